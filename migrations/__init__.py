@@ -1,1 +1,3 @@
-"""Alembic migrations of the event log. Run by `shared.eventlog.migrate`, or by hand with the alembic command."""
+"""Alembic migrations of the event log. Run by `shared.eventlog.migrate`, or by hand with the
+alembic command.
+"""

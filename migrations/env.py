@@ -1,4 +1,6 @@
-"""How Alembic reaches the database: a connection handed over by `shared.eventlog.migrate`, or TOPOLOG_DATABASE_URL."""
+"""How Alembic reaches the database: a connection handed over by `shared.eventlog.migrate`, or
+TOPOLOG_DATABASE_URL.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ async def run_from_environment() -> None:
     """The way of the alembic command."""
     url = given(os.environ, "TOPOLOG_DATABASE_URL")
     if not url:
-        raise SystemExit("TOPOLOG_DATABASE_URL is not set; try: TOPOLOG_DATABASE_URL=postgresql://... alembic upgrade head")
+        raise SystemExit(
+            "TOPOLOG_DATABASE_URL is not set; try: TOPOLOG_DATABASE_URL=postgresql://... alembic upgrade head"  # noqa: E501
+        )
     engine = make_engine(url)
     try:
         async with engine.connect() as connection:

@@ -1,4 +1,6 @@
-"""docs/metrics.md and docs/facts.md from the code: `make docs`. A test holds the pages to what this prints."""
+"""docs/metrics.md and docs/facts.md from the code: `make docs`. A test holds the pages to what this
+prints.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,27 @@ def metrics() -> str:
     assert names
     lines = ["# Metrics, spans and log events", "", MADE, "", "## Metrics", ""]
     lines += ["| name | kind | labels | what it tells |", "| --- | --- | --- | --- |"]
-    lines += [_metric(metric) for metric in sorted(METRICS.values(), key=lambda metric: metric.exposed)]
-    lines += ["", "A histogram has `_bucket`, `_sum` and `_count` after its name.", "", "## Spans", ""]
+    lines += [
+        _metric(metric) for metric in sorted(METRICS.values(), key=lambda metric: metric.exposed)
+    ]
+    lines += [
+        "",
+        "A histogram has `_bucket`, `_sum` and `_count` after its name.",
+        "",
+        "## Spans",
+        "",
+    ]
     lines += ["| span | what it covers |", "| --- | --- |"]
     lines += [f"| `{name}` | {_cell(says)} |" for name, says in sorted(SPANS.items())]
-    lines += ["", "## Log events", "", "Each log line has an `event`:", "", "| event | what it tells |", "| --- | --- |"]
+    lines += [
+        "",
+        "## Log events",
+        "",
+        "Each log line has an `event`:",
+        "",
+        "| event | what it tells |",
+        "| --- | --- |",
+    ]
     lines += [f"| `{name}` | {_cell(says)} |" for name, says in sorted(EVENTS.items())]
     return "\n".join(lines) + "\n"
 
@@ -38,7 +56,7 @@ def _metric(metric: Metric) -> str:
 
 def facts() -> str:
     """Every kind of fact with its stream's sentence and its fields."""
-    says = "Every row of the log is one of these, encoded as JSON. Schemas only grow; old facts decode for ever."
+    says = "Every row of the log is one of these, encoded as JSON. Schemas only grow; old facts decode for ever."  # noqa: E501
     lines = ["# Facts", "", MADE, "", says, ""]
     for name in sorted(CATALOG):
         entry = CATALOG[name]
@@ -50,7 +68,11 @@ def facts() -> str:
 
 
 def _field(struct: type[msgspec.Struct], field: Any) -> str:
-    hints = {name: hint for kind in reversed(struct.__mro__) for name, hint in vars(kind).get("__annotations__", {}).items()}
+    hints = {
+        name: hint
+        for kind in reversed(struct.__mro__)
+        for name, hint in vars(kind).get("__annotations__", {}).items()
+    }
     hint = _cell(str(hints.get(field.name, "")))
     required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
     default = "" if required else f"`{_default(field)}`"

@@ -1,8 +1,9 @@
-"""Keep what this release folds by, for the tests of the next: `python scripts/previous_release.py`, run when a release is made.
+"""Keep what this release folds by, for the tests of the next: `python scripts/previous_release.py`,
+run when a release is made.
 
-Writes `tests/events/previous_release.zip`: the sources that decoding and the ledger's fold run on, as they are now, always
-the same bytes for the same sources. The next release's tests have this code read their facts
-(`tests/events/test_previous_release.py`).
+Writes `tests/events/previous_release.zip`: the sources that decoding and the ledger's fold run on,
+as they are now, always the same bytes for the same sources. The next release's tests have this code
+read their facts (`tests/events/test_previous_release.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def main() -> None:
 def _entry(name: str) -> zipfile.ZipInfo:
     path = Path(*name.split("."))
     is_package = (ROOT / path).is_dir()
-    found = zipfile.ZipInfo(str(path / "__init__.py" if is_package else path.with_suffix(".py")), (2026, 1, 1, 0, 0, 0))
+    found = zipfile.ZipInfo(
+        str(path / "__init__.py" if is_package else path.with_suffix(".py")), (2026, 1, 1, 0, 0, 0)
+    )
     found.compress_type = zipfile.ZIP_DEFLATED
     return found
 

@@ -1,4 +1,5 @@
-"""docs/quality.md and docs/quality.svg from the cells in docs/quality.jsonl: `python scripts/quality_page.py`.
+"""docs/quality.md and docs/quality.svg from the cells in docs/quality.jsonl: `python
+scripts/quality_page.py`.
 
 A test holds the page to the cells.
 """

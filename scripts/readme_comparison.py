@@ -1,4 +1,5 @@
-"""The comparison at the top of README: what `topolog compare --json` told (docs/compare.jsonl), as docs/compare.svg and a table.
+"""The comparison at the top of README: what `topolog compare --json` told (docs/compare.jsonl), as
+docs/compare.svg and a table.
 
 `python scripts/readme_comparison.py` writes both; a test holds them to docs/compare.jsonl.
 """
@@ -11,13 +12,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = "24 nodes of 2 zones, load 0.9"
-BEGIN, END = "<!-- comparison: made by scripts/readme_comparison.py from docs/compare.jsonl -->", "<!-- end of comparison -->"
+BEGIN, END = (
+    "<!-- comparison: made by scripts/readme_comparison.py from docs/compare.jsonl -->",
+    "<!-- end of comparison -->",
+)
 BAR, ROW, LEFT = 440, 34, 230
 
 
 def rows(lines: str) -> list[dict[str, str]]:
     """The rows that the command told, a JSON line each."""
-    return [{name: str(value) for name, value in json.loads(line).items()} for line in lines.splitlines() if line.strip()]
+    return [
+        {name: str(value) for name, value in json.loads(line).items()}
+        for line in lines.splitlines()
+        if line.strip()
+    ]
 
 
 def picture(found: list[dict[str, str]]) -> str:
@@ -43,20 +51,24 @@ def picture(found: list[dict[str, str]]) -> str:
 def block(found: list[dict[str, str]]) -> str:
     """What stands in README between the marks."""
     lines = [
-        "![Rejections by kubelets: the same pods on the same machines, four ways of scheduling](docs/compare.svg)",
+        "![Rejections by kubelets: the same pods on the same machines, four ways of scheduling](docs/compare.svg)",  # noqa: E501
         "",
         "| the same pods on the same machines | tasks | ran | rejected by kubelets | p99 wait |",
         "|---|---:|---:|---:|---:|",
     ]
     for row in found:
         wait = row["wait_p99_s"]
-        lines.append(f"| {row['row']} | {row['tasks']} | {row['ran']} | {_number(row['rejected']):,} | {wait} s |")
+        lines.append(
+            f"| {row['row']} | {row['tasks']} | {row['ran']} | {_number(row['rejected']):,} | {wait} s |"  # noqa: E501
+        )
     return "\n".join([BEGIN, *lines, END])
 
 
 def with_block(readme: str, made: str) -> str:
     """README with the block put in place of the old one."""
-    return re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: made, readme, count=1, flags=re.DOTALL)
+    return re.sub(
+        re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: made, readme, count=1, flags=re.DOTALL
+    )
 
 
 def _number(text: str) -> int:

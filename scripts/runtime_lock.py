@@ -1,7 +1,8 @@
-"""Prints the part of requirements.lock that the services need at run time: the lock without development tools.
+"""Prints the part of requirements.lock that the services need at run time: the lock without
+development tools.
 
-Reads pyproject.toml for what is asked for, and the lock's own `# via` notes for what follows. Standard library only,
-because the image's build runs it before anything is installed.
+Reads pyproject.toml for what is asked for, and the lock's own `# via` notes for what follows.
+Standard library only, because the image's build runs it before anything is installed.
 """
 
 import re
@@ -45,7 +46,9 @@ def main() -> None:
     """Print the reduced lock of the folder given, or of this project."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    sys.stdout.write(runtime((root / "requirements.lock").read_text(encoding="utf-8"), project["dependencies"]))
+    sys.stdout.write(
+        runtime((root / "requirements.lock").read_text(encoding="utf-8"), project["dependencies"])
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What changes when a file is replaced or written, for whoever reads it again then. Must not know what is in files."""
+"""What changes when a file is replaced or written, for whoever reads it again then. Must not know
+what is in files.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ ABSENT: Signature = ()
 
 
 def signature(path: str) -> Signature:
-    """Device, inode, size and time of writing; a link (a mounted secret) counts as what it leads to. ABSENT of no file."""
+    """Device, inode, size and time of writing; a link (a mounted secret) counts as what it leads
+    to. ABSENT of no file.
+    """
     try:
         found = os.stat(path)
     except OSError:

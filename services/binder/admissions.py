@@ -1,6 +1,8 @@
-"""Where kubelets put the pods that this binder bound: told once a pod, when a report shows it whole. Pure; from facts.
+"""Where kubelets put the pods that this binder bound: told once a pod, when a report shows it
+whole. Pure; from facts.
 
-Bounded: of very many pods on their way the oldest is forgotten, since an announcement is a courtesy.
+Bounded: of very many pods on their way the oldest is forgotten, since an announcement is a
+courtesy.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ class Admitted(msgspec.Struct, frozen=True):
         if not self.predicted:
             return said
         wanted = {name: self.predicted.get(name, self.predicted.get("", ())) for name in self.zones}
-        return f"{said}, as predicted" if wanted == self.zones else f"{said}; predicted was {_words(self.predicted)}"
+        return (
+            f"{said}, as predicted"
+            if wanted == self.zones
+            else f"{said}; predicted was {_words(self.predicted)}"
+        )
 
 
 class _Pending(msgspec.Struct):
@@ -61,7 +67,10 @@ class Admissions:
             if len(self._pending) > KEPT:
                 self._forget(next(iter(self._pending)))
         elif isinstance(fact, PodReserved) and fact.uid in self._pending:
-            self._pending[fact.uid].node, self._pending[fact.uid].predicted = fact.node, fact.predicted
+            self._pending[fact.uid].node, self._pending[fact.uid].predicted = (
+                fact.node,
+                fact.predicted,
+            )
         elif isinstance(fact, PodBound) and fact.uid in self._pending:
             pending = self._pending[fact.uid]
             pending.bound, pending.node = True, fact.node
@@ -107,7 +116,11 @@ def _whole(demand: tuple[ContainerDemand, ...], placements: list[Placement]) -> 
 
 
 def _zones(placements: list[Placement]) -> Zones:
-    return {one.container: tuple(sorted({zone for item in one.held for zone in item.zones})) for one in placements if one.held}
+    return {
+        one.container: tuple(sorted({zone for item in one.held for zone in item.zones}))
+        for one in placements
+        if one.held
+    }
 
 
 def _words(zones: Zones) -> str:

@@ -1,7 +1,8 @@
-"""What people see in Kubernetes: conditions and events, as kube-scheduler writes them. Pure; from a fact to two documents.
+"""What people see in Kubernetes: conditions and events, as kube-scheduler writes them. Pure; from a
+fact to two documents.
 
-Recorded forms: PodScheduled=False with reason Unschedulable, events FailedScheduling, Scheduled and Preempted (kube-scheduler
-1.36).
+Recorded forms: PodScheduled=False with reason Unschedulable, events FailedScheduling, Scheduled and
+Preempted (kube-scheduler 1.36).
 """
 
 from __future__ import annotations
@@ -31,13 +32,20 @@ def remedy(cause: str) -> str:
 
 def refused(node: str, cause: str, message: str) -> str:
     """The event line of a refused binding; "" for causes that need nobody's help."""
-    return f"binding to {node} was {cause}: {message}; {_REMEDIES[cause]}" if cause in _REMEDIES else ""
+    return (
+        f"binding to {node} was {cause}: {message}; {_REMEDIES[cause]}"
+        if cause in _REMEDIES
+        else ""
+    )
 
 
-def condition(uid: str, message: str, since_us: int, reason: str = "Unschedulable", generation: int = 0) -> dict[str, Any]:
-    """The status patch that says why the pod waits, since when, and of which generation of its spec (KEP-5067; 0: not known).
-    `SchedulerError` is kube-scheduler's reason for a failed binding. The uid is a precondition: a namesake that came since, and
-    may run already, is not told that it waits (422)."""
+def condition(
+    uid: str, message: str, since_us: int, reason: str = "Unschedulable", generation: int = 0
+) -> dict[str, Any]:
+    """The status patch that says why the pod waits, since when, and of which generation of its spec
+    (KEP-5067; 0: not known). `SchedulerError` is kube-scheduler's reason for a failed binding. The
+    uid is a precondition: a namesake that came since, and may run already, is not told that it
+    waits (422)."""
     entry: dict[str, Any] = {
         "type": "PodScheduled",
         "status": "False",
@@ -50,8 +58,8 @@ def condition(uid: str, message: str, since_us: int, reason: str = "Unschedulabl
 
 
 def nominated(uid: str, node: str) -> dict[str, Any]:
-    """The status patch that names the node which is being cleared for the pod; "" takes the name away. The uid is a
-    precondition: a namesake that came since is not nominated (422)."""
+    """The status patch that names the node which is being cleared for the pod; "" takes the name
+    away. The uid is a precondition: a namesake that came since is not nominated (422)."""
     return {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}}
 
 
@@ -71,21 +79,43 @@ def admitted(pod: Identity, uid: str, message: str, time_us: int, position: int)
     return _event(pod, uid, "Normal", "AdmittedOnZone", message, time_us, position)
 
 
-def preempted(pod: Identity, uid: str, preemptor: str, time_us: int, position: int) -> dict[str, Any]:
+def preempted(
+    pod: Identity, uid: str, preemptor: str, time_us: int, position: int
+) -> dict[str, Any]:
     """A Preempted event, which stands at the victim; `preemptor` is a uid."""
     message = f"Preempted by pod {preemptor}" + (f" on node {pod.node}" if pod.node else "")
     return _event(pod, uid, "Normal", "Preempted", message, time_us, position)
 
 
 def set_aside(node: str, message: str, time_us: int, position: int) -> dict[str, Any]:
-    """A NodeSetAside event, which stands at the node. As the kubelet's own: namespace default, the node's name for its uid."""
-    return _event(Identity("default", node), node, "Warning", "NodeSetAside", message, time_us, position, "Node")
+    """A NodeSetAside event, which stands at the node. As the kubelet's own: namespace default, the
+    node's name for its uid.
+    """
+    return _event(
+        Identity("default", node),
+        node,
+        "Warning",
+        "NodeSetAside",
+        message,
+        time_us,
+        position,
+        "Node",
+    )
 
 
 def _event(
-    pod: Identity, uid: str, kind: str, reason: str, message: str, time_us: int, position: int, about: str = "Pod"
+    pod: Identity,
+    uid: str,
+    kind: str,
+    reason: str,
+    message: str,
+    time_us: int,
+    position: int,
+    about: str = "Pod",
 ) -> dict[str, Any]:
-    """The name is made from uid and position, so that a repeated announcement is a 409 and not a second event."""
+    """The name is made from uid and position, so that a repeated announcement is a 409 and not a
+    second event.
+    """
     suffix = hashlib.sha256(f"{uid}/{position}".encode()).hexdigest()[:16]
     at = _moment(time_us // 1_000_000)
     involved = {"apiVersion": "v1", "kind": about, "name": pod.name, "uid": uid}

@@ -1,7 +1,9 @@
-"""Tells people and other schedulers what `untold` keeps: the pod's condition, events and nominated node.
+"""Tells people and other schedulers what `untold` keeps: the pod's condition, events and nominated
+node.
 
-A courtesy, not a fact: dropped and counted when the API does not keep up; told again where the API did not judge it, as
-autoscalers look for the condition. Event names are made from positions, so that a repeat is a 409 and not a second event.
+A courtesy, not a fact: dropped and counted when the API does not keep up; told again where the API
+did not judge it, as autoscalers look for the condition. Event names are made from positions, so
+that a repeat is a 409 and not a second event.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ class Announcer:
             self._woken.set()
 
     async def lead(self, projector: Projector[BinderState]) -> None:
-        """Tell until the lease is lost. What the fold passes before it has caught up was told at its time: only
-        what lasts is told again, where it still holds then."""
+        """Tell until the lease is lost. What the fold passes before it has caught up was told at
+        its time: only what lasts is told again, where it still holds then."""
         await projector.wait_live()
         self.enabled = True
         try:
@@ -81,13 +83,19 @@ class Announcer:
                 continue
             if not self.untold.put_back(waiting, isinstance(unjudged, Answer)):
                 count(names.ANNOUNCED, result="dropped")
-            await asyncio.sleep(max(AGAIN_AFTER_S, unjudged.retry_after_s if isinstance(unjudged, Answer) else 0.0))
+            await asyncio.sleep(
+                max(AGAIN_AFTER_S, unjudged.retry_after_s if isinstance(unjudged, Answer) else 0.0)
+            )
 
     async def _announce(self, waiting: Waiting) -> Answer | Lost | None:
-        """Say it; the answer that judged nothing, if there was one: it is said again. Of a pod that is gone nobody reads."""
+        """Say it; the answer that judged nothing, if there was one: it is said again. Of a pod that
+        is gone nobody reads.
+        """
         pod, unjudged = waiting.pod, None
         if waiting.kind in LASTING:
-            patched = await self._kube.patch_pod_status(pod.namespace, pod.name, self._patch(waiting))
+            patched = await self._kube.patch_pod_status(
+                pod.namespace, pod.name, self._patch(waiting)
+            )
             unjudged = _unjudged(patched)
             if isinstance(patched, Answer) and patched.status == 404:
                 return None
@@ -97,7 +105,8 @@ class Announcer:
         if event is None:
             count(names.ANNOUNCED, result="dropped")
             return None
-        # Its own, and not the pod's: an event of a node stands in another, and under the pod's it is a 400.
+        # Its own, and not the pod's: an event of a node stands in another, and under the pod's it
+        # is a 400.
         told = _unjudged(await self._kube.create_event(event["metadata"]["namespace"], event))
         return unjudged or told
 
@@ -106,7 +115,9 @@ class Announcer:
             return announcements.nominated(waiting.uid, waiting.node)
         reason = "SchedulerError" if waiting.kind == "refused" else "Unschedulable"
         since_us = self.untold.since_us(waiting)
-        return announcements.condition(waiting.uid, waiting.message, since_us, reason, waiting.pod.generation)
+        return announcements.condition(
+            waiting.uid, waiting.message, since_us, reason, waiting.pod.generation
+        )
 
     def _event(self, waiting: Waiting) -> Object | None:
         """None where enough of its kind were written."""
@@ -114,7 +125,11 @@ class Announcer:
         if waiting.kind == "bound":
             return announcements.scheduled(pod, waiting.uid, waiting.node, *at)
         if waiting.kind == "admitted":
-            return None if self._too_many() else announcements.admitted(pod, waiting.uid, waiting.message, *at)
+            return (
+                None
+                if self._too_many()
+                else announcements.admitted(pod, waiting.uid, waiting.message, *at)
+            )
         if waiting.kind == "aside":
             return announcements.set_aside(waiting.node, _aside(waiting), *at)
         if waiting.kind == "preempted":
@@ -130,13 +145,17 @@ class Announcer:
 
 
 def _aside(waiting: Waiting) -> str:
-    like = f"pods like {waiting.pod.namespace}/{waiting.pod.name}" if waiting.pod.name else "pods of one kind"
+    like = (
+        f"pods like {waiting.pod.namespace}/{waiting.pod.name}"
+        if waiting.pod.name
+        else "pods of one kind"
+    )
     return f"Topolog sends no {like} here for now: {waiting.message}; see topolog node readmit"
 
 
 def _unjudged(answer: Answer | Lost) -> Answer | Lost | None:
-    """The answer, where the same is to be said again. An API server that has just started misses rights that are there, for a
-    second; in a namespace that ends nothing is written any more."""
+    """The answer, where the same is to be said again. An API server that has just started misses
+    rights that are there, for a second; in a namespace that ends nothing is written any more."""
     said = isinstance(answer, Answer) and (answer.ok or answer.status in (404, 409))
     count(names.ANNOUNCED, result="written" if said else "failed")
     if isinstance(answer, Lost) or not answer.definite:

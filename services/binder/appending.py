@@ -11,8 +11,12 @@ from shared.runtime.clock import Clock
 from shared.runtime.leadership import LeaseLost
 
 
-async def append_fenced(log: EventLog, clock: Clock, out: Any, commits: Sequence[Commit]) -> list[Outcome]:
-    """The outcomes; `out` is the logger that hears of vain attempts. Raises LeaseLost when another binder leads."""
+async def append_fenced(
+    log: EventLog, clock: Clock, out: Any, commits: Sequence[Commit]
+) -> list[Outcome]:
+    """The outcomes; `out` is the logger that hears of vain attempts. Raises LeaseLost when another
+    binder leads.
+    """
     outcomes = await append_until_answered(log, clock, out, commits)
     if any(isinstance(outcome, Fenced) for outcome in outcomes):
         raise LeaseLost("binder: a newer epoch leads")

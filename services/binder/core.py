@@ -1,9 +1,11 @@
-"""The binder's work list and its judgement of answers. Intent in the log, the call, the outcome in the log.
+"""The binder's work list and its judgement of answers. Intent in the log, the call, the outcome in
+the log.
 
-The work list is the fold: reservations without intent, intents without outcome. After an intent only a definite answer
-frees the charge: 404, another uid, a 409 while the pod stands on another node, a pod that terminates unbound, or a no to the
-request itself (400, 403, 413, 422) while the pod stands nowhere. Reading "unbound" after anything else permits only resending to
-the same node; a 409 on our node is success. This module must not know HTTP, the log or a clock.
+The work list is the fold: reservations without intent, intents without outcome. After an intent
+only a definite answer frees the charge: 404, another uid, a 409 while the pod stands on another
+node, a pod that terminates unbound, or a no to the request itself (400, 403, 413, 422) while the
+pod stands nowhere. Reading "unbound" after anything else permits only resending to the same node; a
+409 on our node is success. This module must not know HTTP, the log or a clock.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ POSITION_ANNOTATION = "topolog.io/reserved-at"
 
 
 class Identity(msgspec.Struct):
-    """A live pod's name, and the version its stream stands at. `node` is where it stands, as far as the log knows, `scheduler`
-    the `spec.schedulerName` that it asked for, `generation` that of the spec which was seen last (0: not told)."""
+    """A live pod's name, and the version its stream stands at. `node` is where it stands, as far as
+    the log knows, `scheduler` the `spec.schedulerName` that it asked for, `generation` that of the
+    spec which was seen last (0: not told)."""
 
     namespace: str
     name: str
@@ -77,7 +80,9 @@ def evolve(state: BinderState, envelope: Envelope, fact: Fact) -> BinderState:
     elif isinstance(fact, cluster.PodEnded):
         _forget(state, fact.uid)
     elif isinstance(fact, scheduling.PodReserved):
-        state.work[fact.uid] = Work(fact.uid, fact.node, envelope.position, predicted=fact.predicted, trace=envelope.trace)
+        state.work[fact.uid] = Work(
+            fact.uid, fact.node, envelope.position, predicted=fact.predicted, trace=envelope.trace
+        )
         state.listings.decided()
     elif isinstance(fact, scheduling.ReservationWithdrawn):
         _withdrawn(state, fact.uid)
@@ -93,7 +98,9 @@ def evolve(state: BinderState, envelope: Envelope, fact: Fact) -> BinderState:
 
 
 def promises(state: BinderState) -> Iterator[bytes]:
-    """What is still to be done, as every release must see it: bindings and evictions, in order of uid."""
+    """What is still to be done, as every release must see it: bindings and evictions, in order of
+    uid.
+    """
     for uid, work in sorted(state.work.items()):
         yield repr((uid, work.node, work.reserved_at, work.stage)).encode()
     for uid, each in sorted(state.evictions.items()):
@@ -163,8 +170,9 @@ def _keep_version(state: BinderState, envelope: Envelope) -> None:
 
 
 def waits(state: BinderState) -> str:
-    """Why nothing may be intended, bound or evicted yet; empty where nothing is waited for. In a log that was restored a nominee
-    waits whom its cluster may long have running, and its victims would go in vain."""
+    """Why nothing may be intended, bound or evicted yet; empty where nothing is waited for. In a
+    log that was restored a nominee waits whom its cluster may long have running, and its victims
+    would go in vain."""
     return state.listings.problem()
 
 
@@ -174,11 +182,15 @@ def work_of(state: BinderState, stage: Stage) -> list[Work]:
 
 
 def intend(state: BinderState, uid: str) -> tuple[binding.BindIntended, int] | None:
-    """The intent for a reservation and the version that its pod's stream must have; None when there is nothing to intend."""
+    """The intent for a reservation and the version that its pod's stream must have; None when there
+    is nothing to intend.
+    """
     work, pod = state.work.get(uid), state.pods.get(uid)
     if work is None or pod is None or work.stage != "reserved":
         return None
-    return binding.BindIntended(uid, pod.namespace, pod.name, work.node, work.reserved_at), pod.version
+    return binding.BindIntended(
+        uid, pod.namespace, pod.name, work.node, work.reserved_at
+    ), pod.version
 
 
 def stream_of(uid: str) -> str:
@@ -187,8 +199,9 @@ def stream_of(uid: str) -> str:
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What the API server said: `status` 0 when no answer came. `uid`, `node` and `terminating` are those of the pod read
-    afterwards, where it was (`read` True; `uid` empty: no such pod). `retry_after_s` is how long it asks to be left alone."""
+    """What the API server said: `status` 0 when no answer came. `uid`, `node` and `terminating` are
+    those of the pod read afterwards, where it was (`read` True; `uid` empty: no such pod).
+    `retry_after_s` is how long it asks to be left alone."""
 
     status: int
     message: str = ""
@@ -200,8 +213,9 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def away(self) -> bool:
-        """Nothing was said about this pod: the server did not answer, or what stands before it did, or it does not know who asks.
-        One that has just started misses tokens and rights that are there, for a second (kube-apiserver 1.36)."""
+        """Nothing was said about this pod: the server did not answer, or what stands before it did,
+        or it does not know who asks. One that has just started misses tokens and rights that are
+        there, for a second (kube-apiserver 1.36)."""
         return self.status in (0, 401, 403, 502, 503, 504)
 
 
@@ -229,8 +243,10 @@ NAMESPACE_ENDS = "because it is being terminated"
 
 
 def _why(reply: Reply) -> str:
-    """`forbidden`: a right is missing. `denied`: an admission policy or webhook says no to this pod on this node, by 422, 403 or
-    413. `invalid`: the API server cannot take the Binding as it is, or not in a namespace that ends, on whatever node."""
+    """`forbidden`: a right is missing. `denied`: an admission policy or webhook says no to this pod
+    on this node, by 422, 403 or
+    413. `invalid`: the API server cannot take the Binding as it is, or not in a namespace that
+      ends, on whatever node."""
     if reply.status == 403 and evicting.NO_RIGHT in reply.message:
         return "forbidden"
     if reply.status == 403 and NAMESPACE_ENDS in reply.message:
@@ -246,9 +262,12 @@ def _judge_read(work: Work, reply: Reply) -> Outcome:
     if reply.node == work.node:
         return binding.PodBound(work.uid, work.node, attempts=work.attempts + 1, found=True)
     if reply.node:
-        return binding.BindRefused(work.uid, work.node, "other_node", f"stands on {reply.node}: {reply.message}")
+        return binding.BindRefused(
+            work.uid, work.node, "other_node", f"stands on {reply.node}: {reply.message}"
+        )
     if reply.terminating:
-        # No deletionTimestamp is ever taken back, and with one no binding is taken, not even a call that is still under way.
+        # No deletionTimestamp is ever taken back, and with one no binding is taken, not even a call
+        # that is still under way.
         return binding.BindRefused(work.uid, work.node, "terminating", reply.message)
     if reply.status in DEFINITE:
         return binding.BindRefused(work.uid, work.node, _why(reply), reply.message)
@@ -256,7 +275,11 @@ def _judge_read(work: Work, reply: Reply) -> Outcome:
 
 
 def binding_annotations(work: Work) -> dict[str, str]:
-    """What the Binding merges into the pod: where the model expects each container, and the reservation's position."""
-    placement = ";".join(f"{name}={','.join(map(str, zones))}" for name, zones in sorted(work.predicted.items()))
+    """What the Binding merges into the pod: where the model expects each container, and the
+    reservation's position.
+    """
+    placement = ";".join(
+        f"{name}={','.join(map(str, zones))}" for name, zones in sorted(work.predicted.items())
+    )
     found = {POSITION_ANNOTATION: str(work.reserved_at)}
     return {**found, PLACEMENT_ANNOTATION: placement} if placement else found

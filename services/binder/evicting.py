@@ -1,8 +1,8 @@
 """Evictions for nominees: the work list folded from the log, and the judgement of answers.
 
-A nomination asks for its victims; each is rehearsed, intended, called, and has an outcome. What is asked and not intended is
-called off with its nomination, and with the first victim that may not go; an intent gets an outcome whatever happened. This
-module must not know HTTP, the log or a clock.
+A nomination asks for its victims; each is rehearsed, intended, called, and has an outcome. What is
+asked and not intended is called off with its nomination, and with the first victim that may not go;
+an intent gets an outcome whatever happened. This module must not know HTTP, the log or a clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from shared.events.catalog import Fact
 
 
 class Eviction(msgspec.Struct):
-    """One eviction to carry out for a nominee. `called_off`: it is intended, but the nomination has ended since."""
+    """One eviction to carry out for a nominee. `called_off`: it is intended, but the nomination has
+    ended since.
+    """
 
     uid: str
     preemptor: str
@@ -37,7 +39,9 @@ def evolve(evictions: Evictions, fact: Fact, live: Container[str]) -> None:
         for victim in fact.victims:
             if victim in live:
                 _ask(evictions, victim, fact.uid)
-    elif isinstance(fact, scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded):
+    elif isinstance(
+        fact, scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded
+    ):
         _call_off(evictions, fact.uid)
     elif isinstance(fact, cluster.PodObserved) and fact.node:
         _call_off(evictions, fact.pod.uid)
@@ -64,7 +68,9 @@ def _call_off(evictions: Evictions, preemptor: str) -> None:
 
 
 def rehearsals(evictions: Evictions) -> dict[str, list[Eviction]]:
-    """Preemptor -> its victims, where nothing is intended yet: all of them must be allowed before the first is evicted."""
+    """Preemptor -> its victims, where nothing is intended yet: all of them must be allowed before
+    the first is evicted.
+    """
     found: dict[str, list[Eviction]] = {}
     for each in evictions.values():
         if not each.intended:
@@ -73,7 +79,9 @@ def rehearsals(evictions: Evictions) -> dict[str, list[Eviction]]:
 
 
 def guarded(status: int, message: str) -> bool:
-    """A budget says no. While nothing is evicted yet there is no point in waiting for it: other victims may do."""
+    """A budget says no. While nothing is evicted yet there is no point in waiting for it: other
+    victims may do.
+    """
     return status == 429 and "disruption budget" in message
 
 
@@ -85,8 +93,8 @@ NO_RIGHT = "cannot create resource"
 def judge(
     eviction: Eviction, status: int, message: str, attempts: int, limit: int
 ) -> binding.PodEvicted | binding.EvictRefused | Again:
-    """What an answer means; `status` 0 when none came. 409 says that the uid is another, so that the victim is gone. A lost
-    answer is asked for again for ever: it may have been a yes."""
+    """What an answer means; `status` 0 when none came. 409 says that the uid is another, so that
+    the victim is gone. A lost answer is asked for again for ever: it may have been a yes."""
     if 200 <= status < 300 or status in (404, 409):
         return binding.PodEvicted(eviction.uid, eviction.preemptor)
     if status == 0 or (_may_pass(status, message) and attempts < limit):
@@ -95,6 +103,6 @@ def judge(
 
 
 def _may_pass(status: int, message: str) -> bool:
-    """The no of a budget (429), of a server in trouble, or of one that has just started and misses tokens and rights that are
-    there."""
+    """The no of a budget (429), of a server in trouble, or of one that has just started and misses
+    tokens and rights that are there."""
     return status in (401, 429) or status >= 500 or (status == 403 and NO_RIGHT in message)

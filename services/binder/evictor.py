@@ -1,7 +1,9 @@
-"""The evicting loop: ask whether all victims may go, intent in the log, the call, the outcome in the log.
+"""The evicting loop: ask whether all victims may go, intent in the log, the call, the outcome in
+the log.
 
-A nomination whose victims are not all allowed evicts none: the API server is asked by dry run first. Works off the fold's
-list, so that a restart finds every intent without outcome again. Must not decide what an answer means (`evicting.judge`).
+A nomination whose victims are not all allowed evicts none: the API server is asked by dry run
+first. Works off the fold's list, so that a restart finds every intent without outcome again. Must
+not decide what an answer means (`evicting.judge`).
 """
 
 from __future__ import annotations
@@ -62,7 +64,12 @@ class Evictor:
     """Leads with the binder's lease; `lead` runs beside the binding loop."""
 
     def __init__(
-        self, log: EventLog, kube: Kube, projector: Projector[BinderState], settings: BinderSettings, clock: Clock
+        self,
+        log: EventLog,
+        kube: Kube,
+        projector: Projector[BinderState],
+        settings: BinderSettings,
+        clock: Clock,
     ) -> None:
         self._log = log
         self._kube = kube
@@ -98,9 +105,11 @@ class Evictor:
                     await set_within(self._woken, IDLE_S)
 
     def _start(self, group: asyncio.TaskGroup, lease: Lease) -> None:
-        """Whatever is due and not under way, at most `CONCURRENCY` calls at once: one that is late holds up nobody else.
+        """Whatever is due and not under way, at most `CONCURRENCY` calls at once: one that is late
+        holds up nobody else.
 
-        Nobody is evicted while the work that intended it is under way: the log's word may be here before the append's answer.
+        Nobody is evicted while the work that intended it is under way: the log's word may be here
+        before the append's answer.
         """
         evictions, turn = self._projector.state.evictions, Turn(lease, self._projector.place)
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in evictions}
@@ -113,14 +122,18 @@ class Evictor:
             if each.intended and self._due(each) and _rehearsal(each.preemptor) not in self._busy:
                 self._begin(group, each.uid, partial(self._carry_out, each, turn))
 
-    def _begin(self, group: asyncio.TaskGroup, key: str, work: Callable[[], Awaitable[None]]) -> None:
+    def _begin(
+        self, group: asyncio.TaskGroup, key: str, work: Callable[[], Awaitable[None]]
+    ) -> None:
         if key in self._busy or len(self._busy) >= CONCURRENCY:
             return
         self._busy.add(key)
         group.create_task(self._at_work(key, work))
 
     async def _at_work(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
-        """An outcome is folded before the same is begun anew; an error of this code concerns this work only."""
+        """An outcome is folded before the same is begun anew; an error of this code concerns this
+        work only.
+        """
         try:
             await work()
             await self._projector.wait_for(self._must_reach, REACH_TIMEOUT_S)
@@ -137,13 +150,19 @@ class Evictor:
         return self._tries.get(eviction.uid, Tries()).at_s <= self._clock.monotonic_s()
 
     async def _rehearse(self, victims: Sequence[Eviction], turn: Turn) -> None:
-        """Ask for all at once; intend all or none. A no that lasts is the outcome of the victim that it concerns.
+        """Ask for all at once; intend all or none. A no that lasts is the outcome of the victim
+        that it concerns.
 
-        An answer may take seconds. Who ended meanwhile need not go, and nobody need where the nomination has ended."""
+        An answer may take seconds. Who ended meanwhile need not go, and nobody need where the
+        nomination has ended."""
         preemptor = victims[0].preemptor
-        outcomes = dict(zip([each.uid for each in victims], await self._ask_all(victims), strict=True))
+        outcomes = dict(
+            zip([each.uid for each in victims], await self._ask_all(victims), strict=True)
+        )
         asked = self._projector.state.evictions
-        still = [each for each in victims if asked.get(each.uid) is each and each.preemptor == preemptor]
+        still = [
+            each for each in victims if asked.get(each.uid) is each and each.preemptor == preemptor
+        ]
         for each in still:
             outcome = outcomes[each.uid]
             if isinstance(outcome, binding.EvictRefused):
@@ -160,7 +179,9 @@ class Evictor:
     async def _carry_out(self, eviction: Eviction, turn: Turn) -> None:
         """The call; an eviction called off since its intent is not made any more."""
         if eviction.called_off:
-            outcome: Outcome | evicting.Again = binding.EvictRefused(eviction.uid, eviction.preemptor, "the nomination has ended")
+            outcome: Outcome | evicting.Again = binding.EvictRefused(
+                eviction.uid, eviction.preemptor, "the nomination has ended"
+            )
         else:
             outcome = await self._ask(eviction, dry_run=False)
         crash_point("binder.after_evict_call")
@@ -173,11 +194,15 @@ class Evictor:
         if pod is None:
             return binding.PodEvicted(eviction.uid, eviction.preemptor)
         answer = await self._kube.evict(pod.namespace, pod.name, eviction.uid, dry_run=dry_run)
-        status, message = (0, answer.message) if isinstance(answer, Lost) else (answer.status, answer.message)
+        status, message = (
+            (0, answer.message) if isinstance(answer, Lost) else (answer.status, answer.message)
+        )
         wait_s = 0.0 if isinstance(answer, Lost) else answer.retry_after_s
         tries = self._tries.setdefault(eviction.uid, Tries())
         tries.attempts += status != 0
-        limit = 1 if dry_run and evicting.guarded(status, message) else self._settings.evict_attempts
+        limit = (
+            1 if dry_run and evicting.guarded(status, message) else self._settings.evict_attempts
+        )
         outcome = evicting.judge(eviction, status, message, tries.attempts, limit)
         self._postpone(tries, outcome == "again", wait_s)
         return outcome
@@ -188,14 +213,21 @@ class Evictor:
             tries.attempts, tries.at_s = 0, 0.0
             return
         delay_s = self._settings.resend_after_s * 2 ** min(max(tries.attempts - 1, 0), 10)
-        tries.at_s = self._clock.monotonic_s() + max(wait_s, min(delay_s, self._settings.resend_at_most_every_s))
+        tries.at_s = self._clock.monotonic_s() + max(
+            wait_s, min(delay_s, self._settings.resend_at_most_every_s)
+        )
 
     def _say(self, outcome: Outcome) -> None:
         count(names.EVICTIONS, outcome=type(outcome).__name__)
         if isinstance(outcome, binding.PodEvicted):
             self._out.info(names.EVICTED, pod=outcome.uid, preemptor=outcome.preemptor)
         else:
-            self._out.warning(names.EVICT_REFUSED, pod=outcome.uid, preemptor=outcome.preemptor, problem=outcome.message)
+            self._out.warning(
+                names.EVICT_REFUSED,
+                pod=outcome.uid,
+                preemptor=outcome.preemptor,
+                problem=outcome.message,
+            )
 
     async def _append(self, commits: Sequence[Commit]) -> None:
         for outcome in await append_fenced(self._log, self._clock, self._out, commits):
@@ -206,13 +238,25 @@ class Evictor:
     def _intent(self, eviction: Eviction, turn: Turn) -> Commit:
         pod = self._projector.state.pods.get(eviction.uid, core.Identity("", ""))
         fact = binding.EvictIntended(eviction.uid, pod.namespace, pod.name, eviction.preemptor)
-        return self._commit(f"evict/{eviction.uid}/{eviction.preemptor}/{self._projector.position}", eviction, fact, turn)
+        return self._commit(
+            f"evict/{eviction.uid}/{eviction.preemptor}/{self._projector.position}",
+            eviction,
+            fact,
+            turn,
+        )
 
     def _outcome(self, eviction: Eviction, outcome: Outcome, turn: Turn) -> Commit:
         name = type(outcome).__name__
-        return self._commit(f"{name}/{eviction.uid}/{eviction.preemptor}/{self._projector.position}", eviction, outcome, turn)
+        return self._commit(
+            f"{name}/{eviction.uid}/{eviction.preemptor}/{self._projector.position}",
+            eviction,
+            outcome,
+            turn,
+        )
 
-    def _commit(self, commit_id: str, eviction: Eviction, fact: binding.BindingFact, turn: Turn) -> Commit:
+    def _commit(
+        self, commit_id: str, eviction: Eviction, fact: binding.BindingFact, turn: Turn
+    ) -> Commit:
         return Commit(
             commit_id=commit_id,
             role=ROLE,

@@ -1,7 +1,8 @@
 """The binding loop: intent in the log, the call, the outcome in the log.
 
-Works off the fold's list, so that a restart finds every intent without outcome again. Bounded: at most `concurrency` calls
-under way, each pod at most once at a time. Must not decide what an answer means (`core.judge`).
+Works off the fold's list, so that a restart finds every intent without outcome again. Bounded: at
+most `concurrency` calls under way, each pod at most once at a time. Must not decide what an answer
+means (`core.judge`).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ BindOutcome = binding.PodBound | binding.BindRefused | binding.BindUncertain
 
 
 class Due(msgspec.Struct):
-    """When an uncertain binding is sent again (monotonic seconds), and how often it was sent. `away`: nobody answered, so that
-    an answer to anybody shortens the wait."""
+    """When an uncertain binding is sent again (monotonic seconds), and how often it was sent.
+    `away`: nobody answered, so that an answer to anybody shortens the wait."""
 
     at_s: float = 0.0
     attempts: int = 0
@@ -50,7 +51,12 @@ class Binder:
     """Leads with a lease; `lead` is the work of `Leadership.run`."""
 
     def __init__(
-        self, log: EventLog, kube: Kube, projector_state: Projector[BinderState], settings: BinderSettings, clock: Clock
+        self,
+        log: EventLog,
+        kube: Kube,
+        projector_state: Projector[BinderState],
+        settings: BinderSettings,
+        clock: Clock,
     ) -> None:
         self._log = log
         self._kube = kube
@@ -94,7 +100,9 @@ class Binder:
                 await set_within(self._woken, IDLE_S)
 
     async def _intend(self, lease: Lease) -> None:
-        """Append intents for all new reservations, a batch at a time; a lost race is seen by the next fold."""
+        """Append intents for all new reservations, a batch at a time; a lost race is seen by the
+        next fold.
+        """
         state, seen = self._projector.state, self._projector.place
         fresh = core.work_of(state, "reserved")[:INTENT_BATCH]
         commits = []
@@ -102,7 +110,11 @@ class Binder:
             intent = core.intend(state, work.uid)
             if intent is not None:
                 fact, version = intent
-                commits.append(self._commit(f"intent/{work.uid}/{work.reserved_at}", fact, version, work, lease, seen))
+                commits.append(
+                    self._commit(
+                        f"intent/{work.uid}/{work.reserved_at}", fact, version, work, lease, seen
+                    )
+                )
         if not commits:
             return
         for outcome in await self._append(commits):
@@ -114,12 +126,18 @@ class Binder:
     def _start_calls(self, group: asyncio.TaskGroup, lease: Lease) -> None:
         now_s = self._clock.monotonic_s()
         state = self._projector.state
-        set_gauge(names.BINDINGS_OPEN, sum(work.stage == "intended" for work in state.work.values()))
-        self._outcome_at = {uid: at for uid, at in self._outcome_at.items() if at > self._projector.position}
+        set_gauge(
+            names.BINDINGS_OPEN, sum(work.stage == "intended" for work in state.work.values())
+        )
+        self._outcome_at = {
+            uid: at for uid, at in self._outcome_at.items() if at > self._projector.position
+        }
         for work in core.work_of(state, "intended"):
             if len(self._busy) >= self._settings.concurrency:
                 return
-            if self._free(work.uid) and (self._due.get(work.uid, Due()).at_s <= now_s or self._may_probe(work.uid, now_s)):
+            if self._free(work.uid) and (
+                self._due.get(work.uid, Due()).at_s <= now_s or self._may_probe(work.uid, now_s)
+            ):
                 self._busy.add(work.uid)
                 group.create_task(self._carry_out(work, lease))
 
@@ -128,7 +146,9 @@ class Binder:
         return uid not in self._busy and uid not in self._outcome_at
 
     def _may_probe(self, uid: str, now_s: float) -> bool:
-        """While all wait for a server that is away, one of them asks now and then whether it is back."""
+        """While all wait for a server that is away, one of them asks now and then whether it is
+        back.
+        """
         if not self._due[uid].away or now_s < self._probed_s + self._settings.resend_after_s:
             return False
         self._probed_s = now_s
@@ -142,7 +162,9 @@ class Binder:
         self._away = away
 
     async def _carry_out(self, work: Work, lease: Lease) -> None:
-        """One call and its outcome. An error of this code concerns this pod only: it is sent again later."""
+        """One call and its outcome. An error of this code concerns this pod only: it is sent again
+        later.
+        """
         seen = self._projector.place
         try:
             outcome, reply = await self._bind(work)
@@ -161,51 +183,81 @@ class Binder:
     async def _bind(self, work: Work) -> tuple[BindOutcome, Reply]:
         pod = self._projector.state.pods.get(work.uid)
         if pod is None:
-            return binding.BindRefused(work.uid, work.node, "gone", "the pod ended before it was bound"), Reply(404)
-        with timed(names.BIND_LATENCY), span(names.SPAN_BIND, work.trace, pod=work.uid, node=work.node):
+            return binding.BindRefused(
+                work.uid, work.node, "gone", "the pod ended before it was bound"
+            ), Reply(404)
+        with (
+            timed(names.BIND_LATENCY),
+            span(names.SPAN_BIND, work.trace, pod=work.uid, node=work.node),
+        ):
             outcome, reply = await self._call(pod, work)
             if isinstance(outcome, binding.BindRefused) and outcome.cause == "forbidden":
-                # Of a server that has just started, and may know our rights since: it let us read the pod.
+                # Of a server that has just started, and may know our rights since: it let us read
+                # the pod.
                 outcome, reply = await self._call(pod, work)
         return outcome, reply
 
     async def _call(self, pod: Identity, work: Work) -> tuple[BindOutcome, Reply]:
-        answer = await self._kube.bind(pod.namespace, pod.name, work.uid, work.node, core.binding_annotations(work))
+        answer = await self._kube.bind(
+            pod.namespace, pod.name, work.uid, work.node, core.binding_annotations(work)
+        )
         reply = _reply(answer)
         outcome = core.judge(work, reply)
         if outcome == "needs_read":
             read = await self._kube.get_pod(pod.namespace, pod.name)
             outcome = core.judge(work, _read_reply(answer, read))
         if outcome == "needs_read":
-            outcome = binding.BindUncertain(work.uid, work.node, work.attempts + 1, _message(answer))
+            outcome = binding.BindUncertain(
+                work.uid, work.node, work.attempts + 1, _message(answer)
+            )
         return outcome, reply
 
-    async def _record(self, work: Work, outcome: BindOutcome, reply: Reply, lease: Lease, seen: Place) -> None:
+    async def _record(
+        self, work: Work, outcome: BindOutcome, reply: Reply, lease: Lease, seen: Place
+    ) -> None:
         name = type(outcome).__name__
         count(names.BIND_CALLS, outcome=name)
-        if isinstance(outcome, binding.BindUncertain) and not self._worth_a_fact(work, outcome, reply):
+        if isinstance(outcome, binding.BindUncertain) and not self._worth_a_fact(
+            work, outcome, reply
+        ):
             return
         commit_id = f"{name}/{work.uid}/{work.reserved_at}"
         if isinstance(outcome, binding.BindUncertain):
             commit_id += f"/{outcome.attempts}"
-        (appended,) = await self._append([self._commit(commit_id, outcome, None, work, lease, seen)])
+        (appended,) = await self._append(
+            [self._commit(commit_id, outcome, None, work, lease, seen)]
+        )
         if isinstance(appended, Appended | Duplicate):
             self._must_reach = max(self._must_reach, appended.last)
             self._outcome_at[work.uid] = appended.last
             self._say(outcome, appended.last)
 
     def _worth_a_fact(self, work: Work, outcome: binding.BindUncertain, reply: Reply) -> bool:
-        """Schedule the next try, twice as late each time; the first, second, fourth, ... uncertainty is a fact."""
+        """Schedule the next try, twice as late each time; the first, second, fourth, ...
+        uncertainty is a fact.
+        """
         attempts = self._postpone(work, outcome.message, reply)
         return attempts & (attempts - 1) == 0
 
     def _postpone(self, work: Work, problem: str, reply: Reply) -> int:
         due = self._due.setdefault(work.uid, Due())
         due.attempts += 1
-        delay_s = min(self._settings.resend_after_s * 2 ** min(due.attempts - 1, 10), self._settings.resend_at_most_every_s)
-        due.at_s, due.away = self._clock.monotonic_s() + max(delay_s, reply.retry_after_s), reply.away
+        delay_s = min(
+            self._settings.resend_after_s * 2 ** min(due.attempts - 1, 10),
+            self._settings.resend_at_most_every_s,
+        )
+        due.at_s, due.away = (
+            self._clock.monotonic_s() + max(delay_s, reply.retry_after_s),
+            reply.away,
+        )
         self._probed_s = self._clock.monotonic_s()
-        self._out.warning(names.BIND_UNCERTAIN, pod=work.uid, node=work.node, attempts=due.attempts, problem=problem)
+        self._out.warning(
+            names.BIND_UNCERTAIN,
+            pod=work.uid,
+            node=work.node,
+            attempts=due.attempts,
+            problem=problem,
+        )
         return due.attempts
 
     def _say(self, outcome: BindOutcome, position: int) -> None:
@@ -215,17 +267,33 @@ class Binder:
         elif isinstance(outcome, binding.BindRefused):
             self._due.pop(outcome.uid, None)
             count(names.BIND_REFUSALS, cause=outcome.cause)
-            said = {"pod": outcome.uid, "node": outcome.node, "cause": outcome.cause, "position": position}
+            said = {
+                "pod": outcome.uid,
+                "node": outcome.node,
+                "cause": outcome.cause,
+                "position": position,
+            }
             if outcome.cause in core.LEAVING:
                 self._out.info(names.BIND_REFUSED, **said, problem=outcome.message)
             else:
-                self._out.warning(names.BIND_REFUSED, **said, problem=outcome.message, remedy=announcements.remedy(outcome.cause))
+                self._out.warning(
+                    names.BIND_REFUSED,
+                    **said,
+                    problem=outcome.message,
+                    remedy=announcements.remedy(outcome.cause),
+                )
 
     async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
         return await append_fenced(self._log, self._clock, self._out, commits)
 
     def _commit(
-        self, commit_id: str, fact: binding.BindingFact, version: int | None, work: Work, lease: Lease, seen: Place
+        self,
+        commit_id: str,
+        fact: binding.BindingFact,
+        version: int | None,
+        work: Work,
+        lease: Lease,
+        seen: Place,
     ) -> Commit:
         stream = core.stream_of(work.uid)
         draft = Draft(stream, fact) if version is None else Draft(stream, fact, version)
@@ -258,7 +326,14 @@ def _read_reply(answer: Answer | Lost, read: Answer | Lost) -> Reply:
     metadata = read.body.get("metadata", {})
     node = str(read.body.get("spec", {}).get("nodeName") or "")
     terminating = bool(metadata.get("deletionTimestamp"))
-    return Reply(reply.status, reply.message, read=True, uid=str(metadata.get("uid", "")), node=node, terminating=terminating)
+    return Reply(
+        reply.status,
+        reply.message,
+        read=True,
+        uid=str(metadata.get("uid", "")),
+        node=node,
+        terminating=terminating,
+    )
 
 
 def _message(answer: Answer | Lost) -> str:

@@ -60,7 +60,9 @@ async def build(service: Service, settings: BinderSettings) -> None:
     binder = Binder(log, kube, projector, settings, service.clock)
     evictor = Evictor(log, kube, projector, settings, service.clock)
     hearers += [binder, evictor]
-    leadership = Leadership(log, ROLE, service.holder, ttl_s=settings.lease_ttl_s, health=service.health)
+    leadership = Leadership(
+        log, ROLE, service.holder, ttl_s=settings.lease_ttl_s, health=service.health
+    )
 
     async def lead(lease: Lease) -> None:
         with lease_losses():
@@ -107,7 +109,9 @@ def _routes(service: Service, projector: Projector[BinderState]) -> None:
 
     async def state(_request: Request) -> Response:
         here = projector.state
-        return json_response({"projection": "binder", "position": here.position, "hash": core.digest(here)})
+        return json_response(
+            {"projection": "binder", "position": here.position, "hash": core.digest(here)}
+        )
 
     service.route("/state", state)
     service.route("/stats", stats)

@@ -1,7 +1,8 @@
-"""What of the log is still to be told to people and other schedulers: of a pod the newest, behind the others; bounded.
+"""What of the log is still to be told to people and other schedulers: of a pod the newest, behind
+the others; bounded.
 
-A standby keeps what holds until a pod is bound or ends: the leader may not have told it when it died. Pure; hears facts in order
-of the log. Must not know how it is told.
+A standby keeps what holds until a pod is bound or ends: the leader may not have told it when it
+died. Pure; hears facts in order of the log. Must not know how it is told.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from shared.events.binding_facts import BindRefused, EvictIntended, PodBound, Po
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import NodeSetAside, NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
+from shared.events.scheduling_facts import (
+    NodeSetAside,
+    NominationWithdrawn,
+    PodNominated,
+    PodReserved,
+    PodVerdictChanged,
+)
 
 PENDING_PODS = 5_000
 TRIES = 60
@@ -32,9 +39,9 @@ LASTING: tuple[Kind, ...] = ("verdict", "refused", "nominated")
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """One announcement to make. `verdict` and `refused` (of a binding) say `message`, `bound` and `nominated` name `node` ("":
-    nominated no more), `preempted` says in `message` for whom (a uid), `admitted` on which zone, `aside` why such pods are not
-    sent to `node`."""
+    """One announcement to make. `verdict` and `refused` (of a binding) say `message`, `bound` and
+    `nominated` name `node` ("": nominated no more), `preempted` says in `message` for whom (a uid),
+    `admitted` on which zone, `aside` why such pods are not sent to `node`."""
 
     kind: Kind
     pod: Identity
@@ -54,7 +61,9 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Untold:
-    """That a pod of another scheduler (one that asks by the extender) is bound, is told by that scheduler."""
+    """That a pod of another scheduler (one that asks by the extender) is bound, is told by that
+    scheduler.
+    """
 
     def __init__(self, scheduler_name: str) -> None:
         self._scheduler_name = scheduler_name
@@ -97,29 +106,39 @@ class Untold:
         return tries < TRIES
 
     def since_us(self, waiting: Waiting) -> int:
-        """When the pod's condition became false: another reason for it is no transition. The oldest gives way."""
+        """When the pod's condition became false: another reason for it is no transition. The oldest
+        gives way.
+        """
         since_us = self._since_us.setdefault(waiting.uid, waiting.time_us)
         if len(self._since_us) > PENDING_PODS:
             del self._since_us[next(iter(self._since_us))]
         return since_us
 
-    # -- hearing -------------------------------------------------------------------------------------------------
+    # -- hearing
+    # -------------------------------------------------------------------------------------------------
 
     def hear(self, state: BinderState, envelope: Envelope, fact: Fact, leads: bool) -> int:
         """A fact that `state` knows. How many announcements gave way."""
         self._remember(state, fact)
-        heard: list[Say] = [("admitted", one.uid, one.message, one.node) for one in self._admissions.heard(fact)]
+        heard: list[Say] = [
+            ("admitted", one.uid, one.message, one.node) for one in self._admissions.heard(fact)
+        ]
         other = self._heard(fact)
         for kind, uid, message, node in [*heard, other] if other is not None else heard:
             if leads or kind in LASTING:
-                self._note(state, Waiting(kind, _NOBODY, uid, envelope.position, envelope.time_us, message, node))
+                self._note(
+                    state,
+                    Waiting(kind, _NOBODY, uid, envelope.position, envelope.time_us, message, node),
+                )
         over = max(0, len(self._waiting) - PENDING_PODS)
         for _ in range(over):
             self._waiting.pop(next(iter(self._waiting)))
         return over
 
     def _note(self, state: BinderState, made: Waiting) -> None:
-        pod = state.pods.get(made.uid) or (self._victims.pop(made.uid, None) if made.kind == "preempted" else None)
+        pod = state.pods.get(made.uid) or (
+            self._victims.pop(made.uid, None) if made.kind == "preempted" else None
+        )
         pod = _NOBODY if pod is None and made.kind == "aside" else pod
         if pod is None or (made.kind == "bound" and pod.scheduler != self._scheduler_name):
             return
@@ -128,14 +147,18 @@ class Untold:
         self._waiting[made.key] = msgspec.structs.replace(made, pod=pod)
 
     def _remember(self, state: BinderState, fact: Fact) -> None:
-        """Victims by their names, as one may have ended before its eviction has an outcome; the oldest gives way."""
+        """Victims by their names, as one may have ended before its eviction has an outcome; the
+        oldest gives way.
+        """
         if isinstance(fact, PodBound | PodEnded):
             self._since_us.pop(fact.uid, None)
             self._forget(fact.uid)
         if not isinstance(fact, EvictIntended):
             return
         node = self._nominated.get(fact.preemptor, "")
-        self._victims[fact.uid] = state.pods.get(fact.uid) or Identity(fact.namespace, fact.name, node=node)
+        self._victims[fact.uid] = state.pods.get(fact.uid) or Identity(
+            fact.namespace, fact.name, node=node
+        )
         if len(self._victims) > PENDING_PODS:
             del self._victims[next(iter(self._victims))]
 
@@ -165,12 +188,16 @@ class Untold:
         return self._nomination_ended(fact)
 
     def _nomination_ended(self, fact: Fact) -> Say | None:
-        """Withdrawn, or placed elsewhere. Of a nominee that takes its node the API server clears the field as it
-        binds (before Kubernetes 1.35 it stays, as with kube-scheduler)."""
+        """Withdrawn, or placed elsewhere. Of a nominee that takes its node the API server clears
+        the field as it binds (before Kubernetes 1.35 it stays, as with kube-scheduler)."""
         if not isinstance(fact, NominationWithdrawn | PodReserved | PodEnded):
             return None
         node = self._nominated.pop(fact.uid, "")
         taken = isinstance(fact, PodReserved) and fact.node == node
-        if isinstance(fact, PodEnded) or taken or not (node or isinstance(fact, NominationWithdrawn)):
+        if (
+            isinstance(fact, PodEnded)
+            or taken
+            or not (node or isinstance(fact, NominationWithdrawn))
+        ):
             return None
         return "nominated", fact.uid, "", ""

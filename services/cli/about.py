@@ -27,7 +27,10 @@ def _version(wanted: bool) -> None:
 
 def _options(
     show_version: Annotated[
-        bool, typer.Option("--version", "-V", help="Print the version and exit.", is_eager=True, callback=_version)
+        bool,
+        typer.Option(
+            "--version", "-V", help="Print the version and exit.", is_eager=True, callback=_version
+        ),
     ] = False,
 ) -> None:
     """Place pods onto NUMA zones, and remember. Start with: topolog up"""
@@ -36,7 +39,11 @@ def _options(
 def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
     """Print the completion script of a shell. For bash: source <(topolog completion bash)."""
     if shell not in SHELLS:
-        raise CommandError(f"no completion for {shell!r}: there are {', '.join(SHELLS)}", "topolog completion bash", EXIT_USAGE)
+        raise CommandError(
+            f"no completion for {shell!r}: there are {', '.join(SHELLS)}",
+            "topolog completion bash",
+            EXIT_USAGE,
+        )
     script = scripts.get_completion_script(  # type: ignore[attr-defined]
         prog_name="topolog", complete_var="_TOPOLOG_COMPLETE", shell=shell
     )

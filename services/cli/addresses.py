@@ -1,5 +1,6 @@
-"""The options that name servers, `--database-url` and `--nats-url`: from the command line, a variable, or the file that a
-variable names. One that cannot be read as it was meant is refused before anybody takes it apart, and nothing of it is shown."""
+"""The options that name servers, `--database-url` and `--nats-url`: from the command line, a
+variable, or the file that a variable names. One that cannot be read as it was meant is refused
+before anybody takes it apart, and nothing of it is shown."""
 
 from __future__ import annotations
 
@@ -33,13 +34,19 @@ def bus_option(help: str = "The bus.", data_dir: DataDirIs = "beside") -> Any:
     return _option("--nats-url", BUS, check_bus, help, data_dir)
 
 
-def data_dir_option(help: str = "A data folder of `topolog up`, running or stopped; beats the environment.") -> Any:
+def data_dir_option(
+    help: str = "A data folder of `topolog up`, running or stopped; beats the environment.",
+) -> Any:
     """`--data-dir` of a verb that has an address too: looked at first."""
     return typer.Option("--data-dir", is_eager=True, help=help)
 
 
-def _option(flag: str, variable: str, check: Callable[[str, str], None], help: str, data_dir: DataDirIs) -> Any:
-    return typer.Option(flag, envvar=variable, callback=_asked(flag, variable, check, data_dir), help=help)
+def _option(
+    flag: str, variable: str, check: Callable[[str, str], None], help: str, data_dir: DataDirIs
+) -> Any:
+    return typer.Option(
+        flag, envvar=variable, callback=_asked(flag, variable, check, data_dir), help=help
+    )
 
 
 def check_database(text: str, named: str = f"--database-url ({DATABASE})") -> None:
@@ -71,19 +78,35 @@ def check_bus(text: str, named: str = f"--nats-url ({BUS})") -> None:
 
 
 def http_token() -> str:
-    """What services are asked with, from TOPOLOG_HTTP_TOKEN or the file that TOPOLOG_HTTP_TOKEN_FILE names; "" for none."""
-    return os.environ.get(TOKEN) or (_text(TOKEN + ENDING, file) if (file := os.environ.get(TOKEN + ENDING, "")) else "")
+    """What services are asked with, from TOPOLOG_HTTP_TOKEN or the file that
+    TOPOLOG_HTTP_TOKEN_FILE names; "" for none.
+    """
+    return os.environ.get(TOKEN) or (
+        _text(TOKEN + ENDING, file) if (file := os.environ.get(TOKEN + ENDING, "")) else ""
+    )
 
 
 def file_of(variable: str, text: str) -> str:
-    """The file that a URL stands in, where its variable names one and no other URL was given; "" else."""
+    """The file that a URL stands in, where its variable names one and no other URL was given; ""
+    else.
+    """
     file = os.environ.get(variable + ENDING, "")
-    return file if file and text and not os.environ.get(variable) and _text(variable + ENDING, file) == text else ""
+    return (
+        file
+        if file and text and not os.environ.get(variable) and _text(variable + ENDING, file) == text
+        else ""
+    )
 
 
-def _asked(flag: str, variable: str, check: Callable[[str, str], None], data_dir: DataDirIs) -> Callable[..., str]:
+def _asked(
+    flag: str, variable: str, check: Callable[[str, str], None], data_dir: DataDirIs
+) -> Callable[..., str]:
     def found(ctx: typer.Context, param: typer.CallbackParam, value: str) -> str:
-        written = value and str(getattr(ctx.get_parameter_source(param.name or ""), "name", "")) == "COMMANDLINE"
+        written = (
+            value
+            and str(getattr(ctx.get_parameter_source(param.name or ""), "name", ""))
+            == "COMMANDLINE"
+        )
         if data_dir != "another matter" and ctx.params.get("data_dir") is not None:
             if not written:
                 return ""

@@ -1,7 +1,9 @@
-"""`topolog admit`: would this kubelet take these pods, and where? And `--describe`: this host as a machine file.
+"""`topolog admit`: would this kubelet take these pods, and where? And `--describe`: this host as a
+machine file.
 
-Reads files, asks the kubelet model, prints. As in the kubelet, the Topology Manager with its resource managers speaks first, the
-node-level check (OutOfcpu and the like) after it, whatever the policy.
+Reads files, asks the kubelet model, prints. As in the kubelet, the Topology Manager with its
+resource managers speaks first, the node-level check (OutOfcpu and the like) after it, whatever the
+policy.
 """
 
 from __future__ import annotations
@@ -51,26 +53,41 @@ def register(app: typer.Typer) -> None:
 
 
 def admit_command(
-    machine: Annotated[Path | None, typer.Option(help="The machine, a YAML file; --describe prints one.")] = None,
+    machine: Annotated[
+        Path | None, typer.Option(help="The machine, a YAML file; --describe prints one.")
+    ] = None,
     pods: Annotated[
-        Path | None, typer.Option(help="Pods, Deployments, Jobs and the like, YAML or JSON, one or many; - reads standard input.")
+        Path | None,
+        typer.Option(
+            help="Pods, Deployments, Jobs and the like, YAML or JSON, one or many; - reads standard input."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, one for each pod.")] = False,
-    describe_host: Annotated[bool, typer.Option("--describe", help="Print this host as a machine file.")] = False,
-    sysfs: Annotated[Path, typer.Option(help="The /sys tree that --describe reads.")] = Path("/sys"),
+    describe_host: Annotated[
+        bool, typer.Option("--describe", help="Print this host as a machine file.")
+    ] = False,
+    sysfs: Annotated[Path, typer.Option(help="The /sys tree that --describe reads.")] = Path(
+        "/sys"
+    ),
     kubelet_config: Annotated[
         Path, typer.Option(help="The KubeletConfiguration that --describe reads, if it is there.")
     ] = KUBELET_CONFIG,
 ) -> None:
-    """Admit pods in order on one machine: per container CPUs, memory, devices and hint, or the kubelet's refusal.
+    """Admit pods in order on one machine: per container CPUs, memory, devices and hint, or the
+    kubelet's refusal.
 
-    The containers of an admitted pod are started before the next pod comes. Exit code 3 when a pod is rejected.
+    The containers of an admitted pod are started before the next pod comes. Exit code 3 when a pod
+    is rejected.
     """
     if describe_host:
         typer.echo(HEADER + described(sysfs, kubelet_config), nl=False)
         return
     if machine is None or pods is None:
-        raise CommandError("admit needs --machine and --pods", "topolog admit --describe > machine.yaml", EXIT_USAGE)
+        raise CommandError(
+            "admit needs --machine and --pods",
+            "topolog admit --describe > machine.yaml",
+            EXIT_USAGE,
+        )
     setup = load_machine(machine)
     state = started(setup, machine)
     verdicts = list(admitted_in_order(state, load_pods(pods), setup.allocatable()))
@@ -82,9 +99,17 @@ def admit_command(
 def described(sysfs: Path, kubelet_config: Path) -> str:
     """This host as YAML."""
     tree = FolderTree(sysfs)
-    configuration: Any = next(iter(_documents(kubelet_config, MAX_CONFIG_BYTES)), {}) if kubelet_config.is_file() else {}
+    configuration: Any = (
+        next(iter(_documents(kubelet_config, MAX_CONFIG_BYTES)), {})
+        if kubelet_config.is_file()
+        else {}
+    )
     if not isinstance(configuration, dict):
-        raise CommandError(f"{kubelet_config}: is no KubeletConfiguration", "name another with --kubelet-config", EXIT_USAGE)
+        raise CommandError(
+            f"{kubelet_config}: is no KubeletConfiguration",
+            "name another with --kubelet-config",
+            EXIT_USAGE,
+        )
     try:
         document = describe(read_machine(tree), tree, configuration)
     except SysfsError as error:
@@ -96,7 +121,9 @@ def load_machine(path: Path) -> MachineFile:
     """The machine file at `path`. CommandError names field, value and remedy."""
     documents = _documents(path, MAX_MACHINE_BYTES)
     if len(documents) != 1:
-        raise CommandError(f"{path}: holds {len(documents)} documents", "write one machine in one file", EXIT_USAGE)
+        raise CommandError(
+            f"{path}: holds {len(documents)} documents", "write one machine in one file", EXIT_USAGE
+        )
     parsed = parse_machine(documents[0])
     if isinstance(parsed, ManifestError):
         raise _wrong(path, parsed, "compare with: topolog admit --describe")
@@ -113,7 +140,9 @@ def started(setup: MachineFile, path: Path) -> KubeletState:
 
 
 def load_pods(path: Path) -> list[Pod]:
-    """The pods of a file, in order: documents, or items of a List. CommandError names field, value and remedy."""
+    """The pods of a file, in order: documents, or items of a List. CommandError names field, value
+    and remedy.
+    """
     found = pod_files.read(_documents(path))
     if isinstance(found, WrongManifest):
         at = found.number
@@ -123,14 +152,26 @@ def load_pods(path: Path) -> list[Pod]:
     pods = list(found.pods)
     twice = [uid for uid, count in Counter(pod.uid for pod in pods).items() if count > 1]
     if twice:
-        raise CommandError(f"{path}: metadata.name: {twice[0]!r} is there twice", "give each pod a name of its own", EXIT_USAGE)
+        raise CommandError(
+            f"{path}: metadata.name: {twice[0]!r} is there twice",
+            "give each pod a name of its own",
+            EXIT_USAGE,
+        )
     if not pods or len(pods) > MAX_PODS:
-        raise CommandError(f"{path}: holds {len(pods)} pods", f"write 1 to {MAX_PODS} pods, separated by ---", EXIT_USAGE)
+        raise CommandError(
+            f"{path}: holds {len(pods)} pods",
+            f"write 1 to {MAX_PODS} pods, separated by ---",
+            EXIT_USAGE,
+        )
     return pods
 
 
-def admitted_in_order(state: KubeletState, pods: list[Pod], allocatable: Amounts) -> Iterator[tuple[Pod, Admission]]:
-    """Each pod with the kubelet's verdict; an admitted pod's containers start before the next pod comes."""
+def admitted_in_order(
+    state: KubeletState, pods: list[Pod], allocatable: Amounts
+) -> Iterator[tuple[Pod, Admission]]:
+    """Each pod with the kubelet's verdict; an admitted pod's containers start before the next pod
+    comes.
+    """
     running: list[Pod] = []
     for pod in pods:
         verdict = admit(state, pod)
@@ -158,14 +199,20 @@ def show(verdicts: list[tuple[Pod, Admission]], setup: MachineFile, as_json: boo
         if not verdict.admitted:
             typer.echo(f"{pod.key} rejected: {verdict.reason}: {verdict.message}")
         for resource in not_offered(pod, setup):
-            typer.echo(f"{pod.key} asks for {resource}, which no device plugin of this machine offers; the kubelet ignores it")
+            typer.echo(
+                f"{pod.key} asks for {resource}, which no device plugin of this machine offers; the kubelet ignores it"
+            )
     if not aligned:
         typer.echo("Topology Manager policy none: nothing was aligned to a zone")
 
 
 def not_offered(pod: Pod, setup: MachineFile) -> list[str]:
-    """Extended resources that the machine has no devices for. The kubelet leaves them to the scheduler."""
-    return [name for name in effective_request(pod) if is_device(name) and name not in setup.devices]
+    """Extended resources that the machine has no devices for. The kubelet leaves them to the
+    scheduler.
+    """
+    return [
+        name for name in effective_request(pod) if is_device(name) and name not in setup.devices
+    ]
 
 
 def _wrong(path: Path, error: ManifestError, remedy: str, prefix: str = "") -> CommandError:
@@ -173,16 +220,26 @@ def _wrong(path: Path, error: ManifestError, remedy: str, prefix: str = "") -> C
 
 
 def _documents(path: Path, most_bytes: int = MAX_FILE_BYTES) -> list[Any]:
-    """The file's YAML, as far as it is no longer than it should be: a wrong one of some megabytes takes minutes."""
+    """The file's YAML, as far as it is no longer than it should be: a wrong one of some megabytes
+    takes minutes.
+    """
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
             raw = file.read(most_bytes + 1)
     except OSError as error:
-        raise CommandError(f"{path}: {plain(error).partition(':')[0]}", "name a file that can be read", EXIT_USAGE) from error
+        raise CommandError(
+            f"{path}: {plain(error).partition(':')[0]}", "name a file that can be read", EXIT_USAGE
+        ) from error
     if len(raw) > most_bytes:
-        raise CommandError(f"{path}: more than {most_bytes} bytes", f"name a file of at most {most_bytes} bytes", EXIT_USAGE)
+        raise CommandError(
+            f"{path}: more than {most_bytes} bytes",
+            f"name a file of at most {most_bytes} bytes",
+            EXIT_USAGE,
+        )
     try:
         return [document for document in yaml_text.documents(raw) if document is not None]
     except (yaml_text.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise CommandError(f"{path}: is no YAML: {reason}", "check indentation and quotes", EXIT_USAGE) from error
+        raise CommandError(
+            f"{path}: is no YAML: {reason}", "check indentation and quotes", EXIT_USAGE
+        ) from error

@@ -1,4 +1,6 @@
-"""An admission's verdict as table rows and as JSON. Must not know where pods and machines come from."""
+"""An admission's verdict as table rows and as JSON. Must not know where pods and machines come
+from.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,18 @@ from shared.kubelet.masks import nodes_of
 from shared.kubelet.memory_state import Block
 
 
-def as_verdict(pod: Pod, verdict: Admission, aligned: bool = True, not_offered: list[str] | None = None) -> dict[str, Any]:
-    """One pod's verdict; CPUs as Linux lists ("" is the shared pool), memory in bytes, zones as ids. `aligned` is false under
-    policy none; `not_offered` names extended resources that no device plugin of the machine offers."""
-    shown: dict[str, Any] = {"pod": pod.key, "qos": pod.qos, "admitted": verdict.admitted, "aligned": aligned}
+def as_verdict(
+    pod: Pod, verdict: Admission, aligned: bool = True, not_offered: list[str] | None = None
+) -> dict[str, Any]:
+    """One pod's verdict; CPUs as Linux lists ("" is the shared pool), memory in bytes, zones as
+    ids. `aligned` is false under policy none; `not_offered` names extended resources that no device
+    plugin of the machine offers."""
+    shown: dict[str, Any] = {
+        "pod": pod.key,
+        "qos": pod.qos,
+        "admitted": verdict.admitted,
+        "aligned": aligned,
+    }
     if not_offered:
         shown["not_offered"] = not_offered
     if not verdict.admitted:
@@ -45,7 +55,14 @@ def as_rows(pod: Pod, verdict: Admission, aligned: bool = True) -> Iterator[tupl
         return
     first = (pod.key, "admitted")
     for got in verdict.containers:
-        yield *first, got.name, _zones(got) if aligned else "not aligned", got.cpu_list or "shared", _memory(got), _devices(got)
+        yield (
+            *first,
+            got.name,
+            _zones(got) if aligned else "not aligned",
+            got.cpu_list or "shared",
+            _memory(got),
+            _devices(got),
+        )
         first = ("", "")
 
 

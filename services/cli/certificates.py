@@ -25,18 +25,28 @@ def register(app: typer.Typer) -> None:
 
 
 def certificates_command(
-    folder: Annotated[Path, typer.Option("--dir", help="Where the files are kept; made where they are not.")],
+    folder: Annotated[
+        Path, typer.Option("--dir", help="Where the files are kept; made where they are not.")
+    ],
     name: Annotated[
-        list[str] | None, typer.Option(help="What clients call the server; may be repeated. Default: as in k8s/.")
+        list[str] | None,
+        typer.Option(help="What clients call the server; may be repeated. Default: as in k8s/."),
     ] = None,
     client: Annotated[
-        list[str] | None, typer.Option(help="Make NAME.crt and NAME.key too, for a client that NATS asks for one; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Make NAME.crt and NAME.key too, for a client that NATS asks for one; repeatable."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON line instead of sentences.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON line instead of sentences.")
+    ] = False,
 ) -> None:
-    """Make an authority and a certificate of it for NATS, with which clients and servers talk by TLS.
+    """Make an authority and a certificate of it for NATS, with which clients and servers talk by
+    TLS.
 
-    Run again it keeps what is there, and makes the certificate anew for other names or when less than a year of it is left.
+    Run again it keeps what is there, and makes the certificate anew for other names or when less
+    than a year of it is left.
     """
     from services.embedded.certificates import client as client_files
     from services.embedded.certificates import ensure
@@ -49,11 +59,20 @@ def certificates_command(
     made = {each: client_files(folder, each) for each in wanted}
     if as_json:
         clients = {each: [str(own.certificate), str(own.key)] for each, own in made.items()}
-        json_line({"ca": str(files.ca), "certificate": str(files.certificate), "key": str(files.key), "clients": clients})
+        json_line(
+            {
+                "ca": str(files.ca),
+                "certificate": str(files.certificate),
+                "key": str(files.key),
+                "clients": clients,
+            }
+        )
         return
     print(f"authority: {files.ca}\ncertificate: {files.certificate}\nkey: {files.key}")
     for each, own in made.items():
-        print(f"client {each}: {own.certificate}, {own.key} (in TOPOLOG_NATS_URL: cert=FILE&key=FILE)")
+        print(
+            f"client {each}: {own.certificate}, {own.key} (in TOPOLOG_NATS_URL: cert=FILE&key=FILE)"
+        )
     if name:
         return  # of another server, whose secret has a name of its own
     parts = " ".join(f"--from-file={file}" for file in (files.ca, files.certificate, files.key))

@@ -1,4 +1,5 @@
-"""Which variables the settings of each service declare: what `topolog up` hands on of its own environment to that service.
+"""Which variables the settings of each service declare: what `topolog up` hands on of its own
+environment to that service.
 
 Here, because the supervisor starts services and imports none."""
 

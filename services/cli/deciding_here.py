@@ -1,5 +1,6 @@
-"""What `explain`, `why-not` and `whatif` decide again with: the scheduler's settings as this shell has them, and the code that is
-installed here. Its addresses are no matter: the history may be a file, which no scheduler would take for a database."""
+"""What `explain`, `why-not` and `whatif` decide again with: the scheduler's settings as this shell
+has them, and the code that is installed here. Its addresses are no matter: the history may be a
+file, which no scheduler would take for a database."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ _ADDRESSES = {*SECRETS, *(name + ENDING for name in SECRETS)}
 
 def choice_here(environment: Mapping[str, str]) -> Choice:
     """Raises SettingsInvalid."""
-    return chosen(load(SchedulerSettings, {name: value for name, value in environment.items() if name not in _ADDRESSES}))
+    return chosen(
+        load(
+            SchedulerSettings,
+            {name: value for name, value in environment.items() if name not in _ADDRESSES},
+        )
+    )
 
 
 def deciding_here(environment: Mapping[str, str]) -> Deciding:

@@ -1,7 +1,8 @@
-"""`topolog doctor`: looks at an installation from outside and says what is wrong, each finding with what mends it.
+"""`topolog doctor`: looks at an installation from outside and says what is wrong, each finding with
+what mends it.
 
-Asks database, bus and Kubernetes API once each; what an answer means is `services.doctor`'s matter. Exit code 1 when a problem
-was found, 0 else.
+Asks database, bus and Kubernetes API once each; what an answer means is `services.doctor`'s matter.
+Exit code 1 when a problem was found, 0 else.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import typer
 
 from services.cli.addresses import bus_option, data_dir_option, database_option
 from services.cli.log_source import LogSource
-from services.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError, console, json_line, table
+from services.cli.output import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandError,
+    console,
+    json_line,
+    table,
+)
 from services.doctor import bus, cluster, database, nodes, reading
 from services.doctor.finding import Finding, problem, warning
 from services.doctor.nodes import Machine
@@ -43,15 +52,27 @@ def doctor_command(
     database_url: Annotated[str, database_option()] = "",
     nats_url: Annotated[str, bus_option()] = "",
     kubeconfig: Annotated[
-        str, typer.Option("--kubeconfig", envvar="TOPOLOG_KUBECONFIG", help="A kubeconfig or URL; else this pod's account.")
+        str,
+        typer.Option(
+            "--kubeconfig",
+            envvar="TOPOLOG_KUBECONFIG",
+            help="A kubeconfig or URL; else this pod's account.",
+        ),
     ] = "",
     namespace: Annotated[
-        str, typer.Option(help="Where the services run as pods; '' where they do not: their rights are then these credentials'.")
+        str,
+        typer.Option(
+            help="Where the services run as pods; '' where they do not: their rights are then these credentials'."
+        ),
     ] = "topolog",
-    data_dir: Annotated[Path | None, data_dir_option("A data folder of a running `topolog up`.")] = None,
+    data_dir: Annotated[
+        Path | None, data_dir_option("A data folder of a running `topolog up`.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line for each finding.")] = False,
 ) -> None:
-    """Look at an installation from outside: database, bus, rights, reports, kubelets; say what to do about each finding."""
+    """Look at an installation from outside: database, bus, rights, reports, kubelets; say what to
+    do about each finding.
+    """
     urls = _places(database_url, nats_url, kubeconfig, data_dir)
     findings = asyncio.run(examine(*urls, namespace if database_url else ""))
     findings.sort(key=lambda found: _RANK[found.severity])
@@ -61,10 +82,14 @@ def doctor_command(
     else:
         rows = [(found.severity, found.about, found.seen, found.mend) for found in findings]
         console().print(table("", ("severity", "about", "seen", "what mends it"), rows))
-    raise typer.Exit(EXIT_FAILED if any(found.severity == "problem" for found in findings) else EXIT_OK)
+    raise typer.Exit(
+        EXIT_FAILED if any(found.severity == "problem" for found in findings) else EXIT_OK
+    )
 
 
-def _places(database_url: str, nats_url: str, kubeconfig: str, data_dir: Path | None) -> tuple[str, str, str]:
+def _places(
+    database_url: str, nats_url: str, kubeconfig: str, data_dir: Path | None
+) -> tuple[str, str, str]:
     """Database, bus and API: as given, or as the data folder of a running `topolog up` says."""
     if database_url:
         return database_url, nats_url, kubeconfig
@@ -72,7 +97,11 @@ def _places(database_url: str, nats_url: str, kubeconfig: str, data_dir: Path | 
 
     addresses = read_addresses(data_dir or default_data_dir())
     if not addresses.database_url:
-        raise CommandError("no database to look at: nothing runs on the data folder", "--database-url, or topolog up", EXIT_USAGE)
+        raise CommandError(
+            "no database to look at: nothing runs on the data folder",
+            "--database-url, or topolog up",
+            EXIT_USAGE,
+        )
     return (
         addresses.database_url,
         nats_url or addresses.nats_url or "",
@@ -80,14 +109,20 @@ def _places(database_url: str, nats_url: str, kubeconfig: str, data_dir: Path | 
     )
 
 
-async def examine(database_url: str, nats_url: str, kubeconfig: str, namespace: str) -> list[Finding]:
-    """Everything that is found. What cannot be asked is a finding too. Without a namespace the services are processes of a data
-    folder: their login is the database's owner, and their rights are those of the kubeconfig."""
+async def examine(
+    database_url: str, nats_url: str, kubeconfig: str, namespace: str
+) -> list[Finding]:
+    """Everything that is found. What cannot be asked is a finding too. Without a namespace the
+    services are processes of a data folder: their login is the database's owner, and their rights
+    are those of the kubeconfig."""
     found = await _database(database_url, pods=bool(namespace))
     found += await _bus(nats_url)
     kube_findings, machines = await _cluster(kubeconfig, namespace)
     found += kube_findings
-    if not any(one.about == database.ABOUT and one.severity == "problem" and "revision" in one.seen for one in found):
+    if not any(
+        one.about == database.ABOUT and one.severity == "problem" and "revision" in one.seen
+        for one in found
+    ):
         async with LogSource(database_url, None) as log:
             ledger, rejections, aside = await fold(log)
         found += nodes.judge(ledger, machines, rejections)
@@ -101,7 +136,9 @@ async def _database(url: str, *, pods: bool) -> list[Finding]:
     try:
         return list(database.judge(await inspect(url), pods=pods))
     except Exception as error:  # the driver's errors have no names out here
-        raise CommandError(f"the database does not answer: {scrub_text(str(error))}", "check TOPOLOG_DATABASE_URL") from error
+        raise CommandError(
+            f"the database does not answer: {scrub_text(str(error))}", "check TOPOLOG_DATABASE_URL"
+        ) from error
 
 
 async def _bus(url: str) -> list[Finding]:
@@ -114,7 +151,13 @@ async def _bus(url: str) -> list[Finding]:
             return list(bus.judge(await describe(url)))
     except Exception as error:  # the client's errors have no names out here
         told = scrub_text(str(error)) or type(error).__name__
-        return [problem(bus.ABOUT, f"NATS does not answer: {told}", "kubectl -n topolog get pods -l app=nats")]
+        return [
+            problem(
+                bus.ABOUT,
+                f"NATS does not answer: {told}",
+                "kubectl -n topolog get pods -l app=nats",
+            )
+        ]
 
 
 async def _cluster(kubeconfig: str, namespace: str) -> tuple[list[Finding], dict[str, Machine]]:
@@ -128,11 +171,19 @@ async def _cluster(kubeconfig: str, namespace: str) -> tuple[list[Finding], dict
         served = await kube.served_versions(TOPOLOGY_GROUP)
         if isinstance(served, Lost):
             return [
-                problem(cluster.ABOUT, f"the API does not answer: {served.message}", "--kubeconfig, or TOPOLOG_KUBECONFIG")
+                problem(
+                    cluster.ABOUT,
+                    f"the API does not answer: {served.message}",
+                    "--kubeconfig, or TOPOLOG_KUBECONFIG",
+                )
             ], {}
         found = list(cluster.judge_definition(served))
         found += cluster.judge_rights(await _rights(kube, namespace))
-        return found, {name: machine for name, machine in map(machine_of, (await kube.list("nodes")).items) if name}
+        return found, {
+            name: machine
+            for name, machine in map(machine_of, (await kube.list("nodes")).items)
+            if name
+        }
     except KubeUnavailableError as error:
         return [problem(cluster.ABOUT, str(error), "a kubeconfig that may list nodes")], {}
     finally:
@@ -140,35 +191,49 @@ async def _cluster(kubeconfig: str, namespace: str) -> tuple[list[Finding], dict
 
 
 async def _rights(kube: Kube, namespace: str) -> dict[str, dict[Right, bool]]:
-    """Each service's rights, as the API answers for its account (for these credentials without a namespace); those that may not
-    be asked for are left out."""
+    """Each service's rights, as the API answers for its account (for these credentials without a
+    namespace); those that may not be asked for are left out."""
     held: dict[str, dict[Right, bool]] = {}
     for service, rights in BY_SERVICE.items():
         for right in sorted(rights):
-            answer = await kube.may(right, f"system:serviceaccount:{namespace}:{service}" if namespace else "")
+            answer = await kube.may(
+                right, f"system:serviceaccount:{namespace}:{service}" if namespace else ""
+            )
             if isinstance(answer, Answer) and answer.ok:
-                held.setdefault(service, {})[right] = bool((answer.body.get("status") or {}).get("allowed"))
+                held.setdefault(service, {})[right] = bool(
+                    (answer.body.get("status") or {}).get("allowed")
+                )
     return held
 
 
 def machine_of(node: dict[str, Any]) -> tuple[str, Machine]:
     """Name, kubelet version and readiness of a Node object."""
     status = node.get("status") or {}
-    conditions = {one.get("type"): one.get("status") for one in status.get("conditions") or [] if isinstance(one, dict)}
+    conditions = {
+        one.get("type"): one.get("status")
+        for one in status.get("conditions") or []
+        if isinstance(one, dict)
+    }
     version = str((status.get("nodeInfo") or {}).get("kubeletVersion", ""))
-    return str((node.get("metadata") or {}).get("name", "")), Machine(version, conditions.get("Ready") == "True")
+    return str((node.get("metadata") or {}).get("name", "")), Machine(
+        version, conditions.get("Ready") == "True"
+    )
 
 
 async def fold(log: EventLog) -> tuple[Ledger, Counter[str], dict[str, str]]:
-    """The ledger at the head, by node how many pods its kubelet rejected within the last day of the log, and by stream what is
-    wrong with those that this release sets aside."""
+    """The ledger at the head, by node how many pods its kubelet rejected within the last day of the
+    log, and by stream what is wrong with those that this release sets aside."""
     ledger, aside = Ledger(), Aside(await skips(log))
     rejected: list[tuple[int, str]] = []
     newest_us = 0
     async for envelope in envelopes(log):
         newest_us = envelope.time_us
         # Read before the fold: afterwards a pod that ended may have no entry.
-        entry = ledger.pods.get(envelope.stream.removeprefix("pod/")) if envelope.type == "PodEnded" else None
+        entry = (
+            ledger.pods.get(envelope.stream.removeprefix("pod/"))
+            if envelope.type == "PodEnded"
+            else None
+        )
         node = entry.node if entry is not None else ""
         fact, _ = fold_one(ledger, envelope, aside)
         if isinstance(fact, PodEnded) and fact.cause == "rejected":

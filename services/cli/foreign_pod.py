@@ -1,4 +1,5 @@
-"""A pod that the log does not know but Kubernetes does: most often another scheduler's, which nobody noticed.
+"""A pod that the log does not know but Kubernetes does: most often another scheduler's, which
+nobody noticed.
 
 Asks the API for one pod by name. What is told: whose it is, and how to send it to Topolog.
 """
@@ -40,7 +41,9 @@ class ForeignPod(msgspec.Struct, frozen=True):
 
 
 async def foreign_pod(pod: str, kubeconfig: str) -> ForeignPod | None:
-    """The pod as Kubernetes has it; None without a cluster to ask, or when it has none of that name."""
+    """The pod as Kubernetes has it; None without a cluster to ask, or when it has none of that
+    name.
+    """
     if not kubeconfig:
         return None
     namespace, slash, name = pod.partition("/")
@@ -64,7 +67,11 @@ def _read(body: object) -> ForeignPod | None:
         return None
     spec = seen.spec
     return ForeignPod(
-        f"{seen.metadata.namespace}/{seen.metadata.name}", seen.metadata.uid, spec.schedulerName, seen.status.phase, spec.nodeName
+        f"{seen.metadata.namespace}/{seen.metadata.name}",
+        seen.metadata.uid,
+        spec.schedulerName,
+        seen.status.phase,
+        spec.nodeName,
     )
 
 

@@ -1,7 +1,9 @@
-"""The kubelet's configuration in a machine file: fields of a KubeletConfiguration, those that admission depends on.
+"""The kubelet's configuration in a machine file: fields of a KubeletConfiguration, those that
+admission depends on.
 
-Other fields of a KubeletConfiguration are accepted and ignored, so that a node's own file can be pasted in. Defaults are
-the kubelet's (1.36). Must not know what the managers do with a value: they refuse wrong ones in the kubelet's words.
+Other fields of a KubeletConfiguration are accepted and ignored, so that a node's own file can be
+pasted in. Defaults are the kubelet's (1.36). Must not know what the managers do with a value: they
+refuse wrong ones in the kubelet's words.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ DEFAULT_EVICTION = "100Mi"
 
 
 class NodeSection(msgspec.Struct, frozen=True):
-    """What the node-level check depends on: memory that is reserved, the hard eviction threshold of memory (bytes, or a share
-    of the machine's), and how many pods the kubelet takes."""
+    """What the node-level check depends on: memory that is reserved, the hard eviction threshold of
+    memory (bytes, or a share of the machine's), and how many pods the kubelet takes."""
 
     reserved_memory_bytes: int = 0
     eviction: int | float = 100 * 2**20
@@ -28,12 +30,17 @@ class NodeSection(msgspec.Struct, frozen=True):
 
     def eviction_bytes(self, memory_bytes: int) -> int:
         """The threshold in bytes."""
-        return int(memory_bytes * self.eviction) if isinstance(self.eviction, float) else self.eviction
+        return (
+            int(memory_bytes * self.eviction) if isinstance(self.eviction, float) else self.eviction
+        )
 
 
 def node_section(doc: Json, path: str = "kubelet") -> NodeSection:
     """The node-level settings of a KubeletConfiguration. Raises RefusedError naming the field."""
-    reserved = sum(fields.amounts(doc, name, path).get(MEMORY, 0) for name in ("kubeReserved", "systemReserved"))
+    reserved = sum(
+        fields.amounts(doc, name, path).get(MEMORY, 0)
+        for name in ("kubeReserved", "systemReserved")
+    )
     max_pods = fields.integer(doc, "maxPods", path) or DEFAULT_MAX_PODS
     if max_pods < 0:
         raise refuse(join(path, "maxPods"), max_pods, "write how many pods the kubelet takes")
@@ -51,7 +58,11 @@ def _eviction(doc: Json, path: str) -> int | float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise refuse(join(where, "memory.available"), text, "write an amount such as 100Mi or a share such as 5%")
+        raise refuse(
+            join(where, "memory.available"),
+            text,
+            "write an amount such as 100Mi or a share such as 5%",
+        )
     return share
 
 
@@ -88,7 +99,11 @@ def _reserved_memory(doc: Json, path: str) -> dict[int, Amounts]:
     for where, entry in fields.objects(doc, "reservedMemory", path):
         zone = fields.integer(entry, "numaNode", where, -1)
         if zone < 0 or zone in reserved:
-            raise refuse(join(where, "numaNode"), entry.get("numaNode"), "write the id of a zone, each zone once")
+            raise refuse(
+                join(where, "numaNode"),
+                entry.get("numaNode"),
+                "write the id of a zone, each zone once",
+            )
         reserved[zone] = fields.amounts(entry, "limits", where)
     return reserved
 

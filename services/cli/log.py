@@ -23,7 +23,10 @@ from shared.eventlog.port import EventLog
 
 T = TypeVar("T")
 
-log_app = typer.Typer(help="Look after the log itself: what an operator says about it becomes a fact.", no_args_is_help=True)
+log_app = typer.Typer(
+    help="Look after the log itself: what an operator says about it becomes a fact.",
+    no_args_is_help=True,
+)
 
 Database = Annotated[str, database_option()]
 DataDir = Annotated[Path | None, data_dir_option()]
@@ -48,7 +51,10 @@ def run(source: LogSource, use: Callable[[EventLog], Awaitable[T]]) -> T:
 @log_app.command("skip")
 def skip_command(
     position: Annotated[
-        int, typer.Argument(help="Position of the fact, as health, verify and replay name it.", min=1, max=2**63 - 1)
+        int,
+        typer.Argument(
+            help="Position of the fact, as health, verify and replay name it.", min=1, max=2**63 - 1
+        ),
     ],
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")],
     database_url: Database = "",
@@ -64,17 +70,22 @@ def skip_command(
 
     now_us = time.time_ns() // 1000
     row, at = run(
-        LogSource(database_url, data_dir, writes=True), lambda log: skip(log, position, who(), reason[:500], now_us, force)
+        LogSource(database_url, data_dir, writes=True),
+        lambda log: skip(log, position, who(), reason[:500], now_us, force),
     )
     if as_json:
         json_line({"skipped": position, "type": row.type, "stream": row.stream, "position": at})
     else:
-        print(f"fact {position} ({row.type} on {row.stream}) counts as never told (position {at}); services fold the log anew")
+        print(
+            f"fact {position} ({row.type} on {row.stream}) counts as never told (position {at}); services fold the log anew"
+        )
 
 
 @log_app.command("export")
 def export_command(
-    out: Annotated[Path, typer.Option("--out", help="The file to write; FILE.topolog.gz by convention.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="The file to write; FILE.topolog.gz by convention.")
+    ],
     database_url: Database = "",
     data_dir: DataDir = None,
     from_: From = None,
@@ -83,10 +94,11 @@ def export_command(
 ) -> None:
     """Write the log, or a range of it, to one compressed file that carries its own hash.
 
-    Replay reads a whole history where it takes --database-url, and `topolog log import` restores a log from it. A file that
-    begins later (--from) is a piece, as for a backup of what is new: replay reads it in a folder with the pieces before it,
-    import takes whole histories alone. An interruption leaves FILE as it was. FILE is a regular file, no device or pipe; where it
-    is a link, what that leads to is replaced. One export at a time writes it.
+    Replay reads a whole history where it takes --database-url, and `topolog log import` restores a
+    log from it. A file that begins later (--from) is a piece, as for a backup of what is new:
+    replay reads it in a folder with the pieces before it, import takes whole histories alone. An
+    interruption leaves FILE as it was. FILE is a regular file, no device or pipe; where it is a
+    link, what that leads to is replaced. One export at a time writes it.
     """
     from services.upkeep.exporting import Exported, export
 
@@ -95,28 +107,41 @@ def export_command(
     async def write(log: EventLog) -> Exported:
         first, last = await window.with_facts(log, from_, to)
         with progress_bar("exporting", last - first + 1, not as_json) as advance:
-            return await export(log, out, first, last, lambda position: advance(position - first + 1))
+            return await export(
+                log, out, first, last, lambda position: advance(position - first + 1)
+            )
 
     written = run(LogSource(database_url, data_dir), write)
     if as_json:
         json_line(written)
     else:
-        size = f"{written.bytes / 1e6:,.1f} MB" if written.bytes >= 1e5 else f"{written.bytes:,} bytes"
-        print(f"positions {written.first} to {written.last} stand in {written.file} ({size}, sha256 {written.sha256[:16]}...)")
+        size = (
+            f"{written.bytes / 1e6:,.1f} MB" if written.bytes >= 1e5 else f"{written.bytes:,} bytes"
+        )
+        print(
+            f"positions {written.first} to {written.last} stand in {written.file} ({size}, sha256 {written.sha256[:16]}...)"
+        )
 
 
 @log_app.command("begin-timeline")
-def begin_timeline_command(database_url: Database = "", data_dir: DataDir = None, as_json: Json = False) -> None:
-    """After a restore that the log cannot tell by itself: fold everything anew, list the cluster anew, end every lease.
+def begin_timeline_command(
+    database_url: Database = "", data_dir: DataDir = None, as_json: Json = False
+) -> None:
+    """After a restore that the log cannot tell by itself: fold everything anew, list the cluster
+    anew, end every lease.
 
     Needs the owner's login. A log that lost facts and went on is noticed without it.
     """
     now_us = time.time_ns() // 1000
-    identity = run(LogSource(database_url, data_dir, writes=True), lambda log: log.begin_timeline(now_us))
+    identity = run(
+        LogSource(database_url, data_dir, writes=True), lambda log: log.begin_timeline(now_us)
+    )
     if as_json:
         json_line(identity)
     else:
-        print(f"log {identity.log_id} is on timeline {identity.timeline}; services fold it anew and list the cluster")
+        print(
+            f"log {identity.log_id} is on timeline {identity.timeline}; services fold it anew and list the cluster"
+        )
 
 
 def who() -> str:

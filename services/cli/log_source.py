@@ -1,5 +1,6 @@
-"""Which log a command reads: a database URL, the data folder of a `topolog up` that runs or has stopped, or a file of
-`topolog log export` (or a folder of archived ones), which is given where a URL may be."""
+"""Which log a command reads: a database URL, the data folder of a `topolog up` that runs or has
+stopped, or a file of `topolog log export` (or a folder of archived ones), which is given where a
+URL may be."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ WITH_STATE = ("scheduler", "binder", "topology-store")
 
 
 class LogSource:
-    """`async with LogSource(url, data_dir) as log:`. A stopped data folder's Postgres is started for the time of reading."""
+    """`async with LogSource(url, data_dir) as log:`. A stopped data folder's Postgres is started
+    for the time of reading.
+    """
 
     def __init__(self, database_url: str, data_dir: Path | None, writes: bool = False) -> None:
         self._url = database_url
@@ -31,31 +34,50 @@ class LogSource:
         """Of the database, once it is open."""
 
     def file(self) -> Path | None:
-        """The exported history that was named instead of a URL. Raises CommandError for what is neither."""
+        """The exported history that was named instead of a URL. Raises CommandError for what is
+        neither.
+        """
         check_database(self._url)
         path = path_of(self._url)
-        return path if self._url and (is_there(path) or not looks_like_url(self._url.removeprefix(FILE))) else None
+        return (
+            path
+            if self._url and (is_there(path) or not looks_like_url(self._url.removeprefix(FILE)))
+            else None
+        )
 
     def states(self) -> list[tuple[str, str]]:
-        """(name, URL of `/state`) of the services with a state that run on the data folder, for `verify`."""
+        """(name, URL of `/state`) of the services with a state that run on the data folder, for
+        `verify`.
+        """
         from services.embedded.running import read_services
 
         if self._url and self._data_dir is None:
             return []
-        return [(one.name, one.url("/state")) for one in read_services(self._folder()) if one.name.startswith(WITH_STATE)]
+        return [
+            (one.name, one.url("/state"))
+            for one in read_services(self._folder())
+            if one.name.startswith(WITH_STATE)
+        ]
 
     def state_url(self, service: str) -> str:
-        """`/state` of a service by its name in the data folder, or a URL as it stands. Raises FilterError."""
+        """`/state` of a service by its name in the data folder, or a URL as it stands. Raises
+        FilterError.
+        """
         from services.embedded.running import read_services
 
         if service.startswith(("http://", "https://")):
             return service
         running = {one.name: one.url("/state") for one in read_services(self._folder())}
         if service not in running:
-            there = f"; there run {', '.join(sorted(running))}" if running else "; nothing runs on the data folder"
+            there = (
+                f"; there run {', '.join(sorted(running))}"
+                if running
+                else "; nothing runs on the data folder"
+            )
             hint = did_you_mean(service, running) or there
             raise FilterError(
-                f"--service {service!r} is no service of {self._folder()}{hint}", "--service http://HOST:PORT/state"
+                f"--service {service!r} is no service of {self._folder()}{hint}",
+                "--service http://HOST:PORT/state",
             )
         return running[service]
 
@@ -80,7 +102,9 @@ class LogSource:
 
         url = self.url = self._url or await self._url_of_folder(self._folder())
         try:
-            log = await PostgresEventLog.open(url, retry_for_s=5.0, role=WRITER if self._writes else READER)
+            log = await PostgresEventLog.open(
+                url, retry_for_s=5.0, role=WRITER if self._writes else READER
+            )
         except (LogUnavailable, LogNotMigrated) as error:
             problem = str(error).partition("; ")[0]
             raise CommandError(problem, "topolog up, or --database-url of a running log") from error
@@ -89,10 +113,14 @@ class LogSource:
 
     @asynccontextmanager
     async def database(self) -> AsyncIterator[str]:
-        """The URL of a database that need not hold a log yet: of a data folder too, which is made where it is not there."""
+        """The URL of a database that need not hold a log yet: of a data folder too, which is made
+        where it is not there.
+        """
         file = self.file()
         if file is not None:
-            raise CommandError(f"{file} is no database", "--database-url postgresql://OWNER@HOST/EMPTY", EXIT_USAGE)
+            raise CommandError(
+                f"{file} is no database", "--database-url postgresql://OWNER@HOST/EMPTY", EXIT_USAGE
+            )
         async with self._stack:
             yield self._url or await self._url_of_folder(self._folder(), made=True)
 
@@ -101,11 +129,17 @@ class LogSource:
         from shared.eventlog.history_file import HistoryFileError
 
         if self._writes:
-            raise CommandError(f"{file} is a history in a file, which takes nothing", "--database-url, or --data-dir", EXIT_USAGE)
+            raise CommandError(
+                f"{file} is a history in a file, which takes nothing",
+                "--database-url, or --data-dir",
+                EXIT_USAGE,
+            )
         try:
             return FileLog.open(file)
         except HistoryFileError as error:
-            raise CommandError(str(error), "another copy of it, or: topolog log export --out FILE") from error
+            raise CommandError(
+                str(error), "another copy of it, or: topolog log export --out FILE"
+            ) from error
 
     async def _url_of_folder(self, folder: Path, made: bool = False) -> str:
         from services.embedded.data_dir import DataDir, read_addresses
@@ -113,7 +147,11 @@ class LogSource:
         from services.embedded.servers import EmbeddedServers
 
         if not made and not (folder / "VERSION").exists():
-            raise CommandError(f"no Topolog data folder at {folder}", "topolog up, --data-dir or --database-url", EXIT_USAGE)
+            raise CommandError(
+                f"no Topolog data folder at {folder}",
+                "topolog up, --data-dir or --database-url",
+                EXIT_USAGE,
+            )
         data_dir = DataDir(folder)
         try:
             self._stack.enter_context(data_dir)
@@ -130,6 +168,9 @@ class LogSource:
         return servers.database_url
 
     async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
     ) -> None:
         await self._stack.aclose()

@@ -1,4 +1,6 @@
-"""The verbs of `topolog log`, from the files that they are in: what each does with its options it must not know."""
+"""The verbs of `topolog log`, from the files that they are in: what each does with its options it
+must not know.
+"""
 
 from __future__ import annotations
 

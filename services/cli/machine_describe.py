@@ -1,7 +1,7 @@
 """A machine file made from a real node: its /sys tree and its KubeletConfiguration.
 
-Pure over the tree's two functions. Devices are not in /sys: plugins tell them to the kubelet alone. Must not know the
-machine file beyond its names.
+Pure over the tree's two functions. Devices are not in /sys: plugins tell them to the kubelet alone.
+Must not know the machine file beyond its names.
 """
 
 from __future__ import annotations
@@ -39,13 +39,19 @@ def describe(machine: Machine, tree: Tree, configuration: Mapping[str, Any]) -> 
     caches = _groups(cpus, [_last_level_cache(tree, cpu) for cpu in cpus])
     if caches:
         document["uncore_caches"] = caches
-    document["kubelet"] = {name: configuration[name] for name in KUBELET_FIELDS if configuration.get(name)}
+    document["kubelet"] = {
+        name: configuration[name] for name in KUBELET_FIELDS if configuration.get(name)
+    }
     document["devices"] = {}
     return document
 
 
 def _zone(node: NumaNode, machine: Machine) -> dict[str, Any]:
-    zone: dict[str, Any] = {"id": node.id, "cpus": format_cpus(cpus_of(node.cpus)), "memory": str(node.memory_bytes)}
+    zone: dict[str, Any] = {
+        "id": node.id,
+        "cpus": format_cpus(cpus_of(node.cpus)),
+        "memory": str(node.memory_bytes),
+    }
     pools = {name.removeprefix("hugepages-"): size for name, size in node.hugepages.items()}
     if pools:
         zone["hugepages"] = {name: size // _page_bytes(name) for name, size in pools.items()}
@@ -64,7 +70,9 @@ def _siblings(tree: Tree, cpu: int) -> tuple[int, ...]:
 
 
 def _package(tree: Tree, cpu: int) -> tuple[int, ...]:
-    """The socket as a one-number key; -1 (unknown, as some virtual machines say) and absence are socket 0."""
+    """The socket as a one-number key; -1 (unknown, as some virtual machines say) and absence are
+    socket 0.
+    """
     text = (tree.text(f"{CPU}/cpu{cpu}/topology/physical_package_id") or "0").strip()
     return (int(text) if text.isdigit() else 0,)
 
@@ -79,7 +87,9 @@ def _last_level_cache(tree: Tree, cpu: int) -> tuple[int, ...]:
 
 
 def _groups(cpus: list[int], keys: list[tuple[int, ...]]) -> list[str]:
-    """CPUs with equal keys together, as Linux lists in order of their lowest CPU; those with an empty key left out."""
+    """CPUs with equal keys together, as Linux lists in order of their lowest CPU; those with an
+    empty key left out.
+    """
     members: dict[tuple[int, ...], list[int]] = {}
     for cpu, key in zip(cpus, keys, strict=True):
         if key:

@@ -1,6 +1,8 @@
-"""The machine file of `topolog admit`: zones, CPUs, devices and the kubelet's configuration, as a value or a refusal.
+"""The machine file of `topolog admit`: zones, CPUs, devices and the kubelet's configuration, as a
+value or a refusal.
 
-Pure: a parsed YAML document in, `MachineFile` or `ManifestError` out. Must not know files, nor how a pod is admitted.
+Pure: a parsed YAML document in, `MachineFile` or `ManifestError` out. Must not know files, nor how
+a pod is admitted.
 
     zones:                      one entry for each NUMA node
     - id: 0
@@ -50,10 +52,11 @@ class MachineFile(msgspec.Struct, frozen=True):
     node: NodeSection = NodeSection()
 
     def allocatable(self) -> Amounts:
-        """What the Node object offers in total: capacity without what is reserved, memory also without hugepages.
+        """What the Node object offers in total: capacity without what is reserved, memory also
+        without hugepages.
 
-        Memory is held back as kubeReserved, systemReserved and the hard eviction threshold say, or as reservedMemory says: on
-        a real node the two are equal.
+        Memory is held back as kubeReserved, systemReserved and the hard eviction threshold say, or
+        as reservedMemory says: on a real node the two are equal.
         """
         pages: Amounts = {}
         for zone in self.machine.zones:
@@ -71,18 +74,26 @@ class MachineFile(msgspec.Struct, frozen=True):
 
     def _reserved_cpu(self) -> int:
         reserved = self.kubelet.reserved_cpus
-        return len(list(each_cpu(parse_cpus(reserved)))) * 1000 if reserved else self.kubelet.reserved_cpu_milli
+        return (
+            len(list(each_cpu(parse_cpus(reserved)))) * 1000
+            if reserved
+            else self.kubelet.reserved_cpu_milli
+        )
 
 
 def parse_machine(document: object) -> MachineFile | ManifestError:
-    """The machine of a YAML document, or the field that is wrong, what it holds, and what to write instead."""
+    """The machine of a YAML document, or the field that is wrong, what it holds, and what to write
+    instead.
+    """
     try:
         doc = fields.as_mapping(document, "")
         _refuse_unknown(doc, "", _KNOWN)
         machine = _machine(doc)
         zones = tuple(zone.id for zone in machine.zones)
         kubelet = fields.mapping(doc, "kubelet", "")
-        return MachineFile(machine, kubelet_config(kubelet), _devices(doc, zones), node_section(kubelet))
+        return MachineFile(
+            machine, kubelet_config(kubelet), _devices(doc, zones), node_section(kubelet)
+        )
     except RefusedError as refused:
         return refused.error
 
@@ -96,7 +107,11 @@ def _refuse_unknown(doc: Json, path: str, known: tuple[str, ...]) -> None:
 def _machine(doc: Json) -> MachineConfig:
     listed = fields.objects(doc, "zones", "")
     if not listed:
-        raise refuse("zones", doc.get("zones"), "list at least one zone, as `topolog admit --describe` prints them")
+        raise refuse(
+            "zones",
+            doc.get("zones"),
+            "list at least one zone, as `topolog admit --describe` prints them",
+        )
     zones = tuple(sorted((_zone(zone, path) for path, zone in listed), key=lambda zone: zone.id))
     _check_zones(zones)
     return MachineConfig(zones, _cpus(doc, listed))
@@ -106,8 +121,12 @@ def _zone(doc: Json, path: str) -> ZoneConfig:
     _refuse_unknown(doc, path, _KNOWN_OF_ZONE)
     zone = fields.integer(doc, "id", path, -1)
     if not 0 <= zone <= MAX_ZONE_ID:
-        raise refuse(join(path, "id"), doc.get("id"), f"write the NUMA node's id, 0 to {MAX_ZONE_ID}")
-    return ZoneConfig(zone, _bytes(doc, "memory", path), _hugepages(doc, path), _distances(doc, path))
+        raise refuse(
+            join(path, "id"), doc.get("id"), f"write the NUMA node's id, 0 to {MAX_ZONE_ID}"
+        )
+    return ZoneConfig(
+        zone, _bytes(doc, "memory", path), _hugepages(doc, path), _distances(doc, path)
+    )
 
 
 def _check_zones(zones: tuple[ZoneConfig, ...]) -> None:
@@ -116,10 +135,18 @@ def _check_zones(zones: tuple[ZoneConfig, ...]) -> None:
         if zone.id in ids[:at]:
             raise refuse("zones", ids, f"describe zone {zone.id} once")
         if zone.distances and len(zone.distances) != len(zones):
-            raise refuse(f"distances of zone {zone.id}", zone.distances, f"write {len(zones)} numbers, one for each zone")
+            raise refuse(
+                f"distances of zone {zone.id}",
+                zone.distances,
+                f"write {len(zones)} numbers, one for each zone",
+            )
         pages = sum(size * count for size, count in zone.hugepages.items())
         if pages > zone.memory_bytes:
-            raise refuse(f"hugepages of zone {zone.id}", pages, "hugepages are part of memory; write more memory or fewer")
+            raise refuse(
+                f"hugepages of zone {zone.id}",
+                pages,
+                "hugepages are part of memory; write more memory or fewer",
+            )
 
 
 def _bytes(doc: Json, key: str, path: str) -> int:
@@ -150,7 +177,9 @@ def _distances(doc: Json, path: str) -> tuple[int, ...]:
     listed = fields.items(doc, "distances", path)
     for at, distance in enumerate(listed):
         if isinstance(distance, bool) or not isinstance(distance, int) or not 0 < distance < 256:
-            raise refuse(f"{join(path, 'distances')}[{at}]", distance, "write an ACPI distance, 10 to 255")
+            raise refuse(
+                f"{join(path, 'distances')}[{at}]", distance, "write an ACPI distance, 10 to 255"
+            )
     return tuple(listed)
 
 
@@ -180,7 +209,13 @@ def _cpus(doc: Json, zones: list[tuple[str, Json]]) -> tuple[Cpu, ...]:
     _refuse_missing(doc, "sockets", sockets, every)
     first_own = len(cores)
     return tuple(
-        Cpu(cpu, cores.get(cpu, first_own + cpu), sockets[cpu], zone_of[cpu], caches.get(cpu, len(caches) + sockets[cpu]))
+        Cpu(
+            cpu,
+            cores.get(cpu, first_own + cpu),
+            sockets[cpu],
+            zone_of[cpu],
+            caches.get(cpu, len(caches) + sockets[cpu]),
+        )
         for cpu in each_cpu(every)
     )
 
@@ -223,12 +258,20 @@ def _devices(doc: Json, zones: tuple[int, ...]) -> Registered:
     registered = {}
     for resource in fields.mapping(doc, "devices", ""):
         if not is_device(resource):
-            raise refuse(join("devices", resource), resource, "write a device resource such as vendor.example/gpu")
+            raise refuse(
+                join("devices", resource),
+                resource,
+                "write a device resource such as vendor.example/gpu",
+            )
         entries = fields.objects(fields.mapping(doc, "devices", ""), resource, "devices")
         found = [_device(entry, path, zones) for path, entry in entries]
         pool = dict(found)
         if len(pool) != len(found):
-            raise refuse(join("devices", resource), sorted(name for name, _ in found), "give each device an id of its own")
+            raise refuse(
+                join("devices", resource),
+                sorted(name for name, _ in found),
+                "give each device an id of its own",
+            )
         registered[resource] = DevicePool(pool)
     return registered
 
@@ -244,5 +287,9 @@ def _device(doc: Json, path: str, zones: tuple[int, ...]) -> tuple[str, Device]:
     listed = fields.items(doc, "zones", path)
     for at, zone in enumerate(listed):
         if isinstance(zone, bool) or not isinstance(zone, int) or zone not in zones:
-            raise refuse(f"{join(path, 'zones')}[{at}]", zone, f"write ids of zones: {', '.join(map(str, zones))}")
+            raise refuse(
+                f"{join(path, 'zones')}[{at}]",
+                zone,
+                f"write ids of zones: {', '.join(map(str, zones))}",
+            )
     return name, Device(mask_of(listed), healthy)

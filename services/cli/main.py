@@ -1,4 +1,6 @@
-"""The `topolog` command. Each verb lives in its own file and registers itself; exit codes are declared in `output`."""
+"""The `topolog` command. Each verb lives in its own file and registers itself; exit codes are
+declared in `output`.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ import typer
 from services.cli.output import CommandError, json_line
 from services.embedded.errors import DataFolderError
 
-app = typer.Typer(help="Credentials of exporters on NATS.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Credentials of exporters on NATS.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 def register(parent: typer.Typer) -> None:
@@ -26,41 +28,68 @@ def _group() -> None:
 
 @app.command("credentials")
 def credentials_command(
-    folder: Annotated[Path, typer.Option("--dir", help="Where credentials are kept; made where it is not.")],
-    node: Annotated[list[str] | None, typer.Option(help="A node that gets a credential of its own; may be repeated.")] = None,
+    folder: Annotated[
+        Path, typer.Option("--dir", help="Where credentials are kept; made where it is not.")
+    ],
+    node: Annotated[
+        list[str] | None,
+        typer.Option(help="A node that gets a credential of its own; may be repeated."),
+    ] = None,
     nodes_file: Annotated[
-        list[Path] | None, typer.Option(help="Nodes as in the exporter's --nodes-file: JSON [{name, ...}]; may be repeated.")
+        list[Path] | None,
+        typer.Option(
+            help="Nodes as in the exporter's --nodes-file: JSON [{name, ...}]; may be repeated."
+        ),
     ] = None,
     together: Annotated[
-        str, typer.Option(help="One credential of this name for all nodes given: one exporter serves them.")
+        str,
+        typer.Option(
+            help="One credential of this name for all nodes given: one exporter serves them."
+        ),
     ] = "",
-    renew: Annotated[bool, typer.Option("--renew", help="New seeds for the nodes given, in the place of theirs.")] = False,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="New seeds for the nodes given, in the place of theirs.")
+    ] = False,
     withdraw: Annotated[
-        list[str] | None, typer.Option(help="A credential (its node) that holds no more; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A credential (its node) that holds no more; may be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON line instead of sentences.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON line instead of sentences.")
+    ] = False,
 ) -> None:
-    """Make credentials by which an exporter publishes the reports of its own nodes, and nothing else.
+    """Make credentials by which an exporter publishes the reports of its own nodes, and nothing
+    else.
 
-    Seeds are in DIR/seeds/NAME.nk, each for its exporter alone; DIR/credentials.json and DIR/users.conf are for NATS:
-    they hold public keys. Run again it keeps what is there and adds what is new.
+    Seeds are in DIR/seeds/NAME.nk, each for its exporter alone; DIR/credentials.json and
+    DIR/users.conf are for NATS: they hold public keys. Run again it keeps what is there and adds
+    what is new.
     """
     from services.embedded.nats_credentials import SEEDS, USERS, keep, seed_file
 
     nodes = [*(node or ()), *(name for path in nodes_file or () for name in _names(path))]
     wanted = [(together, nodes)] if together else [(name, [name]) for name in nodes]
     if not nodes and not withdraw:
-        raise CommandError("no node is named", "Name them: --node NAME, --nodes-file FILE, or --withdraw NAME")
+        raise CommandError(
+            "no node is named", "Name them: --node NAME, --nodes-file FILE, or --withdraw NAME"
+        )
     try:
         held = keep(folder, wanted, renew=renew, drop=withdraw or ())
     except DataFolderError as error:
         raise CommandError(error.problem, error.remedy) from error
     if as_json:
-        rows = [{**msgspec.to_builtins(each), "seed": str(seed_file(folder, each.name))} for each in held]
+        rows = [
+            {**msgspec.to_builtins(each), "seed": str(seed_file(folder, each.name))}
+            for each in held
+        ]
         json_line({"users": str(folder / USERS), "credentials": rows})
         return
-    print(f"{len(held)} credentials in {folder}; seeds in {folder / SEEDS}, for NATS {folder / USERS}")
-    print(f"exporter: --nats-url 'tls://HOST:4222?ca=FILE&seed={seed_file(folder, held[0].name if held else 'NODE')}'")
+    print(
+        f"{len(held)} credentials in {folder}; seeds in {folder / SEEDS}, for NATS {folder / USERS}"
+    )
+    print(
+        f"exporter: --nats-url 'tls://HOST:4222?ca=FILE&seed={seed_file(folder, held[0].name if held else 'NODE')}'"
+    )
     print(
         "in a cluster (k8s/README.md):\n"
         f"  kubectl -n topolog create secret generic topolog-nats-users --from-file={folder / USERS} "
@@ -76,4 +105,6 @@ def _names(path: Path) -> list[str]:
     try:
         return names_in(path)
     except (OSError, msgspec.MsgspecError) as error:
-        raise CommandError(f"{path}: {error}", "Give a JSON list of objects with name, as for the exporter") from error
+        raise CommandError(
+            f"{path}: {error}", "Give a JSON list of objects with name, as for the exporter"
+        ) from error

@@ -1,4 +1,6 @@
-"""How the command speaks: tables for people, JSON lines for machines, errors with a remedy, exit codes that mean something."""
+"""How the command speaks: tables for people, JSON lines for machines, errors with a remedy, exit
+codes that mean something.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def is_screen() -> bool:
 
 
 def console() -> Console:
-    """For tables and styled lines: as wide as the terminal; wide and without styles elsewhere. NO_COLOR is heeded (rich)."""
+    """For tables and styled lines: as wide as the terminal; wide and without styles elsewhere.
+    NO_COLOR is heeded (rich).
+    """
     if sys.stdout.isatty():
         return Console(soft_wrap=True, highlight=False)
     return Console(soft_wrap=True, highlight=False, width=PIPE_COLUMNS, no_color=True)
@@ -68,9 +72,15 @@ def columns() -> int:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table of text cells; a column whose name starts with `#` is right-aligned."""
-    made = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    made = Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
     for column in columns:
-        made.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left", overflow="fold")
+        made.add_column(
+            column.removeprefix("#"),
+            justify="right" if column.startswith("#") else "left",
+            overflow="fold",
+        )
     for row in rows:
         made.add_row(*row)
     return made

@@ -1,7 +1,9 @@
-"""The pods of a manifest file: Pods as they stand, and what a controller would make from its template.
+"""The pods of a manifest file: Pods as they stand, and what a controller would make from its
+template.
 
-A Deployment of three replicas is three pods, named as people count them (`web-0`, `web-1`, `web-2`). Objects that hold no pods
-(Services, ConfigMaps) are passed over and named. Pure: parsed documents in, values out.
+A Deployment of three replicas is three pods, named as people count them (`web-0`, `web-1`,
+`web-2`). Objects that hold no pods (Services, ConfigMaps) are passed over and named. Pure: parsed
+documents in, values out.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 
 MAX_PODS = 10_000
-_COUNTED = {"Deployment": "replicas", "ReplicaSet": "replicas", "StatefulSet": "replicas", "ReplicationController": "replicas"}
+_COUNTED = {
+    "Deployment": "replicas",
+    "ReplicaSet": "replicas",
+    "StatefulSet": "replicas",
+    "ReplicationController": "replicas",
+}
 _PASSED_OVER = (
     "ClusterRole", "ClusterRoleBinding", "ConfigMap", "CustomResourceDefinition", "HorizontalPodAutoscaler", "Ingress",
     "LimitRange", "Namespace", "NetworkPolicy", "Node", "NodeResourceTopology", "PersistentVolume", "PersistentVolumeClaim",
@@ -63,7 +70,9 @@ class _NoPods(Exception):
 
 def _items(documents: list[Any]) -> Iterator[Any]:
     for document in documents:
-        listed = document.get("items") if isinstance(document, dict) and "items" in document else None
+        listed = (
+            document.get("items") if isinstance(document, dict) and "items" in document else None
+        )
         yield from listed if isinstance(listed, list) else [document]
 
 
@@ -79,10 +88,14 @@ def _pod_manifests(doc: Json) -> Iterator[Json]:
     if kind == "Pod":
         yield doc
     elif kind in _PASSED_OVER:
-        raise _NoPods(f"{kind} {fields.text(fields.mapping(doc, 'metadata', ''), 'name', 'metadata')}")
+        raise _NoPods(
+            f"{kind} {fields.text(fields.mapping(doc, 'metadata', ''), 'name', 'metadata')}"
+        )
     elif kind == "CronJob":
         job = fields.mapping(fields.mapping(doc, "spec", ""), "jobTemplate", "spec")
-        yield from _of_template({**doc, "kind": "Job", "spec": fields.mapping(job, "spec", "spec.jobTemplate")}, "Job")
+        yield from _of_template(
+            {**doc, "kind": "Job", "spec": fields.mapping(job, "spec", "spec.jobTemplate")}, "Job"
+        )
     elif kind in (*_COUNTED, "Job", "DaemonSet"):
         yield from _of_template(doc, kind)
     else:
@@ -99,11 +112,18 @@ def _of_template(doc: Json, kind: str) -> Iterator[Json]:
         own = {**fields.mapping(template, "metadata", "spec.template"), "name": f"{name}-{number}"}
         if metadata.get("namespace"):
             own["namespace"] = metadata["namespace"]
-        yield {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": fields.mapping(template, "spec", "spec.template")}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": own,
+            "spec": fields.mapping(template, "spec", "spec.template"),
+        }
 
 
 def _count(spec: Json, kind: str) -> int:
-    """How many pods one node could meet at once: all replicas, a Job's parallelism, one of a DaemonSet."""
+    """How many pods one node could meet at once: all replicas, a Job's parallelism, one of a
+    DaemonSet.
+    """
     if kind == "DaemonSet":
         return 1
     field = _COUNTED.get(kind, "parallelism")

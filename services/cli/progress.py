@@ -1,4 +1,6 @@
-"""A bar for what takes its time: on a terminal's stderr, nothing elsewhere. Must not know what is being done."""
+"""A bar for what takes its time: on a terminal's stderr, nothing elsewhere. Must not know what is
+being done.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`topolog replay ...`: options in, rows out. What is read and told lives in `services.replay`, how it is printed in
-`replay_print`."""
+"""`topolog replay ...`: options in, rows out. What is read and told lives in `services.replay`, how
+it is printed in `replay_print`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from shared.ledger.fold import GapError
 
 T = TypeVar("T")
 
-replay_app = typer.Typer(help="Read the log again: what happened, why, and whether it all holds together.", no_args_is_help=True)
+replay_app = typer.Typer(
+    help="Read the log again: what happened, why, and whether it all holds together.",
+    no_args_is_help=True,
+)
 
 Database = Annotated[str, database_option()]
 DataDir = Annotated[Path | None, data_dir_option()]
@@ -46,11 +49,15 @@ def run(source: LogSource, use: Callable[..., Awaitable[T]], verb: str) -> T:
 
 @contextmanager
 def usage_errors(verb: str) -> Iterator[None]:
-    """A filter that cannot be meant is wrong usage; without a remedy of its own it is that verb's help."""
+    """A filter that cannot be meant is wrong usage; without a remedy of its own it is that verb's
+    help.
+    """
     try:
         yield
     except FilterError as error:
-        raise CommandError(str(error), error.remedy or f"topolog replay {verb} --help", EXIT_USAGE) from error
+        raise CommandError(
+            str(error), error.remedy or f"topolog replay {verb} --help", EXIT_USAGE
+        ) from error
     except GapError as error:
         raise CommandError(f"the log is broken: {error}", "topolog replay verify") from error
 
@@ -60,20 +67,27 @@ def log_command(
     database_url: Database = "",
     data_dir: DataDir = None,
     stream: Annotated[str, typer.Option(help="Stream pattern, for example 'node/*'.")] = "",
-    type_: Annotated[str, typer.Option("--type", help="Fact type pattern, for example 'Pod*'.")] = "",
+    type_: Annotated[
+        str, typer.Option("--type", help="Fact type pattern, for example 'Pod*'.")
+    ] = "",
     pod: Annotated[str, typer.Option(help="Pod uid, name or namespace/name.")] = "",
     node: Annotated[str, typer.Option(help="Facts that concern this node.")] = "",
     from_: From = None,
     to: To = None,
     limit: Annotated[int, typer.Option(help="At most this many facts.", min=1)] = 1_000_000_000,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as facts arrive, from the end, or from --from.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on as facts arrive, from the end, or from --from."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show facts in order of position: time, pod, node, one sentence."""
     from services.replay.listing import Listing, list_facts
 
     if follow and to:
-        raise CommandError("--follow goes on for ever, and --to ends", "the one or the other", EXIT_USAGE)
+        raise CommandError(
+            "--follow goes on for ever, and --to ends", "the one or the other", EXIT_USAGE
+        )
     window.check(from_, to, "replay log")
     with usage_errors("log"):
         wanted = Filter(stream=stream, type=filters.check_type(type_), node=node)
@@ -81,7 +95,11 @@ def log_command(
     async def listed(log: EventLog) -> None:
         asked = await window.window(log, from_, to)
         first = asked.first if from_ or not follow else asked.last + 1
-        await list_facts(log, Listing(wanted, first, asked.last, pod, limit, follow), replay_print.fact_printer(as_json))
+        await list_facts(
+            log,
+            Listing(wanted, first, asked.last, pod, limit, follow),
+            replay_print.fact_printer(as_json),
+        )
         if asked.empty and not follow:
             window.note(asked.empty)
 
@@ -90,7 +108,9 @@ def log_command(
 
 @replay_app.command("at", context_settings=NEGATIVE_POSITIONS)
 def at_command(
-    moment: Annotated[list[str], typer.Argument(help="A position, head, -100, 10m ago, or a time (ISO 8601).")],
+    moment: Annotated[
+        list[str], typer.Argument(help="A position, head, -100, 10m ago, or a time (ISO 8601).")
+    ],
     database_url: Database = "",
     data_dir: DataDir = None,
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
@@ -115,14 +135,21 @@ def explain_command(
     database_url: Database = "",
     data_dir: DataDir = None,
     kubeconfig: Annotated[
-        str, typer.Option(envvar="TOPOLOG_KUBECONFIG", help="Where to ask for a pod that the log does not know.")
+        str,
+        typer.Option(
+            envvar="TOPOLOG_KUBECONFIG", help="Where to ask for a pod that the log does not know."
+        ),
     ] = "",
-    recompute: Annotated[bool, typer.Option(help="Decide again what was decided: folds the log from its beginning.")] = True,
+    recompute: Annotated[
+        bool, typer.Option(help="Decide again what was decided: folds the log from its beginning.")
+    ] = True,
     as_json: Json = False,
 ) -> None:
-    """Tell one pod's story: queued, each verdict, reserved where and why, bound, admitted, proven on which zone.
+    """Tell one pod's story: queued, each verdict, reserved where and why, bound, admitted, proven
+    on which zone.
 
-    Decisions are computed again with the scheduler's settings (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG) as they are here.
+    Decisions are computed again with the scheduler's settings (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG) as
+    they are here.
     """
     from services.cli.deciding_here import deciding_here
     from services.cli.foreign_pod import foreign_pod
@@ -148,14 +175,17 @@ def verify_command(
     database_url: Annotated[str, database_option(data_dir="beside")] = "",
     data_dir: DataDir = None,
     service: Annotated[
-        list[str] | None, typer.Option(help="A service to compare hashes with: its name in the data folder, or its /state URL.")
+        list[str] | None,
+        typer.Option(
+            help="A service to compare hashes with: its name in the data folder, or its /state URL."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Fold the whole log from zero and check every invariant; exit 1 when one is broken.
 
-    States of the schedulers, binders and topology-stores that run on the data folder are compared; who does not answer is named.
-    They are asked with the token in TOPOLOG_HTTP_TOKEN.
+    States of the schedulers, binders and topology-stores that run on the data folder are compared;
+    who does not answer is named. They are asked with the token in TOPOLOG_HTTP_TOKEN.
     """
     from services.replay.commands import verify
 
@@ -175,10 +205,14 @@ def verify_command(
 def shadow_command(
     database_url: Database = "",
     data_dir: DataDir = None,
-    cases: Annotated[int, typer.Option(help="Name at most this many pods that came out differently.", min=0)] = 20,
+    cases: Annotated[
+        int, typer.Option(help="Name at most this many pods that came out differently.", min=0)
+    ] = 20,
     as_json: Json = False,
 ) -> None:
-    """Judge what other schedulers did: which rejections Topolog would have prevented, where it would have refused what ran."""
+    """Judge what other schedulers did: which rejections Topolog would have prevented, where it
+    would have refused what ran.
+    """
     from services.replay.shadow import shadow
 
     found = run(LogSource(database_url, data_dir), lambda log: shadow(log, cases), "shadow")
@@ -196,13 +230,18 @@ def predictions_command(
     misses: Annotated[int, typer.Option(help="Show at most this many misses.", min=0)] = 10,
     as_json: Json = False,
 ) -> None:
-    """Compare the zones that the kubelet model predicted with those that the reports showed; of misses, what was known within
-    bounds only, by the scheduler's settings (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG) as they are here."""
+    """Compare the zones that the kubelet model predicted with those that the reports showed; of
+    misses, what was known within bounds only, by the scheduler's settings (TOPOLOG_CYCLE_*,
+    TOPOLOG_CONFIG) as they are here."""
     from services.cli.deciding_here import deciding_here
     from services.replay.predictions import predictions
 
     cycle = deciding_here(os.environ).cycle
-    found = run(LogSource(database_url, data_dir), lambda log: predictions(log, by, misses, cycle), "predictions")
+    found = run(
+        LogSource(database_url, data_dir),
+        lambda log: predictions(log, by, misses, cycle),
+        "predictions",
+    )
     if as_json:
         json_line(found)
     else:

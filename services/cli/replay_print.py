@@ -1,4 +1,6 @@
-"""How `topolog replay` looks: a line a fact, tables, stories. Values in, text out; must not read anything."""
+"""How `topolog replay` looks: a line a fact, tables, stories. Values in, text out; must not read
+anything.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def _fact(row: dict[str, Any]) -> None:
     head = f"{row['position']:>7}  {time}"
     width = columns()
     if width >= WIDE_FROM:
-        print(f"{head}  {row['pod'] or '-':<{POD_WIDTH}}  {row['node'] or '-':<{NODE_WIDTH}}  {row['text']}", flush=True)
+        print(
+            f"{head}  {row['pod'] or '-':<{POD_WIDTH}}  {row['node'] or '-':<{NODE_WIDTH}}  {row['text']}",
+            flush=True,
+        )
         return
     who = "  ".join(name for name in (row["pod"], row["node"]) if name)
     print(f"{head}  {who}", *_wrapped(row["text"], width, 9), sep="\n", flush=True)
@@ -42,15 +47,22 @@ def _fact(row: dict[str, Any]) -> None:
 
 def _wrapped(text: str, width: int, indent: int) -> list[str]:
     space = " " * indent
-    return textwrap.wrap(text, max(width, 40), initial_indent=space, subsequent_indent=space) or [""]
+    return textwrap.wrap(text, max(width, 40), initial_indent=space, subsequent_indent=space) or [
+        ""
+    ]
 
 
 def state(found: dict[str, Any]) -> None:
     """The ledger at a position."""
     out = console()
-    out.print(f"position {found['position']} of {found['head']}, {found['time']}, state {found['hash']}", markup=False)
+    out.print(
+        f"position {found['position']} of {found['head']}, {found['time']}, state {found['hash']}",
+        markup=False,
+    )
     if found["waiting"]:
-        shown = ", ".join(found["waiting"][:5]) + (f" and {len(found['waiting']) - 5} more" if len(found["waiting"]) > 5 else "")
+        shown = ", ".join(found["waiting"][:5]) + (
+            f" and {len(found['waiting']) - 5} more" if len(found["waiting"]) > 5 else ""
+        )
         out.print(f"waiting: {shown}", markup=False)
     for problem in found["set_aside"]:
         out.print(f"set aside: {problem}", markup=False)
@@ -63,7 +75,13 @@ def state(found: dict[str, Any]) -> None:
             "locked out" if node["locked"] else "",
         ]
         title = f"\n{node['node']} ({', '.join(flag for flag in flags if flag)})"
-        out.print(table(title, ("zone", "resource", "#allocatable", "#surely free", "#free at best"), _zone_rows(node["zones"])))
+        out.print(
+            table(
+                title,
+                ("zone", "resource", "#allocatable", "#surely free", "#free at best"),
+                _zone_rows(node["zones"]),
+            )
+        )
         for problem in node["problems"]:
             out.print(problem, markup=False)
         for charge in node["charges"]:
@@ -73,7 +91,14 @@ def state(found: dict[str, Any]) -> None:
 
 def _zone_rows(zones: list[dict[str, Any]]) -> list[list[str]]:
     return [
-        [str(zone["zone"]), name, *(format_amount(name, held[key]) for key in ("allocatable", "surely_free", "free_at_best"))]
+        [
+            str(zone["zone"]),
+            name,
+            *(
+                format_amount(name, held[key])
+                for key in ("allocatable", "surely_free", "free_at_best")
+            ),
+        ]
         for zone in zones
         for name, held in zone["resources"].items()
     ]
@@ -81,7 +106,9 @@ def _zone_rows(zones: list[dict[str, Any]]) -> list[list[str]]:
 
 def _charge(charge: dict[str, Any]) -> str:
     since = f"charged since position {charge['since']}"
-    held = "; ".join(f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in charge["held"].items())
+    held = "; ".join(
+        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in charge["held"].items()
+    )
     if charge["state"] == "proven":
         return f"{charge['pod']}  proven {f'on {held}' if held else 'to hold no zone'} ({since})"
     if charge["state"] != "unproven":
@@ -89,7 +116,9 @@ def _charge(charge: dict[str, Any]) -> str:
     if held:
         return f"{charge['pod']}  listed no more, and no word of its end: may still hold {held} ({since})"
     predicted = f", predicted on {by_container(charge['predicted'])}" if charge["predicted"] else ""
-    possible = by_container(charge["possible"]) if charge["possible"] else zones_list(charge["charged"])
+    possible = (
+        by_container(charge["possible"]) if charge["possible"] else zones_list(charge["charged"])
+    )
     return f"{charge['pod']}  not proven: could be on {possible}{predicted} ({since})"
 
 
@@ -136,13 +165,16 @@ def verdict(found: Verdict) -> None:
     """What `verify` found."""
     out = console()
     out.print(
-        f"{found.positions} facts, {found.streams} streams, state {found.hash}, {found.facts_per_s:,.0f} facts/s", markup=False
+        f"{found.positions} facts, {found.streams} streams, state {found.hash}, {found.facts_per_s:,.0f} facts/s",
+        markup=False,
     )
     out.print(table("", ("invariant", "verdict"), found.rows()))
     for one in found.silent:
         out.print(f"{one.service} was not compared, it does not answer: {one.why}", markup=False)
     for violation in found.violations:
-        out.print(f"{violation.invariant} at {violation.position}: {violation.message}", markup=False)
+        out.print(
+            f"{violation.invariant} at {violation.position}: {violation.message}", markup=False
+        )
 
 
 def predictions(found: Predictions, by: str) -> None:
@@ -150,11 +182,16 @@ def predictions(found: Predictions, by: str) -> None:
     out = console()
     from services.scheduler.deciding.explanation.wording import within
 
-    out.print(table("", (by, "#predicted", "#hit", "#rate"), [group.row() for group in found.groups]))
+    out.print(
+        table("", (by, "#predicted", "#hit", "#rate"), [group.row() for group in found.groups])
+    )
     for miss in found.misses:
         said, got = by_container(miss.predicted), by_container(miss.actual)
         why = miss.difference + within(miss.within)
-        out.print(f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {said}, got {got}; {why}", markup=False)
+        out.print(
+            f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {said}, got {got}; {why}",
+            markup=False,
+        )
 
 
 def shadow(found: Judgement) -> None:
@@ -171,22 +208,34 @@ def shadow(found: Judgement) -> None:
         said = f"refused: {judged.refused}" if judged.refused else "allowed"
         instead = f"; {judged.instead} instead" if judged.instead not in ("", judged.node) else ""
         got = f"rejected: {case.reason}" if case.reason else "ran"
-        out.print(f"{case.outcome:>9}  {judged.pod} on {judged.node}: {said}{instead}; it {got}", markup=False)
+        out.print(
+            f"{case.outcome:>9}  {judged.pod} on {judged.node}: {said}{instead}; it {got}",
+            markup=False,
+        )
 
 
 def difference(found: Difference) -> None:
     """Two states: the pods that are different, then node by node."""
     out = console()
     (first, second), (one, other) = found.positions, found.hashes
-    out.print(f"{found.before} (position {first}, state {one}) -> {found.after} (position {second}, state {other})", markup=False)
+    out.print(
+        f"{found.before} (position {first}, state {one}) -> {found.after} (position {second}, state {other})",
+        markup=False,
+    )
     if not found.differs:
         out.print("no difference in pods, zones, charges and verdicts", markup=False)
         return
-    rows = [(each.pod, *(_arrow(pair) for pair in (each.stage, each.node, each.verdict))) for each in found.pods]
+    rows = [
+        (each.pod, *(_arrow(pair) for pair in (each.stage, each.node, each.verdict)))
+        for each in found.pods
+    ]
     out.print(table("", ("pod", "stage", "node", "verdict"), rows))
     for node in found.nodes:
         was, there = node.there
-        out.print(f"\n{node.node}" + ("" if was and there else " (came)" if there else " (went)"), markup=False)
+        out.print(
+            f"\n{node.node}" + ("" if was and there else " (came)" if there else " (went)"),
+            markup=False,
+        )
         for flag, pair in node.flags.items():
             out.print(f"  {flag}: {_arrow((str(pair[0]), str(pair[1])))}", markup=False)
         for charge, pair in node.charges.items():
@@ -194,7 +243,8 @@ def difference(found: Difference) -> None:
         for what, (before, after) in node.zones.items():
             resource = what.split()[2]
             out.print(
-                f"  {what.replace('_', ' ')}: {format_amount(resource, before)} -> {format_amount(resource, after)}", markup=False
+                f"  {what.replace('_', ' ')}: {format_amount(resource, before)} -> {format_amount(resource, after)}",
+                markup=False,
             )
 
 
@@ -206,7 +256,11 @@ def _arrow(pair: tuple[str, str]) -> str:
 def why_not(found: WhyNot) -> None:
     """The answer, then the near miss in full."""
     out = console()
-    out.print(f"{found.pod} on {found.node} at position {found.position}, {found.time}", markup=False, style="bold")
+    out.print(
+        f"{found.pod} on {found.node} at position {found.position}, {found.time}",
+        markup=False,
+        style="bold",
+    )
     for line in (found.answer, *found.lines):
         for wrapped in _wrapped(line, columns(), 4 if line.startswith("  ") else 2):
             out.print(wrapped, markup=False)

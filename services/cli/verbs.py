@@ -1,5 +1,5 @@
-"""Which file each verb of `topolog` is in. A verb is imported when it is asked for: `topolog replay` does not wait for what
-`topolog doctor` needs. Help and near misses name all of them.
+"""Which file each verb of `topolog` is in. A verb is imported when it is asked for: `topolog
+replay` does not wait for what `topolog doctor` needs. Help and near misses name all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Verbs(TyperGroup):
         return [*FILES, *(name for name in self.commands if name not in FILES)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The verb, imported now if it has not been; None for a stranger, for whom all are: one may be a near miss."""
+        """The verb, imported now if it has not been; None for a stranger, for whom all are: one may
+        be a near miss.
+        """
         known = cmd_name in FILES or cmd_name in self.commands
         for name in [cmd_name] if known else FILES:
             if name not in self.commands:

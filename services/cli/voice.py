@@ -58,9 +58,14 @@ def as_command_error(error: Exception) -> CommandError:
         problem, _, remedy = str(error).partition("; ")
         return CommandError(problem, remedy)
     if isinstance(error, LogUnavailable | LogNotMigrated):
-        return CommandError(str(error).partition("; ")[0], "topolog up, or --database-url of a running log")
+        return CommandError(
+            str(error).partition("; ")[0], "topolog up, or --database-url of a running log"
+        )
     if isinstance(error, OSError) and error.errno in DISK:
-        return CommandError(plain(error), "make room where the output goes, or have it go elsewhere; then the same again")
+        return CommandError(
+            plain(error),
+            "make room where the output goes, or have it go elsewhere; then the same again",
+        )
     return CommandError(
         f"{scrub_text(plain(error))} ({type(error).__name__}, which nobody foresaw)",
         f"the same again with {TRACEBACK}=1, and report what it shows",
@@ -69,7 +74,9 @@ def as_command_error(error: Exception) -> CommandError:
 
 def _misused(error: TyperException) -> None:
     context: Any = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":  # a group without a verb: its help is the answer
+    if (
+        type(error).__name__ == "NoArgsIsHelpError"
+    ):  # a group without a verb: its help is the answer
         print(error.format_message(), file=sys.stderr)
         sys.exit(EXIT_USAGE)
     path = context.command_path if context is not None else "topolog"

@@ -1,5 +1,5 @@
-"""`topolog replay whatif`: a history decided again, by the same rules or by others. Options in, tables out; played by
-`services.whatif`."""
+"""`topolog replay whatif`: a history decided again, by the same rules or by others. Options in,
+tables out; played by `services.whatif`."""
 
 from __future__ import annotations
 
@@ -36,50 +36,82 @@ Wanted = tuple[list[str] | None, list[str] | None]
 
 @replay_app.command("whatif", context_settings=NEGATIVE_POSITIONS)
 def whatif_command(
-    history: Annotated[str, typer.Option(help="A file of `topolog log export`, a folder of archived ones, or live.")] = "live",
+    history: Annotated[
+        str,
+        typer.Option(help="A file of `topolog log export`, a folder of archived ones, or live."),
+    ] = "live",
     from_: From = None,
     to: To = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE: a setting of the scheduler (cache, strategy, prediction, ...), or policy, scope."),
+        typer.Option(
+            "--set",
+            help="KEY=VALUE: a setting of the scheduler (cache, strategy, prediction, ...), or policy, scope.",
+        ),
     ] = None,
-    nodes: Annotated[str, typer.Option(help="+2: two more nodes, of the most frequent machine; -1: one fewer.")] = "",
-    reports: Annotated[str, typer.Option(help="Seconds between two reports of a simulated node, or change.")] = "change",
-    seed: Annotated[int, typer.Option(help="Of the delays that the history does not tell.", min=0)] = 1,
-    plot: Annotated[Path | None, typer.Option(help="Draw both sides over time into this SVG.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes: 2 plays both sides at once.", min=1, max=2)] = 2,
+    nodes: Annotated[
+        str, typer.Option(help="+2: two more nodes, of the most frequent machine; -1: one fewer.")
+    ] = "",
+    reports: Annotated[
+        str, typer.Option(help="Seconds between two reports of a simulated node, or change.")
+    ] = "change",
+    seed: Annotated[
+        int, typer.Option(help="Of the delays that the history does not tell.", min=0)
+    ] = 1,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw both sides over time into this SVG.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(help="Processes: 2 plays both sides at once.", min=1, max=2)
+    ] = 2,
     database_url: Database = "",
     data_dir: DataDir = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines: each side, the first difference, and the sum at the end.")
+        bool,
+        typer.Option(
+            "--json", help="JSON lines: each side, the first difference, and the sum at the end."
+        ),
     ] = False,
 ) -> None:
-    """Decide a recorded history again: under other rules, or under the same to see that it comes out the same.
+    """Decide a recorded history again: under other rules, or under the same to see that it comes
+    out the same.
 
-    Without a change, every recorded decision is made again on the state that it was made on, and those that do not come out the
-    same are counted by cause. With one, the recorded pods arrive again, with their lifetimes and delays, on simulated kubelets of
-    the recorded machines, under the rules as they are here (TOPOLOG_*) and under the changed ones, side by side.
+    Without a change, every recorded decision is made again on the state that it was made on, and
+    those that do not come out the same are counted by cause. With one, the recorded pods arrive
+    again, with their lifetimes and delays, on simulated kubelets of the recorded machines, under
+    the rules as they are here (TOPOLOG_*) and under the changed ones, side by side.
     """
     if reports not in REPORTS:
-        raise CommandError(f"--reports is {reports}; there are {', '.join(REPORTS)}", "topolog replay whatif --help", EXIT_USAGE)
+        raise CommandError(
+            f"--reports is {reports}; there are {', '.join(REPORTS)}",
+            "topolog replay whatif --help",
+            EXIT_USAGE,
+        )
     window.check(from_, to, "replay whatif")
     settings, world = _changes(changes or [], nodes)
     before, after = _choice(os.environ), _choice(os.environ | settings)
     if history != "live" and data_dir is not None:
-        raise CommandError("--history and --data-dir each name a log", "the one or the other", EXIT_USAGE)
+        raise CommandError(
+            "--history and --data-dir each name a log", "the one or the other", EXIT_USAGE
+        )
     source = LogSource(database_url, data_dir) if history == "live" else LogSource(history, None)
     if not settings and not _changed(world):
         _reproduce(source, (from_, to), before, plot, as_json)
     else:
         name = " ".join([*(changes or []), *([f"nodes={nodes}"] if nodes else [])])
-        _compare(source, (from_, to), (before, after), world, name, seed, reports, jobs, plot, as_json)
+        _compare(
+            source, (from_, to), (before, after), world, name, seed, reports, jobs, plot, as_json
+        )
 
 
-# -- options ---------------------------------------------------------------------------------------------------------
+# -- options
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _changes(changes: list[str], nodes: str) -> tuple[dict[str, str], Changes]:
-    """The changed variables of the scheduler, and what is changed of the world. Raises CommandError."""
+    """The changed variables of the scheduler, and what is changed of the world. Raises
+    CommandError.
+    """
     from services.whatif.world import Changes
     from shared.domain.policies import POLICIES, SCOPES
 
@@ -87,14 +119,22 @@ def _changes(changes: list[str], nodes: str) -> tuple[dict[str, str], Changes]:
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not value:
-            raise CommandError(f"--set {change!r} is no KEY=VALUE", "--set strategy=LeastNUMANodes", EXIT_USAGE)
+            raise CommandError(
+                f"--set {change!r} is no KEY=VALUE", "--set strategy=LeastNUMANodes", EXIT_USAGE
+            )
         if key in world or known.get(key) in variables:
-            raise CommandError(f"--set {key} is there twice", "each setting once; two runs for two values", EXIT_USAGE)
+            raise CommandError(
+                f"--set {key} is there twice",
+                "each setting once; two runs for two values",
+                EXIT_USAGE,
+            )
         if key in WORLD:
             allowed = POLICIES if key == "policy" else SCOPES
             if value not in allowed:
                 raise CommandError(
-                    f"--set {key}: {value!r} is none of {', '.join(allowed)}", f"--set {key}={allowed[-1]}", EXIT_USAGE
+                    f"--set {key}: {value!r} is none of {', '.join(allowed)}",
+                    f"--set {key}={allowed[-1]}",
+                    EXIT_USAGE,
                 )
             world[key] = value
         elif key in known:
@@ -102,7 +142,11 @@ def _changes(changes: list[str], nodes: str) -> tuple[dict[str, str], Changes]:
         else:
             near = difflib.get_close_matches(key, [*known, *WORLD], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise CommandError(f"--set {key!r} is no setting{hint}", f"one of {', '.join(sorted([*known, *WORLD]))}", EXIT_USAGE)
+            raise CommandError(
+                f"--set {key!r} is no setting{hint}",
+                f"one of {', '.join(sorted([*known, *WORLD]))}",
+                EXIT_USAGE,
+            )
     return variables, Changes(_more(nodes), **world)
 
 
@@ -110,7 +154,10 @@ def _variables() -> dict[str, str]:
     """Key -> variable, for the settings that deciding depends on."""
     from services.scheduler.deciding.config import CycleConfig
 
-    cycle = {field.name: f"TOPOLOG_CYCLE_{field.name.upper()}" for field in msgspec.structs.fields(CycleConfig)}
+    cycle = {
+        field.name: f"TOPOLOG_CYCLE_{field.name.upper()}"
+        for field in msgspec.structs.fields(CycleConfig)
+    }
     others = ("cache", "compat", "dirty_after_rejections", "plugin_config", "scheduler_name")
     return cycle | {name: f"TOPOLOG_{name.upper()}" for name in others}
 
@@ -121,7 +168,9 @@ def _more(nodes: str) -> int:
         if nodes[:1] not in ("", "+", "-") or abs(more) > 10_000:
             raise ValueError
     except ValueError:
-        raise CommandError(f"--nodes {nodes!r} is no number of nodes more or fewer", "--nodes +2", EXIT_USAGE) from None
+        raise CommandError(
+            f"--nodes {nodes!r} is no number of nodes more or fewer", "--nodes +2", EXIT_USAGE
+        ) from None
     return more
 
 
@@ -132,25 +181,35 @@ def _choice(environment: Mapping[str, str]) -> Choice:
     try:
         return choice_here(environment)
     except SettingsInvalid as error:
-        raise CommandError("no scheduler would start: " + "; ".join(error.problems), "another --set", EXIT_USAGE) from error
+        raise CommandError(
+            "no scheduler would start: " + "; ".join(error.problems), "another --set", EXIT_USAGE
+        ) from error
 
 
 def _changed(world: Changes) -> bool:
     return bool(world.nodes or world.policy or world.scope)
 
 
-# -- without a change ----------------------------------------------------------------------------------------------------
+# -- without a change
+# ----------------------------------------------------------------------------------------------------
 
 
-def _reproduce(source: LogSource, wanted: Wanted, choice: Choice, plot: Path | None, as_json: bool) -> None:
+def _reproduce(
+    source: LogSource, wanted: Wanted, choice: Choice, plot: Path | None, as_json: bool
+) -> None:
     from services.whatif.reproducing import reproduce
 
     if choice.core.upstream is not None:
         raise CommandError(
-            "an upstream cache decides here, by a clock that the history does not tell", "unset TOPOLOG_CACHE and TOPOLOG_COMPAT"
+            "an upstream cache decides here, by a clock that the history does not tell",
+            "unset TOPOLOG_CACHE and TOPOLOG_COMPAT",
         )
     if plot is not None:
-        raise CommandError("--plot draws two sides, and without a change there is one", "--set strategy=...", EXIT_USAGE)
+        raise CommandError(
+            "--plot draws two sides, and without a change there is one",
+            "--set strategy=...",
+            EXIT_USAGE,
+        )
 
     async def decide(log: EventLog) -> Reproduced:
         first, last = await window.with_facts(log, *wanted)
@@ -164,16 +223,22 @@ def _reproduce(source: LogSource, wanted: Wanted, choice: Choice, plot: Path | N
         json_line(msgspec.structs.replace(found, told=[]))
         return
     out = console()
-    out.print(f"{found.decisions} decisions made again: {found.same} the same, {found.differs} not", markup=False)
+    out.print(
+        f"{found.decisions} decisions made again: {found.same} the same, {found.differs} not",
+        markup=False,
+    )
     for why, count in found.why.items():
         out.print(f"  {count} {why}", markup=False)
     if found.others:
         out.print(f"  {found.others} more were not Topolog's choice", markup=False)
     for each in found.told:
-        out.print(f"{each.position:>9}  {each.pod}: {each.recorded}; here: {each.here}", markup=False)
+        out.print(
+            f"{each.position:>9}  {each.pod}: {each.recorded}; here: {each.here}", markup=False
+        )
 
 
-# -- with one ------------------------------------------------------------------------------------------------------------
+# -- with one
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _compare(
@@ -204,10 +269,16 @@ def _compare(
     try:
         worlds = [world(found, Changes()), world(found, changes)]
     except NothingToPlay as error:
-        raise CommandError(str(error), "a history with reports and pods; see: topolog replay log", EXIT_USAGE) from error
+        raise CommandError(
+            str(error), "a history with reports and pods; see: topolog replay log", EXIT_USAGE
+        ) from error
     one, other = (
         comparing.Player(
-            each, played, _named(choice, scheduler_of(found, choice.core.scheduler_name)), seed, cast("Any", reports)
+            each,
+            played,
+            _named(choice, scheduler_of(found, choice.core.scheduler_name)),
+            seed,
+            cast("Any", reports),
         )
         for each, played, choice in zip(("as here", name), worlds, choices, strict=True)
     )
@@ -218,7 +289,9 @@ def _compare(
         first = comparing.first_difference(one, other, sides, keys, jobs)
     except comparing.SideFailed as error:
         raise CommandError(
-            str(error), "topolog replay whatif --jobs 1, or a shorter history (--from, --to)", EXIT_FAILED
+            str(error),
+            "topolog replay whatif --jobs 1, or a shorter history (--from, --to)",
+            EXIT_FAILED,
         ) from error
     every = comparing.as_recorded(found), *sides
     notes = [*cut.notes(found, worlds[1], every), *worlds[1].notes]
@@ -229,7 +302,9 @@ def _compare(
 
 def _named(choice: Choice, scheduler: str) -> Choice:
     """The configuration under the name that the recorded pods asked for."""
-    return msgspec.structs.replace(choice, core=msgspec.structs.replace(choice.core, scheduler_name=scheduler))
+    return msgspec.structs.replace(
+        choice, core=msgspec.structs.replace(choice.core, scheduler_name=scheduler)
+    )
 
 
 def _require_writable(plot: Path) -> None:
@@ -256,20 +331,45 @@ def _draw(plot: Path, sides: tuple[Side, Side]) -> None:
         raise _unwritable(plot, error) from error
 
 
-def _tell(sides: tuple[Side, ...], first: FirstDifference | None, differs: int, notes: list[str], as_json: bool) -> None:
+def _tell(
+    sides: tuple[Side, ...],
+    first: FirstDifference | None,
+    differs: int,
+    notes: list[str],
+    as_json: bool,
+) -> None:
     if as_json:
         for side in sides:
             json_line(msgspec.structs.replace(side, samples=(), decisions=()))
         json_line({"first_difference": first})
-        json_line({"differs": differs, "decisions": [len(side.decisions) for side in sides[1:]], "notes": notes})
+        json_line(
+            {
+                "differs": differs,
+                "decisions": [len(side.decisions) for side in sides[1:]],
+                "notes": notes,
+            }
+        )
         return
     out = console()
-    columns = ("", "#pods", "#ran", "#rejected", "#unplaced", "#mean wait s", "#p99 wait s", "#zones used", "#fragmentation")
+    columns = (
+        "",
+        "#pods",
+        "#ran",
+        "#rejected",
+        "#unplaced",
+        "#mean wait s",
+        "#p99 wait s",
+        "#zones used",
+        "#fragmentation",
+    )
     out.print(table("", columns, [_row(side) for side in sides]))
     if first is None:
         out.print("\nevery decision is the same", markup=False)
     else:
-        out.print(f"\ndecision {first.number}, after {first.at_s:g} s, is the first that differs: {first.pod}", markup=False)
+        out.print(
+            f"\ndecision {first.number}, after {first.at_s:g} s, is the first that differs: {first.pod}",
+            markup=False,
+        )
         for side, text, of_other in (
             (sides[1], first.before, first.before_of_other),
             (sides[2], first.after, first.after_of_other),
@@ -286,7 +386,17 @@ def _row(side: Side) -> list[str]:
     told = bool(side.samples)
     return [
         side.name,
-        *(str(each) for each in (side.pods, side.ran, side.rejected, side.unplaced, side.wait_mean_s, side.wait_p99_s)),
+        *(
+            str(each)
+            for each in (
+                side.pods,
+                side.ran,
+                side.rejected,
+                side.unplaced,
+                side.wait_mean_s,
+                side.wait_p99_s,
+            )
+        ),
         f"{side.zones_used:.1f}" if told else "-",
         f"{100 * side.fragmentation:.1f} %" if told else "-",
     ]

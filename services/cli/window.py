@@ -1,4 +1,6 @@
-"""The window that a verb looks at: the same options for every verb that takes one. Text in, positions out, notes to stderr."""
+"""The window that a verb looks at: the same options for every verb that takes one. Text in,
+positions out, notes to stderr.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from shared.eventlog.port import EventLog
 
 BEGIN_HELP = "Where to begin: a position, 10m (ago), a time, head, -100; the beginning without it. Of several the latest."
 END_HELP = "Where to end, as for --from; the head without it. Of several the earliest."
-From = Annotated[list[str] | None, typer.Option(FROM, "--since", metavar="<moment>", help=BEGIN_HELP)]
+From = Annotated[
+    list[str] | None, typer.Option(FROM, "--since", metavar="<moment>", help=BEGIN_HELP)
+]
 To = Annotated[list[str] | None, typer.Option(TO, "--until", metavar="<moment>", help=END_HELP)]
 
 
@@ -38,11 +42,16 @@ async def window(log: EventLog, from_: list[str] | None, to: list[str] | None) -
     return found
 
 
-async def with_facts(log: EventLog, from_: list[str] | None, to: list[str] | None) -> tuple[int, int]:
+async def with_facts(
+    log: EventLog, from_: list[str] | None, to: list[str] | None
+) -> tuple[int, int]:
     """The positions of a window that must hold a fact. Raises FilterError where none lies in it."""
     found = await window(log, from_, to)
     if found.empty:
-        raise FilterError(found.empty, f"an earlier {FROM}; the last facts are told by: topolog replay log {FROM} -10")
+        raise FilterError(
+            found.empty,
+            f"an earlier {FROM}; the last facts are told by: topolog replay log {FROM} -10",
+        )
     return found.first, found.last
 
 

@@ -1,5 +1,6 @@
-"""The queue of kube-scheduler as far as waiting times depend on it: back-off from 1 to 10 s, woken by events, flushed after
-5 minutes (scheduling_queue.go, Kubernetes 1.35: podInitialBackoff 1 s, podMaxBackoff 10 s, unschedulable after 5 min)."""
+"""The queue of kube-scheduler as far as waiting times depend on it: back-off from 1 to 10 s, woken
+by events, flushed after 5 minutes (scheduling_queue.go, Kubernetes 1.35: podInitialBackoff 1 s,
+podMaxBackoff 10 s, unschedulable after 5 min)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ class BackoffQueue:
         self._pods.pop(uid, None)
 
     def stir(self, now_s: float) -> None:
-        """A pod ended, or a node's object changed: all pods that wait for an event may be tried when their back-off ends."""
+        """A pod ended, or a node's object changed: all pods that wait for an event may be tried
+        when their back-off ends.
+        """
         for uid, each in self._pods.items():
             if not each.stirred:
                 each.stirred = True

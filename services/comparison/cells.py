@@ -1,4 +1,6 @@
-"""The cells of the table: what is varied, what is fixed, and the key by which a finished cell is found again."""
+"""The cells of the table: what is varied, what is fixed, and the key by which a finished cell is
+found again.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,9 @@ FORMAT = 3
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One run. `workload` is `dense`, `openb` or the name of another trace; `zones` is 0 for traces (their overlay decides),
-    `load` the offered share of the scarce resource, `reports` the seconds between two reports of a node or `change`, `policy` the
-    kubelets' Topology Manager policy."""
+    """One run. `workload` is `dense`, `openb` or the name of another trace; `zones` is 0 for traces
+    (their overlay decides), `load` the offered share of the scarce resource, `reports` the seconds
+    between two reports of a node or `change`, `policy` the kubelets' Topology Manager policy."""
 
     workload: str
     nodes: int
@@ -69,13 +71,19 @@ class Cell(msgspec.Struct, frozen=True):
     @property
     def place(self) -> str:
         """Everything that cells with the same machines and tasks share, but the seed."""
-        where = f"{self.workload}-{self.zones}z" if self.workload == DENSE else f"{self.workload}-{self.nodes}"
+        where = (
+            f"{self.workload}-{self.zones}z"
+            if self.workload == DENSE
+            else f"{self.workload}-{self.nodes}"
+        )
         return " | ".join((where, f"load {self.load:g}", self.policy, f"{self.horizon_s}s"))
 
     @property
     def key(self) -> str:
         """The cell's name in the results."""
-        return " | ".join((self.place, f"reports {self.reports}", self.row, str(self.seed), str(FORMAT)))
+        return " | ".join(
+            (self.place, f"reports {self.reports}", self.row, str(self.seed), str(FORMAT))
+        )
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -104,19 +112,30 @@ def full(grid: Grid) -> Iterator[Cell]:
 
 
 def quick(grid: Grid) -> Iterator[Cell]:
-    """The part that tells most in a few minutes: shorter, one seed, reports on change and every 10 s, the smaller cluster."""
+    """The part that tells most in a few minutes: shorter, one seed, reports on change and every 10
+    s, the smaller cluster.
+    """
     for zones in DENSE_ZONES:
         for reports in _both(grid):
-            yield from _dense(msgspec.structs.replace(grid, seeds=grid.seeds[:1]), zones, reports, {2: 300, 4: 180, 8: 90}[zones])
+            yield from _dense(
+                msgspec.structs.replace(grid, seeds=grid.seeds[:1]),
+                zones,
+                reports,
+                {2: 300, 4: 180, 8: 90}[zones],
+            )
     for load in grid.loads:
-        yield from _traces(msgspec.structs.replace(grid, seeds=grid.seeds[:1]), grid.sizes[0], load, "10", 300)
+        yield from _traces(
+            msgspec.structs.replace(grid, seeds=grid.seeds[:1]), grid.sizes[0], load, "10", 300
+        )
 
 
 def _both(grid: Grid) -> tuple[Reports, ...]:
     return tuple(each for each in grid.reports if each in ("change", "10")) or grid.reports[:1]
 
 
-def _traces(grid: Grid, nodes: int, load: float, reports: Reports, horizon_s: int) -> Iterator[Cell]:
+def _traces(
+    grid: Grid, nodes: int, load: float, reports: Reports, horizon_s: int
+) -> Iterator[Cell]:
     for row in ROWS:
         for seed in grid.seeds:
             yield Cell(grid.trace, nodes, 0, load, reports, row, horizon_s, seed, grid.policy)
@@ -131,11 +150,13 @@ def _dense(grid: Grid, zones: int, reports: Reports, horizon_s: int) -> Iterator
 class Result(msgspec.Struct, frozen=True):
     """What one cell measured.
 
-    `rejected` counts admission rejections, `rejected_after_end` those of them that would not have happened but for ends between
-    decision and admission, `rejected_overtaken` those of the rest that would not have happened had no pod decided later been
-    admitted earlier (`TrueNode.why_refused`). `admitted` is pods running by the horizon, `tasks` those that arrived and fit some
-    node. Waits in seconds from a task's arrival to its admission; tasks still waiting count as long as they waited.
-    `withheld` is zone-CPU-hours free in truth and hidden from the scheduler while pods waited, `hidden` the same at all times.
+    `rejected` counts admission rejections, `rejected_after_end` those of them that would not have
+    happened but for ends between decision and admission, `rejected_overtaken` those of the rest
+    that would not have happened had no pod decided later been admitted earlier
+    (`TrueNode.why_refused`). `admitted` is pods running by the horizon, `tasks` those that arrived
+    and fit some node. Waits in seconds from a task's arrival to its admission; tasks still waiting
+    count as long as they waited. `withheld` is zone-CPU-hours free in truth and hidden from the
+    scheduler while pods waited, `hidden` the same at all times.
     """
 
     cell: Cell

@@ -1,8 +1,9 @@
-"""Free amounts as numpy columns [resource, zone, node], and the plugin's filter and scores on all nodes at once.
+"""Free amounts as numpy columns [resource, zone, node], and the plugin's filter and scores on all
+nodes at once.
 
-An equivalent of `services.scheduler.compat` for the pods of this bench (Guaranteed, whole CPUs, container scope,
-single-numa-node on every node): a test holds the two equal. Resources: cpu in whole cores (the plugin rounds up),
-memory in MiB, GPUs and NICs.
+An equivalent of `services.scheduler.compat` for the pods of this bench (Guaranteed, whole CPUs,
+container scope, single-numa-node on every node): a test holds the two equal. Resources: cpu in
+whole cores (the plugin rounds up), memory in MiB, GPUs and NICs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ ABSENT = -1
 
 def vector(amounts: Mapping[str, int]) -> Ints:
     """Amounts as [resource], rounded up to whole units."""
-    return np.array([-(-amounts.get(name, 0) // unit) for name, unit in zip(NAMES, UNITS, strict=True)], dtype=np.int64)
+    return np.array(
+        [-(-amounts.get(name, 0) // unit) for name, unit in zip(NAMES, UNITS, strict=True)],
+        dtype=np.int64,
+    )
 
 
 def requests(pod: Pod) -> tuple[list[Ints], list[Ints]]:
@@ -36,8 +40,9 @@ def requests(pod: Pod) -> tuple[list[Ints], list[Ints]]:
 
 
 def aligned(free: Ints, inits: Sequence[Ints], apps: Sequence[Ints]) -> Bools:
-    """bool[node]: init containers alone on the untouched zones, app containers one after another in the lowest zone that
-    fits, greedily (the plugin's container scope). `free` is [resource, zone, node], ABSENT where a zone lists nothing."""
+    """bool[node]: init containers alone on the untouched zones, app containers one after another in
+    the lowest zone that fits, greedily (the plugin's container scope). `free` is [resource, zone,
+    node], ABSENT where a zone lists nothing."""
     passed: Bools = np.ones(free.shape[2], dtype=np.bool_)
     for request in inits:
         passed &= fits(free, request).any(axis=0)
@@ -54,7 +59,9 @@ def aligned(free: Ints, inits: Sequence[Ints], apps: Sequence[Ints]) -> Bools:
 
 
 def fits(free: Ints, request: Ints) -> Bools:
-    """bool[zone, node]: the zone has every requested amount. Devices that no zone of a node lists constrain no zone of it."""
+    """bool[zone, node]: the zone has every requested amount. Devices that no zone of a node lists
+    constrain no zone of it.
+    """
     found: Bools = np.ones(free.shape[1:], dtype=np.bool_)
     for at in np.flatnonzero(request > 0):
         enough = free[at] >= request[at]
@@ -65,7 +72,9 @@ def fits(free: Ints, request: Ints) -> Bools:
 
 
 def score(free: Ints, parts: Sequence[Ints], most: bool) -> Ints:
-    """The plugin's LeastAllocated or MostAllocated: the smallest zone score above zero, the mean over all containers."""
+    """The plugin's LeastAllocated or MostAllocated: the smallest zone score above zero, the mean
+    over all containers.
+    """
     total = np.zeros(free.shape[2], dtype=np.int64)
     for request in parts:
         asked = np.flatnonzero(request > 0)
@@ -79,7 +88,9 @@ def score(free: Ints, parts: Sequence[Ints], most: bool) -> Ints:
 
 
 def node_request(pod: Pod) -> Ints:
-    """The pod's request of the node as a whole: the larger of the app containers' sum and any init container."""
+    """The pod's request of the node as a whole: the larger of the app containers' sum and any init
+    container.
+    """
     inits, apps = requests(pod)
     summed = np.sum(apps, axis=0)
     for each in inits:

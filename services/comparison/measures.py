@@ -17,7 +17,9 @@ KEPT_STORIES = 5
 
 
 class Measures:
-    """Counts and sums of one cell. Waits run from a task's arrival to its admission, rejections included."""
+    """Counts and sums of one cell. Waits run from a task's arrival to its admission, rejections
+    included.
+    """
 
     def __init__(self, cell: Cell, nodes: Mapping[str, TrueNode], row: Row) -> None:
         self.sample_s = 2.0 if len(nodes) < MANY_NODES else 5.0
@@ -41,7 +43,9 @@ class Measures:
         """The pod was deleted before anybody placed it."""
         self._arrived.pop(uid, None)
 
-    def rejected(self, node: TrueNode, pod: Pod, decided: tuple[float, int], now_s: float, verdict: Admission) -> None:
+    def rejected(
+        self, node: TrueNode, pod: Pod, decided: tuple[float, int], now_s: float, verdict: Admission
+    ) -> None:
         """A kubelet refused the pod: for something that nobody could foresee when it was decided?"""
         self._arrived.pop(pod.uid, None)
         self._rejected += 1
@@ -49,7 +53,9 @@ class Measures:
         self._after_end += cause == AFTER_END
         self._overtaken += cause == OVERTAKEN
         if cause == UNEXPLAINED and len(self._stories) < KEPT_STORIES:
-            self._stories.append(f"{pod.uid} on {node.name} at {now_s:.3f} s, decided {decided[0]:.3f} s: {verdict.reason}")
+            self._stories.append(
+                f"{pod.uid} on {node.name} at {now_s:.3f} s, decided {decided[0]:.3f} s: {verdict.reason}"
+            )
 
     def sample(self) -> None:
         """Add what is hidden now: zone by zone free in truth, less what the row takes for free."""
@@ -58,7 +64,11 @@ class Measures:
             visible = self._row.visible_cpu(name)
             if visible:
                 free = node.free()
-                hidden += sum(max(0, free[zone].get("cpu", 0) - seen) for zone, seen in visible.items() if zone in free)
+                hidden += sum(
+                    max(0, free[zone].get("cpu", 0) - seen)
+                    for zone, seen in visible.items()
+                    if zone in free
+                )
         hours = hidden / 1000 * self.sample_s / 3600
         self._hidden += hours
         if self._row.waiting():
@@ -80,7 +90,9 @@ class Measures:
             rejected_after_end=self._after_end,
             rejected_overtaken=self._overtaken,
             wait_mean_s=round(sum(waits) / max(1, len(waits)), 2),
-            wait_p99_s=round(waits[min(len(waits) - 1, int(len(waits) * 0.99))] if waits else 0.0, 2),
+            wait_p99_s=round(
+                waits[min(len(waits) - 1, int(len(waits) * 0.99))] if waits else 0.0, 2
+            ),
             withheld_cpu_h=round(self._withheld, 2),
             hidden_cpu_h=round(self._hidden, 2),
             infeasible=infeasible,

@@ -1,4 +1,6 @@
-"""Rows by the ledger: the production scheduler core on a log in miniature, the production judge of reports before it."""
+"""Rows by the ledger: the production scheduler core on a log in miniature, the production judge of
+reports before it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ BOOTED_MS = 1_000_000
 
 
 class LedgerRow:
-    """`placements` False leaves only the fingerprint in reports; `resync_s` is the period of an upstream cache, 0 for none."""
+    """`placements` False leaves only the fingerprint in reports; `resync_s` is the period of an
+    upstream cache, 0 for none.
+    """
 
     def __init__(self, config: CoreConfig, placements: bool = True, resync_s: float = 0.0) -> None:
         self.core = SchedulerCore(config)
@@ -55,7 +59,11 @@ class LedgerRow:
         if self._resync_s and now_s >= self._resync_at_s:
             self._resync_at_s = now_s + self._resync_s
             self.core.tick()
-        return [(each.uid, each.node) for each in self.proposed(now_s) if self._appended(each) and each.uid and each.node]
+        return [
+            (each.uid, each.node)
+            for each in self.proposed(now_s)
+            if self._appended(each) and each.uid and each.node
+        ]
 
     def proposed(self, now_s: float) -> list[Proposal]:
         """What the core decides now, before it is appended."""
@@ -63,7 +71,9 @@ class LedgerRow:
 
     def intends(self, pod: Pod, node: str, now_s: float) -> None:
         position = self.core.ledger.pods[pod.uid].reserved_at
-        self._append(streams.pod(pod.uid), BindIntended(pod.uid, pod.namespace, pod.name, node, position))
+        self._append(
+            streams.pod(pod.uid), BindIntended(pod.uid, pod.namespace, pod.name, node, position)
+        )
 
     def bound(self, pod: Pod, node: str, now_s: float) -> None:
         self._append(streams.pod(pod.uid), PodBound(pod.uid, node))
@@ -76,13 +86,19 @@ class LedgerRow:
         return len(self.core.queue)
 
     def visible_cpu(self, node: str) -> dict[int, int]:
-        """The lower bound. Alternatives of unsettled pods that the cycle tells apart are not credited."""
+        """The lower bound. Alternatives of unsettled pods that the cycle tells apart are not
+        credited.
+        """
         held = self.core.ledger.nodes[node]
         return {zone: max(0, amounts.get("cpu", 0)) for zone, amounts in held.lower.items()}
 
     def _appended(self, proposal: Proposal) -> bool:
         """Append as the log would: duplicates and conflicts are told to the core."""
-        stale = any(draft.expected != self._versions.get(draft.stream, 0) for draft in proposal.drafts if draft.expected >= 0)
+        stale = any(
+            draft.expected != self._versions.get(draft.stream, 0)
+            for draft in proposal.drafts
+            if draft.expected >= 0
+        )
         if stale or proposal.commit_id in self._commits:
             self.core.conflicted(proposal)
             return False
@@ -94,5 +110,7 @@ class LedgerRow:
     def _append(self, stream: str, fact: Fact) -> int:
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.core.ledger.position + 1
-        self.core.evolve(Envelope(position, stream, version, type_of(fact), 1, b"", 0, "bench", 0, ""), fact)
+        self.core.evolve(
+            Envelope(position, stream, version, type_of(fact), 1, b"", 0, "bench", 0, ""), fact
+        )
         return version

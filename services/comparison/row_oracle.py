@@ -1,4 +1,6 @@
-"""The oracle: sees what every kubelet holds, and where what is on its way will land, at every moment."""
+"""The oracle: sees what every kubelet holds, and where what is on its way will land, at every
+moment.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,17 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from services.comparison.columns import ABSENT, NAMES, Bools, Ints, fits, requests, salt_of, score, zone_column
+from services.comparison.columns import (
+    ABSENT,
+    NAMES,
+    Bools,
+    Ints,
+    fits,
+    requests,
+    salt_of,
+    score,
+    zone_column,
+)
 from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode
 from shared.domain.effective import effective_request
@@ -24,8 +36,9 @@ Shape = tuple[object, ...]
 
 
 class OracleRow:
-    """`changed` names nodes whose kubelets freed or took something; waiting pods are tried again on them alone. `aligns`: a
-    container must fit one zone; else all zones together must hold it, and the kubelet model decides. Scored by MostAllocated."""
+    """`changed` names nodes whose kubelets freed or took something; waiting pods are tried again on
+    them alone. `aligns`: a container must fit one zone; else all zones together must hold it, and
+    the kubelet model decides. Scored by MostAllocated."""
 
     def __init__(self, nodes: Mapping[str, TrueNode], zones: int, aligns: bool) -> None:
         self._nodes, self._zones, self._aligns = nodes, zones, aligns
@@ -98,7 +111,11 @@ class OracleRow:
     def _holds(self, free: Ints, request: Ints) -> Bools:
         alone = fits(free, request)
         together = np.maximum(free, 0).sum(axis=1) >= request[:, None]
-        found: Bools = np.logical_or.reduce(alone, axis=0) if self._aligns else np.logical_and.reduce(together, axis=0)
+        found: Bools = (
+            np.logical_or.reduce(alone, axis=0)
+            if self._aligns
+            else np.logical_and.reduce(together, axis=0)
+        )
         return found
 
     def _admitted(self, pod: Pod, at: int) -> bool:
@@ -141,4 +158,7 @@ def roomy(node: TrueNode, pod: Pod, others: Iterable[Pod]) -> bool:
         if known.uid != pod.uid:
             for name, amount in effective_request(known).items():
                 held[name] = held.get(name, 0) + amount
-    return all(held.get(name, 0) + amount <= node.kubelet.allocatable.get(name, 0) for name, amount in asked.items())
+    return all(
+        held.get(name, 0) + amount <= node.kubelet.allocatable.get(name, 0)
+        for name, amount in asked.items()
+    )

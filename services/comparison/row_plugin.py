@@ -1,7 +1,8 @@
 """Rows by upstream's means: no NUMA awareness at all, and the plugin with each of its three caches.
 
-A vectorised equivalent of `services.scheduler.compat` (`columns`), with kube-scheduler's queue. The cost of a decision
-is not modelled, all nodes are always looked at, and every node is filtered by node-level resources first.
+A vectorised equivalent of `services.scheduler.compat` (`columns`), with kube-scheduler's queue. The
+cost of a decision is not modelled, all nodes are always looked at, and every node is filtered by
+node-level resources first.
 """
 
 from __future__ import annotations
@@ -38,11 +39,19 @@ RESYNC_S = 5.0
 
 
 class PluginRow:
-    """One profile. `most` scores by MostAllocated instead of LeastAllocated; `aligns` is single-numa-node, the only policy that
-    the plugin filters and scores zones for."""
+    """One profile. `most` scores by MostAllocated instead of LeastAllocated; `aligns` is
+    single-numa-node, the only policy that the plugin filters and scores zones for."""
 
-    def __init__(self, cache: CacheName, names: list[str], zones: int, most: bool, aligns: bool = True) -> None:
-        self._cache, self._most, self._zones, self._names, self._aligns = cache, most, zones, names, aligns
+    def __init__(
+        self, cache: CacheName, names: list[str], zones: int, most: bool, aligns: bool = True
+    ) -> None:
+        self._cache, self._most, self._zones, self._names, self._aligns = (
+            cache,
+            most,
+            zones,
+            names,
+            aligns,
+        )
         self._at = {name: at for at, name in enumerate(names)}
         count = len(names)
         self._room: Ints = np.zeros((len(NAMES), count), dtype=np.int64)
@@ -57,7 +66,8 @@ class PluginRow:
         self._queue = BackoffQueue()
         self._resync_s = RESYNC_S
 
-    # -- facts ---------------------------------------------------------------------------------------------------------
+    # -- facts
+    # ---------------------------------------------------------------------------------------------------------
 
     clairvoyant = False
 
@@ -108,10 +118,14 @@ class PluginRow:
         self._queue.stir(now_s)
 
     def _column(self, report: Report) -> Ints:
-        held = {zone.id: {name: each.available for name, each in zone.resources.items()} for zone in report.zones}
+        held = {
+            zone.id: {name: each.available for name, each in zone.resources.items()}
+            for zone in report.zones
+        }
         return zone_column(held, self._zones)
 
-    # -- deciding ------------------------------------------------------------------------------------------------------
+    # -- deciding
+    # ------------------------------------------------------------------------------------------------------
 
     def decide(self, now_s: float) -> list[Reservation]:
         if self._cache == "overreserve" and now_s >= self._resync_s:
@@ -132,12 +146,18 @@ class PluginRow:
         inits, apps = requests(pod)
         roomy: Bools = np.all(self._room >= node_request(pod)[:, None], axis=0)
         if self._cache == "none":
-            return self._best(roomy, score(self._room[:, None, :], [node_request(pod)], self._most), pod)
+            return self._best(
+                roomy, score(self._room[:, None, :], [node_request(pod)], self._most), pod
+            )
         view = self._view()
         passed = aligned(view, inits, apps) if self._aligns else roomy
         closed = self._in_flight > 0
         self._dirty |= roomy & ~passed
-        scores = score(view, [*inits, *apps], self._most) if self._aligns else np.zeros(len(roomy), dtype=np.int64)
+        scores = (
+            score(view, [*inits, *apps], self._most)
+            if self._aligns
+            else np.zeros(len(roomy), dtype=np.int64)
+        )
         return self._best(roomy & passed & ~closed, scores, pod)
 
     def _view(self) -> Ints:
@@ -162,13 +182,16 @@ class PluginRow:
             self._in_flight[at] += 1
 
     def _resync(self) -> None:
-        """Dirty nodes whose live fingerprint is that of the pods seen Running are flushed, reservations and all. A node without
-        such pods is skipped, and a flush wakes nobody."""
+        """Dirty nodes whose live fingerprint is that of the pods seen Running are flushed,
+        reservations and all. A node without such pods is skipped, and a flush wakes nobody."""
         for at in np.flatnonzero(self._dirty).tolist():
             report, running = self._live.get(at), self._running.get(at)
             if report is None or not running:
                 continue
-            if fingerprint((pod.namespace, pod.name) for pod in running.values()) == report.fingerprint:
+            if (
+                fingerprint((pod.namespace, pod.name) for pod in running.values())
+                == report.fingerprint
+            ):
                 self._basis[:, :, at] = self._column(report)
                 self._assumed[:, at] = 0
                 self._dirty[at] = False
@@ -180,7 +203,8 @@ class PluginRow:
         if self._cache == "discardreserved":
             self._in_flight[self._at[node]] -= 1
 
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- questions
+    # -----------------------------------------------------------------------------------------------------
 
     def next_s(self, now_s: float) -> float | None:
         due = self._queue.next_s()
@@ -199,4 +223,8 @@ class PluginRow:
             return dict.fromkeys(range(self._zones), 0)
         basis = self._basis[0, :, at]
         taken = self._assumed[0, at] if self._cache == "overreserve" else 0
-        return {zone: max(0, int(held - taken)) * UNITS[0] for zone, held in enumerate(basis.tolist()) if held != ABSENT}
+        return {
+            zone: max(0, int(held - taken)) * UNITS[0]
+            for zone, held in enumerate(basis.tolist())
+            if held != ABSENT
+        }

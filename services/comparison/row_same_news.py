@@ -1,8 +1,10 @@
-"""The oracle with the same news: the ledger's row, judged by every state that is consistent with what it has heard.
+"""The oracle with the same news: the ledger's row, judged by every state that is consistent with
+what it has heard.
 
-The production scheduler decides, with its own queue, sweep and ranking. Only the judgement of a node is another: the pod is
-placed if and only if every consistent state admits it (`consistent`), followed through the kubelet model without bounds, charges
-or a budget. What this row does not reach cannot be reached without the risk of a rejection.
+The production scheduler decides, with its own queue, sweep and ranking. Only the judgement of a
+node is another: the pod is placed if and only if every consistent state admits it (`consistent`),
+followed through the kubelet model without bounds, charges or a budget. What this row does not reach
+cannot be reached without the risk of a rejection.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class JudgingByEveryState(Judging):
     def _judged(self, shape: Shape, facts: NodeFacts, steps: int) -> int:
         plan, barred = self.plan(shape, facts)
         score = RULED_OUT if barred else rank(shape, plan, facts, self.strategy)
-        return score if score != RULED_OUT and self.states[facts.name].admits(shape.pod) else RULED_OUT
+        return (
+            score if score != RULED_OUT and self.states[facts.name].admits(shape.pod) else RULED_OUT
+        )
 
 
 class ByEveryState(ColumnarPlacing):
@@ -48,7 +52,9 @@ class ByEveryState(ColumnarPlacing):
     def __init__(self, config: CycleConfig, states: States) -> None:
         super().__init__(config)
         self._states = states
-        self.judging = judging = JudgingByEveryState(config, self._columns, self._constraints, self._slots)
+        self.judging = judging = JudgingByEveryState(
+            config, self._columns, self._constraints, self._slots
+        )
         judging.states = states
         self.now_s = 0.0
 
@@ -78,7 +84,9 @@ class SameNewsRow(LedgerRow):
         if isinstance(fact, PodRunning):
             self._states[fact.node].runs(fact.uid, now_s, fact.started_s)
         elif isinstance(fact, PodEnded) and fact.node:
-            self._states[fact.node].ended(fact.uid, fact.cause == "rejected", now_s, fact.started_s, fact.finished_s)
+            self._states[fact.node].ended(
+                fact.uid, fact.cause == "rejected", now_s, fact.started_s, fact.finished_s
+            )
         super().tell(stream, fact, now_s)
 
     def reported(self, report: Report, now_s: float) -> None:

@@ -13,7 +13,9 @@ Reservation = tuple[str, str]
 
 
 class Row(Protocol):
-    """A scheduler with its cache. Times are virtual seconds. `clairvoyant`: it hears at once what kubelets do."""
+    """A scheduler with its cache. Times are virtual seconds. `clairvoyant`: it hears at once what
+    kubelets do.
+    """
 
     clairvoyant: bool
 
@@ -42,4 +44,6 @@ class Row(Protocol):
         """Pods that are not placed."""
 
     def visible_cpu(self, node: str) -> dict[int, int]:
-        """Zone -> millicpu that this row takes for free, never negative. Empty when it does not know zones."""
+        """Zone -> millicpu that this row takes for free, never negative. Empty when it does not
+        know zones.
+        """

@@ -27,9 +27,11 @@ _CACHES: dict[str, CacheName] = {
 }
 
 
-def run_cell(cell: Cell, traces: Path, progress: Callable[[float, Measures], None] = lambda *_: None) -> Result:
-    """Play the cell to its horizon; `progress` hears the share that is done and what was measured so far. Raises TraceError for
-    an unreadable folder."""
+def run_cell(
+    cell: Cell, traces: Path, progress: Callable[[float, Measures], None] = lambda *_: None
+) -> Result:
+    """Play the cell to its horizon; `progress` hears the share that is done and what was measured
+    so far. Raises TraceError for an unreadable folder."""
     began = time.perf_counter()
     load = workload(cell, traces)
     checkpoint = cell.row.startswith(("ledger, proof", "ledger, trusted", "oracle, same news"))
@@ -48,12 +50,20 @@ def _row(cell: Cell, load: Workload, nodes: dict[str, TrueNode]) -> Row:
     if cell.row == "oracle, same news":
         return SameNewsRow(nodes, SCHEDULER)
     if cell.row in _CACHES:
-        return PluginRow(_CACHES[cell.row], list(nodes), zones, load.strategy == "MostAllocated", aligns)
-    return LedgerRow(CoreConfig(SCHEDULER, _cycle(cell.row)), placements=cell.row != "ledger, fingerprint")
+        return PluginRow(
+            _CACHES[cell.row], list(nodes), zones, load.strategy == "MostAllocated", aligns
+        )
+    return LedgerRow(
+        CoreConfig(SCHEDULER, _cycle(cell.row)), placements=cell.row != "ledger, fingerprint"
+    )
 
 
 def _cycle(row: str) -> CycleConfig:
     """The production defaults, but for what the row is named after."""
     trust = row == "ledger, trusted prediction"
-    strategy = row.removeprefix("ledger, proof, ") if row.startswith("ledger, proof, ") else CycleConfig().strategy
+    strategy = (
+        row.removeprefix("ledger, proof, ")
+        if row.startswith("ledger, proof, ")
+        else CycleConfig().strategy
+    )
     return CycleConfig(strategy=strategy, prediction="trust" if trust else "observe")

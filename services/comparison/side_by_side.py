@@ -1,4 +1,6 @@
-"""Several rows of one cell at once, a process each, told of as they go: what `topolog compare` shows. Must not know terminals."""
+"""Several rows of one cell at once, a process each, told of as they go: what `topolog compare`
+shows. Must not know terminals.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from typing import Any, cast
 
 import msgspec
 
-from services.comparison.cells import DENSE, DENSE_HORIZON_S, DENSE_NODES, Cell, Reports, Result, RowName
+from services.comparison.cells import (
+    DENSE,
+    DENSE_HORIZON_S,
+    DENSE_NODES,
+    Cell,
+    Reports,
+    Result,
+    RowName,
+)
 from services.comparison.measures import Measures
 from services.comparison.runner import run_cell
 from shared.runtime import lean
@@ -48,7 +58,11 @@ def cell(row: RowName, zones: int, reports: Reports, horizon_s: int = DENSE_HORI
 def play(cells: Sequence[Cell], show: Callable[[Snapshot], None], jobs: int) -> list[Result]:
     """Play the cells, at most `jobs` at a time; returns their results in order. Raises RowFailed."""
     context = multiprocessing.get_context("spawn")
-    waiting, running, results = list(cells), dict[Connection, tuple[RowName, Any]](), dict[RowName, Result]()
+    waiting, running, results = (
+        list(cells),
+        dict[Connection, tuple[RowName, Any]](),
+        dict[RowName, Result](),
+    )
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -87,4 +101,6 @@ def _play_one(cell: Cell, told: Connection) -> None:
         told.send_bytes(msgspec.json.encode(Snapshot(cell.row, share, *measures.so_far())))
 
     result = run_cell(cell, Path(), progress)
-    told.send_bytes(msgspec.json.encode(Snapshot(cell.row, 1.0, result.admitted, result.rejected, 0, result)))
+    told.send_bytes(
+        msgspec.json.encode(Snapshot(cell.row, 1.0, result.admitted, result.rejected, 0, result))
+    )

@@ -1,7 +1,9 @@
-"""One cell in virtual time: a heap of events between arrivals, scheduler, API, kubelets and exporters.
+"""One cell in virtual time: a heap of events between arrivals, scheduler, API, kubelets and
+exporters.
 
-The row is the only thing that differs between the rows of a cell: machines, tasks and every delay are the same. A task whose
-pod a kubelet rejects is created again by its controller after `RETRY_S`, under a new uid.
+The row is the only thing that differs between the rows of a cell: machines, tasks and every delay
+are the same. A task whose pod a kubelet rejects is created again by its controller after `RETRY_S`,
+under a new uid.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ EPOCH_S = 1_700_000_000
 
 
 class Job(msgspec.Struct):
-    """A task and the pod that stands for it now; when it started and finished as its status tells, in seconds."""
+    """A task and the pod that stands for it now; when it started and finished as its status tells,
+    in seconds.
+    """
 
     task: Task
     arrived_s: float
@@ -59,7 +63,13 @@ class Simulation:
     """Runs one cell; `measures` holds what came out."""
 
     def __init__(
-        self, cell: Cell, load: Workload, nodes: dict[str, TrueNode], row: Row, measures: Measures, delays: Delays | None = None
+        self,
+        cell: Cell,
+        load: Workload,
+        nodes: dict[str, TrueNode],
+        row: Row,
+        measures: Measures,
+        delays: Delays | None = None,
     ) -> None:
         self.now_s = 0.0
         self.measures = measures
@@ -73,7 +83,8 @@ class Simulation:
         self._scanned_s: dict[str, float] = {}
         self._due_scans: set[str] = set()
 
-    # -- the clock -----------------------------------------------------------------------------------------------------
+    # -- the clock
+    # -----------------------------------------------------------------------------------------------------
 
     def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
         """From 0 to the horizon. `progress` hears the share that is done."""
@@ -120,11 +131,15 @@ class Simulation:
                 self._after(at_s, lambda stream=stream, fact=fact: self._tell(stream, fact))  # type: ignore[misc]
         for node in self._nodes.values() if not self._load.news else ():
             offered = node.simulated.allocatable()
-            seen = NodeObserved(node.name, f"uid-{node.name}", allocatable=offered, kubelet_version=MODEL)
+            seen = NodeObserved(
+                node.name, f"uid-{node.name}", allocatable=offered, kubelet_version=MODEL
+            )
             self._tell(streams.node(node.name), seen)
 
     def _already_runs(self, job: Job) -> None:
-        """Put a task on the first node whose kubelet takes it, from its own on, or from a hash of its name on."""
+        """Put a task on the first node whose kubelet takes it, from its own on, or from a hash of
+        its name on.
+        """
         pod = job.pod = pod_of(job.task, f"{job.task.name}/0")
         names = list(self._nodes)
         start = int(self._delays.draw("step", job.task.name) * 1e9) % len(names)
@@ -143,7 +158,8 @@ class Simulation:
                     self._after(job.task.lifetime_s, lambda: self._lets_go(job))
                     return
 
-    # -- scheduler ------------------------------------------------------------------------------------------------------
+    # -- scheduler
+    # ------------------------------------------------------------------------------------------------------
 
     def _tell(self, stream: str, fact: Fact) -> None:
         self._row.tell(stream, fact, self.now_s)
@@ -175,10 +191,14 @@ class Simulation:
         self.measures.arrived(pod.uid, job.arrived_s)
         if isinstance(job.task, PodTask) and job.task.gives_up_s < self._cell.horizon_s:
             self._after(max(0.0, job.task.gives_up_s - self.now_s), lambda: self._gives_up(job))
-        self._after(self._delay("watch", job), lambda: self._tell(streams.pod(pod.uid), PodObserved(pod)))
+        self._after(
+            self._delay("watch", job), lambda: self._tell(streams.pod(pod.uid), PodObserved(pod))
+        )
 
     def _bound_elsewhere(self, job: Job, node: str) -> None:
-        """Another scheduler's pod, or one of a DaemonSet or a file: its node is not this row's choice."""
+        """Another scheduler's pod, or one of a DaemonSet or a file: its node is not this row's
+        choice.
+        """
         assert job.pod is not None
         self._decisions += 1
         job.node, job.decided_s, job.order = node, self.now_s, self._decisions
@@ -208,7 +228,8 @@ class Simulation:
         self._ask(DECIDE_S)
         self._after(self._delay("kubelet_watch", job), lambda: self._seen(job))
 
-    # -- kubelet --------------------------------------------------------------------------------------------------------
+    # -- kubelet
+    # --------------------------------------------------------------------------------------------------------
 
     def _seen(self, job: Job) -> None:
         assert job.pod is not None
@@ -226,7 +247,10 @@ class Simulation:
         if at < len(trial.steps):
             self._nodes[job.node].show(trial.steps[at])
             self._noticed(job.node)
-            self._after(self._delays.draw("step", f"{job.task.name}/{job.turn}/{at}"), lambda: self._show(job, trial, at + 1))
+            self._after(
+                self._delays.draw("step", f"{job.task.name}/{job.turn}/{at}"),
+                lambda: self._show(job, trial, at + 1),
+            )
         else:
             self._admission_ends(job)
 
@@ -239,23 +263,31 @@ class Simulation:
         queue.pop(0)
         if queue:
             following = queue[0]
-            self._after(self._delay("admission", following) / 4, lambda: self._admission_begins(following))
+            self._after(
+                self._delay("admission", following) / 4, lambda: self._admission_begins(following)
+            )
         if trial.verdict.admitted:
             self.measures.admitted(pod.uid, self.now_s)
             job.started_s = EPOCH_S + int(self.now_s)
             job.finished_s = EPOCH_S + int(self.now_s + job.task.lifetime_s)
             self._after(self._delay("status", job), lambda: self._tell_running(job))
-            self._after(job.task.lifetime_s + self._delay("terminate", job), lambda: self._lets_go(job))
+            self._after(
+                job.task.lifetime_s + self._delay("terminate", job), lambda: self._lets_go(job)
+            )
         else:
             self.measures.rejected(node, pod, (job.decided_s, job.order), self.now_s, trial.verdict)
             self._ends(job, "rejected", trial.verdict.reason, self._delay("status", job))
 
     def _tell_running(self, job: Job) -> None:
         if job.pod is not None and job.pod.uid in self._jobs:
-            self._tell(streams.pod(job.pod.uid), PodRunning(job.pod.uid, job.node, started_s=job.started_s))
+            self._tell(
+                streams.pod(job.pod.uid), PodRunning(job.pod.uid, job.node, started_s=job.started_s)
+            )
 
     def _lets_go(self, job: Job) -> None:
-        """The pod's work is over and its kubelet has freed what it held; the API says so a little later."""
+        """The pod's work is over and its kubelet has freed what it held; the API says so a little
+        later.
+        """
         assert job.pod is not None
         delay_s = self._delay("status", job)
         heard_s = self.now_s if self._row.clairvoyant else self.now_s + delay_s
@@ -276,7 +308,12 @@ class Simulation:
         assert job.pod is not None
         uid = job.pod.uid
         del self._jobs[uid]
-        self._tell(streams.pod(uid), PodEnded(uid, cause, job.node, reason, started_s=job.started_s, finished_s=job.finished_s))
+        self._tell(
+            streams.pod(uid),
+            PodEnded(
+                uid, cause, job.node, reason, started_s=job.started_s, finished_s=job.finished_s
+            ),
+        )
         if cause == "rejected":
             again = Job(job.task, job.arrived_s, job.turn, job.member, job.attempts + 1)
             self._after(RETRY_S, lambda: self._arrives(again))
@@ -287,10 +324,16 @@ class Simulation:
         """A member of a set is created again under its name."""
         delay_s = self._delay("recreate", job)
         name = job.task.name
-        again = Job(member_task(name, job.turn + 1, self._cell.seed), self.now_s + delay_s, job.turn + 1, True)
+        again = Job(
+            member_task(name, job.turn + 1, self._cell.seed),
+            self.now_s + delay_s,
+            job.turn + 1,
+            True,
+        )
         self._after(delay_s, lambda: self._arrives(again))
 
-    # -- exporter -------------------------------------------------------------------------------------------------------
+    # -- exporter
+    # -------------------------------------------------------------------------------------------------------
 
     def _scan(self, node: TrueNode) -> None:
         self._after(float(self._cell.interval_s), lambda: self._scan(node))
@@ -305,7 +348,9 @@ class Simulation:
             self._after(delay_s, lambda: self._report_arrives(made))
 
     def _noticed(self, name: str) -> None:
-        """A kubelet wrote its checkpoints; an exporter that sends on change looks for that four times a second, then scans."""
+        """A kubelet wrote its checkpoints; an exporter that sends on change looks for that four
+        times a second, then scans.
+        """
         if not self._cell.on_change or name in self._due_scans:
             return
         self._due_scans.add(name)

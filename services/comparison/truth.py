@@ -1,7 +1,9 @@
-"""The kubelets: what they hold in truth, what podresources shows of it, and why one of them refused a pod.
+"""The kubelets: what they hold in truth, what podresources shows of it, and why one of them refused
+a pod.
 
-Uses the simulated kubelet's own decisions (`services.simulator.kubelet`) and the production exporter's report. Keeps the
-recent past of every node, to tell whether a rejection would have happened had no pod ended after the decision.
+Uses the simulated kubelet's own decisions (`services.simulator.kubelet`) and the production
+exporter's report. Keeps the recent past of every node, to tell whether a rejection would have
+happened had no pod ended after the decision.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from typing import Literal
 import msgspec
 
 from services.exporter import core as exporter
-from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.answers import (
+    Allocatable,
+    DeviceGroup,
+    ListedContainer,
+    ListedPod,
+    MemoryBlock,
+)
 from services.exporter.checkpoints import NOTHING_READ
 from services.simulator import kubelet, kubelet_files, reading
 from services.simulator.cluster import SimulatedNode
@@ -39,8 +47,8 @@ RULES = exporter.Rules()
 
 
 class Past(msgspec.Struct):
-    """A pod was admitted, or let go of, at `at_s`; `told_s` is when the scheduler heard of the end, `order` the number of
-    the decision that sent the pod here."""
+    """A pod was admitted, or let go of, at `at_s`; `told_s` is when the scheduler heard of the end,
+    `order` the number of the decision that sent the pod here."""
 
     at_s: float
     kind: str
@@ -71,7 +79,8 @@ class TrueNode:
         """The node's name."""
         return self.simulated.name
 
-    # -- what happens to it ------------------------------------------------------------------------------------------
+    # -- what happens to it
+    # ------------------------------------------------------------------------------------------
 
     def reserved(self, pod: Pod) -> None:
         """The scheduler sent a pod here; it is on its way."""
@@ -110,7 +119,8 @@ class TrueNode:
         self.kubelet = kubelet.end(self.kubelet, pod.uid)
         self.changed, self._shadow = True, None
 
-    # -- questions ----------------------------------------------------------------------------------------------------
+    # -- questions
+    # ----------------------------------------------------------------------------------------------------
 
     def shadow(self) -> KubeletState:
         """The state after everything that is on its way: what an oracle sees."""
@@ -122,13 +132,19 @@ class TrueNode:
         return self._shadow
 
     def why_refused(self, pod: Pod, decided: tuple[float, int]) -> Cause:
-        """What nobody could foresee when the pod was `decided` (when, and as which decision) and made the kubelet refuse it.
+        """What nobody could foresee when the pod was `decided` (when, and as which decision) and
+        made the kubelet refuse it.
 
-        Ends that the scheduler had not heard of: without all of them, or one, it would have been admitted; or, of two causes that
-        each sufficed, one was an end. Else pods that were decided later and came earlier."""
+        Ends that the scheduler had not heard of: without all of them, or one, it would have been
+        admitted; or, of two causes that each sufficed, one was an end. Else pods that were decided
+        later and came earlier."""
         recent = list(self.past)
-        ends = {at for at, each in enumerate(recent) if each.kind == "end" and each.told_s > decided[0]}
-        later = {at for at, each in enumerate(recent) if each.kind == "admit" and each.order > decided[1]}
+        ends = {
+            at for at, each in enumerate(recent) if each.kind == "end" and each.told_s > decided[0]
+        }
+        later = {
+            at for at, each in enumerate(recent) if each.kind == "admit" and each.order > decided[1]
+        }
         if any(not self._refused_without(pod, out) for out in (ends, *({end} for end in ends))):
             return AFTER_END
         if self._refused_without(pod, ends | later):
@@ -136,7 +152,9 @@ class TrueNode:
         return AFTER_END if self._refused_without(pod, later) else OVERTAKEN
 
     def _refused_without(self, pod: Pod, left_out: Set[int]) -> bool:
-        """Would the kubelet have refused the pod without these of the recent past? Replays what came since the first of them."""
+        """Would the kubelet have refused the pod without these of the recent past? Replays what
+        came since the first of them.
+        """
         if not left_out:
             return True
         recent, first = list(self.past), min(left_out)
@@ -144,11 +162,17 @@ class TrueNode:
         for at, each in enumerate(recent[first:], first):
             if at not in left_out:
                 admitted = each.kind == "admit"
-                state = admission.admit(state, each.pod).state if admitted else admission.remove(state, each.pod.uid)
+                state = (
+                    admission.admit(state, each.pod).state
+                    if admitted
+                    else admission.remove(state, each.pod.uid)
+                )
         return not admission.admit(state, pod).admitted
 
     def report(self, now_s: float) -> Report:
-        """The production exporter's report of this moment, the kubelet's checkpoints read where `checkpoint` is set."""
+        """The production exporter's report of this moment, the kubelet's checkpoints read where
+        `checkpoint` is set.
+        """
         self.changed = False
         pods = tuple(_listed(known.pod, self.kubelet.shown) for known in self.kubelet.pods.values())
         moment = Freshness("boot", int(now_s * 1000) + 1)
@@ -170,11 +194,14 @@ def free_of(state: KubeletState) -> dict[int, Amounts]:
     manager = settled.kubelet.cpu
     shared = settled.cpu.shared & ~manager.reserved
     free: dict[int, Amounts] = {
-        zone_id: {"cpu": (shared & mask).bit_count() * 1000} for zone_id, mask in manager.topology.numa_mask.items()
+        zone_id: {"cpu": (shared & mask).bit_count() * 1000}
+        for zone_id, mask in manager.topology.numa_mask.items()
     }
     for zone_id, node in settled.memory.nodes.items():
         tables = node.tables
-        free.setdefault(zone_id, {"cpu": 0})[MEMORY] = tables[MEMORY].free if MEMORY in tables else 0
+        free.setdefault(zone_id, {"cpu": 0})[MEMORY] = (
+            tables[MEMORY].free if MEMORY in tables else 0
+        )
     for resource, devices in settled.devices.registered.items():
         in_use = settled.devices.in_use.get(resource, frozenset())
         for name, device in devices.items():
@@ -197,21 +224,34 @@ def _allocatable(state: KubeletState) -> Allocatable:
         for resource, listed in state.devices.registered.items()
         for name, device in listed.items()
     ]
-    return Allocatable(tuple(each_cpu(manager.topology.every & ~manager.reserved)), tuple(memory), tuple(devices))
+    return Allocatable(
+        tuple(each_cpu(manager.topology.every & ~manager.reserved)), tuple(memory), tuple(devices)
+    )
 
 
 def _listed(pod: Pod, shown: KubeletState) -> ListedPod:
     """What podresources says of a pod: ordinary init containers are left out."""
     held = zip(pod.containers, placements(shown, pod), strict=True)
-    return ListedPod(pod.namespace, pod.name, tuple(_container(each, shown) for part, each in held if part.kind != "init"))
+    return ListedPod(
+        pod.namespace,
+        pod.name,
+        tuple(_container(each, shown) for part, each in held if part.kind != "init"),
+    )
 
 
 def _container(held: ContainerAssignment, shown: KubeletState) -> ListedContainer:
-    memory = tuple(MemoryBlock(block.resource, tuple(nodes_of(block.mask)), block.size) for block in held.memory)
+    memory = tuple(
+        MemoryBlock(block.resource, tuple(nodes_of(block.mask)), block.size)
+        for block in held.memory
+    )
     return ListedContainer(held.name, held.cpu_ids, memory, tuple(_groups(held, shown)))
 
 
 def _groups(held: ContainerAssignment, shown: KubeletState) -> Iterable[DeviceGroup]:
     for resource, names in held.devices.items():
         for name in names:
-            yield DeviceGroup(resource, (name,), tuple(nodes_of(shown.devices.registered[resource][name].mask or 0)))
+            yield DeviceGroup(
+                resource,
+                (name,),
+                tuple(nodes_of(shown.devices.registered[resource][name].mask or 0)),
+            )

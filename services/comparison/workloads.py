@@ -1,8 +1,9 @@
 """The two workloads: machines and tasks, the same for every row.
 
-A trace (`services.simulator.traces` has the format) is played under its overlay, with a cluster already at work at the start.
-`dense` is made here to be hard: two containers, devices in the last zone while CPUs are free in others, init containers
-larger and smaller than what follows, members of sets that come back under their names.
+A trace (`services.simulator.traces` has the format) is played under its overlay, with a cluster
+already at work at the start. `dense` is made here to be hard: two containers, devices in the last
+zone while CPUs are free in others, init containers larger and smaller than what follows, members of
+sets that come back under their names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from services.comparison.cells import DENSE, Cell
 from services.simulator.cluster import GPU, NodeShape, Policies, SimulatedNode, lay_out
 from services.simulator.feasibility import infeasible, rooms
 from services.simulator.traces import TraceError, is_openb, read_nodes, read_tasks
-from services.simulator.workload import Arrival, Task, TaskContainer, poisson, scarce_rate, trace_node, trace_rate, trace_tasks
+from services.simulator.workload import (
+    Arrival,
+    Task,
+    TaskContainer,
+    poisson,
+    scarce_rate,
+    trace_node,
+    trace_rate,
+    trace_tasks,
+)
 from shared.domain.pod import Container, Pod
 from shared.domain.resources import CPU, MEMORY
 from shared.events.catalog import Fact
@@ -35,9 +45,9 @@ MEMBER_SHARE = 0.25
 
 
 class PodTask(Task, frozen=True):
-    """A task that brings its pod, as a history recorded it. `again` are the pods that took its place when its kubelet rejected
-    it. `node` is where it runs at the start, or where somebody else bound it (`bound`: no scheduler is asked). Who still waits
-    at `gives_up_s` is deleted then."""
+    """A task that brings its pod, as a history recorded it. `again` are the pods that took its
+    place when its kubelet rejected it. `node` is where it runs at the start, or where somebody else
+    bound it (`bound`: no scheduler is asked). Who still waits at `gives_up_s` is deleted then."""
 
     pod: Pod
     again: tuple[Pod, ...] = ()
@@ -46,19 +56,25 @@ class PodTask(Task, frozen=True):
     gives_up_s: float = math.inf
 
     def at_attempt(self, attempt: int) -> Pod:
-        """The pod of the first attempt, of the second, and so on; made up where the history has no more."""
+        """The pod of the first attempt, of the second, and so on; made up where the history has no
+        more.
+        """
         pods = (self.pod, *self.again)
         if attempt < len(pods):
             return pods[attempt]
         last = pods[-1]
-        return msgspec.structs.replace(last, uid=f"{last.uid}-again-{attempt}", name=f"{last.name}-again-{attempt}")
+        return msgspec.structs.replace(
+            last, uid=f"{last.uid}-again-{attempt}", name=f"{last.name}-again-{attempt}"
+        )
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Machines, tasks that run already at the start (with what is left of their lifetimes), arrivals, set members.
+    """Machines, tasks that run already at the start (with what is left of their lifetimes),
+    arrivals, set members.
 
-    `strategy` is what upstream's rows score by. Members are created again under their names as long as the run lasts. `news` is
-    what schedulers are told of nodes (seconds, stream, fact); without any, each node as it is, at the start.
+    `strategy` is what upstream's rows score by. Members are created again under their names as long
+    as the run lasts. `news` is what schedulers are told of nodes (seconds, stream, fact); without
+    any, each node as it is, at the start.
     """
 
     nodes: tuple[SimulatedNode, ...]
@@ -80,7 +96,9 @@ def pod_of(task: Task, uid: str, attempt: int = 0) -> Pod:
     if isinstance(task, PodTask):
         return task.at_attempt(attempt)
     ordered = sorted(task.containers, key=lambda each: not each.init)
-    parts = tuple(Container(c.name, "init" if c.init else "app", c.requests, c.requests) for c in ordered)
+    parts = tuple(
+        Container(c.name, "init" if c.init else "app", c.requests, c.requests) for c in ordered
+    )
     return Pod(uid, "bench", task.name, "Guaranteed", parts, scheduler_name=SCHEDULER)
 
 
@@ -90,11 +108,14 @@ def _feasible(tasks: Iterator[Task], nodes: tuple[SimulatedNode, ...]) -> tuple[
     return [task for task in listed if task.name not in bad], len(bad)
 
 
-# -- traces ----------------------------------------------------------------------------------------------------------
+# -- traces
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _traces(cell: Cell, folder: Path) -> Workload:
-    """The rate of the published trace is a convention; for another one, tasks use up the scarcest resource at the given load."""
+    """The rate of the published trace is a convention; for another one, tasks use up the scarcest
+    resource at the given load.
+    """
     listed = read_nodes(folder, cell.nodes)
     try:
         nodes = tuple(trace_node(node, Policies(cell.policy)) for node in listed)
@@ -105,16 +126,24 @@ def _traces(cell: Cell, folder: Path) -> Workload:
     if not is_openb(folder):
         fitting, _ = _feasible(islice(trace_tasks(once), len(once)), nodes)
         if not fitting:
-            raise TraceError(f"{folder}: no task fits any of the first {len(nodes)} nodes; give more of them, or smaller tasks")
+            raise TraceError(
+                f"{folder}: no task fits any of the first {len(nodes)} nodes; give more of them, or smaller tasks"
+            )
         rate = scarce_rate(nodes, fitting, cell.load)
-    tasks, bad = _feasible(islice(trace_tasks(once), min(MOST_TASKS, int(rate * cell.horizon_s * 1.2) + 50)), nodes)
-    arrivals = [arrival for arrival in poisson(tasks, rate, cell.seed) if arrival.at_s < cell.horizon_s]
+    tasks, bad = _feasible(
+        islice(trace_tasks(once), min(MOST_TASKS, int(rate * cell.horizon_s * 1.2) + 50)), nodes
+    )
+    arrivals = [
+        arrival for arrival in poisson(tasks, rate, cell.seed) if arrival.at_s < cell.horizon_s
+    ]
     running = _at_work(tasks, rate, cell.seed)
     return Workload(nodes, running, tuple(arrivals), (), "LeastAllocated", bad)
 
 
 def _at_work(tasks: list[Task], rate: float, seed: int) -> tuple[Task, ...]:
-    """The tasks that a cluster under this load would be found with (Little's law), each part-way through its life."""
+    """The tasks that a cluster under this load would be found with (Little's law), each part-way
+    through its life.
+    """
     chance = random.Random(seed + 1)
     lifetimes = [max(task.lifetime_s, 0.01) for task in tasks]
     count = int(rate * sum(lifetimes) / len(lifetimes))
@@ -125,26 +154,36 @@ def _at_work(tasks: list[Task], rate: float, seed: int) -> tuple[Task, ...]:
     )
 
 
-# -- dense -----------------------------------------------------------------------------------------------------------
+# -- dense
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _dense(cell: Cell) -> Workload:
-    nodes = tuple(_dense_node(f"dense-{number:02d}", cell.zones, Policies(cell.policy)) for number in range(cell.nodes))
+    nodes = tuple(
+        _dense_node(f"dense-{number:02d}", cell.zones, Policies(cell.policy))
+        for number in range(cell.nodes)
+    )
     chance = random.Random(cell.seed)
     sample = [_dense_task(chance, str(number)) for number in range(400)]
     work = sum(_cpus(task) * task.lifetime_s for task in sample) / len(sample)
     offered = cell.load * sum(node.allocatable()[CPU] for node in nodes) / 1000
     rate = offered * (1 - MEMBER_SHARE) / work
-    tasks = (_dense_task(chance, f"{number}") for number in range(int(rate * cell.horizon_s * 1.3) + 50))
+    tasks = (
+        _dense_task(chance, f"{number}") for number in range(int(rate * cell.horizon_s * 1.3) + 50)
+    )
     feasible, bad = _feasible(tasks, nodes)
-    arrivals = tuple(arrival for arrival in poisson(feasible, rate, cell.seed) if arrival.at_s < cell.horizon_s)
+    arrivals = tuple(
+        arrival for arrival in poisson(feasible, rate, cell.seed) if arrival.at_s < cell.horizon_s
+    )
     mean_cpus = sum(map(_cpus, sample)) / len(sample)
     members = tuple(f"web-{number}" for number in range(int(offered * MEMBER_SHARE / mean_cpus)))
     return Workload(nodes, (), arrivals, members, "MostAllocated", bad)
 
 
 def _dense_node(name: str, zones: int, policies: Policies) -> SimulatedNode:
-    """A zone has 12 CPUs; the GPUs are all in the last zone (two in the last two from four zones on)."""
+    """A zone has 12 CPUs; the GPUs are all in the last zone (two in the last two from four zones
+    on).
+    """
     shape = NodeShape(zones, ZONE_CPUS * zones, 64 * GIB * zones)
     node = lay_out(name, shape, policies)
     homes = [zones - 1] * GPUS_A_NODE if zones < 4 else [zones - 2, zones - 2, zones - 1, zones - 1]
@@ -153,7 +192,9 @@ def _dense_node(name: str, zones: int, policies: Policies) -> SimulatedNode:
 
 
 def member_task(name: str, turn: int, seed: int) -> Task:
-    """What a member of a set is in its `turn`-th life: usually the same again, sometimes of another shape."""
+    """What a member of a set is in its `turn`-th life: usually the same again, sometimes of another
+    shape.
+    """
     chance = random.Random(f"{seed}/{name}/{turn // 3}")
     shape = _dense_task(chance, name)
     return Task(name, shape.containers, random.Random(f"{seed}/{name}/{turn}").uniform(5, 40))
@@ -184,7 +225,10 @@ def _starved(chance: random.Random) -> tuple[TaskContainer, ...]:
 
 
 def _with_init(chance: random.Random) -> tuple[TaskContainer, ...]:
-    return (_part("prepare", chance.choice((1, 2)), init=True), _part("main", chance.choice((3, 4))))
+    return (
+        _part("prepare", chance.choice((1, 2)), init=True),
+        _part("main", chance.choice((3, 4))),
+    )
 
 
 def _init_heavy(chance: random.Random) -> tuple[TaskContainer, ...]:
@@ -195,7 +239,14 @@ def _small(chance: random.Random) -> tuple[TaskContainer, ...]:
     return (_part("main", chance.choice((1, 2))),)
 
 
-_KINDS = {"wide": _wide, "pair": _pair, "starved": _starved, "with-init": _with_init, "init-heavy": _init_heavy, "small": _small}
+_KINDS = {
+    "wide": _wide,
+    "pair": _pair,
+    "starved": _starved,
+    "with-init": _with_init,
+    "init-heavy": _init_heavy,
+    "small": _small,
+}
 _WEIGHTS = (18, 22, 16, 12, 10, 22)
 
 

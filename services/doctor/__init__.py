@@ -1,1 +1,3 @@
-"""`topolog doctor`: what an installation looks like from outside, judged part by part. Pure: facts in, findings out."""
+"""`topolog doctor`: what an installation looks like from outside, judged part by part. Pure: facts
+in, findings out.
+"""

@@ -1,4 +1,6 @@
-"""What is wrong with the bus: streams that are missing, nearly full, or lie on fewer servers than there are. Pure."""
+"""What is wrong with the bus: streams that are missing, nearly full, or lie on fewer servers than
+there are. Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,20 @@ def judge(streams: Sequence[StreamState]) -> Iterator[Finding]:
         text = f"{stream.name}: {stream.messages} messages, {stream.bytes / 1e6:.1f} of {stream.max_bytes / 1e6:.0f} MB"
         if stream.keeps_newest_of_each and used > NEARLY_FULL:
             yield warning(
-                ABOUT, f"{text}: reports of some nodes will be dropped", "raise StreamLimits.report_bytes, or fewer nodes"
+                ABOUT,
+                f"{text}: reports of some nodes will be dropped",
+                "raise StreamLimits.report_bytes, or fewer nodes",
             )
         else:
             yield note(ABOUT, f"{text}, {stream.replicas} replica(s)")
         if stream.servers > stream.replicas:
             mend = "TOPOLOG_NATS_REPLICAS=3 for topology-store and scheduler"
-            yield warning(ABOUT, f"{stream.name} lies on {stream.replicas} of {stream.servers} servers", mend)
+            yield warning(
+                ABOUT, f"{stream.name} lies on {stream.replicas} of {stream.servers} servers", mend
+            )
         if stream.lagging:
-            yield warning(ABOUT, f"{stream.name}: replicas behind: {', '.join(stream.lagging)}", "kubectl -n topolog logs nats-0")
+            yield warning(
+                ABOUT,
+                f"{stream.name}: replicas behind: {', '.join(stream.lagging)}",
+                "kubectl -n topolog logs nats-0",
+            )

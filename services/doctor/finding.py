@@ -11,7 +11,9 @@ Severity = Literal["problem", "warning", "note"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`about` names the part: database, bus, cluster, node NAME. `mend` is a command, or where no command can, a sentence."""
+    """`about` names the part: database, bus, cluster, node NAME. `mend` is a command, or where no
+    command can, a sentence.
+    """
 
     severity: Severity
     about: str

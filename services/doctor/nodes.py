@@ -1,4 +1,6 @@
-"""What is wrong with nodes: reports, policies, fingerprints, rejections, kubelets beyond what the model has proven. Pure."""
+"""What is wrong with nodes: reports, policies, fingerprints, rejections, kubelets beyond what the
+model has proven. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from shared.ledger.state import Ledger, LedgerNode
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
 MERGE_LIMIT = 10**7
 """Combinations of hints beyond which a kubelet's own merge takes minutes: one for each subset of zones and each resource."""
-EXPORTER_OF = "kubectl -n topolog get pods -l app=exporter -o wide --field-selector spec.nodeName={}"
+EXPORTER_OF = (
+    "kubectl -n topolog get pods -l app=exporter -o wide --field-selector spec.nodeName={}"
+)
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -25,8 +29,12 @@ class Machine(msgspec.Struct, frozen=True):
     ready: bool = True
 
 
-def judge(ledger: Ledger, machines: Mapping[str, Machine], rejections: Mapping[str, int]) -> Iterator[Finding]:
-    """Findings by node, in order of name. `rejections` counts pods that each node's kubelet turned away lately."""
+def judge(
+    ledger: Ledger, machines: Mapping[str, Machine], rejections: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Findings by node, in order of name. `rejections` counts pods that each node's kubelet turned
+    away lately.
+    """
     for name in sorted(set(ledger.nodes) | set(machines)):
         node, machine = ledger.nodes.get(name), machines.get(name)
         if machine is not None and machine.ready:
@@ -36,16 +44,26 @@ def judge(ledger: Ledger, machines: Mapping[str, Machine], rejections: Mapping[s
         if machine is not None and not is_proven(machine.kubelet_version):
             version = machine.kubelet_version or "of a version that its object does not tell"
             seen = f"kubelet {version}: the model is proven for {', '.join(PROVEN)}"
-            yield warning(f"node {name}", seen, "topolog replay predictions: how often the model was right here")
+            yield warning(
+                f"node {name}",
+                seen,
+                "topolog replay predictions: how often the model was right here",
+            )
 
 
 def _reporting(name: str, node: LedgerNode | None) -> Iterator[Finding]:
     if node is None or node.report is None:
         yield problem(
-            f"node {name}", "is ready and has never reported: it takes no pod that needs zones", EXPORTER_OF.format(name)
+            f"node {name}",
+            "is ready and has never reported: it takes no pod that needs zones",
+            EXPORTER_OF.format(name),
         )
     elif node.expired:
-        yield problem(f"node {name}", "its report has expired: it takes no pod that needs zones", EXPORTER_OF.format(name))
+        yield problem(
+            f"node {name}",
+            "its report has expired: it takes no pod that needs zones",
+            EXPORTER_OF.format(name),
+        )
 
 
 def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iterator[Finding]:
@@ -60,18 +78,28 @@ def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iter
         yield warning(about, f"its label says {labelled}, its kubelet does {report.policy}", mend)
     if rejected:
         mend = "topolog replay log --type PodEnded; compare the kubelet's configuration with the report's policy"
-        yield warning(about, f"its kubelet rejected {rejected} pod(s) ({report.policy}, {report.scope})", mend)
+        yield warning(
+            about, f"its kubelet rejected {rejected} pod(s) ({report.policy}, {report.scope})", mend
+        )
     if report.placements is None and report.source != "bus" and not report.fingerprint:
         mend = "--pods-fingerprint for RTE or NFD's topology updater, or Topolog's own exporter"
-        yield problem(about, "its reports carry neither placements nor a fingerprint: no charge is ever settled", mend)
+        yield problem(
+            about,
+            "its reports carry neither placements nor a fingerprint: no charge is ever settled",
+            mend,
+        )
     if node.dirty and node.listed is None:
         mend = "topolog replay at -1 --node " + name
-        yield warning(about, f"dirty, and its fingerprint ({report.fingerprint_method or 'none'}) does not match", mend)
+        yield warning(
+            about,
+            f"dirty, and its fingerprint ({report.fingerprint_method or 'none'}) does not match",
+            mend,
+        )
     combinations = (2 ** len(report.zones) - 1) ** max(len(report.tracked), 1)
     if len(report.zones) >= 8 and combinations > MERGE_LIMIT:
-        mend = (
-            "KubeletConfiguration: topologyManagerPolicyOptions max-allowable-numa-nodes, fewer device resources, or sub-NUMA off"
-        )
+        mend = "KubeletConfiguration: topologyManagerPolicyOptions max-allowable-numa-nodes, fewer device resources, or sub-NUMA off"
         yield warning(
-            about, f"{len(report.zones)} zones and {len(report.tracked)} resources: its kubelet may not finish a merge", mend
+            about,
+            f"{len(report.zones)} zones and {len(report.tracked)} resources: its kubelet may not finish a merge",
+            mend,
         )

@@ -1,4 +1,6 @@
-"""What of the log this release cannot read or fold: its replicas set those streams aside. Pure. Must not know what facts mean."""
+"""What of the log this release cannot read or fold: its replicas set those streams aside. Pure.
+Must not know what facts mean.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ def judge(aside: Mapping[str, str]) -> Iterator[Finding]:
     for stream in sorted(aside)[:SHOWN]:
         wrong, _, mend = aside[stream].rpartition("; ")
         yield problem(
-            ABOUT, f"stream {stream} is set aside by this release: {wrong}", f"{mend}; or topolog log skip POSITION --reason TEXT"
+            ABOUT,
+            f"stream {stream} is set aside by this release: {wrong}",
+            f"{mend}; or topolog log skip POSITION --reason TEXT",
         )
     if len(aside) > SHOWN:
-        yield problem(ABOUT, f"{len(aside) - SHOWN} more streams are set aside by this release", "as for those above")
+        yield problem(
+            ABOUT,
+            f"{len(aside) - SHOWN} more streams are set aside by this release",
+            "as for those above",
+        )

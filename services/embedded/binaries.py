@@ -1,4 +1,6 @@
-"""Finds the executables of Postgres and NATS: in the installed wheels first, then on PATH. Runs only `--version`."""
+"""Finds the executables of Postgres and NATS: in the installed wheels first, then on PATH. Runs
+only `--version`.
+"""
 
 import importlib.util
 import re
@@ -28,7 +30,9 @@ class PostgresBinaries(msgspec.Struct, frozen=True):
 
 
 def find_postgres() -> PostgresBinaries:
-    """The wheel's Postgres, else PATH's, else the newest under /usr/lib/postgresql. Raises ServerBinaryError."""
+    """The wheel's Postgres, else PATH's, else the newest under /usr/lib/postgresql. Raises
+    ServerBinaryError.
+    """
     for folder in (*_wheel_folders(), *_path_folders()):
         if all((folder / tool).is_file() for tool in ("postgres", "initdb", "psql")):
             return PostgresBinaries(folder, _postgres_major(folder))
@@ -51,15 +55,23 @@ def find_nats_server() -> str:
 
 
 def _wheel_folders() -> list[Path]:
-    """Where the wheel keeps its trees; the package itself is never imported, because its import has side effects."""
+    """Where the wheel keeps its trees; the package itself is never imported, because its import has
+    side effects.
+    """
     spec = importlib.util.find_spec(_POSTGRES_WHEEL)
-    roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec is not None else []
+    roots = (
+        [Path(root) for root in (spec.submodule_search_locations or ())] if spec is not None else []
+    )
     return [root / tree / "bin" for root in roots for tree in _WHEEL_TREES]
 
 
 def _path_folders() -> list[Path]:
     on_path = shutil.which("postgres")
-    debian = sorted(_DEBIAN_TREES.glob("*/bin"), key=lambda folder: _leading_int(folder.parent.name), reverse=True)
+    debian = sorted(
+        _DEBIAN_TREES.glob("*/bin"),
+        key=lambda folder: _leading_int(folder.parent.name),
+        reverse=True,
+    )
     return ([Path(on_path).resolve().parent] if on_path else []) + debian
 
 
@@ -70,10 +82,20 @@ def _leading_int(text: str) -> int:
 
 def _postgres_major(folder: Path) -> int:
     try:
-        answer = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+        answer = subprocess.run(
+            [folder / "postgres", "--version"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise ServerBinaryError(f"{folder / 'postgres'} cannot be run ({error})", "Run `make install` again") from error
+        raise ServerBinaryError(
+            f"{folder / 'postgres'} cannot be run ({error})", "Run `make install` again"
+        ) from error
     found = re.search(r"(\d+)", answer)
     if found is None:
-        raise ServerBinaryError(f"{folder / 'postgres'} has no version ({answer.strip()!r})", "Run `make install` again")
+        raise ServerBinaryError(
+            f"{folder / 'postgres'} has no version ({answer.strip()!r})", "Run `make install` again"
+        )
     return int(found.group(1))

@@ -1,8 +1,10 @@
-"""Certificates for the bundled NATS: an authority of its own, and a certificate of the server, made where they are not and kept.
+"""Certificates for the bundled NATS: an authority of its own, and a certificate of the server, made
+where they are not and kept.
 
-A folder holds `ca.crt`, which clients need, `ca.key`, `tls.crt` and `tls.key`. The server's certificate is made anew for other
-names and when less than a year of it is left, by the same authority, and so are certificates of clients where they are wanted
-(`NAME.crt`, `NAME.key`). Knows nothing of NATS.
+A folder holds `ca.crt`, which clients need, `ca.key`, `tls.crt` and `tls.key`. The server's
+certificate is made anew for other names and when less than a year of it is left, by the same
+authority, and so are certificates of clients where they are wanted (`NAME.crt`, `NAME.key`). Knows
+nothing of NATS.
 """
 
 from __future__ import annotations
@@ -42,12 +44,16 @@ class Certificates(msgspec.Struct, frozen=True):
 
 
 def ensure(folder: Path, names: Sequence[str], clients: Sequence[str] = ()) -> Certificates:
-    """The certificates of a server called `names` (DNS names and IP addresses), and of `clients`. Raises DataFolderError."""
+    """The certificates of a server called `names` (DNS names and IP addresses), and of `clients`.
+    Raises DataFolderError.
+    """
     files = Certificates(folder / "ca.crt", folder / "tls.crt", folder / "tls.key")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         now = datetime.now(UTC)
-        authority = _read(files.ca, folder / "ca.key") or _keep(_authority(now), files.ca, folder / "ca.key")
+        authority = _read(files.ca, folder / "ca.key") or _keep(
+            _authority(now), files.ca, folder / "ca.key"
+        )
         server = _read(files.certificate, files.key)
         if server is None or not _serves(server[0], names, authority[0], now):
             _keep(_server(names, authority, now), files.certificate, files.key)
@@ -57,14 +63,18 @@ def ensure(folder: Path, names: Sequence[str], clients: Sequence[str] = ()) -> C
             if held is None or not _serves(held[0], [name], authority[0], now):
                 _keep(_client(name, authority, now), own.certificate, own.key)
     except (OSError, ValueError, TypeError) as error:
-        raise DataFolderError(f"the certificates in {folder} cannot be used: {error}", f"Remove them: rm -r {folder}") from error
+        raise DataFolderError(
+            f"the certificates in {folder} cannot be used: {error}", f"Remove them: rm -r {folder}"
+        ) from error
     return files
 
 
 def client(folder: Path, name: str) -> Certificates:
     """Where a client's certificate is. Raises ValueError for a name that is none."""
     if not _CLIENT.fullmatch(name) or name in ("ca", "tls"):
-        raise ValueError(f"{name[:40]!r} is no name of a client (letters, digits, '-', '_', '.'; not ca, not tls)")
+        raise ValueError(
+            f"{name[:40]!r} is no name of a client (letters, digits, '-', '_', '.'; not ca, not tls)"
+        )
     return Certificates(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
@@ -82,33 +92,59 @@ def _server(names: Sequence[str], authority: Pair, now: datetime) -> Pair:
     """For both ends: the servers of a cluster are each other's clients."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Topolog NATS")])
-    built = _begun(name, authority[0].subject, key, now, LASTS).add_extension(_called(names), critical=False)
-    return _signed(built, key, authority, [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    built = _begun(name, authority[0].subject, key, now, LASTS).add_extension(
+        _called(names), critical=False
+    )
+    return _signed(
+        built, key, authority, [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    )
 
 
 def _client(name: str, authority: Pair, now: datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-    built = _begun(subject, authority[0].subject, key, now, LASTS).add_extension(_called([name]), critical=False)
+    built = _begun(subject, authority[0].subject, key, now, LASTS).add_extension(
+        _called([name]), critical=False
+    )
     return _signed(built, key, authority, [ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
 def _signed(
-    built: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, authority: Pair, used: list[x509.ObjectIdentifier]
+    built: x509.CertificateBuilder,
+    key: ec.EllipticCurvePrivateKey,
+    authority: Pair,
+    used: list[x509.ObjectIdentifier],
 ) -> Pair:
     purposes = x509.ExtendedKeyUsage(used)
     built = built.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     built = built.add_extension(_usage(signs=False), critical=True)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority[1].public_key())
-    return built.add_extension(purposes, False).add_extension(issuer, False).sign(authority[1], hashes.SHA256()), key
+    return built.add_extension(purposes, False).add_extension(issuer, False).sign(
+        authority[1], hashes.SHA256()
+    ), key
 
 
 def _begun(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lasts: timedelta
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    lasts: timedelta,
 ) -> x509.CertificateBuilder:
-    built = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
-    built = built.serial_number(x509.random_serial_number()).not_valid_before(now - _SKEW).not_valid_after(now + lasts)
-    return built.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+    )
+    built = (
+        built.serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + lasts)
+    )
+    return built.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+    )
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
@@ -126,13 +162,18 @@ def _general(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _serves(certificate: x509.Certificate, names: Sequence[str], authority: x509.Certificate, now: datetime) -> bool:
+def _serves(
+    certificate: x509.Certificate, names: Sequence[str], authority: x509.Certificate, now: datetime
+) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
         called = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
         return False
-    return set(called) == set(_called(names)) and certificate.not_valid_after_utc - now > RENEWED_BEFORE
+    return (
+        set(called) == set(_called(names))
+        and certificate.not_valid_after_utc - now > RENEWED_BEFORE
+    )
 
 
 def _read(certificate: Path, key: Path) -> Pair | None:

@@ -1,4 +1,6 @@
-"""What a supervised child is, as values: how to start it, when it is ready, how it ends. Starts nothing."""
+"""What a supervised child is, as values: how to start it, when it is ready, how it ends. Starts
+nothing.
+"""
 
 import signal
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,7 +51,9 @@ class AccountIdentity(msgspec.Struct, frozen=True, tag=True):
 
 
 class UserNamespaceIdentity(msgspec.Struct, frozen=True, tag=True):
-    """The child sees itself as this account inside a user namespace; outside, its files stay root's."""
+    """The child sees itself as this account inside a user namespace; outside, its files stay
+    root's.
+    """
 
     name: str
     uid: int
@@ -57,7 +61,9 @@ class UserNamespaceIdentity(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReachingAccountIdentity(msgspec.Struct, frozen=True, tag=True):
-    """The child drops from root to this account and keeps one capability, to pass folders that are closed to it."""
+    """The child drops from root to this account and keeps one capability, to pass folders that are
+    closed to it.
+    """
 
     name: str
     uid: int
@@ -70,8 +76,9 @@ Identity = PlainIdentity | AccountIdentity | UserNamespaceIdentity | ReachingAcc
 class RestartPolicy(msgspec.Struct, frozen=True):
     """How often, and how fast, a child that died is started again.
 
-    A life is healthy when the child was ready and lived `healthy_after_s`; a healthy life forgives earlier failures.
-    `start_attempts` bounds the starts before the child was ready for the first time, `max_failures` those after it.
+    A life is healthy when the child was ready and lived `healthy_after_s`; a healthy life forgives
+    earlier failures. `start_attempts` bounds the starts before the child was ready for the first
+    time, `max_failures` those after it.
     """
 
     first_delay_s: float = 0.1
@@ -91,11 +98,13 @@ Prepare = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One child process. `env` is laid over what the system needs and `passes` names of the supervisor's environment
-    (`services.embedded.environment`); `ports` are checked free before the first start.
+    """One child process. `env` is laid over what the system needs and `passes` names of the
+    supervisor's environment (`services.embedded.environment`); `ports` are checked free before the
+    first start.
 
-    `prepare` runs before every start and returns variables for that start only. `parent_death_signal` is what the
-    kernel sends the child when the supervisor dies without stopping it (Linux).
+    `prepare` runs before every start and returns variables for that start only.
+    `parent_death_signal` is what the kernel sends the child when the supervisor dies without
+    stopping it (Linux).
     """
 
     name: str
@@ -128,7 +137,9 @@ class ChildEventKind(StrEnum):
 
 
 class ChildEvent(msgspec.Struct, frozen=True):
-    """One thing that happened: `exit_code` on died and stopped (minus the signal number, as subprocess gives it)."""
+    """One thing that happened: `exit_code` on died and stopped (minus the signal number, as
+    subprocess gives it).
+    """
 
     kind: ChildEventKind
     name: str

@@ -1,7 +1,8 @@
-"""What the container entry points share: settings from the environment, running until asked to stop.
+"""What the container entry points share: settings from the environment, running until asked to
+stop.
 
-Everything wrong with the environment is named at once. Of the servers it knows the ports. Loads what a health check needs, and
-no more.
+Everything wrong with the environment is named at once. Of the servers it knows the ports. Loads
+what a health check needs, and no more.
 """
 
 import asyncio
@@ -30,17 +31,22 @@ def data_dir_setting() -> Path:
 
 
 def required(*names: str) -> tuple[str, ...]:
-    """Values of variables that must be set, or of their files (NAME_FILE). Raises EmbeddedError naming all that are not."""
+    """Values of variables that must be set, or of their files (NAME_FILE). Raises EmbeddedError
+    naming all that are not.
+    """
     found = {name: secret(name) for name in names}
     missing = [name for name, value in found.items() if not value]
     if missing:
-        raise EmbeddedError(f"not set: {', '.join(missing)}", "Set them in the container's environment")
+        raise EmbeddedError(
+            f"not set: {', '.join(missing)}", "Set them in the container's environment"
+        )
     return tuple(found.values())
 
 
 def secret(name: str, optional: bool = False) -> str:
-    """A variable's value, or what stands in the file that NAME_FILE names; "" for neither, and where `optional` for a file that
-    is not there (a Secret without that key). Raises EmbeddedError."""
+    """A variable's value, or what stands in the file that NAME_FILE names; "" for neither, and
+    where `optional` for a file that is not there (a Secret without that key). Raises EmbeddedError.
+    """
     file = os.environ.get(f"{name}_FILE", "")
     if optional and file and not os.environ.get(name) and not os.path.exists(file):
         return ""
@@ -80,7 +86,10 @@ async def run_until_stopped(supervisor: Supervisor) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    stopped, failed = asyncio.create_task(stop.wait()), asyncio.create_task(supervisor.wait_for_failure())
+    stopped, failed = (
+        asyncio.create_task(stop.wait()),
+        asyncio.create_task(supervisor.wait_for_failure()),
+    )
     await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
     for task in (stopped, failed):
         if not task.done():
@@ -92,7 +101,9 @@ async def run_until_stopped(supervisor: Supervisor) -> None:
 
 
 def main(serve: Callable[[], Awaitable[None]]) -> int:
-    """Run `serve`; errors become one line and an exit code: 2 for the environment and folders, 1 for a server."""
+    """Run `serve`; errors become one line and an exit code: 2 for the environment and folders, 1
+    for a server.
+    """
 
     async def guarded() -> int:
         try:

@@ -1,4 +1,6 @@
-"""The data folder: where it is, who may use it, which version made it. Knows nothing of what servers keep in it."""
+"""The data folder: where it is, who may use it, which version made it. Knows nothing of what
+servers keep in it.
+"""
 
 import fcntl
 import os
@@ -19,14 +21,18 @@ _STAMP, _LOCK, _ADDRESSES = "VERSION", "lock", "addresses.json"
 
 
 class VersionStamp(msgspec.Struct, frozen=True):
-    """What made a data folder: `layout` of Topolog, `postgres` major version (None: no Postgres in it yet)."""
+    """What made a data folder: `layout` of Topolog, `postgres` major version (None: no Postgres in
+    it yet).
+    """
 
     layout: int
     postgres: int | None = None
 
 
 class ServerAddresses(msgspec.Struct, frozen=True):
-    """Where the servers of a data folder were last reachable; written 0600, because the URLs hold passwords."""
+    """Where the servers of a data folder were last reachable; written 0600, because the URLs hold
+    passwords.
+    """
 
     database_url: str | None = None
     nats_url: str | None = None
@@ -40,10 +46,12 @@ def default_data_dir() -> Path:
 
 
 class DataDir:
-    """An open data folder, locked against a second supervisor until closed. Use as a context manager.
+    """An open data folder, locked against a second supervisor until closed. Use as a context
+    manager.
 
-    With `fresh` everything in it is deleted first. `resumed` tells, once open, whether it held something before. Raises
-    DataFolderError when it cannot be made, is locked, or was made by another layout.
+    With `fresh` everything in it is deleted first. `resumed` tells, once open, whether it held
+    something before. Raises DataFolderError when it cannot be made, is locked, or was made by
+    another layout.
     """
 
     def __init__(self, path: Path, fresh: bool = False) -> None:
@@ -91,7 +99,9 @@ class DataDir:
         return self._lock_fd is not None
 
     def claim_postgres(self, major: int) -> None:
-        """Record that the folder's database is of this major version. Raises DataFolderError for another one."""
+        """Record that the folder's database is of this major version. Raises DataFolderError for
+        another one.
+        """
         stamp = self._read_stamp() or VersionStamp(LAYOUT_VERSION)
         if stamp.postgres not in (None, major):
             raise DataFolderError(
@@ -106,7 +116,9 @@ class DataDir:
         self._write(_ADDRESSES, msgspec.json.encode(addresses))
 
     def _wipe(self) -> None:
-        """Delete all but the lock, the stamp last: a wipe that was broken off is still a folder of ours."""
+        """Delete all but the lock, the stamp last: a wipe that was broken off is still a folder of
+        ours.
+        """
         stamp = self.path / _STAMP
         try:
             for entry in sorted(self.path.iterdir()):
@@ -158,7 +170,12 @@ class DataDir:
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -171,7 +188,9 @@ def read_addresses(path: Path) -> ServerAddresses:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """A folder that holds other things is not ours to close to others: `--data-dir /tmp` must not lock everybody out."""
+    """A folder that holds other things is not ours to close to others: `--data-dir /tmp` must not
+    lock everybody out.
+    """
     try:
         names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
     except OSError:
@@ -192,7 +211,8 @@ def _make_private(path: Path) -> None:
             path.chmod(0o700)
     except OSError as error:
         raise DataFolderError(
-            f"the data folder {path} cannot be used ({plain(error)})", "Choose another one with --data-dir"
+            f"the data folder {path} cannot be used ({plain(error)})",
+            "Choose another one with --data-dir",
         ) from error
 
 

@@ -1,5 +1,6 @@
-"""Which variables of its own environment a process hands to a child: those that are named, as every child gets what the system
-needs. A secret that nobody names for a child does not reach it. Must not know which child needs what: its ChildSpec says so."""
+"""Which variables of its own environment a process hands to a child: those that are named, as every
+child gets what the system needs. A secret that nobody names for a child does not reach it. Must not
+know which child needs what: its ChildSpec says so."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ FOREIGN = "*"
 def inherited(environment: Mapping[str, str], passes: Iterable[str]) -> dict[str, str]:
     """What of it a child gets: by names, with `*` for any ending."""
     patterns = (*SYSTEM, *passes)
-    return {name: value for name, value in environment.items() if any(_matches(name, pattern) for pattern in patterns)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if any(_matches(name, pattern) for pattern in patterns)
+    }
 
 
 def _matches(name: str, pattern: str) -> bool:

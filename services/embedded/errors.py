@@ -2,7 +2,9 @@
 
 
 class EmbeddedError(Exception):
-    """Something outside this program stands in the way: `problem` names it, `remedy` says what to do next."""
+    """Something outside this program stands in the way: `problem` names it, `remedy` says what to
+    do next.
+    """
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}. {remedy}")

@@ -1,8 +1,8 @@
 """Decides as whom Postgres runs. It refuses root, so root must become somebody else.
 
-Not root: as is. Root: a service account when it can reach binaries and data; else a user namespace, whose files stay
-root's; else (containers refuse namespaces) a service account that may pass closed folders; else a clear error. Existing
-data decides first: its owner keeps it.
+Not root: as is. Root: a service account when it can reach binaries and data; else a user namespace,
+whose files stay root's; else (containers refuse namespaces) a service account that may pass closed
+folders; else a clear error. Existing data decides first: its owner keeps it.
 """
 
 import os
@@ -11,7 +11,13 @@ import subprocess
 from pathlib import Path
 
 from services.embedded.binaries import PostgresBinaries
-from services.embedded.child import AccountIdentity, Identity, PlainIdentity, ReachingAccountIdentity, UserNamespaceIdentity
+from services.embedded.child import (
+    AccountIdentity,
+    Identity,
+    PlainIdentity,
+    ReachingAccountIdentity,
+    UserNamespaceIdentity,
+)
 from services.embedded.errors import ServerBinaryError
 from services.embedded.spawn import run_tool
 
@@ -19,9 +25,11 @@ _SERVICE_ACCOUNTS = ("topolog", "postgres", "nobody")
 
 
 def choose_identity(binaries: PostgresBinaries, data_dir: Path, cluster: Path) -> Identity:
-    """The identity for the database at `cluster` in `data_dir`. Raises ServerBinaryError when root can become nobody.
+    """The identity for the database at `cluster` in `data_dir`. Raises ServerBinaryError when root
+    can become nobody.
 
-    As root with a service account, `data_dir` becomes 0711: searchable by that account, listable by root only.
+    As root with a service account, `data_dir` becomes 0711: searchable by that account, listable by
+    root only.
     """
     if os.geteuid() != 0:
         return PlainIdentity()
@@ -32,7 +40,11 @@ def choose_identity(binaries: PostgresBinaries, data_dir: Path, cluster: Path) -
         return account
     if _works(binaries, namespace):
         return namespace
-    reaching = ReachingAccountIdentity(account.name, account.uid, account.gid) if account is not None else None
+    reaching = (
+        ReachingAccountIdentity(account.name, account.uid, account.gid)
+        if account is not None
+        else None
+    )
     if reaching is not None and _works(binaries, reaching) and _enters(data_dir, reaching):
         return reaching
     raise ServerBinaryError(
@@ -43,12 +55,19 @@ def choose_identity(binaries: PostgresBinaries, data_dir: Path, cluster: Path) -
 
 
 def give_to(identity: Identity, path: Path) -> None:
-    """Make `path`, and all below it, belong to the account that the identity runs as (only a change of account does)."""
+    """Make `path`, and all below it, belong to the account that the identity runs as (only a change
+    of account does).
+    """
     if not isinstance(identity, AccountIdentity | ReachingAccountIdentity):
         return
     for folder, _folders, files in os.walk(path):
         for name in ("", *files):
-            os.chown(os.path.join(folder, name) if name else folder, identity.uid, identity.gid, follow_symlinks=False)
+            os.chown(
+                os.path.join(folder, name) if name else folder,
+                identity.uid,
+                identity.gid,
+                follow_symlinks=False,
+            )
 
 
 def _account(cluster: Path) -> AccountIdentity | None:

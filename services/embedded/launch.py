@@ -1,10 +1,12 @@
-"""Becomes another program: takes an identity, ties its life to its parent's, then executes. A program of its own.
+"""Becomes another program: takes an identity, ties its life to its parent's, then executes. A
+program of its own.
 
     python -I -S launch.py KIND UID GID DEATH_SIGNAL PARENT_PID PROGRAM [ARGUMENT...]
 
-Not done between fork and exec in the parent: hooks of libraries (gRPC, OpenTelemetry) start threads in such a fork, and
-Linux lets no process with threads enter a user namespace. Imports the standard library only, because the identity may reach
-nothing else. Exit code 126 when the identity cannot be taken, 127 when the program cannot be run; standard error says why.
+Not done between fork and exec in the parent: hooks of libraries (gRPC, OpenTelemetry) start threads
+in such a fork, and Linux lets no process with threads enter a user namespace. Imports the standard
+library only, because the identity may reach nothing else. Exit code 126 when the identity cannot be
+taken, 127 when the program cannot be run; standard error says why.
 """
 
 import ctypes
@@ -35,10 +37,13 @@ def become(kind: str, uid: int, gid: int) -> None:
 
 
 def _become_reaching(uid: int, gid: int) -> None:
-    """Change to the account with CAP_DAC_OVERRIDE as an ambient capability, which survives the exec (capabilities(7))."""
+    """Change to the account with CAP_DAC_OVERRIDE as an ambient capability, which survives the exec
+    (capabilities(7)).
+    """
     if _LIBC is None:
         raise OSError("capabilities are Linux only")
-    # Not only setuid(2) would take the capability away: access(2), which initdb uses, ignores it without this bit.
+    # Not only setuid(2) would take the capability away: access(2), which initdb uses, ignores it
+    # without this bit.
     _LIBC.prctl(_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setgid(gid)
@@ -72,7 +77,9 @@ def _tell_kernel(path: str, text: str) -> None:
 
 
 def die_with(parent_pid: int, death_signal: int) -> None:
-    """Linux forgets the parent-death signal when credentials change (prctl(2)): call it after `become`."""
+    """Linux forgets the parent-death signal when credentials change (prctl(2)): call it after
+    `become`.
+    """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
         if os.getppid() != parent_pid:
@@ -86,7 +93,10 @@ def main(arguments: list[str]) -> int:
         become(kind, int(uid), int(gid))
         die_with(int(parent_pid), int(death_signal))
     except OSError as error:
-        print(f"before the start, as {kind} {uid}:{gid}: {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            f"before the start, as {kind} {uid}:{gid}: {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
         return CANNOT_BECOME
     try:
         os.execvp(program[0], program)

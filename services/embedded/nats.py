@@ -1,4 +1,6 @@
-"""NATS with JetStream as a child, on loopback, at an address that outlives restarts. Knows nothing of subjects."""
+"""NATS with JetStream as a child, on loopback, at an address that outlives restarts. Knows nothing
+of subjects.
+"""
 
 import secrets
 import shutil
@@ -41,8 +43,8 @@ class NatsAddress(msgspec.Struct, frozen=True):
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """A certificate and its key in PEM, and the authorities that clients need, "" where the system knows them. With
-    `clients_too` a client must show a certificate of these authorities."""
+    """A certificate and its key in PEM, and the authorities that clients need, "" where the system
+    knows them. With `clients_too` a client must show a certificate of these authorities."""
 
     certificate: str
     key: str
@@ -51,8 +53,8 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 class Callout(msgspec.Struct, frozen=True):
-    """Somebody who is asked about every client that the server does not know: the public key that signs the answers, and the
-    password with which the user `logins` comes to answer."""
+    """Somebody who is asked about every client that the server does not know: the public key that
+    signs the answers, and the password with which the user `logins` comes to answer."""
 
     issuer: str
     password: str
@@ -62,13 +64,16 @@ class Callout(msgspec.Struct, frozen=True):
 
 
 class NatsSettings(msgspec.Struct, frozen=True):
-    """What may be insisted on: ports, the full user's password, the interface (`host`; `monitor_host` where that differs).
+    """What may be insisted on: ports, the full user's password, the interface (`host`;
+    `monitor_host` where that differs).
 
-    `exporter_password` adds a user `exporter` that may publish reports, ask whether their stream is there, and hear the answers
-    to its own questions: nothing else, so that no node hears what another says. `credentials` is a folder of exporters' keys
-    (`services.embedded.nats_credentials`), each for its own nodes; with one of them there is no user `exporter`. With `tls` every
-    client must use TLS; with `tls_names` too, by a certificate for these names (and loopback) that is made in the data folder.
-    With `callout` clients that are none of these users are let in by whom it names, and there is no user `exporter` either.
+    `exporter_password` adds a user `exporter` that may publish reports, ask whether their stream is
+    there, and hear the answers to its own questions: nothing else, so that no node hears what
+    another says. `credentials` is a folder of exporters' keys
+    (`services.embedded.nats_credentials`), each for its own nodes; with one of them there is no
+    user `exporter`. With `tls` every client must use TLS; with `tls_names` too, by a certificate
+    for these names (and loopback) that is made in the data folder. With `callout` clients that are
+    none of these users are let in by whom it names, and there is no user `exporter` either.
     """
 
     port: int | None = None
@@ -87,9 +92,11 @@ DEFAULT_SETTINGS = NatsSettings()
 
 
 class EmbeddedNats:
-    """The NATS server of one data folder. `prepare` chooses ports and configuration; `spec` declares the process.
+    """The NATS server of one data folder. `prepare` chooses ports and configuration; `spec`
+    declares the process.
 
-    A port of the settings is insisted on; a remembered one is left for another when somebody else took it.
+    A port of the settings is insisted on; a remembered one is left for another when somebody else
+    took it.
     """
 
     def __init__(self, data_dir: DataDir, settings: NatsSettings = DEFAULT_SETTINGS) -> None:
@@ -100,7 +107,9 @@ class EmbeddedNats:
 
     @property
     def url(self) -> str:
-        """`nats://topolog:<password>@127.0.0.1:<port>`, or `tls://...?ca=<file>`. Call after `prepare`."""
+        """`nats://topolog:<password>@127.0.0.1:<port>`, or `tls://...?ca=<file>`. Call after
+        `prepare`.
+        """
         address = self._prepared()
         plain = f"{_USER}:{quote(address.password, safe='')}@{HOST}:{address.port}"
         if self.tls is None:
@@ -113,9 +122,11 @@ class EmbeddedNats:
         return f"http://{HOST}:{self._prepared().monitor_port}"
 
     def prepare(self) -> None:
-        """Choose the address and write the configuration, with the credentials that stand in their folder now.
+        """Choose the address and write the configuration, with the credentials that stand in their
+        folder now.
 
-        Raises PortInUseError, ServerBinaryError, DataFolderError (also where the disk is too small for the streams).
+        Raises PortInUseError, ServerBinaryError, DataFolderError (also where the disk is too small
+        for the streams).
         """
         folder = self._data_dir.folder("nats")
         _require_space(folder / "jetstream")
@@ -130,14 +141,22 @@ class EmbeddedNats:
 
     def take_passwords(self, password: str, exporter_password: str) -> None:
         """Other passwords, from the next `write_config` on. Call after `prepare`."""
-        self._settings = msgspec.structs.replace(self._settings, password=password, exporter_password=exporter_password)
+        self._settings = msgspec.structs.replace(
+            self._settings, password=password, exporter_password=exporter_password
+        )
         self._address = msgspec.structs.replace(self._prepared(), password=password)
 
     def write_config(self) -> None:
-        """Write the configuration; a server that runs takes it up at SIGHUP. Call after `prepare`. Raises DataFolderError."""
+        """Write the configuration; a server that runs takes it up at SIGHUP. Call after `prepare`.
+        Raises DataFolderError.
+        """
         folder = self._data_dir.folder("nats")
         settings = msgspec.structs.replace(self._settings, tls=self.tls)
-        write(folder / "nats.conf", render_config(self._prepared(), folder / "jetstream", settings).encode(), 0o600)
+        write(
+            folder / "nats.conf",
+            render_config(self._prepared(), folder / "jetstream", settings).encode(),
+            0o600,
+        )
 
     def spec(self) -> ChildSpec:
         """The server as a child. Call after `prepare`."""
@@ -156,14 +175,18 @@ class EmbeddedNats:
         return self._address
 
 
-def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings = DEFAULT_SETTINGS) -> str:
+def render_config(
+    address: NatsAddress, store_dir: Path, settings: NatsSettings = DEFAULT_SETTINGS
+) -> str:
     """A nats-server configuration, written as JSON, which its grammar includes."""
     known: list[dict[str, object]] = [{"user": _USER, "password": address.password}]
     exporters = users(load(Path(settings.credentials))) if settings.credentials else []
     known += exporters
     if settings.exporter_password and not exporters and settings.callout is None:
         rights = {"publish": list(_EXPORTER_PUBLISH), "subscribe": [f"{inbox_prefix(_EXPORTER)}.>"]}
-        known.append({"user": _EXPORTER, "password": settings.exporter_password, "permissions": rights})
+        known.append(
+            {"user": _EXPORTER, "password": settings.exporter_password, "permissions": rights}
+        )
     config: dict[str, object] = {
         "host": settings.host,
         "port": address.port,
@@ -175,21 +198,39 @@ def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings 
         config["authorization"] = _with_callout(settings.callout, known)
     if settings.tls is not None:
         asked = {"ca_file": settings.tls.ca, "verify": True} if settings.tls.clients_too else {}
-        config["tls"] = {"cert_file": settings.tls.certificate, "key_file": settings.tls.key, "timeout": _HANDSHAKE_S, **asked}
+        config["tls"] = {
+            "cert_file": settings.tls.certificate,
+            "key_file": settings.tls.key,
+            "timeout": _HANDSHAKE_S,
+            **asked,
+        }
     return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
 
 
 def _with_callout(asked: Callout, known: list[dict[str, object]]) -> dict[str, object]:
-    """The users that the server judges itself, among them who is asked about the others, who may hear that and answer."""
+    """The users that the server judges itself, among them who is asked about the others, who may
+    hear that and answer.
+    """
     rights = {"subscribe": [callout.SUBJECT], "publish": {"deny": [">"]}, "allow_responses": True}
-    users: list[dict[str, object]] = [*known, {"user": callout.USER, "password": asked.password, "permissions": rights}]
+    users: list[dict[str, object]] = [
+        *known,
+        {"user": callout.USER, "password": asked.password, "permissions": rights},
+    ]
     itself = [user.get("user") or user["nkey"] for user in users]
-    return {"users": users, "timeout": _HANDSHAKE_S, "auth_callout": {"issuer": asked.issuer, "auth_users": itself}}
+    return {
+        "users": users,
+        "timeout": _HANDSHAKE_S,
+        "auth_callout": {"issuer": asked.issuer, "auth_users": itself},
+    }
 
 
 def _require_space(store_dir: Path) -> None:
     """The streams fit on the disk, with what they hold already. Raises DataFolderError."""
-    held = sum(file.stat().st_size for file in store_dir.rglob("*") if file.is_file()) if store_dir.exists() else 0
+    held = (
+        sum(file.stat().st_size for file in store_dir.rglob("*") if file.is_file())
+        if store_dir.exists()
+        else 0
+    )
     free = shutil.disk_usage(store_dir.parent).free
     if free + held < STREAMS_BYTES:
         raise DataFolderError(
@@ -204,7 +245,9 @@ def _remembered(path: Path) -> NatsAddress | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise DataFolderError(f"the file {path} is not readable ({error})", f"Remove it: rm {path}") from error
+        raise DataFolderError(
+            f"the file {path} is not readable ({error})", f"Remove it: rm {path}"
+        ) from error
 
 
 def _choose_address(remembered: NatsAddress | None, wanted: NatsSettings) -> NatsAddress:
@@ -215,6 +258,10 @@ def _choose_address(remembered: NatsAddress | None, wanted: NatsSettings) -> Nat
                 f"Stop what listens there (ss -ltnp 'sport = :{port}'), or choose another port",
             )
     password = wanted.password or (remembered.password if remembered else secrets.token_urlsafe(18))
-    port = wanted.port or free_port(remembered.port if remembered else None, {wanted.monitor_port or 0})
-    monitor = wanted.monitor_port or free_port(remembered.monitor_port if remembered else None, {port})
+    port = wanted.port or free_port(
+        remembered.port if remembered else None, {wanted.monitor_port or 0}
+    )
+    monitor = wanted.monitor_port or free_port(
+        remembered.monitor_port if remembered else None, {port}
+    )
     return NatsAddress(port, monitor, password)

@@ -1,7 +1,9 @@
-"""Who may say what on the bus: exporters' credentials, each for its own nodes, made, kept, replaced and withdrawn in a folder.
+"""Who may say what on the bus: exporters' credentials, each for its own nodes, made, kept, replaced
+and withdrawn in a folder.
 
-`credentials.json` lists names, nodes and public keys; `seeds/NAME.nk` are the secrets, each for its exporter's eyes only;
-`users.conf` says it all to a nats-server that others configure. Must not know processes or connections.
+`credentials.json` lists names, nodes and public keys; `seeds/NAME.nk` are the secrets, each for its
+exporter's eyes only; `users.conf` says it all to a nats-server that others configure. Must not know
+processes or connections.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def rights(name: str, nodes: Sequence[str]) -> dict[str, list[str]]:
 
 def users(credentials: Iterable[Credential]) -> list[dict[str, object]]:
     """The users of a nats-server's configuration."""
-    return [{"nkey": each.key, "permissions": rights(each.name, each.nodes)} for each in credentials]
+    return [
+        {"nkey": each.key, "permissions": rights(each.name, each.nodes)} for each in credentials
+    ]
 
 
 def load(folder: Path) -> tuple[Credential, ...]:
@@ -58,15 +62,21 @@ def load(folder: Path) -> tuple[Credential, ...]:
         return ()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DataFolderError(
-            f"the file {path} is not readable ({error})", f"Remove it, and make all anew: rm -r {folder}"
+            f"the file {path} is not readable ({error})",
+            f"Remove it, and make all anew: rm -r {folder}",
         ) from error
 
 
 def keep(
-    folder: Path, wanted: Iterable[tuple[str, Sequence[str]]], *, renew: bool = False, drop: Iterable[str] = ()
+    folder: Path,
+    wanted: Iterable[tuple[str, Sequence[str]]],
+    *,
+    renew: bool = False,
+    drop: Iterable[str] = (),
 ) -> list[Credential]:
-    """Give each (name, its nodes) a credential, keeping the seeds that are there (unless `renew`), and withdraw those of `drop`.
-    Returns all of the folder, sorted by name. Raises DataFolderError, with nothing changed for a wrong name."""
+    """Give each (name, its nodes) a credential, keeping the seeds that are there (unless `renew`),
+    and withdraw those of `drop`. Returns all of the folder, sorted by name. Raises DataFolderError,
+    with nothing changed for a wrong name."""
     listed = [(name, tuple(sorted(set(nodes)))) for name, nodes in wanted]
     dropped = tuple(drop)
     _check(listed, dropped)
@@ -83,13 +93,17 @@ def keep(
             write(folder / USERS, users_text(made).encode(), 0o644)
             write(folder / REGISTER, msgspec.json.format(msgspec.json.encode(made)) + b"\n", 0o644)
     except OSError as error:
-        raise DataFolderError(f"credentials cannot be kept in {folder}: {error}", "Name a folder that can be written") from error
+        raise DataFolderError(
+            f"credentials cannot be kept in {folder}: {error}", "Name a folder that can be written"
+        ) from error
     return made
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time, where the file system has locks: who reads the register and writes it back forgets nobody."""
+    """One process at a time, where the file system has locks: who reads the register and writes it
+    back forgets nobody.
+    """
     opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with suppress(OSError):
@@ -116,7 +130,15 @@ def seed_file(folder: Path, name: str) -> Path:
 def users_text(credentials: Iterable[Credential]) -> str:
     """`users.conf`: the services' user by password, and one user a credential."""
     lines = [f"  {msgspec.json.encode(user).decode()}" for user in users(credentials)]
-    return "\n".join([_HEAD + "users: [", "  { user: topolog, password: $TOPOLOG_PASSWORD_TEXT }", *lines, "]", ""])
+    return "\n".join(
+        [
+            _HEAD + "users: [",
+            "  { user: topolog, password: $TOPOLOG_PASSWORD_TEXT }",
+            *lines,
+            "]",
+            "",
+        ]
+    )
 
 
 def _seed(folder: Path, name: str, renew: bool) -> str:
@@ -127,7 +149,9 @@ def _seed(folder: Path, name: str, renew: bool) -> str:
         except FileNotFoundError:
             pass
         except nkeys.KeyInvalid as error:
-            raise DataFolderError(f"{path} {error}", f"Remove it, and a new one is made: rm {path}") from None
+            raise DataFolderError(
+                f"{path} {error}", f"Remove it, and a new one is made: rm {path}"
+            ) from None
     seed = nkeys.new_seed()
     write(path, nkeys.file_text(nkeys.Login(name, seed)).encode(), 0o600)
     return seed
@@ -137,8 +161,11 @@ def _check(listed: Sequence[tuple[str, Sequence[str]]], dropped: Sequence[str]) 
     for name in (*dropped, *(each for named, nodes in listed for each in (named, *nodes))):
         if not _NAME.fullmatch(name):
             raise DataFolderError(
-                f"{name[:40]!r} is no name of a node (letters, digits, '-', '_' and '.', at most 253)", "Correct it"
+                f"{name[:40]!r} is no name of a node (letters, digits, '-', '_' and '.', at most 253)",
+                "Correct it",
             )
     for name, nodes in listed:
         if not nodes:
-            raise DataFolderError(f"the credential {name!r} is for no node", "Name its nodes with --node")
+            raise DataFolderError(
+                f"the credential {name!r} is for no node", "Name its nodes with --node"
+            )

@@ -1,7 +1,9 @@
-"""Who an exporter is, by the token that its kubelet gave to its pod: it may speak for the node that the pod runs on.
+"""Who an exporter is, by the token that its kubelet gave to its pod: it may speak for the node that
+the pod runs on.
 
-A kubelet gets tokens for pods of its own node alone, and the API server says whether a token is good and for which node: nobody
-hands out keys, and a node that joins needs none. Must not know how NATS asks (`shared.bus.callout`).
+A kubelet gets tokens for pods of its own node alone, and the API server says whether a token is
+good and for which node: nobody hands out keys, and a node that joins needs none. Must not know how
+NATS asks (`shared.bus.callout`).
 """
 
 from __future__ import annotations
@@ -54,10 +56,13 @@ class _Review(msgspec.Struct):
 
 
 class NodeLogins:
-    """Judges clients by their tokens. `user` is the service account that exporters have (`system:serviceaccount:NAMESPACE:NAME`);
-    `said(problem)` hears why somebody was refused, once for the same words in a row."""
+    """Judges clients by their tokens. `user` is the service account that exporters have
+    (`system:serviceaccount:NAMESPACE:NAME`); `said(problem)` hears why somebody was refused, once
+    for the same words in a row."""
 
-    def __init__(self, issuer: Issuer, reviews: Reviews, user: str, said: Callable[[str], None]) -> None:
+    def __init__(
+        self, issuer: Issuer, reviews: Reviews, user: str, said: Callable[[str], None]
+    ) -> None:
         self._issuer = issuer
         self._reviews = reviews
         self._user = user
@@ -78,11 +83,15 @@ class NodeLogins:
         return callout.granted(self._issuer, who, grant, ACCOUNT, now_s)
 
     async def _granted(self, token: str) -> Grant:
-        """What whoever shows the token may do. The API server is not asked about what is no token at all."""
+        """What whoever shows the token may do. The API server is not asked about what is no token
+        at all.
+        """
         try:
             claims = pod_tokens.claims(token)
         except ValueError as error:
-            raise Refused(f"shown a token, {error}" if token else "it shows neither password nor token") from None
+            raise Refused(
+                f"shown a token, {error}" if token else "it shows neither password nor token"
+            ) from None
         answer = await self._reviews.review_token(token, pod_tokens.AUDIENCE)
         if isinstance(answer, Lost) or not answer.ok:
             raise Refused(f"its token could not be judged: {_problem(answer)}")

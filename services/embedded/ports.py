@@ -1,10 +1,11 @@
 """Ports on the loopback address that children are given and keep over restarts.
 
-They lie below the range that the kernel gives to outgoing connections: one of those may sit on a port as long as it lives, and
-the child that has it would not start again. From the moment it is chosen a port is claimed, while this process lives: another
-`topolog up` that starts in the same moment could otherwise choose it too, before any child listens there, and one of the two
-children would never start. The claim is a UDP socket of the same number, which goes with the process however that ends. Must not
-know who listens where.
+They lie below the range that the kernel gives to outgoing connections: one of those may sit on a
+port as long as it lives, and the child that has it would not start again. From the moment it is
+chosen a port is claimed, while this process lives: another `topolog up` that starts in the same
+moment could otherwise choose it too, before any child listens there, and one of the two children
+would never start. The claim is a UDP socket of the same number, which goes with the process however
+that ends. Must not know who listens where.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def free_port(preferred: int | None, taken: Collection[int]) -> int:
-    """The preferred port if it is free and not taken, else any that is; claimed from now on. Raises PortInUseError."""
+    """The preferred port if it is free and not taken, else any that is; claimed from now on. Raises
+    PortInUseError.
+    """
     if preferred and preferred not in taken and _claim(preferred):
         return preferred
     for port in random.sample(RANGE, TRIES):

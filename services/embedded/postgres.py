@@ -1,6 +1,8 @@
-"""Postgres as a child: makes its database cluster once, and declares how it is started, ready and stopped.
+"""Postgres as a child: makes its database cluster once, and declares how it is started, ready and
+stopped.
 
-Reached by unix socket only: the folder is 0700, and only there is trust the method. Knows nothing of what is stored.
+Reached by unix socket only: the folder is 0700, and only there is trust the method. Knows nothing
+of what is stored.
 """
 
 import hashlib
@@ -35,10 +37,11 @@ _RESTART = RestartPolicy(first_delay_s=0.1, max_delay_s=0.5, start_attempts=25)
 
 
 class PostgresSettings(msgspec.Struct, frozen=True):
-    """`shared_buffers_mb` in MiB. `durable=False` turns fsync and synchronous commit off: for tests only.
+    """`shared_buffers_mb` in MiB. `durable=False` turns fsync and synchronous commit off: for tests
+    only.
 
-    `listen_addresses` opens TCP for those who know `password` (scram-sha-256); empty: the socket only, whose name
-    holds the `port`.
+    `listen_addresses` opens TCP for those who know `password` (scram-sha-256); empty: the socket
+    only, whose name holds the `port`.
     """
 
     shared_buffers_mb: int = 256
@@ -70,7 +73,9 @@ DEFAULT_SETTINGS = PostgresSettings()
 
 
 class EmbeddedPostgres:
-    """The database of one data folder. `prepare` makes it (slow, once); `spec` declares the server process."""
+    """The database of one data folder. `prepare` makes it (slow, once); `spec` declares the server
+    process.
+    """
 
     def __init__(self, data_dir: DataDir, settings: PostgresSettings = DEFAULT_SETTINGS) -> None:
         self._data_dir = data_dir
@@ -83,13 +88,15 @@ class EmbeddedPostgres:
     def url(self, database: str = DATABASE, user: str = OWNER) -> str:
         """`postgresql+asyncpg://<user>@/<database>?host=<socket folder>&port=5432`.
 
-        SQLAlchemy takes it as it is, asyncpg without `+asyncpg`. The port only names the socket file.
+        SQLAlchemy takes it as it is, asyncpg without `+asyncpg`. The port only names the socket
+        file.
         """
         where = f"host={quote(str(self.socket_dir))}&port={self._settings.port}"
         return f"postgresql+asyncpg://{user}@/{quote(database, safe='')}?{where}"
 
     def prepare(self) -> None:
-        """Find binaries, choose the identity, check the version, make the cluster when absent. Blocks up to seconds.
+        """Find binaries, choose the identity, check the version, make the cluster when absent.
+        Blocks up to seconds.
 
         Raises ServerBinaryError, DataFolderError.
         """
@@ -131,11 +138,31 @@ class EmbeddedPostgres:
         )
 
     def run_sql(self, sql: str, database: str = "postgres") -> str:
-        """Run SQL in the running server by psql; return its unaligned output. Raises DataFolderError with its words."""
+        """Run SQL in the running server by psql; return its unaligned output. Raises
+        DataFolderError with its words.
+        """
         if self._binaries is None or self._identity is None:
             raise RuntimeError("prepare comes first")
-        where = ("-h", str(self.socket_dir), "-p", str(self._settings.port), "-U", "postgres", "-d", database)
-        argv = (self._binaries.tool("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *where)
+        where = (
+            "-h",
+            str(self.socket_dir),
+            "-p",
+            str(self._settings.port),
+            "-U",
+            "postgres",
+            "-d",
+            database,
+        )
+        argv = (
+            self._binaries.tool("psql"),
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            *where,
+        )
         try:
             return run_tool(argv, self._identity, text=sql)
         except (OSError, subprocess.SubprocessError) as error:
@@ -147,12 +174,17 @@ class EmbeddedPostgres:
 
     def create_database(self, name: str = DATABASE, template: str = "template1") -> None:
         """Create a database from a template unless it exists."""
-        if self.run_sql(f"select 1 from pg_database where datname = {_literal(name)};").strip() != "1":
+        if (
+            self.run_sql(f"select 1 from pg_database where datname = {_literal(name)};").strip()
+            != "1"
+        ):
             self.run_sql(f"create database {_quoted(name)} template {_quoted(template)};")
 
     def apply_password(self) -> None:
         """Give the superuser the password of the settings, for TCP."""
-        self.run_sql(f"set log_statement = 'none'; alter role postgres password {_literal(self._settings.password)};")
+        self.run_sql(
+            f"set log_statement = 'none'; alter role postgres password {_literal(self._settings.password)};"
+        )
 
     def drop_database(self, name: str) -> None:
         """Drop a database, ending whoever is connected to it."""
@@ -167,12 +199,21 @@ class EmbeddedPostgres:
         return await clear_leftovers(self._cluster)
 
     def _make_cluster(self, binaries: PostgresBinaries, identity: Identity) -> None:
-        """Made beside its place and renamed, so that a kill half-way leaves nothing that looks whole."""
+        """Made beside its place and renamed, so that a kill half-way leaves nothing that looks
+        whole.
+        """
         draft = self._data_dir.path / "postgres.new"
         _remove_tree(draft)
         draft.mkdir(mode=0o700)
         give_to(identity, draft)
-        how = ("-U", "postgres", "--encoding=UTF8", "--no-locale", "--auth-local=trust", "--auth-host=reject")
+        how = (
+            "-U",
+            "postgres",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--auth-local=trust",
+            "--auth-host=reject",
+        )
         try:
             run_tool((binaries.tool("initdb"), "-D", str(draft), *how), identity)
         except (OSError, subprocess.SubprocessError) as error:
@@ -185,9 +226,13 @@ class EmbeddedPostgres:
 
 
 def socket_dir_for(data_dir: Path) -> Path:
-    """Where the socket of a data folder lives: inside it when the path is short enough, else in /tmp under its hash."""
+    """Where the socket of a data folder lives: inside it when the path is short enough, else in
+    /tmp under its hash.
+    """
     inside = data_dir / "run"
-    if len(os.fsencode(inside / _LONGEST_SOCKET_NAME)) <= _SOCKET_PATH_LIMIT_BYTES and "," not in str(inside):
+    if len(
+        os.fsencode(inside / _LONGEST_SOCKET_NAME)
+    ) <= _SOCKET_PATH_LIMIT_BYTES and "," not in str(inside):
         return inside
     digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     return Path("/tmp") / f"topolog-{os.geteuid()}-{digest}"
@@ -199,19 +244,23 @@ def _make_socket_dir(path: Path) -> None:
     found = path.lstat()
     if path.is_symlink() or (os.geteuid() != 0 and found.st_uid != os.geteuid()):
         raise DataFolderError(
-            f"the socket folder {path} belongs to another user", "Remove it, or choose another folder with --data-dir"
+            f"the socket folder {path} belongs to another user",
+            "Remove it, or choose another folder with --data-dir",
         )
     path.chmod(0o700)
 
 
 def _close(cluster: Path) -> None:
-    """Postgres refuses a folder that its group may write to, which a kubelet makes it at each mount of a volume (`fsGroup`)."""
+    """Postgres refuses a folder that its group may write to, which a kubelet makes it at each mount
+    of a volume (`fsGroup`).
+    """
     try:
         if cluster.stat().st_mode & 0o027:
             cluster.chmod(0o700)
     except OSError as error:
         raise DataFolderError(
-            f"the folder {cluster} cannot be closed to others ({plain(error)})", f"chmod 0700 {cluster}"
+            f"the folder {cluster} cannot be closed to others ({plain(error)})",
+            f"chmod 0700 {cluster}",
         ) from error
 
 

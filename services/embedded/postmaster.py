@@ -1,8 +1,10 @@
-"""What to do about a postmaster.pid that an earlier life left behind, before Postgres is started on that folder.
+"""What to do about a postmaster.pid that an earlier life left behind, before Postgres is started on
+that folder.
 
-The caller holds the data folder's lock, so no other supervisor works here. Rules: Postgres itself clears a file whose
-process is dead; an empty file must be removed; a live foreign process with that pid is named to Postgres as harmless
-(`PG_GRANDPARENT_PID`, as Patroni does); a real postmaster on this folder is a leftover and is stopped.
+The caller holds the data folder's lock, so no other supervisor works here. Rules: Postgres itself
+clears a file whose process is dead; an empty file must be removed; a live foreign process with that
+pid is named to Postgres as harmless (`PG_GRANDPARENT_PID`, as Patroni does); a real postmaster on
+this folder is a leftover and is stopped.
 """
 
 import asyncio
@@ -17,7 +19,9 @@ _POLL_S = 0.05
 
 
 async def clear_leftovers(cluster: Path) -> Mapping[str, str]:
-    """Make `cluster` startable; return the variables that its next start needs. Stops a leftover postmaster."""
+    """Make `cluster` startable; return the variables that its next start needs. Stops a leftover
+    postmaster.
+    """
     pid_file = cluster / "postmaster.pid"
     pid = _pid_in(pid_file)
     if pid is None:
@@ -50,7 +54,9 @@ def _alive(pid: int) -> bool:
 
 
 def _is_postmaster_of(pid: int, cluster: Path) -> bool:
-    """A postmaster's working directory is its data folder; without /proc the doubtful process is left alone."""
+    """A postmaster's working directory is its data folder; without /proc the doubtful process is
+    left alone.
+    """
     try:
         name = Path(f"/proc/{pid}/comm").read_text(encoding="ascii", errors="replace").strip()
         return name == "postgres" and os.path.samefile(f"/proc/{pid}/cwd", cluster)
@@ -76,6 +82,12 @@ async def _gone_within(pid: int, seconds: float) -> bool:
 
 def _zombie(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0] == "Z"
+        return (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="ascii", errors="replace")
+            .rpartition(")")[2]
+            .split()[0]
+            == "Z"
+        )
     except (OSError, IndexError):
         return False

@@ -26,7 +26,9 @@ async def is_ready(probe: Ready, pid: int) -> bool:
 
 
 def postmaster_status(pid_file: Path) -> tuple[int, str] | None:
-    """(pid, status word) of a postmaster.pid file, or None when absent or unfinished (postmaster.c, miscadmin.h)."""
+    """(pid, status word) of a postmaster.pid file, or None when absent or unfinished (postmaster.c,
+    miscadmin.h).
+    """
     try:
         lines = pid_file.read_text(encoding="utf-8", errors="replace").splitlines()
         return int(lines[_POSTMASTER_PID_LINE]), lines[_POSTMASTER_STATUS_LINE].strip()

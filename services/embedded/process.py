@@ -11,7 +11,14 @@ import subprocess
 import time
 from typing import Any
 
-from services.embedded.child import ChildEvent, ChildEventKind, ChildSpec, FileReady, OnEvent, ignore_event
+from services.embedded.child import (
+    ChildEvent,
+    ChildEventKind,
+    ChildSpec,
+    FileReady,
+    OnEvent,
+    ignore_event,
+)
 from services.embedded.environment import inherited
 from services.embedded.errors import ChildFailedError
 from services.embedded.probes import is_ready
@@ -23,7 +30,9 @@ _LAST_WORDS_S = 1.0
 
 
 class ChildProcess:
-    """One supervised child. `start` returns when it is ready for the first time; from then on it is kept alive."""
+    """One supervised child. `start` returns when it is ready for the first time; from then on it is
+    kept alive.
+    """
 
     def __init__(self, spec: ChildSpec, on_event: OnEvent = ignore_event) -> None:
         self.spec = spec
@@ -54,7 +63,9 @@ class ChildProcess:
         return self._ready_once
 
     async def start(self) -> None:
-        """Start the child and return once it is ready. Raises ChildFailedError when it never gets there."""
+        """Start the child and return once it is ready. Raises ChildFailedError when it never gets
+        there.
+        """
         self._task = asyncio.create_task(self._keep_alive(), name=f"keep-{self.spec.name}-alive")
         await self.wait_ready()
 
@@ -70,7 +81,9 @@ class ChildProcess:
             raise self.failure.result()
 
     async def stop(self) -> None:
-        """Stop the child: its stop signal, then SIGKILL after its grace. Safe to call at any moment, and twice."""
+        """Stop the child: its stop signal, then SIGKILL after its grace. Safe to call at any
+        moment, and twice.
+        """
         self._stopping = True
         process = self._process
         if process is not None and process.returncode is None:
@@ -120,14 +133,24 @@ class ChildProcess:
             return f"cannot be started: {error}"
         self._process = process
         started_s = time.monotonic()
-        self._emit(ChildEventKind.RESTARTED if self.restarts else ChildEventKind.STARTED, process.pid)
+        self._emit(
+            ChildEventKind.RESTARTED if self.restarts else ChildEventKind.STARTED, process.pid
+        )
         hung = not await self._until_ready(process) and process.returncode is None
         if hung:
             self._kill_group(process.pid)
         exit_code = await process.wait()
         self._count_life(time.monotonic() - started_s)
-        self._emit(ChildEventKind.STOPPED if self._stopping else ChildEventKind.DIED, process.pid, exit_code)
-        return f"was not ready within {self.spec.ready_timeout_s:g} s" if hung else f"ended with exit code {exit_code}"
+        self._emit(
+            ChildEventKind.STOPPED if self._stopping else ChildEventKind.DIED,
+            process.pid,
+            exit_code,
+        )
+        return (
+            f"was not ready within {self.spec.ready_timeout_s:g} s"
+            if hung
+            else f"ended with exit code {exit_code}"
+        )
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         spec = self.spec
@@ -135,7 +158,9 @@ class ChildProcess:
             spec.ready.path.unlink(missing_ok=True)
         extra = await spec.prepare() if spec.prepare is not None else {}
         env = {**inherited(os.environ, spec.passes), **spec.env, **extra}
-        return await spawn(spec.argv, env, spec.log_path, spec.identity, spec.parent_death_signal, spec.cwd)
+        return await spawn(
+            spec.argv, env, spec.log_path, spec.identity, spec.parent_death_signal, spec.cwd
+        )
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> bool:
         deadline_s = time.monotonic() + self.spec.ready_timeout_s
@@ -158,7 +183,8 @@ class ChildProcess:
     def _give_up(self, reason: str) -> None:
         tail = log_tail(self.spec.log_path)
         error = ChildFailedError(
-            f"{self.spec.name} {reason}, {self._failures} times in a row" + (f"; its log ends with:\n{tail}\n" if tail else ""),
+            f"{self.spec.name} {reason}, {self._failures} times in a row"
+            + (f"; its log ends with:\n{tail}\n" if tail else ""),
             f"Read {self.spec.log_path} for the whole story",
         )
         self._emit(ChildEventKind.GAVE_UP, 0)

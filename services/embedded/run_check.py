@@ -1,7 +1,8 @@
-"""`python -m services.embedded.run_check nats|postgres`: is the server in this container well? Exit code 0, or 1 with the reason.
+"""`python -m services.embedded.run_check nats|postgres`: is the server in this container well? Exit
+code 0, or 1 with the reason.
 
-Asked every few seconds for as long as a container lives, so it loads nothing of what serving needs. Environment: as `run_nats`
-and `run_postgres`.
+Asked every few seconds for as long as a container lives, so it loads nothing of what serving needs.
+Environment: as `run_nats` and `run_postgres`.
 """
 
 import http.client
@@ -29,7 +30,11 @@ def postgres() -> None:
     """Return when the database answers on its socket. Raises whatever is in the way."""
     socket_dir = str(socket_dir_for(data_dir_setting()))
     where = ("-h", socket_dir, "-p", str(postgres_port()), "-U", "postgres", "-d", DATABASE)
-    run_tool((find_postgres().tool("psql"), "-X", "-q", *where, "-c", "select 1"), PlainIdentity(), timeout_s=TIMEOUT_S)
+    run_tool(
+        (find_postgres().tool("psql"), "-X", "-q", *where, "-c", "select 1"),
+        PlainIdentity(),
+        timeout_s=TIMEOUT_S,
+    )
 
 
 CHECKS = {"nats": nats, "postgres": postgres}

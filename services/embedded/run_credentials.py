@@ -1,7 +1,9 @@
-"""`python -m services.embedded.run_credentials`: make the key of one exporter, and end. NATS takes it up by itself.
+"""`python -m services.embedded.run_credentials`: make the key of one exporter, and end. NATS takes
+it up by itself.
 
-Environment: TOPOLOG_NATS_CREDENTIALS_DIR, the folder that NATS reads; TOPOLOG_NATS_CREDENTIAL, the exporter's name; its nodes by
-TOPOLOG_NODES_FILE (JSON [{name, ...}]), else the one of NODE_NAME. A key that is there is kept.
+Environment: TOPOLOG_NATS_CREDENTIALS_DIR, the folder that NATS reads; TOPOLOG_NATS_CREDENTIAL, the
+exporter's name; its nodes by TOPOLOG_NODES_FILE (JSON [{name, ...}]), else the one of NODE_NAME. A
+key that is there is kept.
 """
 
 import asyncio
@@ -19,11 +21,16 @@ from services.embedded.nats_credentials import keep, names_in
 async def serve() -> None:
     """Make the key. Raises EmbeddedError."""
     file = os.environ.get("TOPOLOG_NODES_FILE", "")
-    folder, name, *_ = required("TOPOLOG_NATS_CREDENTIALS_DIR", "TOPOLOG_NATS_CREDENTIAL", *([] if file else ["NODE_NAME"]))
+    folder, name, *_ = required(
+        "TOPOLOG_NATS_CREDENTIALS_DIR", "TOPOLOG_NATS_CREDENTIAL", *([] if file else ["NODE_NAME"])
+    )
     try:
         nodes = names_in(Path(file)) if file else [os.environ["NODE_NAME"]]
     except (OSError, msgspec.MsgspecError) as error:
-        raise EmbeddedError(f"TOPOLOG_NODES_FILE={file} cannot be read: {error}", "Name the exporter's file of nodes") from error
+        raise EmbeddedError(
+            f"TOPOLOG_NODES_FILE={file} cannot be read: {error}",
+            "Name the exporter's file of nodes",
+        ) from error
     keep(Path(folder), [(name, nodes)])
     print(f"the exporter {name} speaks for {len(nodes)} node(s)")
 

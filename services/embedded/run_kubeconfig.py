@@ -1,7 +1,8 @@
-"""`python -m services.embedded.run_kubeconfig`: copy a kubeconfig, which its owner alone may read, for the services, and end.
+"""`python -m services.embedded.run_kubeconfig`: copy a kubeconfig, which its owner alone may read,
+for the services, and end.
 
-Environment: TOPOLOG_KUBECONFIG_FROM and TOPOLOG_KUBECONFIG_TO, files; TOPOLOG_USER_ID, who alone may read the copy. Run again,
-the copy is replaced.
+Environment: TOPOLOG_KUBECONFIG_FROM and TOPOLOG_KUBECONFIG_TO, files; TOPOLOG_USER_ID, who alone
+may read the copy. Run again, the copy is replaced.
 """
 
 import os
@@ -15,7 +16,9 @@ from services.embedded.files import write
 
 async def serve() -> None:
     """Make the copy. Raises EmbeddedError."""
-    source, target, user_id = required("TOPOLOG_KUBECONFIG_FROM", "TOPOLOG_KUBECONFIG_TO", "TOPOLOG_USER_ID")
+    source, target, user_id = required(
+        "TOPOLOG_KUBECONFIG_FROM", "TOPOLOG_KUBECONFIG_TO", "TOPOLOG_USER_ID"
+    )
     try:
         write(Path(target), Path(source).read_bytes(), 0o400)
         os.chown(target, int(user_id), -1)

@@ -1,4 +1,6 @@
-"""Who runs on a data folder: names, pids and HTTP ports of the services, left as a note for other commands."""
+"""Who runs on a data folder: names, pids and HTTP ports of the services, left as a note for other
+commands.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Postgres and NATS of one data folder, together: started in parallel, database made, address known, stopped cleanly.
+"""Postgres and NATS of one data folder, together: started in parallel, database made, address
+known, stopped cleanly.
 
 Used by `topolog up` and by the tests. Knows nothing of what the services do with them.
 """
@@ -24,11 +25,12 @@ _NATS_ADDRESS_TRIES = 3
 
 
 class EmbeddedServers:
-    """`async with EmbeddedServers(data_dir) as servers:` starts the wanted servers and stops them at the end.
+    """`async with EmbeddedServers(data_dir) as servers:` starts the wanted servers and stops them
+    at the end.
 
-    `data_dir` is a path (opened and locked here) or a DataDir that the caller opened. `supervisor` may be given so that
-    further children share it; then its owner stops it. Raises DataFolderError, PortInUseError, ServerBinaryError,
-    ChildFailedError.
+    `data_dir` is a path (opened and locked here) or a DataDir that the caller opened. `supervisor`
+    may be given so that further children share it; then its owner stops it. Raises DataFolderError,
+    PortInUseError, ServerBinaryError, ChildFailedError.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class EmbeddedServers:
     ) -> None:
         self.data_dir = data_dir if isinstance(data_dir, DataDir) else DataDir(data_dir)
         self.supervisor = supervisor or Supervisor(on_event)
-        self.postgres = EmbeddedPostgres(self.data_dir, postgres_settings) if want_postgres else None
+        self.postgres = (
+            EmbeddedPostgres(self.data_dir, postgres_settings) if want_postgres else None
+        )
         self.nats = EmbeddedNats(self.data_dir, nats_settings) if want_nats else None
         self.ready_after_s: dict[str, float] = {}
         self._owns_folder = not self.data_dir.is_open
@@ -54,7 +58,9 @@ class EmbeddedServers:
     def database_url(self) -> str:
         """See EmbeddedPostgres.url. Raises EmbeddedError when no Postgres was wanted."""
         if self.postgres is None:
-            raise EmbeddedError("no embedded Postgres was started", "Start it with want_postgres=True")
+            raise EmbeddedError(
+                "no embedded Postgres was started", "Start it with want_postgres=True"
+            )
         return self.postgres.url()
 
     @property
@@ -102,7 +108,9 @@ class EmbeddedServers:
         )
 
     async def reload_nats(self) -> None:
-        """Have NATS take up who may say what; who may no longer is thrown out. Raises DataFolderError."""
+        """Have NATS take up who may say what; who may no longer is thrown out. Raises
+        DataFolderError.
+        """
         if self.nats is not None:
             await _to_its_end(self.nats.write_config)
             self.supervisor.child(NATS).hang_up()
@@ -118,28 +126,37 @@ class EmbeddedServers:
         await _to_its_end(postgres.create_database)
 
     async def _start_nats(self, nats: EmbeddedNats) -> None:
-        """Another program may take the chosen port in the moment before the server does: choose again."""
+        """Another program may take the chosen port in the moment before the server does: choose
+        again.
+        """
         for attempt in range(_NATS_ADDRESS_TRIES):
             await _to_its_end(nats.prepare)
             try:
                 await self.supervisor.start([nats.spec()])
                 return
             except ChildFailedError as error:
-                if attempt == _NATS_ADDRESS_TRIES - 1 or "address already in use" not in error.problem:
+                if (
+                    attempt == _NATS_ADDRESS_TRIES - 1
+                    or "address already in use" not in error.problem
+                ):
                     raise
 
     async def __aenter__(self) -> Self:
         return await self.start()
 
     async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
     ) -> None:
         await self.stop()
 
 
 async def _to_its_end(work: Callable[[], None]) -> None:
-    """Blocking work in a thread. Nobody can cancel a thread: a cancellation waits for it, or its tools would go on in a
-    folder that is released already. What went wrong meanwhile is not told: the reason of the cancellation is."""
+    """Blocking work in a thread. Nobody can cancel a thread: a cancellation waits for it, or its
+    tools would go on in a folder that is released already. What went wrong meanwhile is not told:
+    the reason of the cancellation is."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(running)

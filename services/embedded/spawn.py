@@ -1,4 +1,5 @@
-"""Starts one operating-system process: its identity, its log file, and its death with the supervisor's.
+"""Starts one operating-system process: its identity, its log file, and its death with the
+supervisor's.
 
 Knows nothing of readiness, restarts or what the process is.
 """
@@ -14,17 +15,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from services.embedded.child import AccountIdentity, Identity, ReachingAccountIdentity, UserNamespaceIdentity
+from services.embedded.child import (
+    AccountIdentity,
+    Identity,
+    ReachingAccountIdentity,
+    UserNamespaceIdentity,
+)
 from services.embedded.environment import inherited
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LOG_ROTATE_BYTES = 16 * 1024 * 1024
 
 
-def launched(argv: Sequence[str], identity: Identity, death_signal: signal.Signals) -> tuple[str, ...]:
+def launched(
+    argv: Sequence[str], identity: Identity, death_signal: signal.Signals
+) -> tuple[str, ...]:
     """The command that becomes `argv` as that identity and ends with this process (`launch.py`).
 
-    Linux ties it to the *thread* that starts it: start it from a thread that lives as long as the supervisor.
+    Linux ties it to the *thread* that starts it: start it from a thread that lives as long as the
+    supervisor.
     """
     kind, uid, gid = _as_arguments(identity)
     numbers = (str(uid), str(gid), str(int(death_signal)), str(os.getpid()))
@@ -49,11 +58,15 @@ def _require(program: str, path: str | None) -> None:
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open a child's log for appending, 0600; one that grew past 16 MiB is put aside as `<name>.1` first."""
+    """Open a child's log for appending, 0600; one that grew past 16 MiB is put aside as `<name>.1`
+    first.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > _LOG_ROTATE_BYTES:
         path.replace(path.with_name(path.name + ".1"))
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
+    return os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab"
+    )
 
 
 def log_tail(path: Path, lines: int = 8) -> str:
@@ -76,8 +89,8 @@ async def spawn(
 ) -> asyncio.subprocess.Process:
     """Start `argv` in a session of its own, output appended to `log_path`.
 
-    Raises OSError when it is not there. When its identity cannot be taken it ends with `launch.CANNOT_BECOME`, and its log
-    says why.
+    Raises OSError when it is not there. When its identity cannot be taken it ends with
+    `launch.CANNOT_BECOME`, and its log says why.
     """
     _require(argv[0], env.get("PATH"))
     with open_log(log_path) as log:
@@ -92,11 +105,13 @@ async def spawn(
         )
 
 
-def run_tool(argv: tuple[str, ...], identity: Identity, timeout_s: float = 60.0, text: str | None = None) -> str:
+def run_tool(
+    argv: tuple[str, ...], identity: Identity, timeout_s: float = 60.0, text: str | None = None
+) -> str:
     """Run a short tool (initdb, psql) to its end and return its output.
 
-    Raises subprocess.CalledProcessError with its output on failure, also when its identity cannot be taken; OSError when it
-    is not there.
+    Raises subprocess.CalledProcessError with its output on failure, also when its identity cannot
+    be taken; OSError when it is not there.
     """
     _require(argv[0], None)
     done = subprocess.run(

@@ -1,4 +1,5 @@
-"""Runs declared children together: dependencies first, siblings in parallel, all stopped in reverse.
+"""Runs declared children together: dependencies first, siblings in parallel, all stopped in
+reverse.
 
 Knows children only by their declaration; what a child does is none of its business.
 """
@@ -16,8 +17,8 @@ from services.embedded.process import ChildProcess
 class Supervisor:
     """Starts children, restarts those that die, tells of it through `on_event`, stops all.
 
-    `start` may be called again with further children; they may depend on those that already run, and are stopped
-    before all that were ready when they came.
+    `start` may be called again with further children; they may depend on those that already run,
+    and are stopped before all that were ready when they came.
     """
 
     def __init__(self, on_event: OnEvent = ignore_event) -> None:
@@ -102,13 +103,18 @@ def dependency_layers(specs: Sequence[ChildSpec]) -> list[list[str]]:
 
 
 def layers(needs: Mapping[str, AbstractSet[str]]) -> list[list[str]]:
-    """The names in layers, each needing only names of earlier layers or unknown ones. Raises EmbeddedError for a circle."""
+    """The names in layers, each needing only names of earlier layers or unknown ones. Raises
+    EmbeddedError for a circle.
+    """
     left = dict(needs)
     found: list[list[str]] = []
     while left:
         layer = [name for name, needed in left.items() if not needed & left.keys()]
         if not layer:
-            raise EmbeddedError(f"children depend on each other in a circle: {', '.join(sorted(left))}", "Break the circle")
+            raise EmbeddedError(
+                f"children depend on each other in a circle: {', '.join(sorted(left))}",
+                "Break the circle",
+            )
         found.append(layer)
         for name in layer:
             del left[name]
@@ -120,12 +126,17 @@ def check_declarations(specs: Sequence[ChildSpec], known: Iterable[str]) -> None
     taken = set(known)
     for spec in specs:
         if spec.name in taken:
-            raise EmbeddedError(f"two children are called {spec.name}", "Give each child its own name")
+            raise EmbeddedError(
+                f"two children are called {spec.name}", "Give each child its own name"
+            )
         taken.add(spec.name)
     for spec in specs:
         unknown = [name for name in spec.depends_on if name not in taken]
         if unknown:
-            raise EmbeddedError(f"{spec.name} depends on {unknown[0]}, which is not declared", "Declare it, or drop it")
+            raise EmbeddedError(
+                f"{spec.name} depends on {unknown[0]}, which is not declared",
+                "Declare it, or drop it",
+            )
     dependency_layers(specs)
 
 

@@ -1,9 +1,12 @@
-"""Capacity, allocatable and available of each zone, counted as resource-topology-exporter 0.25 counts them.
+"""Capacity, allocatable and available of each zone, counted as resource-topology-exporter 0.25
+counts them.
 
-Differences, on purpose: zones go by the kernel's node ids (RTE by position), what podresources hides (pod-level
-sets, init containers' CPUs) is in the placements and so is counted as used, and what is held though it may not be handed out
-takes nothing from what may be (RTE subtracts it): devices that became unhealthy, and reserved CPUs, which the kubelet gives away
-with the rest of their core on machines whose cores differ in threads (1.36). Must not know sockets, files or pods' names.
+Differences, on purpose: zones go by the kernel's node ids (RTE by position), what podresources
+hides (pod-level sets, init containers' CPUs) is in the placements and so is counted as used, and
+what is held though it may not be handed out takes nothing from what may be (RTE subtracts it):
+devices that became unhealthy, and reserved CPUs, which the kubelet gives away with the rest of
+their core on machines whose cores differ in threads (1.36). Must not know sockets, files or pods'
+names.
 """
 
 from __future__ import annotations
@@ -34,21 +37,29 @@ def count_zones(
     free: Mapping[int, dict[str, int]],
     groups: Mapping[int, tuple[int, ...]],
 ) -> tuple[Zone, ...]:
-    """Every NUMA node of the machine as a zone; `excluded` names resources that are not reported, `free` is the Memory Manager's
-    own count by zone, empty where it is not known."""
+    """Every NUMA node of the machine as a zone; `excluded` names resources that are not reported,
+    `free` is the Memory Manager's own count by zone, empty where it is not known."""
     offered = _offered(tuple((node.id, node.cpus) for node in machine.nodes), allocatable)
     used = _used(placements, _healthy(allocatable.devices), cpus_of(allocatable.cpus))
     pinned = {resource for _, resource in offered}
     zones = []
     for node in machine.nodes:
         zone = _zone(node, offered, used, excluded)
-        bounds = {name: amount for name, amount in _at_most(node).items() if name not in pinned | excluded}
-        own = {name: amount for name, amount in free.get(node.id, {}).items() if name not in excluded}
-        zones.append(msgspec.structs.replace(zone, bounds=bounds, free=own, group=groups.get(node.id, ())))
+        bounds = {
+            name: amount for name, amount in _at_most(node).items() if name not in pinned | excluded
+        }
+        own = {
+            name: amount for name, amount in free.get(node.id, {}).items() if name not in excluded
+        }
+        zones.append(
+            msgspec.structs.replace(zone, bounds=bounds, free=own, group=groups.get(node.id, ()))
+        )
     return tuple(zones)
 
 
-def tracked(machine: Machine, allocatable: Allocatable, excluded: frozenset[str]) -> tuple[str, ...]:
+def tracked(
+    machine: Machine, allocatable: Allocatable, excluded: frozenset[str]
+) -> tuple[str, ...]:
     """The resources that this node's managers pin to zones, sorted: what a placement can prove."""
     known = {node.id for node in machine.nodes}
     names = {block.resource for block in allocatable.memory if not known.isdisjoint(block.zones)}
@@ -59,7 +70,9 @@ def tracked(machine: Machine, allocatable: Allocatable, excluded: frozenset[str]
 
 @lru_cache(maxsize=64)
 def _offered(nodes: tuple[tuple[int, tuple[int, ...]], ...], allocatable: Allocatable) -> Amount:
-    """What the kubelet may hand out, the same from scan to scan; a zone that the machine lacks is left out. Not to be changed."""
+    """What the kubelet may hand out, the same from scan to scan; a zone that the machine lacks is
+    left out. Not to be changed.
+    """
     offered: Amount = Counter()
     known = {zone for zone, _ in nodes}
     zone_of_cpu = {cpu: zone for zone, cpus in nodes for cpu in cpus}
@@ -77,7 +90,9 @@ def _offered(nodes: tuple[tuple[int, tuple[int, ...]], ...], allocatable: Alloca
 
 @lru_cache(maxsize=64)
 def _healthy(groups: tuple[DeviceGroup, ...]) -> dict[str, dict[int, frozenset[str]]]:
-    """By resource and zone the devices that may be handed out, the same from scan to scan. Not to be changed."""
+    """By resource and zone the devices that may be handed out, the same from scan to scan. Not to
+    be changed.
+    """
     found: dict[str, dict[int, frozenset[str]]] = {}
     for group in groups:
         zones = found.setdefault(group.resource, {})
@@ -85,9 +100,12 @@ def _healthy(groups: tuple[DeviceGroup, ...]) -> dict[str, dict[int, frozenset[s
     return found
 
 
-def _used(placements: Iterable[Placement], healthy: Mapping[str, Mapping[int, frozenset[str]]], cpus: int) -> Amount:
-    """A block over several zones counts in full in each: podresources gives no split, and too little free is safe. Of devices and
-    `cpus` those count that could be handed out if nobody held them."""
+def _used(
+    placements: Iterable[Placement], healthy: Mapping[str, Mapping[int, frozenset[str]]], cpus: int
+) -> Amount:
+    """A block over several zones counts in full in each: podresources gives no split, and too
+    little free is safe. Of devices and `cpus` those count that could be handed out if nobody held
+    them."""
     used: Amount = Counter()
     devices: dict[str, set[str]] = {}
     for placement in placements:
@@ -95,7 +113,11 @@ def _used(placements: Iterable[Placement], healthy: Mapping[str, Mapping[int, fr
             if entry.resource in healthy and entry.ids:
                 devices.setdefault(entry.resource, set()).update(_ids(entry.ids))
                 continue
-            amount = _cpus(entry.ids, cpus) * MILLI if entry.resource == CPU and entry.ids else entry.amount
+            amount = (
+                _cpus(entry.ids, cpus) * MILLI
+                if entry.resource == CPU and entry.ids
+                else entry.amount
+            )
             for zone in entry.zones:
                 used[zone, entry.resource] += amount
     for resource, held in devices.items():
@@ -118,7 +140,9 @@ def _zone(node: NumaNode, offered: Amount, used: Amount, excluded: frozenset[str
     physical = {CPU: len(node.cpus) * MILLI, MEMORY: node.memory_bytes, **node.hugepages}
     names = sorted({resource for zone, resource in offered if zone == node.id}) or [CPU]
     resources = {
-        name: _resource(physical.get(name, 0), offered.get((node.id, name), 0), used.get((node.id, name), 0))
+        name: _resource(
+            physical.get(name, 0), offered.get((node.id, name), 0), used.get((node.id, name), 0)
+        )
         for name in names
         if name not in excluded
     }

@@ -1,7 +1,9 @@
-"""What podresources answered, as values: the kubelet's own words, sorted, before anything is counted.
+"""What podresources answered, as values: the kubelet's own words, sorted, before anything is
+counted.
 
-Decides nothing. Must not know protobuf, sysfs or reports; `wire` makes these values, `placements` reads them.
-Unit of `size` and memory: bytes. `zones` are NUMA node ids; empty means "no affinity" (no topology, or id -1).
+Decides nothing. Must not know protobuf, sysfs or reports; `wire` makes these values, `placements`
+reads them. Unit of `size` and memory: bytes. `zones` are NUMA node ids; empty means "no affinity"
+(no topology, or id -1).
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ class MemoryBlock(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceGroup(msgspec.Struct, frozen=True, gc=False):
-    """Devices of one resource with one affinity; a device on two zones appears in two groups under the same id."""
+    """Devices of one resource with one affinity; a device on two zones appears in two groups under
+    the same id.
+    """
 
     resource: str
     ids: tuple[str, ...]
@@ -28,7 +32,9 @@ class DeviceGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListedContainer(msgspec.Struct, frozen=True):
-    """One listed container; all of it empty while the kubelet has not admitted it, or when it holds nothing exclusive."""
+    """One listed container; all of it empty while the kubelet has not admitted it, or when it holds
+    nothing exclusive.
+    """
 
     name: str
     cpus: tuple[int, ...] = ()
@@ -38,7 +44,9 @@ class ListedContainer(msgspec.Struct, frozen=True):
 
 
 class ListedPod(msgspec.Struct, frozen=True):
-    """One listed pod; `cpus` and `memory` are the pod-level fields of kubelet 1.37, the containers' parts included."""
+    """One listed pod; `cpus` and `memory` are the pod-level fields of kubelet 1.37, the containers'
+    parts included.
+    """
 
     namespace: str
     name: str

@@ -1,4 +1,6 @@
-"""`topolog-exporter`, and `python -m services.exporter`. Must not import a service before `lean` ran."""
+"""`topolog-exporter`, and `python -m services.exporter`. Must not import a service before `lean`
+ran.
+"""
 
 import os
 import sys

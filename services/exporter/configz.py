@@ -1,6 +1,8 @@
-"""The configuration that a running kubelet says it has, from its `/configz` endpoint, over verified TLS.
+"""The configuration that a running kubelet says it has, from its `/configz` endpoint, over verified
+TLS.
 
-Blocking calls, made in a thread. Must not know what of the configuration matters. Source: kubelet 1.36 (`nodes/configz`).
+Blocking calls, made in a thread. Must not know what of the configuration matters. Source: kubelet
+1.36 (`nodes/configz`).
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ TIMEOUT_S = 5.0
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a kubelet is asked. `ca_file` is its certificate authority (empty: the system's), `token_file` holds a bearer token
-    (empty: none is sent); both are read anew at every call, as they are rotated."""
+    """Where a kubelet is asked. `ca_file` is its certificate authority (empty: the system's),
+    `token_file` holds a bearer token (empty: none is sent); both are read anew at every call, as
+    they are rotated."""
 
     uri: str
     ca_file: str = ""
@@ -37,13 +40,19 @@ def fetch(endpoint: Endpoint) -> bytes:
             f"{endpoint.uri}: {error}; check --kubelet-config-uri, --kubelet-ca-file and the token"
         ) from error
     if status in (401, 403):
-        raise KubeletConfigError(f"{endpoint.uri}: {status}; the token needs get on nodes/configz, see --kubelet-token-file")
+        raise KubeletConfigError(
+            f"{endpoint.uri}: {status}; the token needs get on nodes/configz, see --kubelet-token-file"
+        )
     if status != 200 or len(body) > MAX_BYTES:
-        raise KubeletConfigError(f"{endpoint.uri}: answered {status} with {len(body)} bytes; is this a kubelet's /configz?")
+        raise KubeletConfigError(
+            f"{endpoint.uri}: answered {status} with {len(body)} bytes; is this a kubelet's /configz?"
+        )
     try:
         return bytes(msgspec.json.decode(body, type=_Answer).kubeletconfig)
     except msgspec.MsgspecError as error:
-        raise KubeletConfigError(f"{endpoint.uri}: no configz answer: {error}; is this a kubelet's /configz?") from error
+        raise KubeletConfigError(
+            f"{endpoint.uri}: no configz answer: {error}; is this a kubelet's /configz?"
+        ) from error
 
 
 class _Answer(msgspec.Struct):
@@ -55,8 +64,14 @@ def _get(endpoint: Endpoint) -> tuple[int, bytes]:
     if address.scheme != "https" or not address.hostname:
         raise ValueError("expected https://ADDRESS:10250/configz")
     context = as_go_checks(ssl.create_default_context(cafile=endpoint.ca_file or None))
-    connection = http.client.HTTPSConnection(address.hostname, address.port or 10250, timeout=TIMEOUT_S, context=context)
-    headers = {"Authorization": f"Bearer {Path(endpoint.token_file).read_text().strip()}"} if endpoint.token_file else {}
+    connection = http.client.HTTPSConnection(
+        address.hostname, address.port or 10250, timeout=TIMEOUT_S, context=context
+    )
+    headers = (
+        {"Authorization": f"Bearer {Path(endpoint.token_file).read_text().strip()}"}
+        if endpoint.token_file
+        else {}
+    )
     try:
         connection.request("GET", address.path or "/configz", headers=headers)
         response = connection.getresponse()

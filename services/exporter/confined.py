@@ -1,4 +1,6 @@
-"""Zones that the machine lacks are no zones: plugins and damaged answers may name such. Must not know what is counted."""
+"""Zones that the machine lacks are no zones: plugins and damaged answers may name such. Must not
+know what is counted.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from itertools import chain
 
 import msgspec
 
-from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.answers import (
+    Allocatable,
+    DeviceGroup,
+    ListedContainer,
+    ListedPod,
+    MemoryBlock,
+)
 from services.exporter.checkpoints import Checkpoints
 
 Zones = frozenset[int]
@@ -23,7 +31,9 @@ def allocatable(found: Allocatable, known: Zones) -> Allocatable:
 def pods(found: tuple[ListedPod, ...], known: Zones) -> tuple[ListedPod, ...]:
     """The listed pods, in zones that there are."""
     at_pod_level = (block for pod in found for block in pod.memory)
-    if _all_known(at_pod_level, known) and _held_known((each for pod in found for each in pod.containers), known):
+    if _all_known(at_pod_level, known) and _held_known(
+        (each for pod in found for each in pod.containers), known
+    ):
         return found
     return tuple(_pod(pod, known) for pod in found)
 
@@ -31,7 +41,9 @@ def pods(found: tuple[ListedPod, ...], known: Zones) -> tuple[ListedPod, ...]:
 def checkpoints(found: Checkpoints, known: Zones) -> Checkpoints:
     """What the checkpoints say, in zones that there are."""
     containers = (each for held in found.holdings.values() for each in held.values())
-    if _held_known(containers, known) and known.issuperset(chain.from_iterable(found.groups.values())):
+    if _held_known(containers, known) and known.issuperset(
+        chain.from_iterable(found.groups.values())
+    ):
         return found
     holdings = {uid: _containers(held, known) for uid, held in found.holdings.items()}
     groups = {zone: _within(group, known) for zone, group in found.groups.items()}
@@ -61,19 +73,29 @@ def _pod(pod: ListedPod, known: Zones) -> ListedPod:
 
 
 def _container(found: ListedContainer, known: Zones) -> ListedContainer:
-    return ListedContainer(found.name, found.cpus, _blocks(found.memory, known), _groups(found.devices, known), found.claims)
+    return ListedContainer(
+        found.name,
+        found.cpus,
+        _blocks(found.memory, known),
+        _groups(found.devices, known),
+        found.claims,
+    )
 
 
 def _blocks(blocks: tuple[MemoryBlock, ...], known: Zones) -> tuple[MemoryBlock, ...]:
     if all(known.issuperset(block.zones) for block in blocks):
         return blocks
-    return tuple(MemoryBlock(block.resource, _within(block.zones, known), block.size) for block in blocks)
+    return tuple(
+        MemoryBlock(block.resource, _within(block.zones, known), block.size) for block in blocks
+    )
 
 
 def _groups(groups: tuple[DeviceGroup, ...], known: Zones) -> tuple[DeviceGroup, ...]:
     if all(known.issuperset(group.zones) for group in groups):
         return groups
-    return tuple(DeviceGroup(group.resource, group.ids, _within(group.zones, known)) for group in groups)
+    return tuple(
+        DeviceGroup(group.resource, group.ids, _within(group.zones, known)) for group in groups
+    )
 
 
 def _within(zones: tuple[int, ...], known: Zones) -> tuple[int, ...]:

@@ -1,6 +1,8 @@
-"""Reads of the node's files: the /sys tree, the boot id, the kubelet's configuration and CPU checkpoint, the boot clock.
+"""Reads of the node's files: the /sys tree, the boot id, the kubelet's configuration and CPU
+checkpoint, the boot clock.
 
-The shell around `sysfs` and `kubelet_config`: small bounded reads, absence as None. Decides nothing.
+The shell around `sysfs` and `kubelet_config`: small bounded reads, absence as None. Decides
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ HOST_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_FILE = "boot_id"
 BOOT_ID_MAX_BYTES = 4096
 CONFIG_FILE = "config.yaml"
-CHECKPOINTS = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")
+CHECKPOINTS = (
+    "cpu_manager_state",
+    "memory_manager_state",
+    "device-plugins/kubelet_internal_checkpoint",
+)
 """The kubelet's checkpoints in its folder: CPUs, memory, devices."""
 
 
@@ -31,7 +37,9 @@ class FolderTree:
         return None if found is None else found.decode("ascii", "replace")
 
     def target(self, path: str) -> str:
-        """The name of what a link leads to in the end; the path's own last name where it is no link."""
+        """The name of what a link leads to in the end; the path's own last name where it is no
+        link.
+        """
         return os.path.basename(os.path.realpath(f"{self._root}/{path}"))
 
     def names(self, path: str) -> list[str]:
@@ -64,14 +72,19 @@ def read_bounded(path: Path | str, limit_bytes: int = MAX_FILE_BYTES) -> bytes |
 
 
 def boot_id(sysfs_root: Path, configured: Path | None) -> str:
-    """The configured file, else the tree's own `boot_id` (simulated nodes), else the kernel's. Raises ValueError."""
+    """The configured file, else the tree's own `boot_id` (simulated nodes), else the kernel's.
+    Raises ValueError.
+    """
     candidates = [configured] if configured else [sysfs_root / BOOT_ID_FILE, HOST_BOOT_ID]
     for path in candidates:
-        # The kernel refuses reads of 4 MiB and more from /proc/sys with ENOMEM (proc_sys_call_handler).
+        # The kernel refuses reads of 4 MiB and more from /proc/sys with ENOMEM
+        # (proc_sys_call_handler).
         text = (read_bounded(path, BOOT_ID_MAX_BYTES) or b"").decode("ascii", "replace").strip()
         if text:
             return text
-    raise ValueError(f"no boot id in {' or '.join(map(str, candidates))}; name a file with --boot-id-file")
+    raise ValueError(
+        f"no boot id in {' or '.join(map(str, candidates))}; name a file with --boot-id-file"
+    )
 
 
 def boot_time_ms() -> int:

@@ -1,5 +1,6 @@
-"""Flags of resource-topology-exporter and NFD's topology-updater that are none here: what stands in their place, or why nothing
-does. Pure: words in, a sentence out. Must not know settings. The same verdicts with more words: docs/exporter.md.
+"""Flags of resource-topology-exporter and NFD's topology-updater that are none here: what stands in
+their place, or why nothing does. Pure: words in, a sentence out. Must not know settings. The same
+verdicts with more words: docs/exporter.md.
 """
 
 from __future__ import annotations
@@ -27,12 +28,21 @@ VERDICTS = {
 POSITIONAL = "--config-root FOLDER names resource-topology-exporter's folder"
 
 
-KLOG = ("alsologtostderr", "log_", "logtostderr", "one_output", "add_dir_header", "skip_", "stderrthreshold", "vmodule")
+KLOG = (
+    "alsologtostderr",
+    "log_",
+    "logtostderr",
+    "one_output",
+    "add_dir_header",
+    "skip_",
+    "stderrthreshold",
+    "vmodule",
+)
 
 
 def remedy(arguments: Iterable[str], known: Container[str] = ()) -> str:
-    """What to give in the place of the first argument that nobody here knows; empty where it is nobody's. `known` are the flags
-    here: Go takes them with one dash too."""
+    """What to give in the place of the first argument that nobody here knows; empty where it is
+    nobody's. `known` are the flags here: Go takes them with one dash too."""
     for each in arguments:
         if not each.startswith("-"):
             return f"{each}: {POSITIONAL}"

@@ -1,6 +1,8 @@
-"""Shell patterns as Go's filepath.Match reads them, which resource-topology-exporter's podExclude is written in.
+"""Shell patterns as Go's filepath.Match reads them, which resource-topology-exporter's podExclude
+is written in.
 
-Python's fnmatch differs: `[^a]` is there `^` or `a`, and a backslash is a backslash. Pure. Source: path/filepath/match.go.
+Python's fnmatch differs: `[^a]` is there `^` or `a`, and a backslash is a backslash. Pure. Source:
+path/filepath/match.go.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ _NONE, _ANY = "(?!)", "."
 
 @lru_cache(maxsize=64)
 def compiled(pattern: str) -> re.Pattern[str] | None:
-    """What to match a whole name with; None for a pattern that is malformed, which matches nothing in Go."""
+    """What to match a whole name with; None for a pattern that is malformed, which matches nothing
+    in Go.
+    """
     segments, at = [""], 0
     while at < len(pattern):
         found = _TOKEN.match(pattern, at)
@@ -33,7 +37,8 @@ def compiled(pattern: str) -> re.Pattern[str] | None:
     if len(segments) == 1:
         return re.compile(segments[0], re.DOTALL)
     first, *middle, last = segments
-    # A segment has one length, so that its first place is as good as any: without going back, no pattern takes long.
+    # A segment has one length, so that its first place is as good as any: without going back, no
+    # pattern takes long.
     between = "".join(f"(?>[^/]*?{segment})" for segment in middle)
     return re.compile(f"{first}{between}[^/]*{last}", re.DOTALL)
 

@@ -1,7 +1,7 @@
 """One node's round, over and over: wait for a reason, scan, decide, hand the report to the outbox.
 
-A node that cannot be read backs off alone; nothing here is shared between nodes but the outbox. Must not know how reads
-are made (`scan`) or sent (`outbox`), and decides nothing itself (`core`).
+A node that cannot be read backs off alone; nothing here is shared between nodes but the outbox.
+Must not know how reads are made (`scan`) or sent (`outbox`), and decides nothing itself (`core`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class NodeStatus(msgspec.Struct):
 
 
 class NodeReporter:
-    """The round of one node. `on_error(status)` hears the first failure of a row and, with an empty error, its end."""
+    """The round of one node. `on_error(status)` hears the first failure of a row and, with an empty
+    error, its end.
+    """
 
     def __init__(
         self,
@@ -82,13 +84,18 @@ class NodeReporter:
         self._trailing: asyncio.TimerHandle | None = None
         self._quiet_at_s = 0.0
         self._pace = Pace(settings.max_events_per_time_unit, settings.time_unit_to_limit_events_s)
-        self._list_every_s = settings.active_interval_s if not watched and settings.active_interval_s > 0 else math.inf
+        self._list_every_s = (
+            settings.active_interval_s
+            if not watched and settings.active_interval_s > 0
+            else math.inf
+        )
         self._asked = False
         self._told = b""
 
     def trigger(self) -> None:
-        """The kubelet's state may have changed: scan soon, and once more when no further change came for a while, since
-        podresources may show a change later than the kubelet's files do. A scan that finds that they agree spares the other."""
+        """The kubelet's state may have changed: scan soon, and once more when no further change
+        came for a while, since podresources may show a change later than the kubelet's files do. A
+        scan that finds that they agree spares the other."""
         self._wake()
         loop = asyncio.get_running_loop()
         self._quiet_at_s = loop.time() + self._settings.trailing_s
@@ -96,7 +103,9 @@ class NodeReporter:
             self._trailing = loop.call_at(self._quiet_at_s, self._trail)
 
     def _trail(self) -> None:
-        """One timer goes on until it is quiet: a busy node's changes move it, and do not make another each."""
+        """One timer goes on until it is quiet: a busy node's changes move it, and do not make
+        another each.
+        """
         loop = asyncio.get_running_loop()
         if loop.time() < self._quiet_at_s:
             self._trailing = loop.call_at(self._quiet_at_s, self._trail)
@@ -127,14 +136,18 @@ class NodeReporter:
         await self._reader.close()
 
     async def run(self) -> None:
-        """Report for ever; ends by cancellation. The first scan is spread over a tenth of the interval."""
+        """Report for ever; ends by cancellation. The first scan is spread over a tenth of the
+        interval.
+        """
         await asyncio.sleep(random.random() * min(1.0, self._settings.interval_s * JITTER))
         while True:
             pause_s = await self.round()
             await self._wait(pause_s)
 
     async def round(self) -> float:
-        """One scan and its outcome; returns the seconds until the next one is due without a trigger."""
+        """One scan and its outcome; returns the seconds until the next one is due without a
+        trigger.
+        """
         started = time.monotonic()
         self._tell_delay(started)
         self._triggered.clear()
@@ -163,16 +176,26 @@ class NodeReporter:
 
     def _tell_delay(self, now_s: float) -> None:
         """How late this scan is; the first one was asked for by nobody."""
-        trigger, since_s = ("reactive", self._woken_s) if self._triggered.is_set() else ("periodic", self._due_s)
+        trigger, since_s = (
+            ("reactive", self._woken_s) if self._triggered.is_set() else ("periodic", self._due_s)
+        )
         if since_s < math.inf:
-            set_gauge(names.RTE_WAKEUP_DELAY, max(0.0, now_s - since_s) * 1000, node=self.status.node, trigger=trigger)
+            set_gauge(
+                names.RTE_WAKEUP_DELAY,
+                max(0.0, now_s - since_s) * 1000,
+                node=self.status.node,
+                trigger=trigger,
+            )
 
     def _publish(self, report: Report, due: bool) -> bool:
-        """Publish what is news or due; whether it was. The next is due an interval after any: counted from rounds that had
-        nothing to publish, two reports could be two intervals apart, and the node be taken for silent."""
+        """Publish what is news or due; whether it was. The next is due an interval after any:
+        counted from rounds that had nothing to publish, two reports could be two intervals apart,
+        and the node be taken for silent."""
         now_ms = int(time.monotonic() * 1000)
         interval_ms = int(self._settings.interval_s * (1 - JITTER) * 1000)
-        if not core.should_publish(self._published, report, now_ms, interval_ms, due or self._asked):
+        if not core.should_publish(
+            self._published, report, now_ms, interval_ms, due or self._asked
+        ):
             return False
         if self._objects is not None:
             before = self._published.report
@@ -186,7 +209,9 @@ class NodeReporter:
         return True
 
     def _message(self, report: Report) -> Message:
-        """Raises ReportTooLarge: the store would refuse it, NATS above 1 MiB too, and what waits beside it with it."""
+        """Raises ReportTooLarge: the store would refuse it, NATS above 1 MiB too, and what waits
+        beside it with it.
+        """
         data = _encoder.encode(report)
         if len(data) > MAX_REPORT_BYTES:
             raise ReportTooLarge(
@@ -201,7 +226,9 @@ class NodeReporter:
         path = self._settings.pods_fingerprint_status_file
         if not path:
             return
-        data = status_file.content(made.node, made.fingerprint, core.fingerprinted(scan, self._rules))
+        data = status_file.content(
+            made.node, made.fingerprint, core.fingerprinted(scan, self._rules)
+        )
         if data != self._told:
             status_file.write(Path(path), data)
             self._told = data
@@ -228,10 +255,18 @@ class NodeReporter:
         self._reader.forget()
         if first:
             self._on_error(status)
-        return min(MAX_BACKOFF_S, self._settings.interval_s, 0.25 * float(2 ** min(status.failures_in_a_row, 8)))
+        return min(
+            MAX_BACKOFF_S,
+            self._settings.interval_s,
+            0.25 * float(2 ** min(status.failures_in_a_row, 8)),
+        )
 
     def _succeeded(self, took_s: float, trigger: str) -> None:
-        labels = {"node": self.status.node, "operation_name": "podresources_scan", "trigger": trigger}
+        labels = {
+            "node": self.status.node,
+            "operation_name": "podresources_scan",
+            "trigger": trigger,
+        }
         set_gauge(names.RTE_OPERATION_DELAY, took_s * 1000, **labels)
         recovered = self.status.error != ""
         self.status.scans += 1

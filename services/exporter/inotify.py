@@ -1,4 +1,5 @@
-"""The kernel's inotify through the C library: watches on folders, events as values. Nothing of it is in Python's own library.
+"""The kernel's inotify through the C library: watches on folders, events as values. Nothing of it
+is in Python's own library.
 
 Must not know what is watched, nor why. Source: Linux inotify(7).
 """
@@ -19,8 +20,8 @@ _HEADER = struct.Struct("iIII")
 
 
 class Event(NamedTuple):
-    """`watch` is what `Inotify.add` returned (-1 for an overflow), `name` the folder's entry as the kernel has it, empty for the
-    folder itself."""
+    """`watch` is what `Inotify.add` returned (-1 for an overflow), `name` the folder's entry as the
+    kernel has it, empty for the folder itself."""
 
     watch: int
     mask: int
@@ -40,7 +41,9 @@ class Inotify:
 
     def add(self, folder: str) -> int:
         """Watch a folder; the same folder has the same number. Raises OSError."""
-        watch: int = self._library.inotify_add_watch(self.descriptor, os.fsencode(folder), CHANGES | ONLY_FOLDERS)
+        watch: int = self._library.inotify_add_watch(
+            self.descriptor, os.fsencode(folder), CHANGES | ONLY_FOLDERS
+        )
         if watch < 0:
             raise self._error(folder)
         return watch

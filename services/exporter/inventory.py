@@ -1,7 +1,7 @@
 """What a kubelet has to give away, by id: its reserved CPUs and its devices with their zones.
 
-From the kubelet's own answers, since its configuration may have changed after it started. Must not know pods, files or reports'
-accounting.
+From the kubelet's own answers, since its configuration may have changed after it started. Must not
+know pods, files or reports' accounting.
 """
 
 from __future__ import annotations
@@ -34,14 +34,23 @@ def memory_policy(allocatable: Allocatable, facts: KubeletFacts) -> str:
 
 def reserved_cpus(machine: Machine, allocatable: Allocatable) -> str:
     """The CPUs that the static CPU Manager never gives away, as a Linux list; empty without it."""
-    return format_cpus(cpus_of(set(machine.zone_of_cpu) - set(allocatable.cpus))) if allocatable.cpus else ""
+    return (
+        format_cpus(cpus_of(set(machine.zone_of_cpu) - set(allocatable.cpus)))
+        if allocatable.cpus
+        else ""
+    )
 
 
-def devices(allocatable: Allocatable, holders: Iterable[ListedContainer]) -> tuple[report.DeviceGroup, ...]:
+def devices(
+    allocatable: Allocatable, holders: Iterable[ListedContainer]
+) -> tuple[report.DeviceGroup, ...]:
     """Every device that may be handed out or is held, grouped by resource and zones."""
     healthy, groups = _healthy(allocatable.devices)
     lost = [
-        group for each in holders for group in each.devices if not healthy.issuperset((group.resource, one) for one in group.ids)
+        group
+        for each in holders
+        for group in each.devices
+        if not healthy.issuperset((group.resource, one) for one in group.ids)
     ]
     if not lost:
         return tuple(groups.values())

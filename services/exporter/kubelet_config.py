@@ -1,7 +1,8 @@
-"""What a KubeletConfiguration says about placement: Topology Manager policy, scope and options, CPU Manager options.
+"""What a KubeletConfiguration says about placement: Topology Manager policy, scope and options, CPU
+Manager options.
 
-Pure: text in, value or `KubeletConfigError` out. Empty or absent values are the kubelet's defaults (1.36). Must not
-know where the text came from.
+Pure: text in, value or `KubeletConfigError` out. Empty or absent values are the kubelet's defaults
+(1.36). Must not know where the text came from.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class KubeletConfigError(ValueError):
 
 
 class KubeletFacts(msgspec.Struct, frozen=True):
-    """Policy, scope and options of one node; `options` holds those of the Topology and the CPU Manager (disjoint names).
+    """Policy, scope and options of one node; `options` holds those of the Topology and the CPU
+    Manager (disjoint names).
 
     `policy` is `unknown` where nobody told it; `cpu_policy` and `memory_policy` are empty then."""
 
@@ -53,28 +55,55 @@ class _File(msgspec.Struct, rename="camel"):
 def parse(text: bytes, where: str) -> KubeletFacts:
     """The placement part of a KubeletConfiguration in YAML or JSON. Raises KubeletConfigError."""
     if len(text) > MAX_FILE_BYTES:
-        raise KubeletConfigError(f"{where}: {len(text)} bytes, at most {MAX_FILE_BYTES} are read; name the kubelet's own file")
+        raise KubeletConfigError(
+            f"{where}: {len(text)} bytes, at most {MAX_FILE_BYTES} are read; name the kubelet's own file"
+        )
     try:
         found = msgspec.convert(_document(text), _File)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise KubeletConfigError(f"{where}: {error}; expected a KubeletConfiguration in YAML or JSON") from error
+        raise KubeletConfigError(
+            f"{where}: {error}; expected a KubeletConfiguration in YAML or JSON"
+        ) from error
     if found.kind != "KubeletConfiguration":
         raise KubeletConfigError(f"{where}: kind is {found.kind!r}, expected KubeletConfiguration")
-    options = {**(found.cpu_manager_policy_options or {}), **(found.topology_manager_policy_options or {})}
-    facts = checked(found.topology_manager_policy or "none", found.topology_manager_scope or "container", options, where)
-    managers = {"cpu_policy": found.cpu_manager_policy or "none", "memory_policy": found.memory_manager_policy or "None"}
+    options = {
+        **(found.cpu_manager_policy_options or {}),
+        **(found.topology_manager_policy_options or {}),
+    }
+    facts = checked(
+        found.topology_manager_policy or "none",
+        found.topology_manager_scope or "container",
+        options,
+        where,
+    )
+    managers = {
+        "cpu_policy": found.cpu_manager_policy or "none",
+        "memory_policy": found.memory_manager_policy or "None",
+    }
     return msgspec.structs.replace(facts, **managers)
 
 
 def checked(policy: str, scope: str, options: dict[str, str], where: str) -> KubeletFacts:
-    """The facts after the kubelet's own checks; an `unknown` policy stays so. Raises KubeletConfigError."""
+    """The facts after the kubelet's own checks; an `unknown` policy stays so. Raises
+    KubeletConfigError.
+    """
     if policy not in (*POLICIES, UNKNOWN):
-        raise KubeletConfigError(f"{where}: topologyManagerPolicy {policy!r} is unknown; use one of {', '.join(POLICIES)}")
+        raise KubeletConfigError(
+            f"{where}: topologyManagerPolicy {policy!r} is unknown; use one of {', '.join(POLICIES)}"
+        )
     if scope not in SCOPES:
-        raise KubeletConfigError(f"{where}: topologyManagerScope {scope!r} is unknown; use one of {', '.join(SCOPES)}")
+        raise KubeletConfigError(
+            f"{where}: topologyManagerScope {scope!r} is unknown; use one of {', '.join(SCOPES)}"
+        )
     limit = options.get(MAX_NUMA_NODES, str(DEFAULT_MAX_NUMA_NODES))
-    if not limit.isascii() or not limit.isdigit() or not DEFAULT_MAX_NUMA_NODES <= int(limit) <= 1024:
-        raise KubeletConfigError(f"{where}: {MAX_NUMA_NODES} is {limit!r}; use a number from 8 to 1024")
+    if (
+        not limit.isascii()
+        or not limit.isdigit()
+        or not DEFAULT_MAX_NUMA_NODES <= int(limit) <= 1024
+    ):
+        raise KubeletConfigError(
+            f"{where}: {MAX_NUMA_NODES} is {limit!r}; use a number from 8 to 1024"
+        )
     return KubeletFacts(policy, scope, dict(sorted(options.items())))
 
 

@@ -1,6 +1,8 @@
-"""The metrics port as resource-topology-exporter's options describe it: a mode, a folder of certificates, Go's names of ciphers.
+"""The metrics port as resource-topology-exporter's options describe it: a mode, a folder of
+certificates, Go's names of ciphers.
 
-Its words in, TLS of the HTTP port out. Must not serve anything. Source: resource-topology-exporter 0.25, pkg/metrics/server.
+Its words in, TLS of the HTTP port out. Must not serve anything. Source: resource-topology-exporter
+0.25, pkg/metrics/server.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ SHORT = ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_
 
 
 class MetricsTls(msgspec.Struct, frozen=True):
-    """Certificate and key in a folder, by file name; with `want_cli_auth` clients must show a certificate of its `ca.crt`."""
+    """Certificate and key in a folder, by file name; with `want_cli_auth` clients must show a
+    certificate of its `ca.crt`.
+    """
 
     certs_dir: str
     cert_file: str
@@ -32,7 +36,9 @@ class MetricsTls(msgspec.Struct, frozen=True):
 def version(name: str) -> str:
     """The least version by Go's name (`VersionTLS12`). Raises ValueError."""
     if name not in VERSIONS:
-        raise ValueError(f"{name!r} is no version that is spoken here; write VersionTLS12 or VersionTLS13")
+        raise ValueError(
+            f"{name!r} is no version that is spoken here; write VersionTLS12 or VersionTLS13"
+        )
     return VERSIONS[name]
 
 
@@ -43,8 +49,9 @@ def ciphers(names: str) -> list[str]:
 
 
 def tls(mode: Mode, files: MetricsTls, given: HttpTls) -> HttpTls:
-    """The port's TLS: by the folder where the mode asks for it, and by what was `given` as for every service, which goes over it.
-    In clear text versions and ciphers say nothing, as in resource-topology-exporter."""
+    """The port's TLS: by the folder where the mode asks for it, and by what was `given` as for
+    every service, which goes over it. In clear text versions and ciphers say nothing, as in
+    resource-topology-exporter."""
     if mode != "httptls":
         return given if given.certificate else HttpTls(client_ca=given.client_ca)
     folder = Path(files.certs_dir)

@@ -1,8 +1,9 @@
-"""NodeResourceTopology objects written by the node itself, as resource-topology-exporter does: only on change, at a bounded rate.
+"""NodeResourceTopology objects written by the node itself, as resource-topology-exporter does: only
+on change, at a bounded rate.
 
-Server-side apply creates and changes in one call and leaves nothing of an older state behind, so that no other
-resynchronisation is needed than to write an object again now and then, which somebody may have deleted. Must not know how
-reports are made.
+Server-side apply creates and changes in one call and leaves nothing of an older state behind, so
+that no other resynchronisation is needed than to write an object again now and then, which somebody
+may have deleted. Must not know how reports are made.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ Object = dict[str, Any]
 
 
 class Objects:
-    """The newest report of each node on its way to the API server. `said(problem)` hears the first failure of a row, and "" at
-    its end. `taken` says whether the last write succeeded, None before the first."""
+    """The newest report of each node on its way to the API server. `said(problem)` hears the first
+    failure of a row, and "" at its end. `taken` says whether the last write succeeded, None before
+    the first."""
 
     def __init__(self, kube: Kube, owner: bool, said: Callable[[str], None]) -> None:
         self._kube = kube
@@ -49,7 +51,9 @@ class Objects:
         self.taken: bool | None = None
 
     def put(self, report: Report, update: str) -> None:
-        """Queue the newest report of a node; `update` is `periodic` or `reactive`, as RTE annotates its writes."""
+        """Queue the newest report of a node; `update` is `periodic` or `reactive`, as RTE annotates
+        its writes.
+        """
         made = to_nrt(report, update)
         self._waiting[report.node] = {key: value for key, value in made.items() if key != LEGACY}
         self._filled.set()
@@ -60,7 +64,9 @@ class Objects:
             await self._filled.wait()
             self._filled.clear()
             await self.flush()
-            await asyncio.sleep(BACKOFF_S[min(self._failed, len(BACKOFF_S)) - 1] if self._failed else MIN_GAP_S)
+            await asyncio.sleep(
+                BACKOFF_S[min(self._failed, len(BACKOFF_S)) - 1] if self._failed else MIN_GAP_S
+            )
 
     async def flush(self) -> bool:
         """Write what waits, each object once; whether all of it was taken."""
@@ -76,10 +82,21 @@ class Objects:
             return
         answer = await self._kube.apply_topology(node, await self._owned(node, made))
         took_ms = (asyncio.get_running_loop().time() - now_s) * 1000
-        set_gauge(names.RTE_OPERATION_DELAY, took_ms, node=node, operation_name="node_resource_object_update", trigger="reactive")
+        set_gauge(
+            names.RTE_OPERATION_DELAY,
+            took_ms,
+            node=node,
+            operation_name="node_resource_object_update",
+            trigger="reactive",
+        )
         if isinstance(answer, Answer) and answer.ok:
             trigger = made["metadata"]["annotations"][UPDATE_ANNOTATION]
-            count(names.RTE_WRITES, node=node, operation="update" if before else "create", trigger=trigger)
+            count(
+                names.RTE_WRITES,
+                node=node,
+                operation="update" if before else "create",
+                trigger=trigger,
+            )
             self._written[node] = now_s, content
             self._succeeded()
         else:
@@ -88,12 +105,16 @@ class Objects:
             self._refused(node, answer)
 
     async def _owned(self, node: str, made: Object) -> Object:
-        """The object owned by its Node, so that it goes with it; without an owner where the Node cannot be read."""
+        """The object owned by its Node, so that it goes with it; without an owner where the Node
+        cannot be read.
+        """
         if self._owner and node not in self._owners:
             found = await self._kube.get_node(node)
             if isinstance(found, Answer) and found.ok:
                 uid = (found.body.get("metadata") or {}).get("uid", "")
-                self._owners[node] = [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
+                self._owners[node] = [
+                    {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+                ]
         if node not in self._owners:
             return made
         return {**made, "metadata": {**made["metadata"], "ownerReferences": self._owners[node]}}
@@ -117,11 +138,15 @@ class Objects:
 def _content(made: Object) -> bytes:
     """What a write is about: the annotation that says why it came is none of it."""
     annotations = made["metadata"]["annotations"]
-    return msgspec.json.encode([annotations.get(FINGERPRINT_ANNOTATION), made.get("attributes"), made["zones"]])
+    return msgspec.json.encode(
+        [annotations.get(FINGERPRINT_ANNOTATION), made.get("attributes"), made["zones"]]
+    )
 
 
 def _problem(node: str, answer: Answer | Lost) -> str:
     if isinstance(answer, Lost):
         return f"noderesourcetopologies/{node}: {answer.message}"
     remedy = _REMEDIES.get(answer.status, "see what the API server says")
-    return f"noderesourcetopologies/{node}: answered {answer.status} {answer.message[:200]}; {remedy}"
+    return (
+        f"noderesourcetopologies/{node}: answered {answer.status} {answer.message[:200]}; {remedy}"
+    )

@@ -1,4 +1,5 @@
-"""Reports on their way to the bus: at most one a node, the newest; sent in batches; kept and retried while the bus is away.
+"""Reports on their way to the bus: at most one a node, the newest; sent in batches; kept and
+retried while the bus is away.
 
 Bounded by the number of nodes. Must not know what a report says.
 """
@@ -15,10 +16,12 @@ RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Outbox:
-    """Hands messages to the bus in the background; `on_reconnect` is called after the bus was away. `taken` says whether the last
-    try succeeded, None before the first."""
+    """Hands messages to the bus in the background; `on_reconnect` is called after the bus was away.
+    `taken` says whether the last try succeeded, None before the first."""
 
-    def __init__(self, bus: Bus, on_reconnect: Callable[[], None], on_failure: Callable[[str], None]) -> None:
+    def __init__(
+        self, bus: Bus, on_reconnect: Callable[[], None], on_failure: Callable[[str], None]
+    ) -> None:
         self._bus = bus
         self._on_reconnect = on_reconnect
         self._on_failure = on_failure
@@ -42,7 +45,9 @@ class Outbox:
                 await self._send_batch()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Try once to send what waits; whether that succeeded. The next start reports everything anyway."""
+        """Try once to send what waits; whether that succeeded. The next start reports everything
+        anyway.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 await self._bus.publish_many(list(self._waiting.values()))

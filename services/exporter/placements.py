@@ -1,8 +1,10 @@
-"""Which zones each listed container's resources lie in: podresources answers against the machine's CPU map.
+"""Which zones each listed container's resources lie in: podresources answers against the machine's
+CPU map.
 
-A torn answer (CPUs there, memory not yet) keeps exactly what it says. Pod-level fields (kubelet 1.37), and CPUs and devices of
-init containers known from the kubelet's checkpoints, become entries that hold only what no listed container holds, so that
-summing a pod's entries counts nothing twice. Must not know capacity, fingerprints or how answers were obtained.
+A torn answer (CPUs there, memory not yet) keeps exactly what it says. Pod-level fields (kubelet
+1.37), and CPUs and devices of init containers known from the kubelet's checkpoints, become entries
+that hold only what no listed container holds, so that summing a pod's entries counts nothing twice.
+Must not know capacity, fingerprints or how answers were obtained.
 """
 
 from __future__ import annotations
@@ -30,14 +32,20 @@ POD_LEVEL = ""
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """What the listed pods hold, and what the checkpoints say beyond that (see `shared.domain.report.Report`)."""
+    """What the listed pods hold, and what the checkpoints say beyond that (see
+    `shared.domain.report.Report`).
+    """
 
     placements: tuple[Placement, ...]
     hidden: tuple[Placement, ...]
 
 
-def place(pods: Iterable[ListedPod], zone_of_cpu: Mapping[int, int], checkpoints: Checkpoints) -> Placed:
-    """One placement a listed container, in listed order, and the extra entries of each pod behind its containers."""
+def place(
+    pods: Iterable[ListedPod], zone_of_cpu: Mapping[int, int], checkpoints: Checkpoints
+) -> Placed:
+    """One placement a listed container, in listed order, and the extra entries of each pod behind
+    its containers.
+    """
     uids = _uids_by_holdings(checkpoints)
     placements: list[Placement] = []
     hidden: list[Placement] = []
@@ -55,17 +63,31 @@ def place(pods: Iterable[ListedPod], zone_of_cpu: Mapping[int, int], checkpoints
 
 def _listed(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int]) -> list[Placement]:
     entries = [
-        Placement(pod.namespace, pod.name, container.name, held(container, zone_of_cpu), uid, container.claims)
+        Placement(
+            pod.namespace,
+            pod.name,
+            container.name,
+            held(container, zone_of_cpu),
+            uid,
+            container.claims,
+        )
         for container in pod.containers
     ]
     extra = _pod_level_extra(pod, zone_of_cpu)
-    return [*entries, Placement(pod.namespace, pod.name, POD_LEVEL, extra, uid)] if extra else entries
+    return (
+        [*entries, Placement(pod.namespace, pod.name, POD_LEVEL, extra, uid)] if extra else entries
+    )
 
 
 def held(container: ListedContainer, zone_of_cpu: Mapping[int, int]) -> tuple[ZonedAmount, ...]:
-    """What one container holds: CPUs by zone in millicpu, memory blocks in bytes, devices by their set of zones. A block of
-    nothing is one that later containers took over: it still ties its zones together."""
-    return (*_cpus(container.cpus, zone_of_cpu), *_memory(container.memory), *_devices(container.devices))
+    """What one container holds: CPUs by zone in millicpu, memory blocks in bytes, devices by their
+    set of zones. A block of nothing is one that later containers took over: it still ties its zones
+    together."""
+    return (
+        *_cpus(container.cpus, zone_of_cpu),
+        *_memory(container.memory),
+        *_devices(container.devices),
+    )
 
 
 def _cpus(cpus: Iterable[int], zone_of_cpu: Mapping[int, int]) -> list[ZonedAmount]:
@@ -75,7 +97,12 @@ def _cpus(cpus: Iterable[int], zone_of_cpu: Mapping[int, int]) -> list[ZonedAmou
         zone = zone_of_cpu.get(cpu, NO_ZONE)
         sets[zone] = sets.get(zone, 0) | 1 << cpu
     return [
-        ZonedAmount(CPU, () if zone == NO_ZONE else (zone,), sets[zone].bit_count() * MILLI, format_cpus(sets[zone]))
+        ZonedAmount(
+            CPU,
+            () if zone == NO_ZONE else (zone,),
+            sets[zone].bit_count() * MILLI,
+            format_cpus(sets[zone]),
+        )
         for zone in sorted(sets)
     ]
 
@@ -104,7 +131,9 @@ def _devices(groups: Sequence[DeviceGroup]) -> list[ZonedAmount]:
 
 
 def _pod_level_extra(pod: ListedPod, zone_of_cpu: Mapping[int, int]) -> tuple[ZonedAmount, ...]:
-    """The pod-level sets hold the containers' parts too: only the difference is left to count (KEP-5526)."""
+    """The pod-level sets hold the containers' parts too: only the difference is left to count
+    (KEP-5526).
+    """
     if not (pod.cpus or pod.memory):
         return ()
     owned = {cpu for container in pod.containers for cpu in container.cpus}
@@ -113,7 +142,11 @@ def _pod_level_extra(pod: ListedPod, zone_of_cpu: Mapping[int, int]) -> tuple[Zo
         blocks[block.resource, block.zones] += block.size
     for block in (block for container in pod.containers for block in container.memory):
         blocks[block.resource, block.zones] -= block.size
-    memory = [MemoryBlock(resource, zones, size) for (resource, zones), size in sorted(blocks.items()) if size > 0]
+    memory = [
+        MemoryBlock(resource, zones, size)
+        for (resource, zones), size in sorted(blocks.items())
+        if size > 0
+    ]
     return (*_cpus(sorted(set(pod.cpus) - owned), zone_of_cpu), *_memory(memory))
 
 
@@ -123,12 +156,21 @@ def _unseen(pod: ListedPod, holdings: Mapping[str, ListedContainer]) -> list[Lis
     return [holdings[name] for name in sorted(holdings) if name not in listed]
 
 
-def _init_entries(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int], unseen: Sequence[ListedContainer]) -> list[Placement]:
-    """What each of them still keeps for itself; one whose CPUs and devices were all taken over is told as keeping nothing."""
+def _init_entries(
+    pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int], unseen: Sequence[ListedContainer]
+) -> list[Placement]:
+    """What each of them still keeps for itself; one whose CPUs and devices were all taken over is
+    told as keeping nothing.
+    """
     if not unseen:
         return []
     cpus = {*pod.cpus, *(cpu for container in pod.containers for cpu in container.cpus)}
-    devices = {(group.resource, each) for container in pod.containers for group in container.devices for each in group.ids}
+    devices = {
+        (group.resource, each)
+        for container in pod.containers
+        for group in container.devices
+        for each in group.ids
+    }
     entries = []
     for container in unseen:
         own = sorted(set(container.cpus) - cpus)
@@ -141,15 +183,24 @@ def _init_entries(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int], unse
 
 
 def _without(group: DeviceGroup, counted: set[tuple[str, str]]) -> DeviceGroup:
-    return DeviceGroup(group.resource, tuple(each for each in group.ids if (group.resource, each) not in counted), group.zones)
+    return DeviceGroup(
+        group.resource,
+        tuple(each for each in group.ids if (group.resource, each) not in counted),
+        group.zones,
+    )
 
 
 def _init_memory(pod: ListedPod, uid: str, unseen: Iterable[ListedContainer]) -> list[Placement]:
-    entries = [Placement(pod.namespace, pod.name, each.name, tuple(_memory(each.memory)), uid) for each in unseen]
+    entries = [
+        Placement(pod.namespace, pod.name, each.name, tuple(_memory(each.memory)), uid)
+        for each in unseen
+    ]
     return [entry for entry in entries if entry.held]
 
 
-def _unmatched(checkpoints: Checkpoints, known: set[str], zone_of_cpu: Mapping[int, int]) -> list[Placement]:
+def _unmatched(
+    checkpoints: Checkpoints, known: set[str], zone_of_cpu: Mapping[int, int]
+) -> list[Placement]:
     return [
         Placement("", "", name, held(containers[name], zone_of_cpu), uid)
         for uid, containers in sorted(checkpoints.holdings.items())
@@ -159,8 +210,8 @@ def _unmatched(checkpoints: Checkpoints, known: set[str], zone_of_cpu: Mapping[i
 
 
 def _uids_by_holdings(checkpoints: Checkpoints) -> dict[tuple[object, ...], str]:
-    """CPUs and devices belong to one pod alone, so a container's name and what it holds of them identify the pod's uid;
-    podresources has none."""
+    """CPUs and devices belong to one pod alone, so a container's name and what it holds of them
+    identify the pod's uid; podresources has none."""
     found = {}
     for uid, containers in sorted(checkpoints.holdings.items()):
         for container in containers.values():
@@ -173,10 +224,15 @@ def _uids_of(container: ListedContainer, uids: Mapping[tuple[object, ...], str])
 
 
 def agree(pods: Iterable[ListedPod], checkpoints: Checkpoints) -> bool:
-    """Do podresources and the checkpoints know the same containers, holding the same? Not while a change has reached one of them
-    only, nor where podresources hides init containers, or the kubelet still keeps what ended pods held."""
+    """Do podresources and the checkpoints know the same containers, holding the same? Not while a
+    change has reached one of them only, nor where podresources hides init containers, or the
+    kubelet still keeps what ended pods held."""
     listed = Counter(_holding(container) for pod in pods for container in pod.containers)
-    stored = Counter(_holding(container) for containers in checkpoints.holdings.values() for container in containers.values())
+    stored = Counter(
+        _holding(container)
+        for containers in checkpoints.holdings.values()
+        for container in containers.values()
+    )
     listed.pop(NOTHING, None)
     stored.pop(NOTHING, None)
     return listed == stored
@@ -185,7 +241,9 @@ def agree(pods: Iterable[ListedPod], checkpoints: Checkpoints) -> bool:
 @lru_cache(maxsize=KEPT)
 def _holding(container: ListedContainer) -> tuple[object, ...]:
     """Name, CPUs, memory and devices of a container, NOTHING of one without any."""
-    devices = frozenset((group.resource, device) for group in container.devices for device in group.ids)
+    devices = frozenset(
+        (group.resource, device) for group in container.devices for device in group.ids
+    )
     memory = tuple(sorted((block.resource, block.zones, block.size) for block in container.memory))
     held = container.cpus or memory or devices
     return (container.name, container.cpus, memory, devices) if held else NOTHING
@@ -197,5 +255,7 @@ def _signs(container: ListedContainer) -> tuple[tuple[object, ...], ...]:
     devices: dict[str, set[str]] = {}
     for group in container.devices:
         devices.setdefault(group.resource, set()).update(group.ids)
-    signs = tuple((container.name, resource, frozenset(ids)) for resource, ids in devices.items() if ids)
+    signs = tuple(
+        (container.name, resource, frozenset(ids)) for resource, ids in devices.items() if ids
+    )
     return ((container.name, container.cpus), *signs) if container.cpus else signs

@@ -1,7 +1,7 @@
 """Which of flags, environment, configuration folder, file or default holds for each setting.
 
-Flags over environment over resource-topology-exporter's folder, then its environment, over the settings file over defaults. Must
-not know what a setting does.
+Flags over environment over resource-topology-exporter's folder, then its environment, over the
+settings file over defaults. Must not know what a setting does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ FILLED_IN = {
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """`environment` is what the settings are loaded from; `origins` says where each variable in it came from."""
+    """`environment` is what the settings are loaded from; `origins` says where each variable in it
+    came from.
+    """
 
     environment: dict[str, str]
     origins: dict[str, str] = {}
@@ -51,16 +53,24 @@ def gathered(argv: Sequence[str], environment: Mapping[str, str]) -> Gathered:
     root = told.get(CONFIG_ROOT, "")
     node = told.get(PREFIX + "NODE_NAME", "")
     found = rte_config.read(Path(root), node) if root else RteConfig()
-    filled = {PREFIX + setting: name for name, setting in FILLED_IN.items() if environment.get(name)}
+    filled = {
+        PREFIX + setting: name for name, setting in FILLED_IN.items() if environment.get(name)
+    }
     variables = [(PREFIX + each.name.upper(), each) for each in found.settings if each.name]
     # To RTE an empty text is none: its environment fills it in.
-    folder = {variable: each for variable, each in variables if each.value or variable not in filled}
+    folder = {
+        variable: each for variable, each in variables if each.value or variable not in filled
+    }
     origins = {variable: f"environment {name}" for variable, name in filled.items()}
     origins |= {name: each.origin for name, each in folder.items()}
     origins |= {name: f"environment {name}" for name in environment if name.startswith(PREFIX)}
     origins |= {name: _flag_or_alias(name, environment) for name in given}
     fills = {variable: environment[name] for variable, name in filled.items()}
-    return Gathered({**fills, **{name: each.value for name, each in folder.items()}, **told}, origins, found.left_out)
+    return Gathered(
+        {**fills, **{name: each.value for name, each in folder.items()}, **told},
+        origins,
+        found.left_out,
+    )
 
 
 def _flag_or_alias(variable: str, environment: Mapping[str, str]) -> str:
@@ -85,6 +95,10 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings in groups by their full names, as in variables."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
-        grouped = {f"{name}_{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {name: value}
+        grouped = (
+            {f"{name}_{inner}": each for inner, each in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
         found.update(grouped)
     return found

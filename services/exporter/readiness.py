@@ -1,5 +1,6 @@
-"""Two conditions of the exporter's own pod, as resource-topology-exporter writes them: whether the last scan of every node
-succeeded, and whether what was scanned was taken where it goes. Written when they change; tried again until they are taken.
+"""Two conditions of the exporter's own pod, as resource-topology-exporter writes them: whether the
+last scan of every node succeeded, and whether what was scanned was taken where it goes. Written
+when they change; tried again until they are taken.
 
 Must not know how scans are made or where reports go.
 """
@@ -39,9 +40,13 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 class PodReadiness:
-    """Writes what `state()` says. `said(problem)` hears the first failure of a row, and "" at its end."""
+    """Writes what `state()` says. `said(problem)` hears the first failure of a row, and "" at its
+    end.
+    """
 
-    def __init__(self, kube: Kube, pod: Pod, state: Callable[[], State], said: Callable[[str], None]) -> None:
+    def __init__(
+        self, kube: Kube, pod: Pod, state: Callable[[], State], said: Callable[[str], None]
+    ) -> None:
         self._kube = kube
         self._pod = pod
         self._state = state
@@ -53,7 +58,9 @@ class PodReadiness:
         """Write for ever; ends by cancellation."""
         while True:
             await self.write()
-            await asyncio.sleep(BACKOFF_S[min(self._failed, len(BACKOFF_S)) - 1] if self._failed else LOOK_S)
+            await asyncio.sleep(
+                BACKOFF_S[min(self._failed, len(BACKOFF_S)) - 1] if self._failed else LOOK_S
+            )
 
     async def write(self) -> None:
         """Write the conditions that changed."""
@@ -62,7 +69,9 @@ class PodReadiness:
         if not changed:
             return
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        patch = {"status": {"conditions": [{**each, "lastTransitionTime": stamp} for each in changed]}}
+        patch = {
+            "status": {"conditions": [{**each, "lastTransitionTime": stamp} for each in changed]}
+        }
         answer = await self._kube.patch_pod_status(self._pod.namespace, self._pod.name, patch)
         if isinstance(answer, Answer) and answer.ok:
             self._written = state
@@ -87,7 +96,11 @@ def _conditions(before: State, now: State) -> list[dict[str, Any]]:
     """resource-topology-exporter's words."""
     found = []
     if now.fetched is not None and now.fetched != before.fetched:
-        found.append(_condition("PodresourcesFetched", now.fetched, "ScanFailed", "failed to scan pod resources"))
+        found.append(
+            _condition(
+                "PodresourcesFetched", now.fetched, "ScanFailed", "failed to scan pod resources"
+            )
+        )
     if now.updated is not None and now.updated != before.updated:
         told = "failed to update noderesourcetopology object"
         found.append(_condition("NodeTopologyUpdated", now.updated, "UpdateFailed", told))

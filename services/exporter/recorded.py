@@ -1,4 +1,5 @@
-"""The report of a recorded moment: a folder of podresources answers and a /sys tree, through the exporter's own core.
+"""The report of a recorded moment: a folder of podresources answers and a /sys tree, through the
+exporter's own core.
 
 Must not know the command line, nor print anything.
 """
@@ -21,33 +22,45 @@ RECORDED_BOOT = "recorded"
 SLICES_FILE = "resourceslices.json"
 
 
-def report(recording: Path, sysfs: Path, node: str, config: Path | None, rules: core.Rules) -> Report:
+def report(
+    recording: Path, sysfs: Path, node: str, config: Path | None, rules: core.Rules
+) -> Report:
     """The report of `recording` on the machine of `sysfs`.
 
-    Without `config`, a kubelet-config.yaml or config.yaml in the folder, beside it or beside the tree is taken.
-    Raises RecordingError, SysfsError or KubeletConfigError.
+    Without `config`, a kubelet-config.yaml or config.yaml in the folder, beside it or beside the
+    tree is taken. Raises RecordingError, SysfsError or KubeletConfigError.
     """
     pods = source_recording.pods(recording)
     allocatable = source_recording.allocatable(recording)
     tree = folders.FolderTree(sysfs)
     machine = read_machine(tree)
     machine = msgspec.structs.replace(machine, cpus=read_layout(tree, machine.zone_of_cpu))
-    stored = checkpoints.parse(*(folders.read_bounded(recording / Path(name).name) or b"" for name in folders.CHECKPOINTS))
+    stored = checkpoints.parse(
+        *(folders.read_bounded(recording / Path(name).name) or b"" for name in folders.CHECKPOINTS)
+    )
     kubelet = _kubelet(recording, sysfs, config)
     dynamic = _dynamic(recording, node, machine, tree)
-    scan = core.Scan(Freshness(RECORDED_BOOT, 0), machine, allocatable, pods, kubelet, stored, dynamic=dynamic)
+    scan = core.Scan(
+        Freshness(RECORDED_BOOT, 0), machine, allocatable, pods, kubelet, stored, dynamic=dynamic
+    )
     return core.report(node, "recording", scan, rules)
 
 
-def _dynamic(recording: Path, node: str, machine: Machine, tree: folders.FolderTree) -> tuple[DynamicGroup, ...] | None:
-    """Devices for claims, where a list of ResourceSlices was recorded (`kubectl get resourceslices -o json`)."""
+def _dynamic(
+    recording: Path, node: str, machine: Machine, tree: folders.FolderTree
+) -> tuple[DynamicGroup, ...] | None:
+    """Devices for claims, where a list of ResourceSlices was recorded (`kubectl get resourceslices
+    -o json`).
+    """
     data = folders.read_bounded(recording / SLICES_FILE)
     if data is None:
         return None
     try:
         found = slices.devices(msgspec.json.decode(data, type=dict[str, Any]).get("items"), node)
     except (msgspec.MsgspecError, slices.SliceError) as error:
-        raise source_recording.RecordingError(f"{recording / SLICES_FILE}: {error}; give a ResourceSliceList in JSON") from error
+        raise source_recording.RecordingError(
+            f"{recording / SLICES_FILE}: {error}; give a ResourceSliceList in JSON"
+        ) from error
     return slices.groups(found, tree, frozenset(each.id for each in machine.nodes))
 
 

@@ -1,8 +1,10 @@
-"""Configuration folders of resource-topology-exporter as they are: `daemon/config.yaml`, configlets, `extra/config.yaml`.
+"""Configuration folders of resource-topology-exporter as they are: `daemon/config.yaml`,
+configlets, `extra/config.yaml`.
 
-Files in, settings out, each with the file and key that it came from; what has no counterpart here is named with the reason. A
-key that RTE does not have, a wrong type, a value in the wrong unit is an error. Symbolic links count: ConfigMap volumes consist
-of them. Must not know what the settings do. Source: resource-topology-exporter 0.25, pkg/config.
+Files in, settings out, each with the file and key that it came from; what has no counterpart here
+is named with the reason. A key that RTE does not have, a wrong type, a value in the wrong unit is
+an error. Symbolic links count: ConfigMap volumes consist of them. Must not know what the settings
+do. Source: resource-topology-exporter 0.25, pkg/config.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class RteConfigError(ValueError):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A setting of this exporter (`interval_s`), its value as text, and where it came from (`FILE: KEY`)."""
+    """A setting of this exporter (`interval_s`), its value as text, and where it came from (`FILE:
+    KEY`).
+    """
 
     name: str
     value: str
@@ -54,8 +58,12 @@ Value = tuple[Any, str]
 def read(root: Path, node: str) -> RteConfig:
     """The folder's settings; `node` chooses among exclusions by node. Raises RteConfigError."""
     if not root.is_dir():
-        raise RteConfigError(f"{root}: is no folder; give the one that holds daemon/config.yaml or extra/config.yaml")
-    daemon = _flattened([root / "daemon" / "config.yaml", *_configlets(root / "daemon" / "config.yaml.d")])
+        raise RteConfigError(
+            f"{root}: is no folder; give the one that holds daemon/config.yaml or extra/config.yaml"
+        )
+    daemon = _flattened(
+        [root / "daemon" / "config.yaml", *_configlets(root / "daemon" / "config.yaml.d")]
+    )
     extra = root / "extra" / "config.yaml"
     settings: list[Setting] = []
     left_out: list[LeftOut] = []
@@ -63,12 +71,16 @@ def read(root: Path, node: str) -> RteConfig:
         if key in _LEFT_OUT:
             left_out.append(LeftOut(origin, _LEFT_OUT[key]))
         elif key == _RESOURCE_EXCLUDE:
-            settings.append(Setting("exclude_resources", json.dumps(_resources(value, origin, node)), origin))
+            settings.append(
+                Setting("exclude_resources", json.dumps(_resources(value, origin, node)), origin)
+            )
         elif key in _TAKEN:
             name, convert = _TAKEN[key]
             settings.append(Setting(name, convert(value, origin), origin))
         else:
-            raise RteConfigError(f"{origin}: is no key of resource-topology-exporter; known are: {', '.join(sorted(_known()))}")
+            raise RteConfigError(
+                f"{origin}: is no key of resource-topology-exporter; known are: {', '.join(sorted(_known()))}"
+            )
     return RteConfig((*settings, *_extra(_document(extra), extra, node)), tuple(left_out))
 
 
@@ -78,7 +90,11 @@ def _known() -> set[str]:
 
 def _configlets(folder: Path) -> list[Path]:
     return (
-        sorted(path for path in folder.glob("*") if path.is_file() and not path.name.startswith(".")) if folder.is_dir() else []
+        sorted(
+            path for path in folder.glob("*") if path.is_file() and not path.name.startswith(".")
+        )
+        if folder.is_dir()
+        else []
     )
 
 
@@ -145,16 +161,24 @@ def _seconds(value: Any, origin: str) -> str:
     else:
         nanoseconds = value if isinstance(value, int) and not isinstance(value, bool) else None
     if nanoseconds is None:
-        raise RteConfigError(f"{origin}: {value!r} is no duration; write nanoseconds (60000000000) or a text such as '60s'")
+        raise RteConfigError(
+            f"{origin}: {value!r} is no duration; write nanoseconds (60000000000) or a text such as '60s'"
+        )
     if nanoseconds < LEAST_NS:
-        told = "is off, and a node that is silent is taken to be gone" if nanoseconds == 0 else f"is {nanoseconds} nanoseconds"
+        told = (
+            "is off, and a node that is silent is taken to be gone"
+            if nanoseconds == 0
+            else f"is {nanoseconds} nanoseconds"
+        )
         raise RteConfigError(f"{origin}: {value!r} {told}; write a text such as '60s'")
     return f"{nanoseconds / 1e9:g}"
 
 
 def _unit(value: Any, origin: str) -> str:
     if value in (0, "0", "0s") and not isinstance(value, bool):
-        raise RteConfigError(f"{origin}: {value!r} is no unit of time; for no limit write maxEventPerTimeUnit: 0")
+        raise RteConfigError(
+            f"{origin}: {value!r} is no unit of time; for no limit write maxEventPerTimeUnit: 0"
+        )
     return _seconds(value, origin)
 
 
@@ -201,7 +225,10 @@ _TAKEN: dict[str, tuple[str, Callable[[Any, str], str]]] = {
     "nrtUpdater.hostname": ("node_name", _text),
     "resourceMonitor.namespace": ("watch_namespace", _text),
     "resourceMonitor.sysfsRoot": ("sysfs", _text),
-    "resourceMonitor.podExclude": ("exclude_pods", lambda value, origin: json.dumps(_pods(value, origin))),
+    "resourceMonitor.podExclude": (
+        "exclude_pods",
+        lambda value, origin: json.dumps(_pods(value, origin)),
+    ),
     "resourceMonitor.podSetFingerprint": ("pods_fingerprint", _flag),
     "resourceMonitor.podSetFingerprintMethod": ("pods_fingerprint_method", _method),
     "resourceMonitor.podSetFingerprintStatusFile": ("pods_fingerprint_status_file", _text),
@@ -251,31 +278,46 @@ def _extra(document: dict[str, Any], path: Path, node: str) -> list[Setting]:
         if key == "kubelet":
             made += _kubelet(value, origin)
         elif key == "resourceExclude":
-            made.append(Setting("exclude_resources", json.dumps(_resources(value, origin, node)), origin))
+            made.append(
+                Setting("exclude_resources", json.dumps(_resources(value, origin, node)), origin)
+            )
         elif key == "podExclude":
             made.append(Setting("exclude_pods", json.dumps(_pods(value, origin)), origin))
         else:
-            raise RteConfigError(f"{origin}: is no key of the extra file; known are: {', '.join(_EXTRA)}")
+            raise RteConfigError(
+                f"{origin}: is no key of the extra file; known are: {', '.join(_EXTRA)}"
+            )
     return made
 
 
 def _kubelet(value: Any, origin: str) -> list[Setting]:
-    names = {"topologyManagerPolicy": "topology_manager_policy", "topologyManagerScope": "topology_manager_scope"}
+    names = {
+        "topologyManagerPolicy": "topology_manager_policy",
+        "topologyManagerScope": "topology_manager_scope",
+    }
     if not isinstance(value, dict) or not value.keys() <= names.keys():
         raise RteConfigError(f"{origin}: expected a mapping with {' and '.join(names)}")
     said = [(key, text) for key, text in value.items() if text not in (None, "")]
-    return [Setting(names[key], _text(text, f"{origin}.{key}"), f"{origin}.{key}") for key, text in said]
+    return [
+        Setting(names[key], _text(text, f"{origin}.{key}"), f"{origin}.{key}") for key, text in said
+    ]
 
 
 def _resources(value: Any, origin: str, node: str) -> list[str]:
     """Names for every node (`*`) and for this one; a node's empty entry names none."""
-    if not isinstance(value, dict) or not all(isinstance(listed, list | None) for listed in value.values()):
-        raise RteConfigError(f"{origin}: expected a mapping of a node's name, or '*', to a list of resources")
+    if not isinstance(value, dict) or not all(
+        isinstance(listed, list | None) for listed in value.values()
+    ):
+        raise RteConfigError(
+            f"{origin}: expected a mapping of a node's name, or '*', to a list of resources"
+        )
     return sorted({_text(name, origin) for key in ("*", node) for name in value.get(key) or ()})
 
 
 def _pods(value: Any, origin: str) -> list[str]:
     names = ("namespacePattern", "namePattern")
-    if not isinstance(value, list) or not all(isinstance(each, dict) and set(each) == set(names) for each in value):
+    if not isinstance(value, list) or not all(
+        isinstance(each, dict) and set(each) == set(names) for each in value
+    ):
         raise RteConfigError(f"{origin}: expected a list of entries with {' and '.join(names)}")
     return ["/".join(_text(each[name], origin) for name in names) for each in value]

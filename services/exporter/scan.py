@@ -1,8 +1,8 @@
-"""One node's reads, put together into a `Scan`: the pods every time, what may be handed out and files when they changed, /sys
-now and then.
+"""One node's reads, put together into a `Scan`: the pods every time, what may be handed out and
+files when they changed, /sys now and then.
 
-The moment of truth is taken before all of it: what changes during a scan is as if it came after. Must not know when to scan,
-nor what becomes of the result.
+The moment of truth is taken before all of it: what changes during a scan is as if it came after.
+Must not know when to scan, nor what becomes of the result.
 """
 
 from __future__ import annotations
@@ -58,9 +58,13 @@ class Known(Protocol):
 
 
 class NodeReader:
-    """Reads one node. Keeps what changes rarely (machine, configuration, checkpoints) between scans."""
+    """Reads one node. Keeps what changes rarely (machine, configuration, checkpoints) between
+    scans.
+    """
 
-    def __init__(self, spec: NodeSpec, settings: ExporterSettings, source: Source, known: Known | None = None) -> None:
+    def __init__(
+        self, spec: NodeSpec, settings: ExporterSettings, source: Source, known: Known | None = None
+    ) -> None:
         self._spec = spec
         self._sysfs = Path(spec.sysfs)
         self._socket = spec.socket.removeprefix("unix://")
@@ -70,7 +74,11 @@ class NodeReader:
         self._source = source
         self._devices = known
         self._dynamic: tuple[tuple[Device, ...], Machine, tuple[DynamicGroup, ...]] | None = None
-        self._checkpoint_paths = [f"{spec.kubelet_dir}/{name}" for name in folders.CHECKPOINTS] if spec.kubelet_dir else []
+        self._checkpoint_paths = (
+            [f"{spec.kubelet_dir}/{name}" for name in folders.CHECKPOINTS]
+            if spec.kubelet_dir
+            else []
+        )
         none_there = (ABSENT,) * len(self._checkpoint_paths)
         self._checkpoints: tuple[Signatures, Checkpoints] = none_there, checkpoints.NOTHING_READ
         self._files = checkpoints.Files()
@@ -81,40 +89,75 @@ class NodeReader:
         self._answer: tuple[Signature, float, KubeletFacts] | None = None
 
     async def scan(self) -> Scan:
-        """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
+        """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming
+        what is wrong.
+        """
         freshness = Freshness(self._boot(), folders.boot_time_ms())
         machine, kubelet = self._read_machine(), await self._kubelet()
         written = self._signature()
         allocatable = await self._allocatable(written)
         pods, stored = await self._list(written)
-        dynamic = self._groups(machine, self._devices.of(self._spec.name, pods)) if self._devices is not None else None
-        return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version, dynamic)
+        dynamic = (
+            self._groups(machine, self._devices.of(self._spec.name, pods))
+            if self._devices is not None
+            else None
+        )
+        return Scan(
+            freshness,
+            machine,
+            allocatable,
+            pods,
+            kubelet,
+            stored,
+            self._settings.kubelet_version,
+            dynamic,
+        )
 
     async def _allocatable(self, written: Signatures) -> Allocatable:
-        """What may be handed out, asked at least as often as /sys is read. In between it is what it was while the same kubelet
-        listens and its checkpoint has those devices registered that were answered: kubelets write it at each change of a device's
-        health (kubelet 1.36, genericDeviceUpdateCallback), and what else it hands out is fixed at its start."""
+        """What may be handed out, asked at least as often as /sys is read. In between it is what it
+        was while the same kubelet listens and its checkpoint has those devices registered that were
+        answered: kubelets write it at each change of a device's health (kubelet 1.36,
+        genericDeviceUpdateCallback), and what else it hands out is fixed at its start."""
         now_s, offering = time.monotonic(), self._offering(written)
-        if self._offered is None or offering is None or self._offered[0] != offering or now_s >= self._offered[1]:
+        if (
+            self._offered is None
+            or offering is None
+            or self._offered[0] != offering
+            or now_s >= self._offered[1]
+        ):
             found = await self._source.allocatable()
             agreed = offering if offering is not None and offering[1] == _ids(found) else None
             self._offered = agreed, now_s + self._settings.machine_interval_s, found
         return self._offered[2]
 
     def _offering(self, written: Signatures) -> Offering | None:
-        """Which kubelet listens, and the healthy devices that it wrote down; None where that cannot be told."""
+        """Which kubelet listens, and the healthy devices that it wrote down; None where that cannot
+        be told.
+        """
         stored = self._stored(written)
         if "://" in self._socket or checkpoints.DEVICES not in stored.read:
             return None
-        return signature(self._socket), {resource: ids for resource, ids in stored.registered.items() if ids}
+        return signature(self._socket), {
+            resource: ids for resource, ids in stored.registered.items() if ids
+        }
 
-    def _groups(self, machine: Machine, found: tuple[Device, ...] | None) -> tuple[DynamicGroup, ...] | None:
+    def _groups(
+        self, machine: Machine, found: tuple[Device, ...] | None
+    ) -> tuple[DynamicGroup, ...] | None:
         """Devices for claims by zone, sorted anew when they or the machine changed."""
         if found is None:
             return None
-        if self._dynamic is None or self._dynamic[0] is not found or self._dynamic[1] is not machine:
+        if (
+            self._dynamic is None
+            or self._dynamic[0] is not found
+            or self._dynamic[1] is not machine
+        ):
             zones = frozenset(node.id for node in machine.nodes)
-            self._dynamic = found, machine, slices.groups(found, folders.FolderTree(self._sysfs), zones)
+            self._dynamic = (
+                found,
+                machine,
+                slices.groups(found, folders.FolderTree(self._sysfs), zones),
+            )
         return self._dynamic[2]
 
     def forget(self) -> None:
@@ -132,16 +175,23 @@ class NodeReader:
         return self._boot_id
 
     def _read_machine(self) -> Machine:
-        """The machine, read anew after `machine_interval_s`: a running kubelet hardly notices its changes sooner."""
+        """The machine, read anew after `machine_interval_s`: a running kubelet hardly notices its
+        changes sooner.
+        """
         now_s = time.monotonic()
         if self._machine is None or now_s - self._machine[0] >= self._settings.machine_interval_s:
             tree = folders.FolderTree(self._sysfs)
             machine = read_machine(tree)
-            self._machine = now_s, msgspec.structs.replace(machine, cpus=self._layout(tree, machine))
+            self._machine = (
+                now_s,
+                msgspec.structs.replace(machine, cpus=self._layout(tree, machine)),
+            )
         return self._machine[1]
 
     async def _kubelet(self) -> KubeletFacts:
-        """The kubelet's configuration, parsed anew when its file was written, or asked for anew now and then."""
+        """The kubelet's configuration, parsed anew when its file was written, or asked for anew now
+        and then.
+        """
         if self._settings.kubelet_config_uri:
             return await self._asked()
         found = signature(self._config_path) if self._config_path else ABSENT
@@ -150,15 +200,21 @@ class NodeReader:
         return self._facts[1]
 
     async def _asked(self) -> KubeletFacts:
-        """What the kubelet itself says, asked every `machine_interval_s`, and anew where another one listens, which may have been
-        started with another configuration; a kubelet that once answered keeps what it said until it answers again."""
+        """What the kubelet itself says, asked every `machine_interval_s`, and anew where another
+        one listens, which may have been started with another configuration; a kubelet that once
+        answered keeps what it said until it answers again."""
         now_s, listens = time.monotonic(), signature(self._socket)
         if self._answer is None or self._answer[0] != listens or now_s >= self._answer[1]:
             settings = self._settings
-            endpoint = Endpoint(settings.kubelet_config_uri, settings.kubelet_ca_file, settings.kubelet_token_file)
+            endpoint = Endpoint(
+                settings.kubelet_config_uri, settings.kubelet_ca_file, settings.kubelet_token_file
+            )
             try:
                 text = await asyncio.to_thread(configz.fetch, endpoint)
-                facts, pause_s = self._over(kubelet_config.parse(text, endpoint.uri)), settings.machine_interval_s
+                facts, pause_s = (
+                    self._over(kubelet_config.parse(text, endpoint.uri)),
+                    settings.machine_interval_s,
+                )
             except KubeletConfigError:
                 if self._answer is None:
                     raise
@@ -167,7 +223,9 @@ class NodeReader:
         return self._answer[2]
 
     def _from_file(self, path: str) -> KubeletFacts:
-        """The file's facts, with the kubelet's defaults for what the file leaves out; without a file nothing is known."""
+        """The file's facts, with the kubelet's defaults for what the file leaves out; without a
+        file nothing is known.
+        """
         text = folders.read_bounded(path) if path else None
         if path and text is None and self._settings.kubelet_config:
             raise KubeletConfigError(f"{path}: cannot be read; check --kubelet-config")
@@ -178,18 +236,22 @@ class NodeReader:
         policy = self._settings.topology_manager_policy or facts.policy
         scope = self._settings.topology_manager_scope or facts.scope
         checked = kubelet_config.checked(policy, scope, facts.options, "flags")
-        return msgspec.structs.replace(checked, cpu_policy=facts.cpu_policy, memory_policy=facts.memory_policy)
+        return msgspec.structs.replace(
+            checked, cpu_policy=facts.cpu_policy, memory_policy=facts.memory_policy
+        )
 
     def _layout(self, tree: folders.FolderTree, machine: Machine) -> CpuLayout:
-        """How the CPUs nest, read once as long as the same CPUs are online in the same zones: that never changes else."""
+        """How the CPUs nest, read once as long as the same CPUs are online in the same zones: that
+        never changes else.
+        """
         known = self._machine[1] if self._machine is not None else Machine()
         if known.cpus is not None and known.zone_of_cpu == machine.zone_of_cpu:
             return known.cpus
         return read_layout(tree, machine.zone_of_cpu)
 
     async def _list(self, before: Signatures) -> tuple[tuple[ListedPod, ...], Checkpoints]:
-        """List while the checkpoints stand still as they were `before`, so that a pod is not taken for its successor on the same
-        CPUs; without the checkpoints when they never do."""
+        """List while the checkpoints stand still as they were `before`, so that a pod is not taken
+        for its successor on the same CPUs; without the checkpoints when they never do."""
         for _ in range(STEADY_TRIES):
             pods = await self._source.pods()
             stored, after = self._stored(before), self._signature()
@@ -199,7 +261,9 @@ class NodeReader:
         return pods, checkpoints.NOTHING_READ
 
     def _signature(self) -> Signatures:
-        """The kubelet replaces a file at each change, and its content with it: inode, size and time tell."""
+        """The kubelet replaces a file at each change, and its content with it: inode, size and time
+        tell.
+        """
         return tuple(signature(path) for path in self._checkpoint_paths)
 
     def _stored(self, signature: Signatures) -> Checkpoints:
@@ -207,9 +271,15 @@ class NodeReader:
         before = self._checkpoints[0]
         if before != signature:
             files = zip(self._checkpoint_paths, before, signature, strict=True)
-            written = [(folders.read_bounded(path) or b"") if was != now else None for path, was, now in files]
+            written = [
+                (folders.read_bounded(path) or b"") if was != now else None
+                for path, was, now in files
+            ]
             self._files = checkpoints.read(self._files, *written)
-            self._checkpoints = signature, checkpoints.of(self._files.cpu, self._files.memory, self._files.devices)
+            self._checkpoints = (
+                signature,
+                checkpoints.of(self._files.cpu, self._files.memory, self._files.devices),
+            )
         return self._checkpoints[1]
 
 

@@ -1,4 +1,6 @@
-"""The exporter service: composition only. One round a node, one outbox, one watch over the kubelets' folders."""
+"""The exporter service: composition only. One round a node, one outbox, one watch over the
+kubelets' folders.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,13 @@ class Exporter:
         self._settings = settings
         self._out = logs.get(NAME)
         self._to_bus = "bus" in settings.publish and not settings.no_publish
-        self.outbox = (Outbox if self._to_bus else Unpublished)(bus, self.ask_full, self._bus_failed)
+        self.outbox = (Outbox if self._to_bus else Unpublished)(
+            bus, self.ask_full, self._bus_failed
+        )
         self.objects = (
-            Objects(kube, settings.add_nrt_owner, self._objects_failed) if kube is not None and settings.writes_objects else None
+            Objects(kube, settings.add_nrt_owner, self._objects_failed)
+            if kube is not None and settings.writes_objects
+            else None
         )
         self._specs = {spec.name: spec for spec in settings.specs()}
         self.slices = self._slices(kube) if kube is not None and settings.dra_slices else None
@@ -67,9 +73,14 @@ class Exporter:
                 rounds.create_task(reporter.run())
 
     async def watch(self) -> None:
-        """Trigger a node when its kubelet wrote something, all of them when the notify file was touched."""
+        """Trigger a node when its kubelet wrote something, all of them when the notify file was
+        touched.
+        """
         places = [
-            place for name, spec in self._specs.items() if spec.kubelet_dir for place in kubelet_places(name, spec.kubelet_dir)
+            place
+            for name, spec in self._specs.items()
+            if spec.kubelet_dir
+            for place in kubelet_places(name, spec.kubelet_dir)
         ]
         if self._settings.notify_file:
             places += [file_place(name, self._settings.notify_file) for name in self._specs]
@@ -86,7 +97,9 @@ class Exporter:
         if self.slices is not None:
             await asyncio.gather(*(self.slices.ask(node) for node in self._specs))
         await asyncio.gather(*(reporter.round() for reporter in self.reporters.values()))
-        problems = [reporter.status.error for reporter in self.reporters.values() if reporter.status.error]
+        problems = [
+            reporter.status.error for reporter in self.reporters.values() if reporter.status.error
+        ]
         if self._to_bus and not await self.outbox.drain(ONCE_S):
             problems.append(f"the bus took no report in {ONCE_S:g} s; check --nats-url")
         if self.objects is not None and not await self.objects.flush():
@@ -104,15 +117,23 @@ class Exporter:
         statuses = [reporter.status for reporter in self.reporters.values()]
         if any(status.scans for status in statuses):
             return ""
-        return next((status.error for status in statuses if status.error), "the first answer of a kubelet")
+        return next(
+            (status.error for status in statuses if status.error), "the first answer of a kubelet"
+        )
 
     def state(self) -> State:
-        """What the pod's conditions say: every node's last scan, and whether reports are taken where they go."""
+        """What the pod's conditions say: every node's last scan, and whether reports are taken
+        where they go.
+        """
         statuses = [reporter.status for reporter in self.reporters.values()]
         if not all(status.scans or status.error for status in statuses):
             return State()
         fetched = not any(status.error for status in statuses)
-        taken = [place.taken for place in (self.outbox if self._to_bus else None, self.objects) if place is not None]
+        taken = [
+            place.taken
+            for place in (self.outbox if self._to_bus else None, self.objects)
+            if place is not None
+        ]
         updated = None if None in taken else all(taken)
         return State(fetched, updated)
 
@@ -125,7 +146,15 @@ class Exporter:
     def _reporter(self, spec: NodeSpec) -> NodeReporter:
         reader = NodeReader(spec, self._settings, _source(spec, self._settings), self.slices)
         watched = bool(spec.kubelet_dir)
-        return NodeReporter(spec.name, reader, self._settings, self.outbox, self._node_changed, watched, self.objects)
+        return NodeReporter(
+            spec.name,
+            reader,
+            self._settings,
+            self.outbox,
+            self._node_changed,
+            watched,
+            self.objects,
+        )
 
     def _node_changed(self, status: NodeStatus) -> None:
         failing = sum(1 for reporter in self.reporters.values() if reporter.status.error)
@@ -146,14 +175,18 @@ class Exporter:
         self._out.warning(names.OBJECTS_REFUSED, problem=problem or "written again")
 
     def _polls(self, reason: str) -> None:
-        self._out.warning(names.WATCH_POLLS, problem=reason, interval_s=self._settings.watch_interval_s)
+        self._out.warning(
+            names.WATCH_POLLS, problem=reason, interval_s=self._settings.watch_interval_s
+        )
 
     def _bus_failed(self, problem: str) -> None:
         self._out.warning(names.BUS_TROUBLE, problem=problem)
 
 
 async def build(service: Service, settings: ExporterSettings) -> None:
-    """Open what the service needs and name its tasks. Nothing is awaited: bus and kubelets may come later."""
+    """Open what the service needs and name its tasks. Nothing is awaited: bus and kubelets may come
+    later.
+    """
     service.loop_watch_s = AT_REST_S
     set_gauge(names.NFD_BUILD_INFO, int(time.time()), version=VERSION)
     bus = JetStreamBus(settings.bus(), name=NAME, keeps_streams=False)
@@ -169,7 +202,9 @@ async def build(service: Service, settings: ExporterSettings) -> None:
         service.task("slices", exporter.slices.run)
     if kube is not None and settings.podreadiness:
         pod = Pod(settings.pod_namespace, settings.pod_name)
-        service.task("pod readiness", PodReadiness(kube, pod, exporter.state, exporter.readiness_failed).run)
+        service.task(
+            "pod readiness", PodReadiness(kube, pod, exporter.state, exporter.readiness_failed).run
+        )
     service.health.check("kubelet", exporter.waiting_for)
     service.task("reports", exporter.report_all)
     service.task("outbox", exporter.outbox.run)
@@ -185,7 +220,9 @@ async def _nodes(exporter: Exporter, request: object) -> object:
 
 
 def _kube(settings: ExporterSettings) -> Kube | None:
-    """The API server where objects, conditions or slices are wanted; else its client is not even loaded."""
+    """The API server where objects, conditions or slices are wanted; else its client is not even
+    loaded.
+    """
     if not (settings.writes_objects or settings.podreadiness or settings.dra_slices):
         return None
     from shared.kube.client import KubeClient
@@ -195,7 +232,9 @@ def _kube(settings: ExporterSettings) -> Kube | None:
 
 def _source(spec: NodeSpec, settings: ExporterSettings) -> Source:
     if spec.socket.startswith(FAKE):
-        from services.exporter.source_recording import RecordedSource  # its JSON reader costs memory
+        from services.exporter.source_recording import (
+            RecordedSource,
+        )  # its JSON reader costs memory
 
         return RecordedSource(Path(spec.socket.removeprefix(FAKE)))
     if spec.socket.startswith(CRI):
@@ -215,7 +254,9 @@ def main(argv: Sequence[str], environment: dict[str, str]) -> int:
     except (RteConfigError, SettingsInvalid) as error:
         problems = error.problems if isinstance(error, SettingsInvalid) else [str(error)]
         lines = "\n".join(f"  {problem}" for problem in problems)
-        print(f"{NAME} cannot start, {len(problems)} setting(s) to correct:\n{lines}", file=sys.stderr)
+        print(
+            f"{NAME} cannot start, {len(problems)} setting(s) to correct:\n{lines}", file=sys.stderr
+        )
         return Exit.SETTINGS
     if settings.oneshot:
         return asyncio.run(_once(settings))

@@ -1,4 +1,5 @@
-"""What the exporter is told: nodes, bus, intervals, rules. Flags, environment (TOPOLOG_*) and file; every mistake at once.
+"""What the exporter is told: nodes, bus, intervals, rules. Flags, environment (TOPOLOG_*) and file;
+every mistake at once.
 
 Must not know how a scan is made or where a report goes.
 """
@@ -43,8 +44,8 @@ Interval = Annotated[float, msgspec.Meta(ge=0.1, le=86_400)]
 
 
 class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One node to report: its podresources socket, the root of its /sys tree, and where known its kubelet's folder
-    (configuration, checkpoints; watched for changes)."""
+    """One node to report: its podresources socket, the root of its /sys tree, and where known its
+    kubelet's folder (configuration, checkpoints; watched for changes)."""
 
     name: str
     socket: str
@@ -53,22 +54,27 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
-    """All settings; times in seconds. `topology_manager_policy` and `_scope` override the kubelet's file when set.
+    """All settings; times in seconds. `topology_manager_policy` and `_scope` override the kubelet's
+    file when set.
 
-    `nodes` are texts NAME=SOCKET,SYSFS[,KUBELET_DIR]; `nodes_file` is a JSON list of `NodeSpec`; `node_name` alone means
-    this machine's kubelet. `interval_s` is the time between full reports, `machine_interval_s` between readings of /sys,
-    `active_interval_s` between looks at the list of pods where no kubelet folder is watched (0: only at full reports),
-    `watch_interval_s` between looks at the kubelet's files where there is no inotify (0: never). Changes make at most
-    `max_events_per_time_unit` scans (0: no limit) in `time_unit_to_limit_events_s`, each `settle_s` after the change, and one
-    `trailing_s` after the last. A change of `notify_file` counts for every node. What a kubelet's configuration says is asked of
-    `kubelet_config_uri` (https) where that is set. `watch_namespace` accounts the pods of one namespace only, `oneshot` ends
-    after one report of each node, `no_publish` reads and publishes nothing. `publish` names where
-    reports go: to the bus, to NodeResourceTopology objects (through `kubeconfig`, empty inside a cluster), or both. Where the
-    socket is a container runtime's (`cri://`), `reserved_cpus` and `reserved_memory` are the kubelet's own flags, without which
-    no CPU and no memory may be given away by zone, and `device_resources` is the SR-IOV device plugin's config.json.
-    `metrics_*` are resource-topology-exporter's words for `http_tls`. With `podreadiness` the conditions of the pod `pod_name` in
-    `pod_namespace` say whether scans and publications succeed (through `kubeconfig` too), and with `dra_slices`
-    the devices that drivers publish for claims are read from there and counted by zone.
+    `nodes` are texts NAME=SOCKET,SYSFS[,KUBELET_DIR]; `nodes_file` is a JSON list of `NodeSpec`;
+    `node_name` alone means this machine's kubelet. `interval_s` is the time between full reports,
+    `machine_interval_s` between readings of /sys, `active_interval_s` between looks at the list of
+    pods where no kubelet folder is watched (0: only at full reports), `watch_interval_s` between
+    looks at the kubelet's files where there is no inotify (0: never). Changes make at most
+    `max_events_per_time_unit` scans (0: no limit) in `time_unit_to_limit_events_s`, each `settle_s`
+    after the change, and one `trailing_s` after the last. A change of `notify_file` counts for
+    every node. What a kubelet's configuration says is asked of `kubelet_config_uri` (https) where
+    that is set. `watch_namespace` accounts the pods of one namespace only, `oneshot` ends after one
+    report of each node, `no_publish` reads and publishes nothing. `publish` names where reports go:
+    to the bus, to NodeResourceTopology objects (through `kubeconfig`, empty inside a cluster), or
+    both. Where the socket is a container runtime's (`cri://`), `reserved_cpus` and
+    `reserved_memory` are the kubelet's own flags, without which no CPU and no memory may be given
+    away by zone, and `device_resources` is the SR-IOV device plugin's config.json. `metrics_*` are
+    resource-topology-exporter's words for `http_tls`. With `podreadiness` the conditions of the pod
+    `pod_name` in `pod_namespace` say whether scans and publications succeed (through `kubeconfig`
+    too), and with `dra_slices` the devices that drivers publish for claims are read from there and
+    counted by zone.
     """
 
     nodes: tuple[str, ...] = ()
@@ -127,7 +133,12 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
 
     def tls(self) -> HttpTls:
         """The HTTP port's TLS, where resource-topology-exporter's options ask for it."""
-        files = MetricsTls(self.metrics_certs_dir, self.metrics_cert_file, self.metrics_key_file, self.metrics_want_cli_auth)
+        files = MetricsTls(
+            self.metrics_certs_dir,
+            self.metrics_cert_file,
+            self.metrics_key_file,
+            self.metrics_want_cli_auth,
+        )
         return metrics_port.tls(self.metrics_mode, files, self.http_tls)
 
     @property
@@ -162,7 +173,9 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
         if self.nodes_file:
             listed += _nodes_file(Path(self.nodes_file))
         if not listed and self.node_name:
-            listed = [NodeSpec(self.node_name, self.podresources_socket, self.sysfs, self.kubelet_dir)]
+            listed = [
+                NodeSpec(self.node_name, self.podresources_socket, self.sysfs, self.kubelet_dir)
+            ]
         return tuple(listed)
 
 
@@ -171,15 +184,26 @@ def parse_node(text: str) -> NodeSpec:
     name, found, rest = text.partition("=")
     parts = rest.split(",")
     if not found or not name or not 1 <= len(parts) <= 3 or not all(parts):
-        raise ValueError(f"--node {text!r}: expected NAME=SOCKET,SYSFS or NAME=SOCKET,SYSFS,KUBELET_DIR")
-    return NodeSpec(name, parts[0], parts[1] if len(parts) > 1 else "/sys", parts[2] if len(parts) > 2 else "")
+        raise ValueError(
+            f"--node {text!r}: expected NAME=SOCKET,SYSFS or NAME=SOCKET,SYSFS,KUBELET_DIR"
+        )
+    return NodeSpec(
+        name, parts[0], parts[1] if len(parts) > 1 else "/sys", parts[2] if len(parts) > 2 else ""
+    )
 
 
 def with_flags(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the flags of a command line put over it; `--help` exits. NODE_NAME counts as TOPOLOG_NODE_NAME."""
-    given = {name: value for name, value in vars(parser().parse_args(list(argv))).items() if value is not None}
+    """The environment with the flags of a command line put over it; `--help` exits. NODE_NAME
+    counts as TOPOLOG_NODE_NAME.
+    """
+    given = {
+        name: value
+        for name, value in vars(parser().parse_args(list(argv))).items()
+        if value is not None
+    }
     settings = {
-        f"TOPOLOG_{name.upper()}": value if isinstance(value, str) else json.dumps(value) for name, value in given.items()
+        f"TOPOLOG_{name.upper()}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in given.items()
     }
     base = dict(environment)
     if environment.get("NODE_NAME"):
@@ -207,9 +231,13 @@ def _problems(settings: ExporterSettings) -> list[str]:
         return [*problems, str(error)]
     names = [spec.name for spec in specs]
     if settings.pods_fingerprint_status_file and len(names) > 1:
-        problems.append("--pods-fingerprint-status-file: one file for several nodes; give it with one node only")
+        problems.append(
+            "--pods-fingerprint-status-file: one file for several nodes; give it with one node only"
+        )
     if not 1 <= len(names) <= MAX_NODES:
-        problems.append(f"{len(names)} nodes given; give 1 to {MAX_NODES} with --node, --nodes-file or NODE_NAME")
+        problems.append(
+            f"{len(names)} nodes given; give 1 to {MAX_NODES} with --node, --nodes-file or NODE_NAME"
+        )
     twice = sorted(names) if len(set(names)) != len(names) else []
     doubled = sorted({name for name, other in pairwise(twice) if name == other})
     problems += [f"node {name}: given more than once; give each node once" for name in doubled]
@@ -228,8 +256,14 @@ def _cri_problems(settings: ExporterSettings) -> list[str]:
 
 def _rte_problems(settings: ExporterSettings) -> list[str]:
     problems = []
-    if settings.metrics_want_cli_auth and settings.metrics_mode == "http" and not settings.http_tls.client_ca:
-        problems.append("--metrics-want-cli-auth: clients show certificates by TLS alone; add --metrics-mode=httptls")
+    if (
+        settings.metrics_want_cli_auth
+        and settings.metrics_mode == "http"
+        and not settings.http_tls.client_ca
+    ):
+        problems.append(
+            "--metrics-want-cli-auth: clients show certificates by TLS alone; add --metrics-mode=httptls"
+        )
     if settings.podreadiness and not (settings.pod_name and settings.pod_namespace):
         problems.append("--podreadiness: whose conditions? Set REFERENCE_NAMESPACE and REFERENCE_POD_NAME by the downward API "
                         "(k8s/components/exporter-readiness), or give --podreadiness=false")  # fmt: skip
@@ -239,10 +273,14 @@ def _rte_problems(settings: ExporterSettings) -> list[str]:
 def _node_problems(spec: NodeSpec) -> list[str]:
     problems = []
     if len(spec.name) > 253 or not _NAME.fullmatch(spec.name):
-        problems.append(f"node {spec.name!r}: is no node name; use up to 253 letters, digits, '-', '_' and '.'")
+        problems.append(
+            f"node {spec.name!r}: is no node name; use up to 253 letters, digits, '-', '_' and '.'"
+        )
     size = len(spec.socket.removeprefix(CRI).encode())
     if not spec.socket.startswith(FAKE) and size > MAX_SOCKET_BYTES:
-        problems.append(f"node {spec.name}: its socket path has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}")
+        problems.append(
+            f"node {spec.name}: its socket path has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}"
+        )
     return problems
 
 
@@ -250,7 +288,9 @@ def _nodes_file(path: Path) -> list[NodeSpec]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[NodeSpec])
     except (OSError, msgspec.MsgspecError) as error:
-        raise ValueError(f"--nodes-file {path}: {error}; expected JSON [{{name, socket, sysfs, kubelet_dir}}]") from error
+        raise ValueError(
+            f"--nodes-file {path}: {error}; expected JSON [{{name, socket, sysfs, kubelet_dir}}]"
+        ) from error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -266,76 +306,167 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Flags named after the settings they set; a flag that is not given leaves environment and file alone."""
-    parser = _Parser("topolog-exporter", description="Reports NUMA zones of nodes from podresources.", allow_abbrev=False)
+    """Flags named after the settings they set; a flag that is not given leaves environment and file
+    alone.
+    """
+    parser = _Parser(
+        "topolog-exporter",
+        description="Reports NUMA zones of nodes from podresources.",
+        allow_abbrev=False,
+    )
     parser.add_argument("--hostname", dest="node_name", help="name of the node; else NODE_NAME")
-    parser.add_argument("--node", dest="nodes", action="append", metavar="NAME=SOCKET,SYSFS[,KUBELET_DIR]")
+    parser.add_argument(
+        "--node", dest="nodes", action="append", metavar="NAME=SOCKET,SYSFS[,KUBELET_DIR]"
+    )
     parser.add_argument("--nodes-file", help="JSON list of {name, socket, sysfs, kubelet_dir}")
     parser.add_argument(
-        "--podresources-socket", help=f"a path, or cri:///PATH of a runtime; with NODE_NAME and no --node; else {DEFAULT_SOCKET}"
+        "--podresources-socket",
+        help=f"a path, or cri:///PATH of a runtime; with NODE_NAME and no --node; else {DEFAULT_SOCKET}",
     )
-    parser.add_argument("--reserved-cpus", help="with a socket cri:///PATH: the kubelet's reservedSystemCPUs, as 0,4")
     parser.add_argument(
-        "--reserved-memory", action="append", metavar="ZONE:RESOURCE=QUANTITY", help="with cri://: as the kubelet's"
+        "--reserved-cpus",
+        help="with a socket cri:///PATH: the kubelet's reservedSystemCPUs, as 0,4",
     )
-    parser.add_argument("--device-resources", help="with cri://: the SR-IOV device plugin's config.json")
+    parser.add_argument(
+        "--reserved-memory",
+        action="append",
+        metavar="ZONE:RESOURCE=QUANTITY",
+        help="with cri://: as the kubelet's",
+    )
+    parser.add_argument(
+        "--device-resources", help="with cri://: the SR-IOV device plugin's config.json"
+    )
     parser.add_argument("--sysfs", help="with NODE_NAME and no --node; else /sys")
     parser.add_argument(
-        "--kubelet-dir", "--kubelet-state-dir", help="with NODE_NAME and no --node: configuration and checkpoints"
+        "--kubelet-dir",
+        "--kubelet-state-dir",
+        help="with NODE_NAME and no --node: configuration and checkpoints",
     )
     parser.add_argument("--nats-url", help="the bus; else TOPOLOG_NATS_URL")
     parser.add_argument("--interval", dest="interval_s", help="seconds between full reports (10)")
-    parser.add_argument("--sleep-interval", dest="interval_s", type=_argument(duration_s), help="the same, as 60s or 1m30s")
-    parser.add_argument("--active-interval", dest="active_interval_s", help="seconds between lists without a kubelet folder (1)")
-    parser.add_argument("--watch-interval", dest="watch_interval_s", help="seconds between looks at files without inotify (0.25)")
-    parser.add_argument("--notify-file", help="a file whose creation, change or touch asks for a report")
-    parser.add_argument("--max-events-per-second", dest="max_events_per_time_unit", help="scans for changes (10); 0: no limit")
-    parser.add_argument("--deadline", dest="deadline_s", help="seconds until a podresources call is given up (10)")
+    parser.add_argument(
+        "--sleep-interval",
+        dest="interval_s",
+        type=_argument(duration_s),
+        help="the same, as 60s or 1m30s",
+    )
+    parser.add_argument(
+        "--active-interval",
+        dest="active_interval_s",
+        help="seconds between lists without a kubelet folder (1)",
+    )
+    parser.add_argument(
+        "--watch-interval",
+        dest="watch_interval_s",
+        help="seconds between looks at files without inotify (0.25)",
+    )
+    parser.add_argument(
+        "--notify-file", help="a file whose creation, change or touch asks for a report"
+    )
+    parser.add_argument(
+        "--max-events-per-second",
+        dest="max_events_per_time_unit",
+        help="scans for changes (10); 0: no limit",
+    )
+    parser.add_argument(
+        "--deadline", dest="deadline_s", help="seconds until a podresources call is given up (10)"
+    )
     _add_port(parser)
     parser.add_argument(
-        "--kubelet-config", "--kubelet-config-file", help="KubeletConfiguration file, else KUBELET_DIR/config.yaml"
+        "--kubelet-config",
+        "--kubelet-config-file",
+        help="KubeletConfiguration file, else KUBELET_DIR/config.yaml",
     )
-    parser.add_argument("--kubelet-config-uri", help="https://ADDRESS:10250/configz of the kubelet, instead of a file")
-    parser.add_argument("--kubelet-ca-file", help="certificate authority of that address; else the system's")
+    parser.add_argument(
+        "--kubelet-config-uri",
+        help="https://ADDRESS:10250/configz of the kubelet, instead of a file",
+    )
+    parser.add_argument(
+        "--kubelet-ca-file", help="certificate authority of that address; else the system's"
+    )
     parser.add_argument("--kubelet-token-file", help="bearer token for that address")
     parser.add_argument("--config-root", help="configuration folder of resource-topology-exporter")
     parser.add_argument("--oneshot", **_SWITCH, help="report each node once, then end")
     parser.add_argument("--no-publish", **_SWITCH, help="read, and publish nothing")
-    parser.add_argument("--publish", help="bus, nrt (NodeResourceTopology objects), or both with a comma between (bus)")
-    parser.add_argument("--kubeconfig", help="for objects: a file, or http://ADDRESS; else the pod's own account")
+    parser.add_argument(
+        "--publish",
+        help="bus, nrt (NodeResourceTopology objects), or both with a comma between (bus)",
+    )
+    parser.add_argument(
+        "--kubeconfig", help="for objects: a file, or http://ADDRESS; else the pod's own account"
+    )
     parser.add_argument("--add-nrt-owner", **_SWITCH, help="objects go with their Node (true)")
-    parser.add_argument("--dra-slices", **_SWITCH, help="read ResourceSlices: devices of claims by zone (through --kubeconfig)")
+    parser.add_argument(
+        "--dra-slices",
+        **_SWITCH,
+        help="read ResourceSlices: devices of claims by zone (through --kubeconfig)",
+    )
     parser.add_argument("--watch-namespace", help="account the pods of this namespace only")
     parser.add_argument("--pods-fingerprint", **_SWITCH, help="make fingerprints (true)")
-    parser.add_argument("--pods-fingerprint-status-file", help="JSON file with the fingerprint and its pods")
-    parser.add_argument("--kubelet-version", help="as v1.36.2; else it is taken from the Node object by who reads that")
+    parser.add_argument(
+        "--pods-fingerprint-status-file", help="JSON file with the fingerprint and its pods"
+    )
+    parser.add_argument(
+        "--kubelet-version",
+        help="as v1.36.2; else it is taken from the Node object by who reads that",
+    )
     parser.add_argument("--boot-id-file", help="else SYSFS/boot_id, else the kernel's")
     parser.add_argument("--topology-manager-policy", choices=POLICIES)
     parser.add_argument("--topology-manager-scope", choices=SCOPES)
     parser.add_argument("--pods-fingerprint-method", type=str.lower, choices=METHODS)
-    parser.add_argument("--exclude-resource", dest="exclude_resources", action="append", metavar="RESOURCE")
-    parser.add_argument("--exclude-pod", dest="exclude_pods", action="append", metavar="NAMESPACE/NAME", help="shell patterns")
+    parser.add_argument(
+        "--exclude-resource", dest="exclude_resources", action="append", metavar="RESOURCE"
+    )
+    parser.add_argument(
+        "--exclude-pod",
+        dest="exclude_pods",
+        action="append",
+        metavar="NAMESPACE/NAME",
+        help="shell patterns",
+    )
     return parser
 
 
 def _add_port(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--http-port", "--metrics-port", help="health and metrics; 0: any free port")
+    parser.add_argument(
+        "--http-port", "--metrics-port", help="health and metrics; 0: any free port"
+    )
     parser.add_argument("--http-host", "--metrics-ip", help="the address of that port (127.0.0.1)")
-    parser.add_argument("--metrics-mode", type=str.lower, choices=typing.get_args(Mode), help="http (the default): clear text")
-    parser.add_argument("--metrics-certs-dir", help=f"with httptls: the folder of certificates ({CERTS_DIR})")
-    parser.add_argument("--metrics-cert-file", help="with httptls: the certificate in that folder (tls.crt)")
+    parser.add_argument(
+        "--metrics-mode",
+        type=str.lower,
+        choices=typing.get_args(Mode),
+        help="http (the default): clear text",
+    )
+    parser.add_argument(
+        "--metrics-certs-dir", help=f"with httptls: the folder of certificates ({CERTS_DIR})"
+    )
+    parser.add_argument(
+        "--metrics-cert-file", help="with httptls: the certificate in that folder (tls.crt)"
+    )
     parser.add_argument("--metrics-key-file", help="with httptls: its key in that folder (tls.key)")
     parser.add_argument(
-        "--metrics-want-cli-auth", **_SWITCH, help="with httptls: clients need a certificate of that folder's ca.crt"
+        "--metrics-want-cli-auth",
+        **_SWITCH,
+        help="with httptls: clients need a certificate of that folder's ca.crt",
     )
-    parser.add_argument("--metrics-client-ca", dest="http_tls_client_ca", help="another file in the place of that ca.crt")
+    parser.add_argument(
+        "--metrics-client-ca",
+        dest="http_tls_client_ca",
+        help="another file in the place of that ca.crt",
+    )
     parser.add_argument("--metrics-tls-min-version", dest="http_tls_min_version", type=_argument(metrics_port.version),
                         metavar="VersionTLS12|VersionTLS13")  # fmt: skip
     parser.add_argument(
-        "--metrics-tls-cipher-suites", dest="http_tls_ciphers", type=_argument(metrics_port.ciphers), metavar="NAME,..."
+        "--metrics-tls-cipher-suites",
+        dest="http_tls_ciphers",
+        type=_argument(metrics_port.ciphers),
+        metavar="NAME,...",
     )
     parser.add_argument(
-        "--podreadiness", **_SWITCH, help="write conditions of this pod: PodresourcesFetched, NodeTopologyUpdated"
+        "--podreadiness",
+        **_SWITCH,
+        help="write conditions of this pod: PodresourcesFetched, NodeTopologyUpdated",
     )
 
 

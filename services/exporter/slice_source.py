@@ -1,5 +1,6 @@
-"""ResourceSlices of this process' nodes from the Kubernetes API: asked at the start, every few minutes, and when a pod holds a
-device that none of them shows. Scans never wait for it: what is not known yet is not known.
+"""ResourceSlices of this process' nodes from the Kubernetes API: asked at the start, every few
+minutes, and when a pod holds a device that none of them shows. Scans never wait for it: what is not
+known yet is not known.
 
 Must not know what a device's zone is (`slices`), nor how reports are made.
 """
@@ -26,10 +27,16 @@ _REMEDIES = {
 
 
 class SliceSource:
-    """`changed(node)` is called when a node's devices are other than before; `said(problem)` hears the first failure of a row,
-    and "" at its end."""
+    """`changed(node)` is called when a node's devices are other than before; `said(problem)` hears
+    the first failure of a row, and "" at its end."""
 
-    def __init__(self, kube: Kube, nodes: Iterable[str], changed: Callable[[str], None], said: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        nodes: Iterable[str],
+        changed: Callable[[str], None],
+        said: Callable[[str], None],
+    ) -> None:
         self._kube = kube
         self._nodes = tuple(nodes)
         self._changed = changed
@@ -40,9 +47,13 @@ class SliceSource:
         self._failing = False
 
     def of(self, node: str, pods: Iterable[ListedPod]) -> tuple[Device, ...] | None:
-        """What is known of a node's devices; None before the first answer. Asks soon where a pod holds another one."""
+        """What is known of a node's devices; None before the first answer. Asks soon where a pod
+        holds another one.
+        """
         known = self._known.get(node)
-        if known is not None and not _held(pods) <= {(each.driver, each.pool, each.name) for each in known}:
+        if known is not None and not _held(pods) <= {
+            (each.driver, each.pool, each.name) for each in known
+        }:
             soon_s = asyncio.get_running_loop().time() + SOON_S
             if soon_s < self._due_s[node]:
                 self._due_s[node] = soon_s
@@ -84,7 +95,12 @@ class SliceSource:
 
 def _held(pods: Iterable[ListedPod]) -> set[tuple[str, str, str]]:
     containers = [each for pod in pods for each in pod.containers if each.claims]
-    return {(one.driver, one.pool, one.device) for each in containers for one in each.claims if one.device}
+    return {
+        (one.driver, one.pool, one.device)
+        for each in containers
+        for one in each.claims
+        if one.device
+    }
 
 
 def _problem(answer: Answer | Lost) -> str:

@@ -1,9 +1,10 @@
-"""ResourceSlices of one node as groups of devices: which driver has what, in which zone, and whether it is given away whole.
+"""ResourceSlices of one node as groups of devices: which driver has what, in which zone, and
+whether it is given away whole.
 
-A zone is what the standard attribute says (`resource.kubernetes.io/numaNode`; of a list the first, which is the device's own),
-else what a driver's own attribute of that name says, else what /sys says of its PCI address. Attributes that disagree name
-none.
-Pure but for the tree. Must not know how slices are read. Source: resource.k8s.io v1, v1beta2, v1beta1; KEP-6072.
+A zone is what the standard attribute says (`resource.kubernetes.io/numaNode`; of a list the first,
+which is the device's own), else what a driver's own attribute of that name says, else what /sys
+says of its PCI address. Attributes that disagree name none. Pure but for the tree. Must not know
+how slices are read. Source: resource.k8s.io v1, v1beta2, v1beta1; KEP-6072.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ class _Slice(msgspec.Struct):
 
 
 def devices(items: object, node: str) -> tuple[Device, ...]:
-    """The devices of the node's slices: of each pool those of its newest generation. Raises SliceError."""
+    """The devices of the node's slices: of each pool those of its newest generation. Raises
+    SliceError.
+    """
     try:
         found = [each.spec for each in msgspec.convert(_flat(items), list[_Slice])]
     except msgspec.ValidationError as error:
@@ -112,16 +115,26 @@ def devices(items: object, node: str) -> tuple[Device, ...]:
 def _problems(found: Sequence[Device]) -> Iterator[str]:
     """What an API server would not have taken, and more than a report can hold."""
     for each in found:
-        if not (_DRIVER.fullmatch(each.driver) and _POOL.fullmatch(each.pool) and _NAME.fullmatch(each.name)):
+        if not (
+            _DRIVER.fullmatch(each.driver)
+            and _POOL.fullmatch(each.pool)
+            and _NAME.fullmatch(each.name)
+        ):
             names = " ".join(repr(name[:60]) for name in (each.driver, each.pool, each.name))
             yield f"driver, pool and device {names} are no names that an API server takes"
-    if twice := [each for each, count in Counter((one.driver, one.pool, one.name) for one in found).items() if count > 1]:
+    if twice := [
+        each
+        for each, count in Counter((one.driver, one.pool, one.name) for one in found).items()
+        if count > 1
+    ]:
         yield f"the device {'/'.join(twice[0])} stands in the node's ResourceSlices more than once"
     if (size := sum(len(each.name) + 1 for each in found)) > MAX_NAMES:
         yield f"{len(found)} devices in the node's ResourceSlices, with {size} characters of names; at most {MAX_NAMES} are read"
     places: dict[tuple[str, str], set[object]] = {}
     for each in found:
-        places.setdefault((each.driver, each.pool), set()).add(each.address if each.zone is None else each.zone)
+        places.setdefault((each.driver, each.pool), set()).add(
+            each.address if each.zone is None else each.zone
+        )
     if (groups := sum(min(len(each), MAX_ZONES) for each in places.values())) > MAX_GROUPS:
         yield f"{len(places)} pools in {groups} places in the node's ResourceSlices; at most {MAX_GROUPS} are read"
 
@@ -134,7 +147,9 @@ def groups(found: Iterable[Device], tree: Tree, zones: frozenset[int]) -> tuple[
         known = (zone,) if zone in zones else ()
         part = 2 if not each.whole else 1 if each.withheld else 0
         parts.setdefault((each.driver, each.pool, known), ([], [], []))[part].append(each.name)
-    return tuple(DynamicGroup(*key, *map(format_ids, lists)) for key, lists in sorted(parts.items()))
+    return tuple(
+        DynamicGroup(*key, *map(format_ids, lists)) for key, lists in sorted(parts.items())
+    )
 
 
 def _flat(items: object) -> object:
@@ -156,7 +171,9 @@ def _device(spec: _Spec, found: _Device) -> Device:
     whole = not found.consumes_counters and not found.allow_multiple_allocations
     withheld = any(taint.effect in ("NoSchedule", "NoExecute") for taint in found.taints or ())
     address = (given.string or "").lower() if given else ""
-    return Device(spec.driver, spec.pool.name, found.name, address, _zone(attributes), whole, withheld)
+    return Device(
+        spec.driver, spec.pool.name, found.name, address, _zone(attributes), whole, withheld
+    )
 
 
 def _zone(attributes: dict[str, _Attribute]) -> int | None:

@@ -1,7 +1,9 @@
-"""podresources over the kubelet's unix socket: List and GetAllocatableResources with a size cap, a deadline, backoff.
+"""podresources over the kubelet's unix socket: List and GetAllocatableResources with a size cap, a
+deadline, backoff.
 
-The kubelet limits all its clients together (100 requests a second, bursts of 10) and answers RESOURCE_EXHAUSTED: that
-is waited out and is no failure of the node. Must not know what the answers mean.
+The kubelet limits all its clients together (100 requests a second, bursts of 10) and answers
+RESOURCE_EXHAUSTED: that is waited out and is no failure of the node. Must not know what the answers
+mean.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ KEPT_CALLS = 20
 
 
 class SourceError(Exception):
-    """podresources could not be asked; names the socket, the call, the gRPC status and a remedy. `call` is RTE's name for the
-    call: `list`, `get_allocatable_resources`."""
+    """podresources could not be asked; names the socket, the call, the gRPC status and a remedy.
+    `call` is RTE's name for the call: `list`, `get_allocatable_resources`."""
 
     def __init__(self, problem: str, call: str) -> None:
         super().__init__(problem)
@@ -30,8 +32,9 @@ class SourceError(Exception):
 
 
 class GrpcSource:
-    """One kubelet's podresources socket; a kubelet may replace it at any time. A connection is used again while the socket is the
-    file that it was made for, and for KEPT_CALLS at most: making one costs as much as a call, and h2 remembers every call."""
+    """One kubelet's podresources socket; a kubelet may replace it at any time. A connection is used
+    again while the socket is the file that it was made for, and for KEPT_CALLS at most: making one
+    costs as much as a call, and h2 remembers every call."""
 
     def __init__(self, socket: str, deadline_s: float = DEADLINE_S) -> None:
         self._socket = socket
@@ -48,7 +51,9 @@ class GrpcSource:
 
     async def allocatable(self) -> Allocatable:
         """What the node's managers may hand out. Raises SourceError."""
-        data = await self._call("GetAllocatableResources", pb.AllocatableResourcesRequest().SerializeToString())
+        data = await self._call(
+            "GetAllocatableResources", pb.AllocatableResourcesRequest().SerializeToString()
+        )
         return wire.allocatable(pb.AllocatableResourcesResponse.FromString(data))
 
     async def close(self) -> None:
@@ -74,7 +79,9 @@ class GrpcSource:
         return await self._once(path, request)
 
     async def _once(self, path: str, request: bytes) -> bytes:
-        """One try; on a new connection where the one that is open was closed meanwhile (h2 calls what comes after that wrong)."""
+        """One try; on a new connection where the one that is open was closed meanwhile (h2 calls
+        what comes after that wrong).
+        """
         there = signature(self._socket)
         if self._calls >= KEPT_CALLS or there != self._made_for:
             await self.close()

@@ -1,7 +1,9 @@
-"""podresources from files: a folder that holds the answers of one moment, as protobuf bytes or as JSON.
+"""podresources from files: a folder that holds the answers of one moment, as protobuf bytes or as
+JSON.
 
-Accepts `list.pb` or `list.json`, and `allocatable.pb`, `allocatable.json`, `get_allocatable.json` or
-`get_allocatable_resources.json` (the name that resource-topology-exporter reads). Must not know what the answers mean.
+Accepts `list.pb` or `list.json`, and `allocatable.pb`, `allocatable.json`, `get_allocatable.json`
+or `get_allocatable_resources.json` (the name that resource-topology-exporter reads). Must not know
+what the answers mean.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ from services.exporter.answers import Allocatable, ListedPod
 from services.exporter.podresources import podresources_pb2 as pb
 
 LIST_FILES = ("list.pb", "list.json")
-ALLOCATABLE_FILES = ("allocatable.pb", "allocatable.json", "get_allocatable.json", "get_allocatable_resources.json")
+ALLOCATABLE_FILES = (
+    "allocatable.pb",
+    "allocatable.json",
+    "get_allocatable.json",
+    "get_allocatable_resources.json",
+)
 _Message = TypeVar("_Message", bound=Message)
 
 
@@ -38,7 +45,9 @@ def allocatable(folder: Path) -> Allocatable:
 def _read(folder: Path, names: tuple[str, ...], message: _Message) -> _Message:
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None:
-        raise RecordingError(f"{folder}: none of {', '.join(names)} is here; give a folder with recorded answers")
+        raise RecordingError(
+            f"{folder}: none of {', '.join(names)} is here; give a folder with recorded answers"
+        )
     try:
         if path.suffix == ".pb":
             message.ParseFromString(path.read_bytes())

@@ -1,6 +1,8 @@
-"""The fingerprint's status file, for debugging a mismatch: the pods that were counted, as resource-topology-exporter writes it.
+"""The fingerprint's status file, for debugging a mismatch: the pods that were counted, as
+resource-topology-exporter writes it.
 
-Replaced whole, so that a reader never sees half of it. Must not know how a fingerprint is made. Source: podfingerprint 0.2.
+Replaced whole, so that a reader never sees half of it. Must not know how a fingerprint is made.
+Source: podfingerprint 0.2.
 """
 
 from __future__ import annotations

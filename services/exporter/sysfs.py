@@ -1,8 +1,9 @@
-"""The machine as /sys describes it: NUMA nodes with CPUs, memory, hugepages and distances, by the kernel's node ids.
+"""The machine as /sys describes it: NUMA nodes with CPUs, memory, hugepages and distances, by the
+kernel's node ids.
 
-Pure: the tree is given as two functions. Ids may be sparse, nodes may have no CPUs (CXL, HBM) or no memory, and a
-kernel without NUMA has no `node` folder: then one synthetic node 0 stands for the machine. Must not know podresources.
-Source: Linux Documentation/ABI/stable/sysfs-devices-node.
+Pure: the tree is given as two functions. Ids may be sparse, nodes may have no CPUs (CXL, HBM) or no
+memory, and a kernel without NUMA has no `node` folder: then one synthetic node 0 stands for the
+machine. Must not know podresources. Source: Linux Documentation/ABI/stable/sysfs-devices-node.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _NODE = re.compile(r"node(\d{1,5})")
 
 
 class SysfsError(ValueError):
-    """The tree contradicts the kernel's formats; the message names the file, what it holds and what was expected."""
+    """The tree contradicts the kernel's formats; the message names the file, what it holds and what
+    was expected.
+    """
 
 
 class Tree(Protocol):
@@ -42,7 +45,9 @@ class Tree(Protocol):
 
 
 class NumaNode(msgspec.Struct, frozen=True):
-    """One NUMA node: online CPUs, total memory in bytes (hugepage pool included), hugepage pools in bytes, distances by id."""
+    """One NUMA node: online CPUs, total memory in bytes (hugepage pool included), hugepage pools in
+    bytes, distances by id.
+    """
 
     id: int
     cpus: tuple[int, ...] = ()
@@ -96,7 +101,9 @@ def _online_nodes(tree: Tree) -> tuple[int, ...]:
 def _without_numa(tree: Tree) -> NumaNode:
     online = tree.text(f"{CPUS}/online")
     if online is None:
-        raise SysfsError(f"neither {NODES} nor {CPUS}/online is here: this is no /sys tree; check the sysfs root")
+        raise SysfsError(
+            f"neither {NODES} nor {CPUS}/online is here: this is no /sys tree; check the sysfs root"
+        )
     return NumaNode(0, parse_ids(online, f"{CPUS}/online"), distances={0: LOCAL_DISTANCE})
 
 
@@ -141,10 +148,14 @@ def _binary_size(size: int) -> str:
 
 
 def _distances(text: str | None, node_id: int, online: tuple[int, ...]) -> dict[int, int]:
-    """The j-th number belongs to the j-th *online* node; without a file the kernel's defaults stand."""
+    """The j-th number belongs to the j-th *online* node; without a file the kernel's defaults
+    stand.
+    """
     words = (text or "").split()
     if not words:
         return {other: LOCAL_DISTANCE if other == node_id else REMOTE_DISTANCE for other in online}
     if len(words) != len(online) or not all(word.isdigit() for word in words):
-        raise SysfsError(f"{NODES}/node{node_id}/distance: {text!r} is not one number for each online node {online}")
+        raise SysfsError(
+            f"{NODES}/node{node_id}/distance: {text!r} is not one number for each online node {online}"
+        )
     return dict(zip(online, map(int, words), strict=True))

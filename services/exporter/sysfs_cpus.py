@@ -1,8 +1,9 @@
 """How the CPUs of a machine nest, as /sys tells it: sockets, cores, last-level caches.
 
-One look at each group, not at each CPU: the kernel lists a CPU's siblings beside it. As cAdvisor shows the machine to a
-kubelet, a level 3 cache that all CPUs of a NUMA node share is none of its own: such CPUs go by their socket. Pure over the
-tree's two functions. Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu; cAdvisor utils/sysinfo.
+One look at each group, not at each CPU: the kernel lists a CPU's siblings beside it. As cAdvisor
+shows the machine to a kubelet, a level 3 cache that all CPUs of a NUMA node share is none of its
+own: such CPUs go by their socket. Pure over the tree's two functions. Source: Linux
+Documentation/ABI/stable/sysfs-devices-system-cpu; cAdvisor utils/sysinfo.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ Group = tuple[int, tuple[int, ...]]
 
 
 def read_layout(tree: Tree, zone_of_cpu: Mapping[int, int]) -> CpuLayout:
-    """The layout of these CPUs; a column that /sys does not tell for every CPU is left empty. Raises SysfsError."""
+    """The layout of these CPUs; a column that /sys does not tell for every CPU is left empty.
+    Raises SysfsError.
+    """
     cpus = sorted(zone_of_cpu)
     sockets = _column(cpus, partial(_socket, tree))
     caches = None if sockets is None else _caches(tree, cpus, zone_of_cpu, sockets)
@@ -68,7 +71,9 @@ def _core(tree: Tree, cpu: int) -> Group | None:
     return (min(siblings), siblings) if siblings else None
 
 
-def _caches(tree: Tree, cpus: Iterable[int], zone_of_cpu: Mapping[int, int], sockets: Mapping[int, int]) -> dict[int, int]:
+def _caches(
+    tree: Tree, cpus: Iterable[int], zone_of_cpu: Mapping[int, int], sockets: Mapping[int, int]
+) -> dict[int, int]:
     sizes: dict[int, int] = {}
     for zone in zone_of_cpu.values():
         sizes[zone] = sizes.get(zone, 0) + 1
@@ -77,7 +82,11 @@ def _caches(tree: Tree, cpus: Iterable[int], zone_of_cpu: Mapping[int, int], soc
         if cpu not in found:
             number, shared = _last_level_cache(tree, cpu) or (0, ())
             own = shared and len(shared) != sizes[zone_of_cpu[cpu]]
-            found.update(dict.fromkeys(shared, number) if own else {each: sockets[each] for each in shared if each in sockets})
+            found.update(
+                dict.fromkeys(shared, number)
+                if own
+                else {each: sockets[each] for each in shared if each in sockets}
+            )
             found.setdefault(cpu, sockets[cpu])
     return found
 

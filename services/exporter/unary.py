@@ -1,7 +1,8 @@
-"""Unary gRPC calls over a unix socket, on h2: as much of the protocol as asking a kubelet or a runtime takes.
+"""Unary gRPC calls over a unix socket, on h2: as much of the protocol as asking a kubelet or a
+runtime takes.
 
-grpcio takes 12 MB on every node of a cluster, h2 takes 2 (docs/adr/0016-unary-calls-on-h2.md). Must not know what is asked, nor
-how long a connection is good for. Source: grpc/doc/PROTOCOL-HTTP2.md.
+grpcio takes 12 MB on every node of a cluster, h2 takes 2 (docs/adr/0016-unary-calls-on-h2.md). Must
+not know what is asked, nor how long a connection is good for. Source: grpc/doc/PROTOCOL-HTTP2.md.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from urllib.parse import unquote
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import ConnectionTerminated, DataReceived, Event, ResponseReceived, StreamEnded, StreamReset, TrailersReceived
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+)
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
 
@@ -38,7 +47,9 @@ _WINDOW = MAX_MESSAGE_BYTES + READ_BYTES
 
 
 class CallFailed(Exception):
-    """A call without an answer: the name of gRPC's status code, and the server's words or the system's."""
+    """A call without an answer: the name of gRPC's status code, and the server's words or the
+    system's.
+    """
 
     def __init__(self, code: str, details: str) -> None:
         super().__init__(f"{code}: {details}")
@@ -47,7 +58,9 @@ class CallFailed(Exception):
 
 
 async def call(socket: str, path: str, request: bytes, timeout_s: float) -> bytes:
-    """The answer to one request at `/package.Service/Method`, on a connection of its own. Raises CallFailed."""
+    """The answer to one request at `/package.Service/Method`, on a connection of its own. Raises
+    CallFailed.
+    """
     connection = Connection(socket)
     try:
         return await connection.call(path, request, timeout_s)
@@ -56,7 +69,9 @@ async def call(socket: str, path: str, request: bytes, timeout_s: float) -> byte
 
 
 class Connection:
-    """For a few calls, one after another: making one costs as much as a call. After a failed call it must be closed."""
+    """For a few calls, one after another: making one costs as much as a call. After a failed call
+    it must be closed.
+    """
 
     def __init__(self, socket: str) -> None:
         self._socket = socket
@@ -95,13 +110,15 @@ class Connection:
             for event in self._protocol.receive_data(data):
                 if isinstance(event, DataReceived):
                     self._taken_bytes += event.flow_controlled_length or 0
-                if getattr(event, "stream_id", stream) == stream:  # late frames of the call before are not this one's
+                if (
+                    getattr(event, "stream_id", stream) == stream
+                ):  # late frames of the call before are not this one's
                     answer.hear(event)
         return answer.message()
 
     def _send(self, path: str, request: bytes, timeout_s: float) -> int:
-        """Send the whole request, and let the server send the largest answer without asking again: what earlier answers took of
-        the connection's window is given back."""
+        """Send the whole request, and let the server send the largest answer without asking again:
+        what earlier answers took of the connection's window is given back."""
         stream = self._protocol.get_next_available_stream_id()
         if self._taken_bytes:
             self._protocol.increment_flow_control_window(self._taken_bytes)
@@ -111,13 +128,17 @@ class Connection:
             "content-type": "application/grpc", "grpc-timeout": f"{max(1, min(99_999_999, int(timeout_s * 1000)))}m",
         }  # fmt: skip
         self._protocol.send_headers(stream, list(headers.items()))
-        self._protocol.send_data(stream, b"\0" + len(request).to_bytes(4, "big") + request, end_stream=True)
+        self._protocol.send_data(
+            stream, b"\0" + len(request).to_bytes(4, "big") + request, end_stream=True
+        )
         return stream
 
 
 def _protocol() -> H2Connection:
     # What is sent is right as it stands above; only what comes need be checked.
-    config = H2Configuration(True, "utf-8", validate_outbound_headers=False, normalize_outbound_headers=False)
+    config = H2Configuration(
+        True, "utf-8", validate_outbound_headers=False, normalize_outbound_headers=False
+    )
     protocol = H2Connection(config)
     limits = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW}
     protocol.local_settings = Settings(client=True, initial_values=limits)
@@ -149,14 +170,23 @@ class _Answer:
     def message(self) -> bytes:
         """The answer's message. Raises CallFailed for a status that is not OK."""
         status = self._said.get("grpc-status", "")
-        if not (status.isascii() and status.isdigit() and len(status) < 4 and int(status) < len(CODES)):
+        if not (
+            status.isascii() and status.isdigit() and len(status) < 4 and int(status) < len(CODES)
+        ):
             raise CallFailed(
-                UNKNOWN, f"no gRPC status but HTTP {self._said.get(':status', '')[:10]}; is this another server's socket?"
+                UNKNOWN,
+                f"no gRPC status but HTTP {self._said.get(':status', '')[:10]}; is this another server's socket?",
             )
         if int(status):
             raise CallFailed(CODES[int(status)], unquote(self._said.get("grpc-message", ""))[:2000])
-        if len(self._data) < _PREFIX or self._data[0] or len(self._data) != _PREFIX + self._length():
-            raise CallFailed(INTERNAL, f"{len(self._data)} bytes that are not one uncompressed message")
+        if (
+            len(self._data) < _PREFIX
+            or self._data[0]
+            or len(self._data) != _PREFIX + self._length()
+        ):
+            raise CallFailed(
+                INTERNAL, f"{len(self._data)} bytes that are not one uncompressed message"
+            )
         return bytes(self._data[_PREFIX:])
 
     def _length(self) -> int:
@@ -165,7 +195,8 @@ class _Answer:
     def _check_size(self) -> None:
         if len(self._data) >= _PREFIX and self._length() > MAX_MESSAGE_BYTES:
             raise CallFailed(
-                RESOURCE_EXHAUSTED, f"an answer larger than max ({self._length()} against {MAX_MESSAGE_BYTES} bytes)"
+                RESOURCE_EXHAUSTED,
+                f"an answer larger than max ({self._length()} against {MAX_MESSAGE_BYTES} bytes)",
             )
         if len(self._data) > _PREFIX + MAX_MESSAGE_BYTES:
             raise CallFailed(INTERNAL, "more came than was announced")

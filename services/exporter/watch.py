@@ -1,7 +1,9 @@
-"""Notices what happens elsewhere: that a kubelet wrote its state, that somebody touched the notify file, that the bus came back.
+"""Notices what happens elsewhere: that a kubelet wrote its state, that somebody touched the notify
+file, that the bus came back.
 
-Folders are watched, since kubelets replace their files; one that is not there yet, or was replaced, is watched as soon as it is
-there. Where inotify is not to be had, files are looked at in turns, and that is said once. Must not know what changed.
+Folders are watched, since kubelets replace their files; one that is not there yet, or was replaced,
+is watched as soon as it is there. Where inotify is not to be had, files are looked at in turns, and
+that is said once. Must not know what changed.
 """
 
 from __future__ import annotations
@@ -51,11 +53,15 @@ def file_place(node: str, path: str) -> Place:
 
 
 async def watch_places(
-    places: Iterable[Place], interval_s: float, changed: Callable[[str], None], fell_back: Callable[[str], None]
+    places: Iterable[Place],
+    interval_s: float,
+    changed: Callable[[str], None],
+    fell_back: Callable[[str], None],
 ) -> None:
     """Call `changed(node)` whenever a place of the node changed. Ends by cancellation.
 
-    `interval_s` is the time between two looks at each file where there is no inotify; `fell_back(reason)` is called then."""
+    `interval_s` is the time between two looks at each file where there is no inotify;
+    `fell_back(reason)` is called then."""
     listed = list(places)
     try:
         watches = _Watches(listed, changed)
@@ -120,7 +126,9 @@ class _Watches:
                 continue
             self._folders[watch] = folder
             if not first:
-                for node in dict.fromkeys(node for nodes in self._of_folder[folder].values() for node in nodes):
+                for node in dict.fromkeys(
+                    node for nodes in self._of_folder[folder].values() for node in nodes
+                ):
                     self._changed(node)
 
     def _listen(self) -> None:
@@ -176,7 +184,9 @@ def _signatures(place: Place) -> list[Signature]:
 
 
 async def watch_bus(bus: Bus, returned: Callable[[], None]) -> None:
-    """Call `returned()` whenever the bus is there again after having been away. Ends by cancellation."""
+    """Call `returned()` whenever the bus is there again after having been away. Ends by
+    cancellation.
+    """
     there = True
     while True:
         await asyncio.sleep(BUS_INTERVAL_S)

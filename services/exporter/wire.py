@@ -1,4 +1,5 @@
-"""From podresources messages to values: sorts what the kubelet leaves in map order, keeps everything else as said.
+"""From podresources messages to values: sorts what the kubelet leaves in map order, keeps
+everything else as said.
 
 Must not know sockets or files (both sources use it), nor what an answer means for a zone.
 """
@@ -7,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.answers import (
+    Allocatable,
+    DeviceGroup,
+    ListedContainer,
+    ListedPod,
+    MemoryBlock,
+)
 from services.exporter.podresources import podresources_pb2 as pb
 from shared.domain.report import ClaimedDevice
 from shared.kubelet.cpuset import MAX_CPU_ID
@@ -16,8 +23,8 @@ MAX_BYTES = 2**50
 
 
 class Lists:
-    """One kubelet's answers to List, each of which is mostly the one before: what has the same bytes is the same value, and is
-    not read again. `pods` is the plain way."""
+    """One kubelet's answers to List, each of which is mostly the one before: what has the same
+    bytes is the same value, and is not read again. `pods` is the plain way."""
 
     def __init__(self) -> None:
         self._data = b""
@@ -28,7 +35,10 @@ class Lists:
         """The listed pods, sorted by namespace and name."""
         if data != self._data:
             unread = pb.UnreadPodResources.FromString(data).pod_resources
-            known = {each: self._known.get(each) or _pod(pb.PodResources.FromString(each)) for each in unread}
+            known = {
+                each: self._known.get(each) or _pod(pb.PodResources.FromString(each))
+                for each in unread
+            }
             self._listed = tuple(sorted([known[each] for each in unread], key=_key))
             self._data, self._known = data, known
         return self._listed
@@ -41,7 +51,9 @@ def pods(response: pb.ListPodResourcesResponse) -> tuple[ListedPod, ...]:
 
 def allocatable(response: pb.AllocatableResourcesResponse) -> Allocatable:
     """The node's allocatable CPUs, memory blocks and devices."""
-    return Allocatable(_cpus(response.cpu_ids), _blocks(response.memory), _devices(response.devices))
+    return Allocatable(
+        _cpus(response.cpu_ids), _blocks(response.memory), _devices(response.devices)
+    )
 
 
 def _key(pod: ListedPod) -> tuple[str, str]:
@@ -73,7 +85,9 @@ def _claims(found: Sequence[pb.DynamicResource]) -> tuple[ClaimedDevice, ...]:
     if not found:
         return ()
     claims = [each for one in found for each in _claim(one)]
-    return tuple(sorted(claims, key=lambda one: (one.claim, one.driver, one.pool, one.device, one.share)))
+    return tuple(
+        sorted(claims, key=lambda one: (one.claim, one.driver, one.pool, one.device, one.share))
+    )
 
 
 def _claim(found: pb.DynamicResource) -> list[ClaimedDevice]:
@@ -82,15 +96,21 @@ def _claim(found: pb.DynamicResource) -> list[ClaimedDevice]:
     for each in found.claim_resources:
         names = [one.name for one in each.cdi_devices]
         # Kubelet 1.36 lists with a driver's device those of its devices before it too.
-        repeated = each.driver_name == driver and len(names) > len(told) and names[: len(told)] == told
+        repeated = (
+            each.driver_name == driver and len(names) > len(told) and names[: len(told)] == told
+        )
         own = names[len(told) :] if repeated else names
         driver, told = each.driver_name, names
-        made.append(ClaimedDevice(name, driver, each.pool_name, each.device_name, each.share_id, tuple(own)))
+        made.append(
+            ClaimedDevice(name, driver, each.pool_name, each.device_name, each.share_id, tuple(own))
+        )
     return made or [ClaimedDevice(name)]
 
 
 def _cpus(ids: Iterable[int]) -> tuple[int, ...]:
-    """Raises ValueError for an id that no Linux machine has: sets of CPUs are kept as one integer each."""
+    """Raises ValueError for an id that no Linux machine has: sets of CPUs are kept as one integer
+    each.
+    """
     found = tuple(sorted(ids))
     if found and not 0 <= found[0] <= found[-1] <= MAX_CPU_ID:
         raise ValueError(
@@ -109,12 +129,17 @@ def _blocks(blocks: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
 def _size(block: pb.ContainerMemory) -> int:
     """Raises ValueError for more than any machine has: a report counts in 64 bits."""
     if block.size > MAX_BYTES:
-        raise ValueError(f"podresources: {block.size} bytes of {block.memory_type[:40]!r} memory; see the kubelet's log")
+        raise ValueError(
+            f"podresources: {block.size} bytes of {block.memory_type[:40]!r} memory; see the kubelet's log"
+        )
     return int(block.size)
 
 
 def _devices(groups: Iterable[pb.ContainerDevices]) -> tuple[DeviceGroup, ...]:
-    found = [DeviceGroup(group.resource_name, tuple(sorted(group.device_ids)), _zones(group)) for group in groups]
+    found = [
+        DeviceGroup(group.resource_name, tuple(sorted(group.device_ids)), _zones(group))
+        for group in groups
+    ]
     if len(found) > 1:
         found.sort(key=lambda group: (group.resource, group.ids, group.zones))
     return tuple(found)

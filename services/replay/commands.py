@@ -1,4 +1,6 @@
-"""`replay verify`: fold everything from zero and check; live services' hashes are compared at their own positions."""
+"""`replay verify`: fold everything from zero and check; live services' hashes are compared at their
+own positions.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ Asked = tuple[str, str]
 
 
 class Verdict(msgspec.Struct):
-    """What `verify` found. `compared` are services whose states were held against the log, `silent` those that told none."""
+    """What `verify` found. `compared` are services whose states were held against the log, `silent`
+    those that told none.
+    """
 
     positions: int
     streams: int
@@ -55,14 +59,20 @@ class Verdict(msgspec.Struct):
             "history": "every row is what was appended, by the hash chain",
             "ledger": "bounds equal those computed anew",
         }
-        return [[f"{key} {text}", "BROKEN" if key in broken else "holds"] for key, text in names.items()]
+        return [
+            [f"{key} {text}", "BROKEN" if key in broken else "holds"] for key, text in names.items()
+        ]
 
 
-async def verify(log: EventLog, services: Sequence[Asked], named: Sequence[str] = (), token: str = "") -> Verdict:
-    """Fold everything from zero and check. One of `services` that is down has no state to compare, which is told and no
-    violation; one of `named` (URLs) must answer: raises FilterError."""
+async def verify(
+    log: EventLog, services: Sequence[Asked], named: Sequence[str] = (), token: str = ""
+) -> Verdict:
+    """Fold everything from zero and check. One of `services` that is down has no state to compare,
+    which is told and no violation; one of `named` (URLs) must answer: raises FilterError."""
     answers = [fetch(name, url, token) for name, url in services]
-    live = [found for found in answers if isinstance(found, LiveState)] + [_required(url, token) for url in named]
+    live = [found for found in answers if isinstance(found, LiveState)] + [
+        _required(url, token) for url in named
+    ]
     audit, begun, head = Audit(), time.monotonic(), await log.head()
     comparing = Comparing(live, {})
     try:
@@ -72,14 +82,26 @@ async def verify(log: EventLog, services: Sequence[Asked], named: Sequence[str] 
             audit.see(envelope)
             comparing.see(envelope, audit.ledger)
     except GapError as error:
-        audit.violations.append(Violation("S1", audit.ledger.position + 1, f"{error}; what follows was not checked"))
+        audit.violations.append(
+            Violation("S1", audit.ledger.position + 1, f"{error}; what follows was not checked")
+        )
     except LogBroken as error:
-        audit.violations.append(Violation("history", audit.ledger.position + 1, f"{error}; what follows was not checked"))
+        audit.violations.append(
+            Violation(
+                "history", audit.ledger.position + 1, f"{error}; what follows was not checked"
+            )
+        )
     broken = audit.ledger.position < head
     if broken and not audit.violations:
-        audit.violations.append(Violation("S1", audit.ledger.position + 1, f"cannot be read, though the log goes to {head}"))
+        audit.violations.append(
+            Violation(
+                "S1", audit.ledger.position + 1, f"cannot be read, though the log goes to {head}"
+            )
+        )
     comparing.finish(audit.ledger.position, broken)
-    audit.violations += [Violation("S6", position, message) for position, message in comparing.differs]
+    audit.violations += [
+        Violation("S6", position, message) for position, message in comparing.differs
+    ]
     violations = audit.finish()
     return Verdict(
         positions=audit.ledger.position,
@@ -99,4 +121,6 @@ def _required(url: str, token: str) -> LiveState:
     if isinstance(found, LiveState):
         return found
     why = found.why if found is not None else "it has none (HTTP 404)"
-    raise FilterError(f"--service {url}: no state of a service: {why}", "topolog replay verify, without --service")
+    raise FilterError(
+        f"--service {url}: no state of a service: {why}", "topolog replay verify, without --service"
+    )

@@ -1,4 +1,6 @@
-"""The state that decides, as it stood at a position: what the scheduler follows, and the columns it decides on."""
+"""The state that decides, as it stood at a position: what the scheduler follows, and the columns it
+decides on.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ async def followed_at(log: EventLog, position: int) -> tuple[Followed, Aside]:
 
 
 def follow(followed: Followed, envelope: Envelope, aside: Aside) -> tuple[Fact | None, Touched]:
-    """Fold one fact as the scheduler does: the fact (None: passed over) and the nodes that it touched."""
+    """Fold one fact as the scheduler does: the fact (None: passed over) and the nodes that it
+    touched.
+    """
     fact = aside.fact_of(envelope)
     if fact is not None:
         try:
@@ -40,15 +44,26 @@ def follow(followed: Followed, envelope: Envelope, aside: Aside) -> tuple[Fact |
 
 
 def usable(followed: Followed, name: str, aside: Aside) -> bool:
-    """Whether the scheduler would look at the node: its object was seen, and none of its streams is set aside."""
+    """Whether the scheduler would look at the node: its object was seen, and none of its streams is
+    set aside.
+    """
     node = followed.ledger.nodes.get(name)
-    return node is not None and node.observed is not None and not {f"node/{name}", f"report/{name}"} & aside.streams.keys()
+    return (
+        node is not None
+        and node.observed is not None
+        and not {f"node/{name}", f"report/{name}"} & aside.streams.keys()
+    )
 
 
 def placing_at(
-    followed: Followed, cycle: CycleConfig, aside: Aside | None = None, mates: Iterable[PodReserved] = ()
+    followed: Followed,
+    cycle: CycleConfig,
+    aside: Aside | None = None,
+    mates: Iterable[PodReserved] = (),
 ) -> ColumnarPlacing:
-    """Columns made from the state, with the reservations that the same batch made before standing in."""
+    """Columns made from the state, with the reservations that the same batch made before standing
+    in.
+    """
     placing, aside = ColumnarPlacing(cycle), Aside() if aside is None else aside
     placing.learn(followed.asides, followed.surroundings)
     placing.want(followed.wanted)
@@ -63,9 +78,14 @@ def placing_at(
 
 
 def charge(placing: ColumnarPlacing, followed: Followed, mate: PodReserved) -> bool:
-    """Let a recorded reservation stand in until the fold brings it; False where pod or node is not known."""
+    """Let a recorded reservation stand in until the fold brings it; False where pod or node is not
+    known.
+    """
     entry = followed.ledger.pods.get(mate.uid)
     if entry is None or placing.node(mate.node) is None:
         return False
-    placing.charge(Placed(mate.node, mate.score, mate.candidates, mate.report_version, mate.predicted), entry.pod)
+    placing.charge(
+        Placed(mate.node, mate.score, mate.candidates, mate.report_version, mate.predicted),
+        entry.pod,
+    )
     return True

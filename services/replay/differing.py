@@ -1,7 +1,9 @@
-"""`topolog replay diff`: what is different between two states of the ledger, by node: pods, zones, charges, verdicts. Pure.
+"""`topolog replay diff`: what is different between two states of the ledger, by node: pods, zones,
+charges, verdicts. Pure.
 
-States are compared as `state_at` tells them, so that two histories (of two logs, or of one log and its restored copy) can be held
-side by side too. Positions and report versions are no differences: two histories have their own.
+States are compared as `state_at` tells them, so that two histories (of two logs, or of one log and
+its restored copy) can be held side by side too. Positions and report versions are no differences:
+two histories have their own.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ class State(msgspec.Struct, frozen=True):
 
 
 class NodeDifference(msgspec.Struct, frozen=True):
-    """`there` is (before, after) of whether the node is known; `flags` name -> (before, after); `zones` "zone 0 cpu
-    surely_free" -> (before, after); `charges` pod -> (before, after) in words, "" for none."""
+    """`there` is (before, after) of whether the node is known; `flags` name -> (before, after);
+    `zones` "zone 0 cpu surely_free" -> (before, after); `charges` pod -> (before, after) in words,
+    "" for none."""
 
     node: str
     there: tuple[bool, bool] = (True, True)
@@ -70,14 +73,21 @@ class Difference(msgspec.Struct, frozen=True):
 def state_of(name: str, ledger: Ledger) -> State:
     """The ledger as values, which later folds do not change."""
     nodes = {each: node_state(ledger, ledger.nodes[each]) for each in sorted(ledger.nodes)}
-    pods: dict[str, Told] = {uid: (entry.pod.key, entry.stage, entry.node, entry.verdict) for uid, entry in ledger.pods.items()}
+    pods: dict[str, Told] = {
+        uid: (entry.pod.key, entry.stage, entry.node, entry.verdict)
+        for uid, entry in ledger.pods.items()
+    }
     return State(name, ledger.position, digest(ledger), msgspec.to_builtins(nodes), pods)
 
 
 def difference(before: State, after: State, node: str = "") -> Difference:
     """All of it, or what concerns one node."""
     names = [node] if node else sorted({*before.nodes, *after.nodes})
-    nodes = [found for name in names if (found := _node(name, before.nodes.get(name), after.nodes.get(name))) is not None]
+    nodes = [
+        found
+        for name in names
+        if (found := _node(name, before.nodes.get(name), after.nodes.get(name))) is not None
+    ]
     pods = sorted(_pods(before, after), key=lambda found: (found.pod, found.uid))
     if node:
         pods = [found for found in pods if node in found.node]
@@ -85,12 +95,18 @@ def difference(before: State, after: State, node: str = "") -> Difference:
     return Difference(before.name, after.name, positions, hashes, nodes, pods)
 
 
-def _node(name: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> NodeDifference | None:
+def _node(
+    name: str, before: dict[str, Any] | None, after: dict[str, Any] | None
+) -> NodeDifference | None:
     one, other = before or {}, after or {}
     found = NodeDifference(
         name,
         (before is not None, after is not None),
-        {flag: (one.get(flag, ""), other.get(flag, "")) for flag in _FLAGS if one.get(flag, "") != other.get(flag, "")},
+        {
+            flag: (one.get(flag, ""), other.get(flag, ""))
+            for flag in _FLAGS
+            if one.get(flag, "") != other.get(flag, "")
+        },
         _changes(_amounts(one), _amounts(other), 0),
         _changes(_charges(one), _charges(other), ""),
     )
@@ -100,7 +116,9 @@ def _node(name: str, before: dict[str, Any] | None, after: dict[str, Any] | None
 def _changes(one: Mapping[str, Any], other: Mapping[str, Any], nothing: Any) -> dict[str, Any]:
     keys = dict.fromkeys((*one, *other))
     return {
-        key: (one.get(key, nothing), other.get(key, nothing)) for key in keys if one.get(key, nothing) != other.get(key, nothing)
+        key: (one.get(key, nothing), other.get(key, nothing))
+        for key in keys
+        if one.get(key, nothing) != other.get(key, nothing)
     }
 
 
@@ -114,7 +132,9 @@ def _amounts(node: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _charges(node: Mapping[str, Any]) -> dict[str, str]:
-    return {f"{charge['pod']} ({charge['uid']})": _charge(charge) for charge in node.get("charges", ())}
+    return {
+        f"{charge['pod']} ({charge['uid']})": _charge(charge) for charge in node.get("charges", ())
+    }
 
 
 def _charge(charge: Mapping[str, Any]) -> str:

@@ -13,7 +13,9 @@ from shared.events.envelope import Envelope
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Empty fields accept everything. `stream` and `type` are shell patterns; `uids` are pod uids, `nodes` node names."""
+    """Empty fields accept everything. `stream` and `type` are shell patterns; `uids` are pod uids,
+    `nodes` node names.
+    """
 
     stream: str = ""
     type: str = ""
@@ -37,7 +39,9 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class FilterError(ValueError):
-    """A filter that cannot be meant. Names the flag and the value; `remedy` may be "" for the verb's own help."""
+    """A filter that cannot be meant. Names the flag and the value; `remedy` may be "" for the
+    verb's own help.
+    """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(problem)

@@ -1,4 +1,6 @@
-"""`replay log`: facts in order of position, as rows with a sentence for people and everything uncut for machines."""
+"""`replay log`: facts in order of position, as rows with a sentence for people and everything uncut
+for machines.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ FOLLOW_WAIT_S = 1.0
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What `replay log` was asked for: of positions `first` to `last` (None: the head); with `follow` of all from `first` on."""
+    """What `replay log` was asked for: of positions `first` to `last` (None: the head); with
+    `follow` of all from `first` on.
+    """
 
     wanted: Filter
     first: int = 1
@@ -28,18 +32,24 @@ class Listing(msgspec.Struct, frozen=True):
     follow: bool = False
 
 
-async def list_facts(log: EventLog, listing: Listing, show: Callable[[dict[str, Any]], None]) -> None:
-    """Hand each accepted fact to `show`, oldest first; with `follow` go on for ever. Raises FilterError for a pod or node
-    that the log does not know."""
+async def list_facts(
+    log: EventLog, listing: Listing, show: Callable[[dict[str, Any]], None]
+) -> None:
+    """Hand each accepted fact to `show`, oldest first; with `follow` go on for ever. Raises
+    FilterError for a pod or node that the log does not know."""
     wanted = listing.wanted
     if listing.pod:
-        wanted = msgspec.structs.replace(wanted, uids=frozenset(await require_pod(log, listing.pod)))
+        wanted = msgspec.structs.replace(
+            wanted, uids=frozenset(await require_pod(log, listing.pod))
+        )
     if wanted.node:
         await require_node(log, wanted.node)
     names, left = Names(log), listing.limit
     position = listing.first - 1
     while left > 0:
-        async for envelope in reading.envelopes(log, position, None if listing.follow else listing.last):
+        async for envelope in reading.envelopes(
+            log, position, None if listing.follow else listing.last
+        ):
             position = envelope.position
             if wanted.accepts(envelope):
                 show(await row(envelope, names))

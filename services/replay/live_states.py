@@ -1,7 +1,9 @@
-"""What running services say of their folds (`GET /state`), held against the same folds made here. Pure but for asking.
+"""What running services say of their folds (`GET /state`), held against the same folds made here.
+Pure but for asking.
 
-The scheduler tells the ledger's hash and the binder that of its work list, each at a position; the topology-store, which knows of
-its own facts before it folds them, tells a hash of each node at a version of its stream.
+The scheduler tells the ledger's hash and the binder that of its work list, each at a position; the
+topology-store, which knows of its own facts before it folds them, tells a hash of each node at a
+version of its stream.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ NOT_FOUND = 404
 
 
 class LiveState(msgspec.Struct, frozen=True):
-    """What one says: `hash` of all of it at `position`, or `nodes` as node -> (version of its stream, hash). `service` is what it
-    was asked for by, its name or URL."""
+    """What one says: `hash` of all of it at `position`, or `nodes` as node -> (version of its
+    stream, hash). `service` is what it was asked for by, its name or URL."""
 
     projection: str
     position: int
@@ -49,7 +51,11 @@ def fetch(service: str, url: str, token: str = "") -> LiveState | Silent | None:
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         if getattr(error, "code", 0) == NOT_FOUND:
             return None
-        hint = ": is TOPOLOG_HTTP_TOKEN here what it is there?" if getattr(error, "code", 0) == 401 else ""
+        hint = (
+            ": is TOPOLOG_HTTP_TOKEN here what it is there?"
+            if getattr(error, "code", 0) == 401
+            else ""
+        )
         return Silent(service, plain(error) + hint)
     return msgspec.structs.replace(found, service=service)
 
@@ -60,7 +66,9 @@ class Comparing:
     def __init__(self, states: Sequence[LiveState], skipped: Mapping[int, int]) -> None:
         self.differs: list[tuple[int, str]] = []
         self.compared: list[LiveState] = []
-        self._waiting = [each for each in states if each.position > 0]  # who has folded nothing yet says nothing
+        self._waiting = [
+            each for each in states if each.position > 0
+        ]  # who has folded nothing yet says nothing
         self._binder = _Folding(skipped) if self._of("binder") else None
         self._stores = _Folding(skipped) if self._of("topology-store") else None
         self._work, self._nodes = binder.initial(), following.Nodes()
@@ -85,7 +93,11 @@ class Comparing:
             if state.projection == "topology-store":
                 self.compared.append(state)
             for node, (version, _) in sorted(told.items()) if not broken else ():
-                self._differ(state, position, f"version {version} of node {node}, which the log does not have")
+                self._differ(
+                    state,
+                    position,
+                    f"version {version} of node {node}, which the log does not have",
+                )
             if state.projection in ("ledger", "binder") and not broken:
                 self._differ(state, state.position, "a position that the log does not have")
                 self.compared.append(state)
@@ -118,9 +130,17 @@ class Comparing:
             version, told = self._told[id(state)].get(node, (0, ""))
             if version == envelope.version:
                 del self._told[id(state)][node]
-                folded = following.digests({node: self._nodes[node]}).get(node, (0, ""))[1] if node in self._nodes else ""
+                folded = (
+                    following.digests({node: self._nodes[node]}).get(node, (0, ""))[1]
+                    if node in self._nodes
+                    else ""
+                )
                 if folded != told:
-                    self._differ(state, envelope.position, f"hash {told} of node {node}, folded from zero {folded}")
+                    self._differ(
+                        state,
+                        envelope.position,
+                        f"hash {told} of node {node}, folded from zero {folded}",
+                    )
 
 
 class _Folding:

@@ -1,4 +1,6 @@
-"""Moments as people write them: `500`, `head`, `-100`, `10m ago`, `2026-01-31T12:00`. Pure: text and now in, a value out."""
+"""Moments as people write them: `500`, `head`, `-100`, `10m ago`, `2026-01-31T12:00`. Pure: text
+and now in, a value out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import msgspec
 
 from services.replay.filters import FilterError
 
-_AGO = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)(?:\s+ago)?$")
+_AGO = re.compile(
+    r"^(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)(?:\s+ago)?$"
+)
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _POSITION, _UNIX_S = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{10,}(\.[0-9]+)?")
 LONGEST = 60
@@ -40,8 +44,8 @@ Moment = At | Back | When
 
 
 def parse(text: str, now_us: int, what: str = "") -> Moment:
-    """What the text means. A bare number is a position, or Unix seconds from ten digits on; a time without zone is UTC. Raises
-    FilterError, also for what lies beyond all logs."""
+    """What the text means. A bare number is a position, or Unix seconds from ten digits on; a time
+    without zone is UTC. Raises FilterError, also for what lies beyond all logs."""
     found = _parsed(text.strip(), now_us) if len(text) <= LONGEST else None
     if found is None or not _thinkable(found):
         shown = text if len(text) <= LONGEST else text[:LONGEST] + "..."

@@ -1,4 +1,6 @@
-"""Who is who: the key (`namespace/name`) of a pod by uid, looked up in the log when it is first met, and bounded."""
+"""Who is who: the key (`namespace/name`) of a pod by uid, looked up in the log when it is first
+met, and bounded.
+"""
 
 from __future__ import annotations
 
@@ -70,19 +72,25 @@ async def require_pod(log: EventLog, pod: str) -> list[str]:
     """Uids of the pods called so. Raises FilterError with near matches when there is none."""
     uids, keys = await pods_called(log, pod)
     if not uids:
-        raise FilterError(f"no pod {pod!r} in the log{did_you_mean(pod, keys)}", "topolog replay log --type PodObserved")
+        raise FilterError(
+            f"no pod {pod!r} in the log{did_you_mean(pod, keys)}",
+            "topolog replay log --type PodObserved",
+        )
     return uids
 
 
 async def require_node(log: EventLog, node: str) -> None:
     """Raises FilterError with near matches when the log knows no such node."""
-    if (await log.versions([streams.node(node)]))[streams.node(node)] or (await log.versions([streams.report(node)]))[
-        streams.report(node)
-    ]:
+    if (await log.versions([streams.node(node)]))[streams.node(node)] or (
+        await log.versions([streams.report(node)])
+    )[streams.report(node)]:
         return
     known = {
         envelope.stream.partition("/")[2]
         async for envelope in reading.envelopes(log)
         if envelope.type in ("NodeObserved", "NodeReported")
     }
-    raise FilterError(f"no node {node!r} in the log{did_you_mean(node, known)}", "topolog replay log --type NodeObserved")
+    raise FilterError(
+        f"no node {node!r} in the log{did_you_mean(node, known)}",
+        "topolog replay log --type NodeObserved",
+    )

@@ -1,8 +1,8 @@
-"""Which positions moments mean. A state stands at the last fact at or before its moment; a window begins with the first fact at
-or after one, and ends with the last at or before another.
+"""Which positions moments mean. A state stands at the last fact at or before its moment; a window
+begins with the first fact at or after one, and ends with the last at or before another.
 
-Reads the log where a time must become a position, by bisection over writers' clocks. Must not know what an empty window is to a
-verb.
+Reads the log where a time must become a position, by bisection over writers' clocks. Must not know
+what an empty window is to a verb.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FROM, TO = "--from", "--to"
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Positions `first` to `last`. `clamped` says that the log begins later than was asked; `empty` why no fact lies in the
-    window, whose `first` is then behind its `last`."""
+    """Positions `first` to `last`. `clamped` says that the log begins later than was asked; `empty`
+    why no fact lies in the window, whose `first` is then behind its `last`."""
 
     first: int
     last: int
@@ -30,8 +30,12 @@ class Window(msgspec.Struct, frozen=True):
     empty: str = ""
 
 
-async def position_of(log: EventLog, text: str, what: str = "", remedy: str = "topolog replay at head") -> int:
-    """Where the state of a moment stands. Raises FilterError, with this remedy, for a moment outside the log."""
+async def position_of(
+    log: EventLog, text: str, what: str = "", remedy: str = "topolog replay at head"
+) -> int:
+    """Where the state of a moment stands. Raises FilterError, with this remedy, for a moment
+    outside the log.
+    """
     moment = moments.parse(text, _now_us(), what)
     first, head = await _ends(log)
     if isinstance(moment, moments.When):
@@ -42,8 +46,9 @@ async def position_of(log: EventLog, text: str, what: str = "", remedy: str = "t
 
 
 async def window(log: EventLog, begins: Sequence[str] = (), ends: Sequence[str] = ()) -> Window:
-    """From the latest of the beginnings (position 1 without one) to the earliest of the ends (or the head). Raises FilterError
-    for a position outside the log, an end before it, and a beginning that lies behind the end."""
+    """From the latest of the beginnings (position 1 without one) to the earliest of the ends (or
+    the head). Raises FilterError for a position outside the log, an end before it, and a beginning
+    that lies behind the end."""
     found = [await _beginning(log, text) for text in begins]
     first = max((position for position, _ in found), default=1)
     last = min([await _end(log, text) for text in ends], default=await log.head())
@@ -55,10 +60,17 @@ async def window(log: EventLog, begins: Sequence[str] = (), ends: Sequence[str] 
     begin = " and ".join(f"{FROM} {text}" for text in begins)
     if not ends:
         newest = clock((await log.read(last - 1, 1))[0].time_us)
-        return Window(first, last, empty=f"no fact is as late as {begin}: the last one is of {newest}")
+        return Window(
+            first, last, empty=f"no fact is as late as {begin}: the last one is of {newest}"
+        )
     end = " and ".join(f"{TO} {text}" for text in ends)
-    if first > last + 1 or not any(isinstance(moments.parse(text, 0), moments.When) for text in (*begins, *ends)):
-        raise FilterError(f"{begin} lies behind {end}", f"{FROM} the earlier, {TO} the later one; see: topolog replay log")
+    if first > last + 1 or not any(
+        isinstance(moments.parse(text, 0), moments.When) for text in (*begins, *ends)
+    ):
+        raise FilterError(
+            f"{begin} lies behind {end}",
+            f"{FROM} the earlier, {TO} the later one; see: topolog replay log",
+        )
     return Window(first, last, empty=f"no fact lies between {begin} and {end}")
 
 
@@ -69,7 +81,10 @@ async def _beginning(log: EventLog, text: str) -> tuple[int, str]:
     if not isinstance(moment, moments.When):
         return _inside(moment, first.position, head, f"{FROM} {first.position}"), ""
     if moment.time_us < first.time_us:
-        return first.position, f"{FROM} {text} lies before the log begins: from its first fact on, at {clock(first.time_us)}"
+        return (
+            first.position,
+            f"{FROM} {text} lies before the log begins: from its first fact on, at {clock(first.time_us)}",
+        )
     return max(first.position, await reading.position_at(log, moment.time_us - 1) + 1), ""
 
 
@@ -89,7 +104,10 @@ def _inside(moment: moments.At | moments.Back, first: int, head: int, remedy: st
     if isinstance(moment, moments.Back):
         return max(first, head - moment.facts)
     if not first <= moment.position <= head:
-        raise FilterError(f"position {moment.position} is outside the log, which goes from {first} to {head}", remedy)
+        raise FilterError(
+            f"position {moment.position} is outside the log, which goes from {first} to {head}",
+            remedy,
+        )
     return moment.position
 
 

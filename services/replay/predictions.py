@@ -1,7 +1,9 @@
-"""Predicted and actual zones of every reservation: the hit rate, and what was different in the misses.
+"""Predicted and actual zones of every reservation: the hit rate, and what was different in the
+misses.
 
-The prediction is in `PodReserved`; the actual zones are those of the first report that proves the pod. What was known within
-bounds only, by the settings as they are here, is told with what the model missed. Pure but for reading.
+The prediction is in `PodReserved`; the actual zones are those of the first report that proves the
+pod. What was known within bounds only, by the settings as they are here, is told with what the
+model missed. Pure but for reading.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ Zones = dict[str, tuple[int, ...]]
 
 
 class Pending(msgspec.Struct):
-    """A reservation whose pod no report has proven yet, and the node as the prediction saw it: pods by key (True: proven), what
-    the report had available by zone, and what was known within bounds only."""
+    """A reservation whose pod no report has proven yet, and the node as the prediction saw it: pods
+    by key (True: proven), what the report had available by zone, and what was known within bounds
+    only."""
 
     fact: PodReserved
     position: int
@@ -43,7 +46,9 @@ class Pending(msgspec.Struct):
 
 
 class Miss(msgspec.Struct, frozen=True):
-    """One wrong prediction. `difference` says what the model could not know, `within` names what it knew within bounds only."""
+    """One wrong prediction. `difference` says what the model could not know, `within` names what it
+    knew within bounds only.
+    """
 
     position: int
     pod: str
@@ -68,7 +73,9 @@ class Group(msgspec.Struct):
 
 
 class Predictions(msgspec.Struct):
-    """The whole comparison. `unproven` reservations got no proof to compare with, because the pod ended first or has none yet."""
+    """The whole comparison. `unproven` reservations got no proof to compare with, because the pod
+    ended first or has none yet.
+    """
 
     groups: list[Group]
     misses: list[Miss]
@@ -76,8 +83,8 @@ class Predictions(msgspec.Struct):
 
 
 async def predictions(log: EventLog, by: str, miss_limit: int, cycle: CycleConfig) -> Predictions:
-    """Fold the log and compare each reservation's prediction with its first proof. `by` is `policy` or `node`; raises
-    FilterError for anything else."""
+    """Fold the log and compare each reservation's prediction with its first proof. `by` is `policy`
+    or `node`; raises FilterError for anything else."""
     if by not in GROUPINGS:
         raise FilterError(f"--by {by!r}: write one of {', '.join(GROUPINGS)}")
     ledger, groups, misses = Ledger(), dict[str, Group](), list[Miss]()
@@ -96,7 +103,9 @@ async def predictions(log: EventLog, by: str, miss_limit: int, cycle: CycleConfi
                 ended += _ended(ledger, pending[name])
                 _compare(ledger.nodes[name], pending[name], groups, misses, by)
     left = sum(len(waiting) for waiting in pending.values())
-    return Predictions(sorted(groups.values(), key=lambda group: group.name), misses[:miss_limit], ended + left)
+    return Predictions(
+        sorted(groups.values(), key=lambda group: group.name), misses[:miss_limit], ended + left
+    )
 
 
 def _ended(ledger: Ledger, pending: dict[str, Pending]) -> int:
@@ -107,7 +116,13 @@ def _ended(ledger: Ledger, pending: dict[str, Pending]) -> int:
     return len(gone)
 
 
-def _compare(node: LedgerNode, pending: dict[str, Pending], groups: dict[str, Group], misses: list[Miss], by: str) -> None:
+def _compare(
+    node: LedgerNode,
+    pending: dict[str, Pending],
+    groups: dict[str, Group],
+    misses: list[Miss],
+    by: str,
+) -> None:
     for uid in list(pending):
         charge = node.charges.get(uid)
         if charge is None or not charge.proven or not charge.demand:
@@ -116,19 +131,35 @@ def _compare(node: LedgerNode, pending: dict[str, Pending], groups: dict[str, Gr
         actual = actual_zones(node, charge.key)
         predicted = {name: tuple(zones) for name, zones in waiting.fact.predicted.items()}
         policy = node.report.policy if node.report is not None else "unknown"
-        group = groups.setdefault(node.name if by == "node" else policy, Group(node.name if by == "node" else policy))
+        group = groups.setdefault(
+            node.name if by == "node" else policy, Group(node.name if by == "node" else policy)
+        )
         group.predicted += 1
         if all(actual.get(name, zones) == zones for name, zones in predicted.items()):
             group.hit += 1
         else:
             difference = _difference(waiting, node, charge)
-            misses.append(Miss(waiting.position, charge.key, node.name, predicted, actual, difference, waiting.within))
+            misses.append(
+                Miss(
+                    waiting.position,
+                    charge.key,
+                    node.name,
+                    predicted,
+                    actual,
+                    difference,
+                    waiting.within,
+                )
+            )
 
 
 def _seen(node: LedgerNode | None, uid: str) -> tuple[dict[str, bool], ZoneAmounts]:
     if node is None or node.report is None:
         return {}, {}
-    beside = {charge.key: charge.proven for charge in node.charges.values() if charge.uid != uid and charge.demand}
+    beside = {
+        charge.key: charge.proven
+        for charge in node.charges.values()
+        if charge.uid != uid and charge.demand
+    }
     return beside, _available(node)
 
 
@@ -143,17 +174,24 @@ def _within(placing: ColumnarPlacing, ledger: Ledger, fact: PodReserved) -> tupl
 
 def _available(node: LedgerNode) -> ZoneAmounts:
     zones = node.report.zones if node.report is not None else ()
-    return {zone.id: {name: held.available for name, held in zone.resources.items()} for zone in zones}
+    return {
+        zone.id: {name: held.available for name, held in zone.resources.items()} for zone in zones
+    }
 
 
 def _difference(waiting: Pending, node: LedgerNode, own: Charge) -> str:
     """What the state that the prediction used lacked, compared with the report that proved the pod."""
     before = waiting.beside
-    now = {charge.key for charge in node.charges.values() if charge.uid != own.uid and charge.demand}
+    now = {
+        charge.key for charge in node.charges.values() if charge.uid != own.uid and charge.demand
+    }
     found = [
         _named("ended in between", [key for key in before if key not in now]),
         _named("started in between", [key for key in now if key not in before]),
-        _named("on the way when it was predicted", [key for key, proven in before.items() if key in now and not proven]),
+        _named(
+            "on the way when it was predicted",
+            [key for key, proven in before.items() if key in now and not proven],
+        ),
     ]
     told = [text for text in found if text]
     return "; ".join(told) or _amounts(waiting.available, _available(node), own) or _otherwise(node)
@@ -161,7 +199,11 @@ def _difference(waiting: Pending, node: LedgerNode, own: Charge) -> str:
 
 def _named(what: str, keys: list[str]) -> str:
     shown = ", ".join(sorted(keys)[:NAMED])
-    return f"{what}: {shown}" + (f" and {len(keys) - NAMED} more" if len(keys) > NAMED else "") if keys else ""
+    return (
+        f"{what}: {shown}" + (f" and {len(keys) - NAMED} more" if len(keys) > NAMED else "")
+        if keys
+        else ""
+    )
 
 
 def _amounts(before: ZoneAmounts, now: ZoneAmounts, own: Charge) -> str:
@@ -172,12 +214,16 @@ def _amounts(before: ZoneAmounts, now: ZoneAmounts, own: Charge) -> str:
             mine = own.held.get(zone, {}).get(name, 0)
             later = now.get(zone, {}).get(name, 0) + mine
             if later != amount:
-                changed.append(f"zone {zone} {name} {format_amount(name, amount)} -> {format_amount(name, later)}")
+                changed.append(
+                    f"zone {zone} {name} {format_amount(name, amount)} -> {format_amount(name, later)}"
+                )
     return "available apart from the pod itself: " + ", ".join(changed[:NAMED]) if changed else ""
 
 
 def _otherwise(node: LedgerNode) -> str:
-    """The prediction is the hint that the kubelet merges. Under best-effort its managers need not keep to it."""
+    """The prediction is the hint that the kubelet merges. Under best-effort its managers need not
+    keep to it.
+    """
     if node.basis is not None and node.basis.policy == BEST_EFFORT:
         return "nothing that reports show: under best-effort the merged hint is a wish, and managers take from other zones too"
     return "nothing that reports show: the kubelet chose otherwise than the model"

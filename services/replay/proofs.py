@@ -1,7 +1,7 @@
 """Which report proved where the kubelet put a pod, and on which zones: the heart of a pod's story.
 
-Folds only the streams that matter (the pod's, its node's, that node's reports), so that it costs the same in a long log. The
-ledger's own proof decides; nothing is decided here.
+Folds only the streams that matter (the pod's, its node's, that node's reports), so that it costs
+the same in a long log. The ledger's own proof decides; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ async def proofs_of(
 def actual_zones(node: LedgerNode, key: str) -> Zones:
     """Container -> zones that the report lists for it."""
     listed = (node.listed or {}).get(key, ())
-    return {p.container: tuple(sorted({zone for item in p.held for zone in item.zones})) for p in listed if p.held}
+    return {
+        p.container: tuple(sorted({zone for item in p.held for zone in item.zones}))
+        for p in listed
+        if p.held
+    }
 
 
 def _stays(history: Sequence[tuple[Envelope, Fact]]) -> list[tuple[str, int, int]]:
@@ -54,18 +58,36 @@ def _stays(history: Sequence[tuple[Envelope, Fact]]) -> list[tuple[str, int, int
     return list(stays.values())
 
 
-async def _proof(log: EventLog, uid: str, node: str, since: int, version: int, uids: Sequence[str]) -> Proof | None:
+async def _proof(
+    log: EventLog, uid: str, node: str, since: int, version: int, uids: Sequence[str]
+) -> Proof | None:
     ledger, aside = Ledger(), Aside(skipped=await skips(log))
     reports = await _reports(log, node, since, version)
-    pods = [envelope for other in uids async for envelope in envelopes_of(log, streams.pod(other), 0, PAGE)]
+    pods = [
+        envelope
+        for other in uids
+        async for envelope in envelopes_of(log, streams.pod(other), 0, PAGE)
+    ]
     others = await _after(log, streams.node(node), reports[0].position if reports else since)
     for envelope in sorted([*reports, *pods, *others], key=lambda envelope: envelope.position):
         ledger.position = envelope.position - 1
         reading.fold_one(ledger, envelope, aside)
         known = ledger.nodes.get(node)
         charge = known.charges.get(uid) if known is not None else None
-        if known is not None and charge is not None and charge.proven and charge.demand and envelope.position > since:
-            return Proof(envelope.position, envelope.time_us, node, known.report_version, actual_zones(known, charge.key))
+        if (
+            known is not None
+            and charge is not None
+            and charge.proven
+            and charge.demand
+            and envelope.position > since
+        ):
+            return Proof(
+                envelope.position,
+                envelope.time_us,
+                node,
+                known.report_version,
+                actual_zones(known, charge.key),
+            )
     return None
 
 

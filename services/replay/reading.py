@@ -1,4 +1,6 @@
-"""Reading the log from its beginning: pages of envelopes, decoded when asked, folded when asked. The only I/O of replay."""
+"""Reading the log from its beginning: pages of envelopes, decoded when asked, folded when asked.
+The only I/O of replay.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,25 @@ PAGE = 1000
 Progress = Callable[[int], None]
 
 
-async def envelopes(log: EventLog, after: int = 0, until: int | None = None) -> AsyncIterator[Envelope]:
-    """Every envelope after position `after`, up to `until` (the head at the start when None). Raises GapError on a hole,
-    FilterError where a part of a history is asked from its beginning."""
+async def envelopes(
+    log: EventLog, after: int = 0, until: int | None = None
+) -> AsyncIterator[Envelope]:
+    """Every envelope after position `after`, up to `until` (the head at the start when None).
+    Raises GapError on a hole, FilterError where a part of a history is asked from its beginning."""
     position = after
     async for page in pages(log, after, await log.head() if until is None else until):
         for envelope in page:
             if envelope.position != position + 1:
-                raise GapError(f"position {position + 1} is missing: the next is {envelope.position}")
+                raise GapError(
+                    f"position {position + 1} is missing: the next is {envelope.position}"
+                )
             position = envelope.position
             yield envelope
 
 
 async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envelope]]:
-    """The pages after position `after` up to `end`; each is asked for while the one before it is looked at. Raises FilterError
-    where a part of a history is asked from its beginning."""
+    """The pages after position `after` up to `end`; each is asked for while the one before it is
+    looked at. Raises FilterError where a part of a history is asked from its beginning."""
     if isinstance(log, FileLog) and after < log.first - 1:
         remedy = "topolog log export without --from, or a folder that also holds what comes before"
         raise FilterError(f"the history begins at position {log.first}", remedy)
@@ -51,7 +57,9 @@ async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envel
         early.drop()
 
 
-async def facts(log: EventLog, until: int | None = None, aside: Aside | None = None) -> AsyncIterator[tuple[Envelope, Fact]]:
+async def facts(
+    log: EventLog, until: int | None = None, aside: Aside | None = None
+) -> AsyncIterator[tuple[Envelope, Fact]]:
     """Every fact that a fold takes, with its envelope; `aside` hears which streams are set aside."""
     aside = Aside() if aside is None else aside
     aside.skipped = await skips(log)
@@ -62,9 +70,14 @@ async def facts(log: EventLog, until: int | None = None, aside: Aside | None = N
 
 
 async def ledger_at(
-    log: EventLog, until: int | None = None, progress: Progress = lambda _: None, aside: Aside | None = None
+    log: EventLog,
+    until: int | None = None,
+    progress: Progress = lambda _: None,
+    aside: Aside | None = None,
 ) -> Ledger:
-    """The ledger as it stood at a position (the head when None); `aside` hears which streams are set aside."""
+    """The ledger as it stood at a position (the head when None); `aside` hears which streams are
+    set aside.
+    """
     ledger, aside = Ledger(), Aside() if aside is None else aside
     aside.skipped = await skips(log)
     async for envelope in envelopes(log, 0, until):
@@ -87,7 +100,9 @@ def fold_one(ledger: Ledger, envelope: Envelope, aside: Aside) -> tuple[Fact | N
 
 
 async def position_at(log: EventLog, time_us: int) -> int:
-    """The last position whose fact was written at or before the time (writers' clocks; by bisection over positions)."""
+    """The last position whose fact was written at or before the time (writers' clocks; by bisection
+    over positions).
+    """
     low, high = 0, await log.head()
     while low < high:
         middle = (low + high + 1) // 2

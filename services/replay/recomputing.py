@@ -1,7 +1,9 @@
-"""Deciding again: a reservation, a verdict or a nomination recomputed from the log up to the position that it was decided at.
+"""Deciding again: a reservation, a verdict or a nomination recomputed from the log up to the
+position that it was decided at.
 
-The same code under the same configuration, on the same facts, decides the same: where it does not, the log, the code or a
-reservation that lost its race (which the log does not hold) is the reason, and the answer says which. Pure but for reading.
+The same code under the same configuration, on the same facts, decides the same: where it does not,
+the log, the code or a reservation that lost its race (which the log does not hold) is the reason,
+and the answer says which. Pure but for reading.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ Recorded = Decision | PodNominated
 
 
 class Deciding(msgspec.Struct, frozen=True):
-    """What recomputes: the settings as they are here, their provenance, and whether something else than the ledger decides. Pods
-    of other schedulers than this were asked for with a node."""
+    """What recomputes: the settings as they are here, their provenance, and whether something else
+    than the ledger decides. Pods of other schedulers than this were asked for with a node."""
 
     cycle: CycleConfig
     provenance: Provenance
@@ -59,7 +61,9 @@ class Made(msgspec.Struct, frozen=True):
     mates: tuple[PodReserved, ...] = ()
 
 
-async def recomputed(log: EventLog, wanted: Sequence[tuple[Envelope, Recorded]], by: Deciding) -> dict[int, str]:
+async def recomputed(
+    log: EventLog, wanted: Sequence[tuple[Envelope, Recorded]], by: Deciding
+) -> dict[int, str]:
     """Position -> what deciding again says, for the newest of these decisions."""
     if by.instead:
         return {at.position: "not recomputed: an upstream cache decides here" for at, _ in wanted}
@@ -75,8 +79,8 @@ async def recomputed(log: EventLog, wanted: Sequence[tuple[Envelope, Recorded]],
 
 
 async def mates(log: EventLog, at: Envelope, fact: Recorded) -> tuple[PodReserved, ...]:
-    """Reservations of the same writer and batch that were decided before this decision, wherever they were appended. A
-    nomination is the last of its batch."""
+    """Reservations of the same writer and batch that were decided before this decision, wherever
+    they were appended. A nomination is the last of its batch."""
     found, aside = list[PodReserved](), Aside()
     order = sys.maxsize if isinstance(fact, PodNominated) else fact.order
     until = min(await log.head(), at.position + BATCH_SPREAD)
@@ -84,7 +88,11 @@ async def mates(log: EventLog, at: Envelope, fact: Recorded) -> tuple[PodReserve
         if where.type != "PodReserved" or (where.role, where.epoch) != (at.role, at.epoch):
             continue
         other = aside.fact_of(where)
-        if isinstance(other, PodReserved) and other.based_on == fact.based_on and other.order < order:
+        if (
+            isinstance(other, PodReserved)
+            and other.based_on == fact.based_on
+            and other.order < order
+        ):
             found.append(other)
     return tuple(sorted(found, key=lambda each: each.order))
 
@@ -94,7 +102,10 @@ def _told(followed: Followed, aside: Aside, made: Made, by: Deciding) -> str:
     entry = followed.ledger.pods.get(made.fact.uid)
     if entry is None:
         return "not recomputed: the log up to the decision does not hold the pod"
-    placing, share = placing_at(followed, by.cycle, aside, made.mates), share_of(made.fact.config, made.at.role)
+    placing, share = (
+        placing_at(followed, by.cycle, aside, made.mates),
+        share_of(made.fact.config, made.at.role),
+    )
     placing.share(None if share.alone else share.has)
     within = told_within(_within(placing, entry.pod, made.fact))
     if isinstance(made.fact, PodNominated):
@@ -105,7 +116,9 @@ def _told(followed: Followed, aside: Aside, made: Made, by: Deciding) -> str:
     asker = entry.pod.scheduler_name
     if isinstance(made.fact, PodReserved) and asker != by.scheduler_name:
         outcome = _asked_again(placing, entry.pod, made.fact.node)
-        return f"{tell(made.fact, outcome, by.provenance)}, on the node that {asker} asked for{within}"
+        return (
+            f"{tell(made.fact, outcome, by.provenance)}, on the node that {asker} asked for{within}"
+        )
     return tell(made.fact, decided(placing, entry), by.provenance) + within
 
 
@@ -116,7 +129,9 @@ def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | Unpl
 
 
 def _within(placing: ColumnarPlacing, pod: Pod, fact: Recorded) -> tuple[str, ...]:
-    """What the decision for a node, and the zones predicted there, knew within bounds only; a verdict says it node by node."""
+    """What the decision for a node, and the zones predicted there, knew within bounds only; a
+    verdict says it node by node.
+    """
     return () if isinstance(fact, PodVerdictChanged) else of_pod(placing, pod, fact.node)
 
 
@@ -132,8 +147,16 @@ def tell(fact: Decision, outcome: Placed | Unplaceable, here: Provenance) -> str
     differs = _differences(fact, here)
     if same(fact, outcome):
         return f"recomputed{differs}: the same"
-    would = f"reserved on {outcome.node}, score {outcome.score}" if isinstance(outcome, Placed) else outcome.message
-    why = "" if differs else " (a reservation of its batch that lost its race is not in the log, or the log was altered)"
+    would = (
+        f"reserved on {outcome.node}, score {outcome.score}"
+        if isinstance(outcome, Placed)
+        else outcome.message
+    )
+    why = (
+        ""
+        if differs
+        else " (a reservation of its batch that lost its race is not in the log, or the log was altered)"
+    )
     return f"recomputed{differs}: would be {would}{why}"
 
 
@@ -151,7 +174,14 @@ def _differences(fact: Recorded, here: Provenance) -> str:
 def same(fact: Decision, outcome: Placed | Unplaceable) -> bool:
     """Whether this is what was recorded: the same node, score and zones, or the same refusal."""
     if isinstance(fact, PodVerdictChanged):
-        return isinstance(outcome, Unplaceable) and fact.message in (outcome.message, without_bounds(outcome.message))
+        return isinstance(outcome, Unplaceable) and fact.message in (
+            outcome.message,
+            without_bounds(outcome.message),
+        )
     if isinstance(outcome, Unplaceable):
         return False
-    return (outcome.node, outcome.score, outcome.predicted) == (fact.node, fact.score, fact.predicted)
+    return (outcome.node, outcome.score, outcome.predicted) == (
+        fact.node,
+        fact.score,
+        fact.predicted,
+    )

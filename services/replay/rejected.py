@@ -1,9 +1,11 @@
-"""Why a kubelet refused a pod that was sent there for sure: whether an end between decision and admission explains it.
+"""Why a kubelet refused a pod that was sent there for sure: whether an end between decision and
+admission explains it.
 
-More room can make a kubelet refuse: it puts one container into another zone than before, and leaves too little for the next
-(design, section 4: admission is not monotone). Whoever decided could not know. The node is judged again as it was decided on,
-with one end after the other beside it: where it is not sure of the pod any more, they explain the refusal; where it always is,
-something is to be reported. Pure but for reading.
+More room can make a kubelet refuse: it puts one container into another zone than before, and leaves
+too little for the next (design, section 4: admission is not monotone). Whoever decided could not
+know. The node is judged again as it was decided on, with one end after the other beside it: where
+it is not sure of the pod any more, they explain the refusal; where it always is, something is to be
+reported. Pure but for reading.
 """
 
 from __future__ import annotations
@@ -26,15 +28,20 @@ HEARD_LATE_FACTS, HEARD_LATE_US = 2_000, 5_000_000
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """`ended` are the first pods, by `namespace/name`, whose ends explain the refusal, and `judged` what the node says of the pod
-    beside them; both empty where none do. `judged` alone: decided again, the pod would not be sent there, whoever ended."""
+    """`ended` are the first pods, by `namespace/name`, whose ends explain the refusal, and `judged`
+    what the node says of the pod beside them; both empty where none do. `judged` alone: decided
+    again, the pod would not be sent there, whoever ended."""
 
     ended: tuple[str, ...] = ()
     judged: str = ""
 
 
-async def explained(log: EventLog, made: tuple[Envelope, PodReserved], refused: Envelope, by: Deciding) -> Explained | None:
-    """What was decided by `made` and came to `refused`; None where the log does not hold the pod that was decided on."""
+async def explained(
+    log: EventLog, made: tuple[Envelope, PodReserved], refused: Envelope, by: Deciding
+) -> Explained | None:
+    """What was decided by `made` and came to `refused`; None where the log does not hold the pod
+    that was decided on.
+    """
     at, fact = made
     followed, aside = await followed_at(log, fact.based_on)
     entry = followed.ledger.pods.get(fact.uid)
@@ -51,7 +58,9 @@ async def explained(log: EventLog, made: tuple[Envelope, PodReserved], refused: 
         if other is None or other.node != fact.node:
             continue
         ended.append(other.pod.key)
-        following.evolve(followed, msgspec.structs.replace(envelope, position=followed.ledger.position + 1), end)
+        following.evolve(
+            followed, msgspec.structs.replace(envelope, position=followed.ledger.position + 1), end
+        )
         placing.put_node(node)
         for mate in batch:
             charge(placing, followed, mate)
@@ -68,7 +77,9 @@ def said(found: Explained) -> str:
     return "nothing that ended between decision and admission explains it: report it, with `topolog log export`"
 
 
-async def _ends(log: EventLog, fact: PodReserved, refused: Envelope) -> list[tuple[Envelope, PodEnded]]:
+async def _ends(
+    log: EventLog, fact: PodReserved, refused: Envelope
+) -> list[tuple[Envelope, PodEnded]]:
     """Of other pods on the node, heard of since what the decision was based on."""
     found, aside = list[tuple[Envelope, PodEnded]](), Aside()
     until = min(await log.head(), refused.position + HEARD_LATE_FACTS)

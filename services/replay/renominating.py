@@ -1,7 +1,8 @@
 """Nominating again: whom a nomination evicts, searched once more on the state that it was made on.
 
-The log holds that state but for two things: which nodes were searched (only those that had changed, where the others had been
-searched before), and whose eviction was refused shortly before, so that they were spared. Where the answer differs it says so.
+The log holds that state but for two things: which nodes were searched (only those that had changed,
+where the others had been searched before), and whose eviction was refused shortly before, so that
+they were spared. Where the answer differs it says so.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from shared.ledger.state import LedgerPod
 UNRECORDED = "the log does not hold which nodes a search looked at, and whom it spared after a refused eviction"
 
 
-def nominated_again(placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], fact: PodNominated) -> tuple[bool, str]:
+def nominated_again(
+    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], fact: PodNominated
+) -> tuple[bool, str]:
     """(whether this nomination is what is found here, what else is to be said of it)."""
     anywhere = _found(placing, pods, fact, None)
     if _same(fact, anywhere):
@@ -30,14 +33,21 @@ def nominated_again(placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], fac
 
 
 def _found(
-    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], fact: PodNominated, nodes: Collection[str] | None
+    placing: ColumnarPlacing,
+    pods: Mapping[str, LedgerPod],
+    fact: PodNominated,
+    nodes: Collection[str] | None,
 ) -> Nomination | None:
     spared = {uid for each in pods.values() if each.nominated for uid in each.victims}
     return placing.nominate(pods[fact.uid].pod, pods, spared, nodes)
 
 
 def _same(fact: PodNominated, found: Nomination | None) -> bool:
-    return found is not None and (found.node, found.victims, found.zones) == (fact.node, fact.victims, fact.zones)
+    return found is not None and (found.node, found.victims, found.zones) == (
+        fact.node,
+        fact.victims,
+        fact.zones,
+    )
 
 
 def _text(found: Nomination, pods: Mapping[str, LedgerPod]) -> str:

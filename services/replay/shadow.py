@@ -1,7 +1,8 @@
-"""`topolog replay shadow`: a recorded history as shadow mode would have judged it, pod by pod. Pure but for reading.
+"""`topolog replay shadow`: a recorded history as shadow mode would have judged it, pod by pod. Pure
+but for reading.
 
-The log need not have been made in shadow mode: every pod that a scheduler other than Topolog placed is judged as the ledger stood
-when it was seen on its node.
+The log need not have been made in shadow mode: every pod that a scheduler other than Topolog placed
+is judged as the ledger stood when it was seen on its node.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from shared.ledger.state import Ledger
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """All cases counted, the telling ones named. `own` are pods that Topolog placed itself, `open` those without their kubelet's
-    word, `elsewhere` those that it would have sent to another node."""
+    """All cases counted, the telling ones named. `own` are pods that Topolog placed itself, `open`
+    those without their kubelet's word, `elsewhere` those that it would have sent to another node.
+    """
 
     counts: dict[Outcome, int]
     elsewhere: int
@@ -30,7 +32,9 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 async def shadow(log: EventLog, limit: int) -> Judgement:
-    """Fold the log and judge each foreign placement before it is folded; at most `limit` cases that differ are told."""
+    """Fold the log and judge each foreign placement before it is folded; at most `limit` cases that
+    differ are told.
+    """
     ledger, placing, judge = Ledger(), ColumnarPlacing(CycleConfig()), Shadow()
     own: set[str] = set()
     told: list[Case] = []
@@ -49,5 +53,7 @@ async def shadow(log: EventLog, limit: int) -> Judgement:
         if fact.about.pod:
             placing.follow(fact.about.pod, ledger.pods.get(fact.about.pod))
         judge.after(fact)
-        told += [case for case in judge.take() if case.outcome != "agreed"][: max(0, limit - len(told))]
+        told += [case for case in judge.take() if case.outcome != "agreed"][
+            : max(0, limit - len(told))
+        ]
     return Judgement(judge.counts, judge.elsewhere, judge.open, len(own), told)

@@ -1,4 +1,6 @@
-"""`replay at`: the ledger at a moment, as numbers and objects; words are made of them by who prints."""
+"""`replay at`: the ledger at a moment, as numbers and objects; words are made of them by who
+prints.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,18 @@ REMEDY = "topolog replay at head, or at 1"
 
 
 async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
-    """The ledger at a moment. Amounts in millicpu, bytes and counts; `charges` say where each pod could be, or is."""
+    """The ledger at a moment. Amounts in millicpu, bytes and counts; `charges` say where each pod
+    could be, or is.
+    """
     head = await log.head()
     position = await position_of(log, moment, remedy=REMEDY)
     aside = Aside()
     ledger = await reading.ledger_at(log, position, aside=aside)
     if node and node not in ledger.nodes:
         hint = did_you_mean(node, ledger.nodes)
-        raise filters.FilterError(f"no node {node!r} at position {ledger.position}{hint}", "topolog replay at head")
+        raise filters.FilterError(
+            f"no node {node!r} at position {ledger.position}{hint}", "topolog replay at head"
+        )
     time_us = (await log.read(position - 1, 1))[0].time_us
     shown = [node] if node else sorted(ledger.nodes)
     return {
@@ -67,7 +73,11 @@ def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
 
 def lockout(node: LedgerNode) -> list[str]:
     """Why nothing is believed of a silent node, and the way out."""
-    return [f"locked out: {node.locked}; look at the machine, then: topolog node release {node.name}"] if node.locked else []
+    return (
+        [f"locked out: {node.locked}; look at the machine, then: topolog node release {node.name}"]
+        if node.locked
+        else []
+    )
 
 
 def label_problems(observed: cluster.NodeObserved | None) -> list[str]:

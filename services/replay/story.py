@@ -1,6 +1,8 @@
-"""The story of one pod, told from its facts: queued, each change of verdict, reserved where and why, bound, admitted, proven.
+"""The story of one pod, told from its facts: queued, each change of verdict, reserved where and
+why, bound, admitted, proven.
 
-Pure: envelopes, facts and proofs in, lines out. A line keeps its position and time, so that everything can be looked up.
+Pure: envelopes, facts and proofs in, lines out. A line keeps its position and time, so that
+everything can be looked up.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ NO_NOTES: Mapping[int, Sequence[str]] = {}
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """The first report on `node` that shows the pod whole: its position, time and version, container -> zones."""
+    """The first report on `node` that shows the pod whole: its position, time and version,
+    container -> zones.
+    """
 
     position: int
     time_us: int
@@ -54,8 +58,9 @@ def tell(
     notes: Mapping[int, Sequence[str]] = NO_NOTES,
     proofs: Iterable[Proof] = (),
 ) -> list[Line]:
-    """The lines for the pod `uid`, in order of position. `names` is the key of other pods by uid, `notes` what is to be added to
-    the fact at a position, `proofs` when reports showed the pod whole."""
+    """The lines for the pod `uid`, in order of position. `names` is the key of other pods by uid,
+    `notes` what is to be added to the fact at a position, `proofs` when reports showed the pod
+    whole."""
     lines: list[Line] = []
     predicted: dict[str, dict[str, tuple[int, ...]]] = {}
     for envelope, fact in history:
@@ -64,12 +69,22 @@ def tell(
         if isinstance(fact, scheduling.PodReserved):
             predicted[fact.node] = fact.predicted
         detail = (*_detail(fact, names), *notes.get(envelope.position, ()))
-        lines.append(Line(envelope.position, clock(envelope.time_us), _title(fact, names), detail, msgspec.to_builtins(fact)))
+        lines.append(
+            Line(
+                envelope.position,
+                clock(envelope.time_us),
+                _title(fact, names),
+                detail,
+                msgspec.to_builtins(fact),
+            )
+        )
     lines += [_proven(proof, predicted.get(proof.node, {})) for proof in proofs]
     return sorted(lines, key=lambda line: line.position)
 
 
-def verdict_on(predicted: Mapping[str, tuple[int, ...]], zones: Mapping[str, tuple[int, ...]]) -> str:
+def verdict_on(
+    predicted: Mapping[str, tuple[int, ...]], zones: Mapping[str, tuple[int, ...]]
+) -> str:
     """`as predicted`, what was predicted instead, or that nothing was."""
     if not predicted:
         return "nothing was predicted"
@@ -80,7 +95,11 @@ def verdict_on(predicted: Mapping[str, tuple[int, ...]], zones: Mapping[str, tup
 
 
 def _proven(proof: Proof, predicted: dict[str, tuple[int, ...]]) -> Line:
-    zones = {"zones": {name: list(ids) for name, ids in proof.zones.items()}, "node": proof.node, "report": proof.report_version}
+    zones = {
+        "zones": {name: list(ids) for name, ids in proof.zones.items()},
+        "node": proof.node,
+        "report": proof.report_version,
+    }
     title = f"proven on {by_container(proof.zones)} of {proof.node}, {verdict_on(predicted, proof.zones)}"
     detail = (f"by report {proof.report_version} of the node; the charge in other zones ends",)
     return Line(proof.position, clock(proof.time_us), title, detail, {"type": "Proof", **zones})
@@ -120,11 +139,16 @@ def _detail(fact: Fact, names: Mapping[str, str]) -> list[str]:
 
 def zones_text(zones: dict[int, Amounts]) -> list[str]:
     """A line a zone."""
-    return [f"zone {zone}: {words.amounts_text(amounts)}" for zone, amounts in sorted(zones.items())]
+    return [
+        f"zone {zone}: {words.amounts_text(amounts)}" for zone, amounts in sorted(zones.items())
+    ]
 
 
 def _verdict(fact: scheduling.PodVerdictChanged, names: Mapping[str, str]) -> list[str]:
-    counts = [f"{count} node(s): {reason}" for reason, count in sorted(fact.counts.items(), key=lambda kv: (-kv[1], kv[0]))]
+    counts = [
+        f"{count} node(s): {reason}"
+        for reason, count in sorted(fact.counts.items(), key=lambda kv: (-kv[1], kv[0]))
+    ]
     return [*counts, *(line for refusal in fact.detail for line in near_miss(refusal, names))]
 
 
@@ -132,8 +156,12 @@ def _observed(fact: cluster.PodObserved) -> list[str]:
     detail = [f"priority {fact.pod.priority}"] if fact.pod.priority else []
     other = fact.pod.scheduler_name
     if other != SCHEDULER_NAME and fact.node:
-        detail.append(f"its schedulerName is {other}: Topolog did not place it, and charges its node for it")
-        detail.append(f"to have Topolog place it, make it anew with spec.schedulerName: {SCHEDULER_NAME}")
+        detail.append(
+            f"its schedulerName is {other}: Topolog did not place it, and charges its node for it"
+        )
+        detail.append(
+            f"to have Topolog place it, make it anew with spec.schedulerName: {SCHEDULER_NAME}"
+        )
     return detail
 
 

@@ -1,4 +1,6 @@
-"""`replay explain`: the story of each pod of a name, where it stands now, and which report proved it. Reads; decides nothing."""
+"""`replay explain`: the story of each pod of a name, where it stands now, and which report proved
+it. Reads; decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ History = list[tuple[Envelope, Fact]]
 
 
 class Story(msgspec.Struct, frozen=True):
-    """One pod's story. `stands` is one sentence on where it is now; `zones` has them as predicted, charged and proven.
-    `set_aside` is what ends it before its time: a fact that cannot be read."""
+    """One pod's story. `stands` is one sentence on where it is now; `zones` has them as predicted,
+    charged and proven. `set_aside` is what ends it before its time: a fact that cannot be read."""
 
     uid: str
     key: str
@@ -49,18 +51,23 @@ class UnknownPod(FilterError):
 
 
 async def explain(log: EventLog, pod: str, by: Deciding | None = None) -> list[Story]:
-    """The story of each pod of that name; `by` decides again what was decided, which folds the log from its beginning. Raises
-    UnknownPod with near matches."""
+    """The story of each pod of that name; `by` decides again what was decided, which folds the log
+    from its beginning. Raises UnknownPod with near matches."""
     uids, keys = await pods_called(log, pod)
     if not uids and (await log.versions([streams.pod(pod)]))[streams.pod(pod)]:
         uids = [pod]  # a uid whose first fact cannot be read
     if not uids:
-        raise UnknownPod(f"no pod {pod!r} in the log{did_you_mean(pod, keys)}", "topolog replay log --type PodObserved")
+        raise UnknownPod(
+            f"no pod {pod!r} in the log{did_you_mean(pod, keys)}",
+            "topolog replay log --type PodObserved",
+        )
     names = Names(log)
     return [await _story(log, uid, names, uids, by) for uid in uids]
 
 
-async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str], by: Deciding | None) -> Story:
+async def _story(
+    log: EventLog, uid: str, names: Names, namesakes: list[str], by: Deciding | None
+) -> Story:
     aside = Aside(skipped=await skips(log))
     history = await _history(log, uid, aside)
     for _, fact in history:
@@ -75,12 +82,22 @@ async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str], by
         notes |= await _rejected(log, history, by)
     lines = story.tell(history, uid, names.known, notes, proofs)
     spoilt = aside.streams.get(streams.pod(uid), "")
-    return Story(uid, names.known.get(uid, uid), lines, _now(history, proofs), _zones(history, proofs), spoilt)
+    return Story(
+        uid,
+        names.known.get(uid, uid),
+        lines,
+        _now(history, proofs),
+        _zones(history, proofs),
+        spoilt,
+    )
 
 
 async def _history(log: EventLog, uid: str, aside: Aside) -> History:
     """The pod's own facts, and its charges, which stand on the streams of nodes."""
-    own = [(envelope, aside.fact_of(envelope)) async for envelope in envelopes_of(log, streams.pod(uid))]
+    own = [
+        (envelope, aside.fact_of(envelope))
+        async for envelope in envelopes_of(log, streams.pod(uid))
+    ]
     history: History = [(envelope, fact) for envelope, fact in own if fact is not None]
     charges: History = []
     for envelope, fact in history:
@@ -96,13 +113,18 @@ async def _history(log: EventLog, uid: str, aside: Aside) -> History:
 
 
 async def _rejected(log: EventLog, history: History, by: Deciding) -> dict[int, list[str]]:
-    """What of a refusal by the kubelet an end between decision and admission explains. Of one that would not be sent there again
-    the decision's own note tells."""
+    """What of a refusal by the kubelet an end between decision and admission explains. Of one that
+    would not be sent there again the decision's own note tells."""
     found, made = dict[int, list[str]](), None
     for envelope, fact in history:
         if isinstance(fact, scheduling.PodReserved):
             made = envelope, fact
-        elif isinstance(fact, cluster.PodEnded) and fact.cause == "rejected" and made is not None and made[1].node == fact.node:
+        elif (
+            isinstance(fact, cluster.PodEnded)
+            and fact.cause == "rejected"
+            and made is not None
+            and made[1].node == fact.node
+        ):
             told = await explained(log, made, envelope, by)
             if told is not None and (told.ended or not told.judged):
                 found[envelope.position] = [said(told)]
@@ -113,7 +135,12 @@ def _holders(fact: Fact) -> list[str]:
     """Pods that a near miss names."""
     if not isinstance(fact, scheduling.PodVerdictChanged):
         return []
-    zones = [zone for refusal in fact.detail for zone in _list(refusal.get("zones")) if isinstance(zone, dict)]
+    zones = [
+        zone
+        for refusal in fact.detail
+        for zone in _list(refusal.get("zones"))
+        if isinstance(zone, dict)
+    ]
     return [str(uid) for zone in zones for uid in _list(zone.get("holders"))]
 
 
@@ -133,7 +160,9 @@ async def _notes(log: EventLog, history: History) -> dict[int, list[str]]:
 
 
 async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserved | None:
-    """The node's object at a position: the newest of its facts before, looked for from its version then."""
+    """The node's object at a position: the newest of its facts before, looked for from its version
+    then.
+    """
     version = await reading.version_at(log, streams.node(node), until)
     while version > 0:
         first = max(0, version - PAGE)
@@ -165,18 +194,33 @@ def _now(history: History, proofs: list[Proof]) -> str:
         if proof.node == node:
             predicted = reserved[-1].predicted if reserved and reserved[-1].node == node else {}
             said = f"on {by_container(proof.zones)}, {story.verdict_on(predicted, proof.zones)}"
-            return f"{text}; {said}: proven by report {proof.report_version} at {clock(proof.time_us)}"
-    charged = [fact for _, fact in history if isinstance(fact, scheduling.NodeCharged) and fact.node == node]
+            return (
+                f"{text}; {said}: proven by report {proof.report_version} at {clock(proof.time_us)}"
+            )
+    charged = [
+        fact
+        for _, fact in history
+        if isinstance(fact, scheduling.NodeCharged) and fact.node == node
+    ]
     if charged and charged[-1].zones:
-        hope = f", predicted on {by_container(reserved[-1].predicted)}" if reserved and reserved[-1].predicted else ""
-        return f"{text}; its zone is not proven yet: charged in {zones_list(charged[-1].zones)}{hope}"
+        hope = (
+            f", predicted on {by_container(reserved[-1].predicted)}"
+            if reserved and reserved[-1].predicted
+            else ""
+        )
+        return (
+            f"{text}; its zone is not proven yet: charged in {zones_list(charged[-1].zones)}{hope}"
+        )
     return f"{text}; needs no zone"
 
 
 def _node_now(history: History) -> str:
     node = ""
     for _, fact in history:
-        if isinstance(fact, cluster.PodObserved | scheduling.PodReserved | binding.PodBound | cluster.PodRunning):
+        if isinstance(
+            fact,
+            cluster.PodObserved | scheduling.PodReserved | binding.PodBound | cluster.PodRunning,
+        ):
             node = fact.node or node
     return node
 
@@ -212,5 +256,10 @@ def _zones(history: History, proofs: list[Proof]) -> dict[str, Any]:
         elif isinstance(fact, scheduling.NodeCharged):
             zones["charged"] = sorted(fact.zones)
     for proof in proofs:
-        zones |= {"node": proof.node, "proven": proof.zones, "report": proof.report_version, "at": proof.position}
+        zones |= {
+            "node": proof.node,
+            "proven": proof.zones,
+            "report": proof.report_version,
+            "at": proof.position,
+        }
     return zones

@@ -1,8 +1,9 @@
 """The invariants of design section 8 that the log alone can show, as a fold over all facts. Pure.
 
-S1 positions, S2 versions, S3 epochs by role, S5 one binding a uid, S7 reservation before intent before effect, S9 no pods no
-charges. S6 (equal positions, equal hashes) is judged by the caller, who knows the live hashes. "history": each row is what was
-appended, by the hash chain. "facts": each can be read and folded; the stream of one that cannot is set aside, as the services do.
+S1 positions, S2 versions, S3 epochs by role, S5 one binding a uid, S7 reservation before intent
+before effect, S9 no pods no charges. S6 (equal positions, equal hashes) is judged by the caller,
+who knows the live hashes. "history": each row is what was appended, by the hash chain. "facts":
+each can be read and folded; the stream of one that cannot is set aside, as the services do.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Audit(msgspec.Struct):
-    """The running check. `ledger` is the fold from zero, `redacted` position -> SHA-256 (hex) of what was
-    masked."""
+    """The running check. `ledger` is the fold from zero, `redacted` position -> SHA-256 (hex) of
+    what was masked."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     violations: list[Violation] = []
@@ -63,10 +64,16 @@ class Audit(msgspec.Struct):
         for node in self.ledger.nodes.values():
             if not self.ledger.pods and node.charges:
                 self._violated(
-                    "S9", self.ledger.position, f"node {node.name} is charged for {sorted(node.charges)} with no live pods"
+                    "S9",
+                    self.ledger.position,
+                    f"node {node.name} is charged for {sorted(node.charges)} with no live pods",
                 )
             if node.lower != lower_bound(node) or node.upper != upper_bound(node):
-                self._violated("ledger", self.ledger.position, f"bounds of node {node.name} differ from those computed anew")
+                self._violated(
+                    "ledger",
+                    self.ledger.position,
+                    f"bounds of node {node.name} differ from those computed anew",
+                )
         return self.violations
 
     def _violated(self, invariant: str, position: int, message: str) -> None:
@@ -79,7 +86,11 @@ class Audit(msgspec.Struct):
             self.ledger.position = envelope.position - 1
         expected = self.versions.get(envelope.stream, 0) + 1
         if envelope.version != expected:
-            self._violated("S2", envelope.position, f"{envelope.stream} has version {envelope.version}, not {expected}")
+            self._violated(
+                "S2",
+                envelope.position,
+                f"{envelope.stream} has version {envelope.version}, not {expected}",
+            )
         self.versions[envelope.stream] = envelope.version
 
     def _history(self, envelope: Envelope) -> None:
@@ -89,7 +100,11 @@ class Audit(msgspec.Struct):
         if digest and envelope.chain != computed:
             computed = linked(self.chain, envelope, bytes.fromhex(digest))
         if envelope.chain != computed and (envelope.chain or self.chained):
-            self._violated("history", envelope.position, "the row is not what was appended (or one before it that has no chain)")
+            self._violated(
+                "history",
+                envelope.position,
+                "the row is not what was appended (or one before it that has no chain)",
+            )
         self.chained = self.chained or bool(envelope.chain)
         self.chain = envelope.chain or computed
 
@@ -98,7 +113,11 @@ class Audit(msgspec.Struct):
             return
         newest = self.epochs.get(envelope.role, 0)
         if envelope.epoch < newest:
-            self._violated("S3", envelope.position, f"{envelope.role} wrote with epoch {envelope.epoch} after {newest}")
+            self._violated(
+                "S3",
+                envelope.position,
+                f"{envelope.role} wrote with epoch {envelope.epoch} after {newest}",
+            )
         self.epochs[envelope.role] = max(newest, envelope.epoch)
 
     def _effects(self, envelope: Envelope, fact: Fact) -> None:
@@ -106,13 +125,27 @@ class Audit(msgspec.Struct):
             self.intents[fact.uid] = fact.node
             pod = self.ledger.pods.get(fact.uid)
             if pod is None or (pod.node != fact.node and pod.stage not in ("bound", "running")):
-                self._violated("S7", envelope.position, f"pod {fact.uid} is to be bound to {fact.node}, where it is not reserved")
+                self._violated(
+                    "S7",
+                    envelope.position,
+                    f"pod {fact.uid} is to be bound to {fact.node}, where it is not reserved",
+                )
         elif isinstance(fact, binding.PodBound):
             if self.intents.get(fact.uid) != fact.node:
-                self._violated("S7", envelope.position, f"pod {fact.uid} bound to {fact.node} without an intent for it")
+                self._violated(
+                    "S7",
+                    envelope.position,
+                    f"pod {fact.uid} bound to {fact.node} without an intent for it",
+                )
             if fact.uid in self.bound:
-                self._violated("S5", envelope.position, f"pod {fact.uid} bound to {fact.node}, before to {self.bound[fact.uid]}")
+                self._violated(
+                    "S5",
+                    envelope.position,
+                    f"pod {fact.uid} bound to {fact.node}, before to {self.bound[fact.uid]}",
+                )
             self.bound[fact.uid] = fact.node
         elif isinstance(fact, cluster.PodEnded):
             self.rejected += fact.cause == "rejected"
-            self.bound.pop(fact.uid, None)  # who comes again by the same uid is of a cluster that was set back
+            self.bound.pop(
+                fact.uid, None
+            )  # who comes again by the same uid is of a cluster that was set back

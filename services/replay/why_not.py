@@ -1,4 +1,5 @@
-"""`topolog replay why-not`: what stood in the way of a pod on one node at one moment, and what would have helped.
+"""`topolog replay why-not`: what stood in the way of a pod on one node at one moment, and what
+would have helped.
 
 The deciding rooms answer, on the state as it stood: nothing is decided here. Pure but for reading.
 """
@@ -35,8 +36,9 @@ from shared.events.setting_aside import Aside
 
 
 class WhyNot(msgspec.Struct, frozen=True):
-    """`refusal` is empty where nothing stood in the way: `answer` then says what was better, or that the pod is there. `instead`
-    is where the pod would go, "" for nowhere; scores are 0..100, -1 for none."""
+    """`refusal` is empty where nothing stood in the way: `answer` then says what was better, or
+    that the pod is there. `instead` is where the pod would go, "" for nowhere; scores are 0..100,
+    -1 for none."""
 
     pod: str
     uid: str
@@ -52,7 +54,9 @@ class WhyNot(msgspec.Struct, frozen=True):
 
 
 async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleConfig) -> WhyNot:
-    """At `moment`; "" is the pod's last decision. Raises FilterError for a pod, node or moment that the log does not know."""
+    """At `moment`; "" is the pod's last decision. Raises FilterError for a pod, node or moment that
+    the log does not know.
+    """
     uid = (await require_pod(log, pod))[-1]
     await require_node(log, node)
     history = [entry async for entry in readable_facts_of(log, streams.pod(uid))]
@@ -72,13 +76,17 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
     time = clock((await log.read(position - 1, 1))[0].time_us)
     names = Names(log)
     if found.refusal:
-        await names.find(uid for zone in found.refusal.get("zones", ()) for uid in zone.get("holders", ()))
+        await names.find(
+            uid for zone in found.refusal.get("zones", ()) for uid in zone.get("holders", ())
+        )
     lines = near_miss(found.refusal, names.known) if found.refusal else found.lines
     return msgspec.structs.replace(found, position=position, time=time, lines=lines)
 
 
 def _share(decisions: Sequence[tuple[Envelope, Decision]], position: int) -> Share:
-    """Which scheduler, among which others, had the pod: that of its last decision by the position, or of its first one after."""
+    """Which scheduler, among which others, had the pod: that of its last decision by the position,
+    or of its first one after.
+    """
     by_then = [each for each in decisions if each[1].based_on <= position]
     nearest = by_then[-1:] or decisions[:1]
     return share_of(nearest[0][1].config, nearest[0][0].role) if nearest else Share()
@@ -89,10 +97,15 @@ def _require_alive(pod: str, history: list[tuple[Envelope, Fact]], position: int
     ended = next((envelope.position for envelope, fact in history if isinstance(fact, PodEnded)), 0)
     if position < first or (ended and position >= ended):
         until = f"to {ended - 1}" if ended else "on"
-        raise FilterError(f"pod {pod!r} is not in the log at position {position}", f"--at a position from {first} {until}")
+        raise FilterError(
+            f"pod {pod!r} is not in the log at position {position}",
+            f"--at a position from {first} {until}",
+        )
 
 
-def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str, node: str, share: Share) -> WhyNot:
+def _judged(
+    followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str, node: str, share: Share
+) -> WhyNot:
     entry = followed.ledger.pods[uid]
     found = WhyNot(entry.pod.key, uid, node, 0, "", "", [])
     if entry.node == node:
@@ -100,12 +113,16 @@ def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str
     problem = entry.problem or aside.streams.get(streams.pod(uid), "")
     if problem:
         return msgspec.structs.replace(found, answer=f"the pod goes nowhere: {problem}")
-    unread = aside.streams.get(streams.node(node), "") or aside.streams.get(streams.report(node), "")
+    unread = aside.streams.get(streams.node(node), "") or aside.streams.get(
+        streams.report(node), ""
+    )
     if unread:
         return msgspec.structs.replace(found, answer=f"no pod goes to {node}: {unread}")
     refusal = placing.verdict(entry.pod, node)
     if refusal is not None:
-        return msgspec.structs.replace(found, answer=_headline(refusal), refusal=msgspec.to_builtins(refusal))
+        return msgspec.structs.replace(
+            found, answer=_headline(refusal), refusal=msgspec.to_builtins(refusal)
+        )
     if within := of_pod(placing, entry.pod, node):
         found = msgspec.structs.replace(found, lines=[f"{WITHIN}{', '.join(within)}"])
     shape, facts = placing.judging.shape(entry.pod), placing.node(node)
@@ -114,7 +131,10 @@ def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str
     chosen = placing.place(entry.pod)
     if not isinstance(chosen, Placed) or chosen.node == node:
         return msgspec.structs.replace(
-            found, answer="nothing stood in the way: the pod would go there", score=score, instead=node
+            found,
+            answer="nothing stood in the way: the pod would go there",
+            score=score,
+            instead=node,
         )
     text = f"nothing stood in the way: {node} would take it with score {score}, but {chosen.node} had {chosen.score}"
     if share.has(chosen.node) and not share.has(node):

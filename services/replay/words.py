@@ -1,7 +1,7 @@
 """Every fact as one sentence for people, with the pod and the node that it is about. Pure.
 
-The words of `topolog replay log`, `topolog top` and the story of a pod. Pods are named by `namespace/name`, never by uid;
-zones are told wherever a pod is.
+The words of `topolog replay log`, `topolog top` and the story of a pod. Pods are named by
+`namespace/name`, never by uid; zones are told wherever a pod is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ def mentioned(fact: Fact) -> Iterable[str]:
 
 def amounts_text(amounts: Amounts) -> str:
     """`cpu 4, memory 2Gi`."""
-    return ", ".join(f"{name} {format_amount(name, amount)}" for name, amount in sorted(amounts.items()) if amount)
+    return ", ".join(
+        f"{name} {format_amount(name, amount)}"
+        for name, amount in sorted(amounts.items())
+        if amount
+    )
 
 
 def zones_list(zones: Iterable[int]) -> str:
@@ -65,7 +69,9 @@ def by_container(zones: Mapping[str, tuple[int, ...]]) -> str:
     """`zone 1` when all containers agree, else `train on zone 1, feed on zone 0`."""
     if len(set(zones.values())) == 1:
         return zones_list(next(iter(zones.values())))
-    return ", ".join(f"{name or 'the pod'} on {zones_list(ids)}" for name, ids in sorted(zones.items()))
+    return ", ".join(
+        f"{name or 'the pod'} on {zones_list(ids)}" for name, ids in sorted(zones.items())
+    )
 
 
 def some(keys: Iterable[str]) -> str:
@@ -84,7 +90,11 @@ def _observed(fact: cluster.PodObserved, _names: Names) -> str:
     if fact.node:
         whose = "a static pod" if fact.static else f"schedulerName {fact.pod.scheduler_name}"
         return f"seen on {fact.node} ({whose}); asks for {asks}"
-    gates = f"; held back by {', '.join(fact.pod.constraints.gates)}" if fact.pod.constraints.gates else ""
+    gates = (
+        f"; held back by {', '.join(fact.pod.constraints.gates)}"
+        if fact.pod.constraints.gates
+        else ""
+    )
     return f"queued: {fact.pod.qos}, asks for {asks}{gates}"
 
 
@@ -94,7 +104,9 @@ _ENDS = {"absent_from_list": "gone, its end was seen by nobody", "node_ended": "
 def _ended(fact: cluster.PodEnded, _names: Names) -> str:
     if fact.cause == "rejected":
         return f"refused by the kubelet of {fact.node}: {fact.reason}: {fact.message}"
-    return f"ended: {_ENDS.get(fact.cause, fact.cause)}" + (f" ({fact.reason})" if fact.reason else "")
+    return f"ended: {_ENDS.get(fact.cause, fact.cause)}" + (
+        f" ({fact.reason})" if fact.reason else ""
+    )
 
 
 def _node(fact: cluster.NodeObserved, _names: Names) -> str:
@@ -107,12 +119,18 @@ def _node(fact: cluster.NodeObserved, _names: Names) -> str:
 
 def _reported(fact: report.NodeReported, _names: Names) -> str:
     it = fact.report
-    pods = {f"{placement.namespace}/{placement.pod}" for placement in it.placements or () if placement.held}
+    pods = {
+        f"{placement.namespace}/{placement.pod}"
+        for placement in it.placements or ()
+        if placement.held
+    }
     free: Amounts = {}
     for zone in it.zones:
         for name, held in zone.resources.items():
             free[name] = free.get(name, 0) + held.available
-    listed = f", {len(pods)} pod(s) on zones" if it.placements is not None else ", without placements"
+    listed = (
+        f", {len(pods)} pod(s) on zones" if it.placements is not None else ", without placements"
+    )
     return f"reports {len(it.zones)} zone(s), policy {it.policy} by {it.scope}{listed}; free: {amounts_text(free) or 'nothing'}"
 
 
@@ -127,16 +145,23 @@ def placed(listed: Iterable[Placement]) -> dict[str, dict[str, tuple[int, ...]]]
 
 
 def _changed(fact: report.NodeReportChanged, _names: Names) -> str:
-    holds = [f"{key} on {by_container(zones)}" for key, zones in sorted(placed(fact.listed).items())]
+    holds = [
+        f"{key} on {by_container(zones)}" for key, zones in sorted(placed(fact.listed).items())
+    ]
     parts = [f"now holds {some(holds)}"] if holds else []
     parts += [f"no longer {some(fact.unlisted)}"] if fact.unlisted else []
     if not parts and fact.available:
-        parts = [f"free on zone {zone}: {amounts_text(amounts) or 'nothing'}" for zone, amounts in sorted(fact.available.items())]
+        parts = [
+            f"free on zone {zone}: {amounts_text(amounts) or 'nothing'}"
+            for zone, amounts in sorted(fact.available.items())
+        ]
     return "reports: " + ("; ".join(parts) or "the same again")
 
 
 def _volume(fact: surroundings.VolumeObserved, _names: Names) -> str:
-    return f"volume {fact.name} is bound" + (", and not reached from every node" if fact.terms or fact.zones else "")
+    return f"volume {fact.name} is bound" + (
+        ", and not reached from every node" if fact.terms or fact.zones else ""
+    )
 
 
 def _volumes_limited(fact: surroundings.NodeVolumesLimited, _names: Names) -> str:
@@ -163,9 +188,12 @@ def _charged(fact: scheduling.NodeCharged, _names: Names) -> str:
 
 def _demand(fact: scheduling.DemandWeighed, _names: Names) -> str:
     wants = (
-        f"{amounts_text(each.amounts)} ({each.running} run, {each.waiting} wait, room for {each.room})" for each in fact.wanted
+        f"{amounts_text(each.amounts)} ({each.running} run, {each.waiting} wait, room for {each.room})"
+        for each in fact.wanted
     )
-    return f"in demand, the scarcest room first: {'; '.join(islice(wants, WANTS_TOLD)) or 'nothing'}"
+    return (
+        f"in demand, the scarcest room first: {'; '.join(islice(wants, WANTS_TOLD)) or 'nothing'}"
+    )
 
 
 def _withdrawn(fact: scheduling.ReservationWithdrawn, _names: Names) -> str:
@@ -178,7 +206,11 @@ def _nominated(fact: scheduling.PodNominated, names: Names) -> str:
 
 
 def _bound(fact: binding.PodBound, _names: Names) -> str:
-    return "bound" + (", as found" if fact.found else "") + (f" at call {fact.attempts}" if fact.attempts > 1 else "")
+    return (
+        "bound"
+        + (", as found" if fact.found else "")
+        + (f" at call {fact.attempts}" if fact.attempts > 1 else "")
+    )
 
 
 def _for(verb: str) -> Callable[[Any, Names], str]:
@@ -186,49 +218,87 @@ def _for(verb: str) -> Callable[[Any, Names], str]:
 
 
 def _opened(fact: log.LogOpened, _: Names) -> str:
-    why = f": of the one before, what a reader had up to position {fact.lost} was lost" if fact.lost else ""
+    why = (
+        f": of the one before, what a reader had up to position {fact.lost} was lost"
+        if fact.lost
+        else ""
+    )
     return f"the log begins, timeline {fact.timeline}{why}"
 
 
 _SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
     log.LogOpened: _opened,
-    log.FactsRedacted: lambda fact, _: f"personal text was masked in {len(fact.rows)} facts: {fact.reason}",
-    log.FactSkipped: lambda fact, _: f"fact {fact.position} counts as never told" + (f": {fact.reason}" if fact.reason else ""),
+    log.FactsRedacted: lambda fact, _: (
+        f"personal text was masked in {len(fact.rows)} facts: {fact.reason}"
+    ),
+    log.FactSkipped: lambda fact, _: (
+        f"fact {fact.position} counts as never told" + (f": {fact.reason}" if fact.reason else "")
+    ),
     report.NodeReported: _reported,
     report.NodeReportChanged: _changed,
-    report.NodeReportExpired: lambda fact, _: f"silent for {fact.silent_s} s: takes no pod that needs a zone until it reports",
-    report.NodeReleased: lambda fact, _: "released: its next report is believed" + (f" ({fact.reason})" if fact.reason else ""),
+    report.NodeReportExpired: lambda fact, _: (
+        f"silent for {fact.silent_s} s: takes no pod that needs a zone until it reports"
+    ),
+    report.NodeReleased: lambda fact, _: (
+        "released: its next report is believed" + (f" ({fact.reason})" if fact.reason else "")
+    ),
     report.NodeReportRefused: lambda fact, _: f"a report was refused: {fact.reason}",
     cluster.NodeObserved: _node,
     cluster.NodeEnded: lambda fact, _: "the node object is gone",
     cluster.PodObserved: _observed,
     cluster.PodRunning: lambda fact, _: "admitted and running",
     cluster.PodEnded: _ended,
-    cluster.ClusterListed: lambda fact, _: f"all {fact.kind} of the cluster were told, first on timeline {fact.timeline}",
+    cluster.ClusterListed: lambda fact, _: (
+        f"all {fact.kind} of the cluster were told, first on timeline {fact.timeline}"
+    ),
     surroundings.VolumeObserved: _volume,
-    surroundings.ClaimObserved: lambda fact, _: f"claim {fact.name} is bound to volume {fact.volume}",
-    surroundings.NamespaceObserved: lambda fact, _: f"namespace {fact.name} has {len(fact.labels)} label(s)",
+    surroundings.ClaimObserved: lambda fact, _: (
+        f"claim {fact.name} is bound to volume {fact.volume}"
+    ),
+    surroundings.NamespaceObserved: lambda fact, _: (
+        f"namespace {fact.name} has {len(fact.labels)} label(s)"
+    ),
     surroundings.NodeVolumesLimited: _volumes_limited,
-    surroundings.NominationObserved: lambda fact, _: f"room is kept for {fact.key}, for which another scheduler chose the node",
-    surroundings.DeviceClassObserved: lambda fact, _: f"DeviceClass {fact.name}: its driver gives {fact.resource}",
-    surroundings.SurroundingEnded: lambda fact, _: f"{fact.kind} {fact.name} is gone: {fact.cause.replace('_', ' ')}",
+    surroundings.NominationObserved: lambda fact, _: (
+        f"room is kept for {fact.key}, for which another scheduler chose the node"
+    ),
+    surroundings.DeviceClassObserved: lambda fact, _: (
+        f"DeviceClass {fact.name}: its driver gives {fact.resource}"
+    ),
+    surroundings.SurroundingEnded: lambda fact, _: (
+        f"{fact.kind} {fact.name} is gone: {fact.cause.replace('_', ' ')}"
+    ),
     scheduling.PodVerdictChanged: _verdict,
     scheduling.PodReserved: _reserved,
     scheduling.NodeCharged: _charged,
     scheduling.ReservationWithdrawn: _withdrawn,
-    scheduling.NodeMarkedDirty: lambda fact, _: f"to be compared with its next report: {fact.cause.replace('_', ' ')}",
-    scheduling.NodeReconciled: lambda fact, _: f"agrees with report {fact.report_version}, by {fact.method}",
+    scheduling.NodeMarkedDirty: lambda fact, _: (
+        f"to be compared with its next report: {fact.cause.replace('_', ' ')}"
+    ),
+    scheduling.NodeReconciled: lambda fact, _: (
+        f"agrees with report {fact.report_version}, by {fact.method}"
+    ),
     scheduling.PodNominated: _nominated,
     scheduling.NodeClaimed: lambda fact, _: "claimed for the nominated pod",
-    scheduling.NodeSetAside: lambda fact, _: f"{fact.node} is set aside for such pods: {fact.cause}: {fact.detail}",
-    scheduling.NodeReadmitted: lambda fact, _: f"takes {'such' if fact.shape else 'all'} pods again: {fact.cause}",
+    scheduling.NodeSetAside: lambda fact, _: (
+        f"{fact.node} is set aside for such pods: {fact.cause}: {fact.detail}"
+    ),
+    scheduling.NodeReadmitted: lambda fact, _: (
+        f"takes {'such' if fact.shape else 'all'} pods again: {fact.cause}"
+    ),
     scheduling.PodReadmitted: lambda fact, _: f"decided again: {fact.cause}",
     scheduling.DemandWeighed: _demand,
-    scheduling.NominationWithdrawn: lambda fact, _: f"nomination withdrawn: {fact.cause.replace('_', ' ')}",
+    scheduling.NominationWithdrawn: lambda fact, _: (
+        f"nomination withdrawn: {fact.cause.replace('_', ' ')}"
+    ),
     binding.BindIntended: lambda fact, _: "binding intended",
     binding.PodBound: _bound,
-    binding.BindRefused: lambda fact, _: f"binding refused, {fact.cause.replace('_', ' ')}: {fact.message}",
-    binding.BindUncertain: lambda fact, _: f"no clear answer to the binding, it is sent again: {fact.message}",
+    binding.BindRefused: lambda fact, _: (
+        f"binding refused, {fact.cause.replace('_', ' ')}: {fact.message}"
+    ),
+    binding.BindUncertain: lambda fact, _: (
+        f"no clear answer to the binding, it is sent again: {fact.message}"
+    ),
     binding.EvictIntended: _for("to be evicted"),
     binding.PodEvicted: _for("evicted"),
     binding.EvictRefused: lambda fact, _: f"eviction refused: {fact.message}",

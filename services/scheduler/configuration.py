@@ -1,6 +1,7 @@
 """From settings to what the core is told. Every problem is told at once. Must not start anything.
 
-The upstream plugin's caches and arguments are read by `plugin_configuration`, which is loaded only where they are asked for.
+The upstream plugin's caches and arguments are read by `plugin_configuration`, which is loaded only
+where they are asked for.
 """
 
 from __future__ import annotations
@@ -28,10 +29,16 @@ class Choice(msgspec.Struct, frozen=True):
 
 def chosen(settings: SchedulerSettings) -> Choice:
     """What these settings mean. Raises SettingsInvalid with every problem."""
-    choice, problems = _default(settings, settings.cycle, []) if not _upstream_asked(settings) else _with_plugin(settings)
+    choice, problems = (
+        _default(settings, settings.cycle, [])
+        if not _upstream_asked(settings)
+        else _with_plugin(settings)
+    )
     problems += settings.extender.problems()
     if settings.shadow and (settings.extender.port or choice.core.upstream is not None):
-        problems.append("TOPOLOG_SHADOW: a shadow places nothing; unset TOPOLOG_EXTENDER_PORT, TOPOLOG_CACHE, TOPOLOG_COMPAT")
+        problems.append(
+            "TOPOLOG_SHADOW: a shadow places nothing; unset TOPOLOG_EXTENDER_PORT, TOPOLOG_CACHE, TOPOLOG_COMPAT"
+        )
     if settings.extender.port and choice.core.upstream is not None:
         problems.append(
             "TOPOLOG_EXTENDER_PORT: the upstream plugin's caches serve no extender; use TOPOLOG_CACHE=ledger, or port 0"
@@ -40,15 +47,21 @@ def chosen(settings: SchedulerSettings) -> Choice:
         raise SettingsInvalid(problems)
     asked_by = settings.extender.schedulers if settings.extender.port else ()
     made = provenance(choice.core.cycle, choice.core.upstream)
-    core = msgspec.structs.replace(choice.core, provenance=made, shadow=settings.shadow, asked_by=asked_by)
+    core = msgspec.structs.replace(
+        choice.core, provenance=made, shadow=settings.shadow, asked_by=asked_by
+    )
     return msgspec.structs.replace(choice, core=core)
 
 
 def _upstream_asked(settings: SchedulerSettings) -> bool:
-    return bool(settings.plugin_config) or settings.compat == "upstream" or settings.cache != "ledger"
+    return (
+        bool(settings.plugin_config) or settings.compat == "upstream" or settings.cache != "ledger"
+    )
 
 
-def _default(settings: SchedulerSettings, cycle: CycleConfig, warnings: list[str]) -> tuple[Choice, list[str]]:
+def _default(
+    settings: SchedulerSettings, cycle: CycleConfig, warnings: list[str]
+) -> tuple[Choice, list[str]]:
     core = CoreConfig(settings.scheduler_name, cycle, settings.dirty_after_rejections)
     return Choice(core, warnings=tuple(warnings)), _wrong_scoring(cycle)
 
@@ -60,7 +73,9 @@ def _with_plugin(settings: SchedulerSettings) -> tuple[Choice, list[str]]:
     if found.upstream is None:
         choice, problems = _default(settings, found.cycle, found.warnings)
         return choice, found.problems + problems
-    choice = Choice(found.core(settings.scheduler_name), found.resync_period_s, tuple(found.warnings))
+    choice = Choice(
+        found.core(settings.scheduler_name), found.resync_period_s, tuple(found.warnings)
+    )
     return choice, found.problems
 
 
@@ -72,5 +87,7 @@ def _wrong_scoring(cycle: CycleConfig) -> list[str]:
     ]
     if cycle.strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
-        problems.append(f"TOPOLOG_CYCLE_STRATEGY: {cycle.strategy!r} is not a strategy; write one of {known}")
+        problems.append(
+            f"TOPOLOG_CYCLE_STRATEGY: {cycle.strategy!r} is not a strategy; write one of {known}"
+        )
     return problems

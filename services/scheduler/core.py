@@ -1,8 +1,9 @@
 """The scheduler's core: facts in, proposals out.
 
-Holds the ledger, the columnar cluster and the queue; decides which pod goes where and which verdicts and marks are news.
-Own reservations stand as an overlay in the cluster's columns until the fold reaches them: the ledger itself changes only by
-facts. This module must not know the log, Kubernetes or a clock.
+Holds the ledger, the columnar cluster and the queue; decides which pod goes where and which
+verdicts and marks are news. Own reservations stand as an overlay in the cluster's columns until the
+fold reaches them: the ledger itself changes only by facts. This module must not know the log,
+Kubernetes or a clock.
 """
 
 from __future__ import annotations
@@ -39,16 +40,19 @@ from shared.ledger.state import LedgerNode, LedgerPod
 
 
 class Instead(Protocol):
-    """What decides instead of the ledger's columns: the caches of `compat`, which a default scheduler does not load."""
+    """What decides instead of the ledger's columns: the caches of `compat`, which a default
+    scheduler does not load.
+    """
 
     def placing(self, cycle: CycleConfig) -> Placing:
         """A fresh one."""
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
-    """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty, the
-    upstream plugin's arguments where its caches decide instead of the ledger, and what its decisions name as what made them.
-    `asked_by` are the schedulers whose pods it reserves when they ask."""
+    """What the core must be told: its name as a scheduler, the cycle's settings, the rejections
+    that make a node dirty, the upstream plugin's arguments where its caches decide instead of the
+    ledger, and what its decisions name as what made them. `asked_by` are the schedulers whose pods
+    it reserves when they ask."""
 
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
@@ -70,12 +74,16 @@ class Counters(msgspec.Struct):
 
 
 class SchedulerCore:
-    """One scheduler's state. `evolve` folds; `decide` proposes; `conflicted` hears what became of the proposals.
+    """One scheduler's state. `evolve` folds; `decide` proposes; `conflicted` hears what became of
+    the proposals.
 
-    What is made of the ledger (columns, queue, counts) follows each fact once somebody has looked: until then, while the log is
-    replayed, the ledger alone is folded, and `begin` makes the rest of it at once. `begun` makes it follow from the start."""
+    What is made of the ledger (columns, queue, counts) follows each fact once somebody has looked:
+    until then, while the log is replayed, the ledger alone is folded, and `begin` makes the rest of
+    it at once. `begun` makes it follow from the start."""
 
-    def __init__(self, config: CoreConfig, followed: Followed | None = None, begun: bool = True) -> None:
+    def __init__(
+        self, config: CoreConfig, followed: Followed | None = None, begun: bool = True
+    ) -> None:
         self.config = config
         self.followed = followed if followed is not None else Followed()
         self.ledger, self.versions = self.followed.ledger, self.followed.versions
@@ -91,7 +99,9 @@ class SchedulerCore:
         self.marks = Marks(config.dirty_after_rejections)
         self.nominations = Nominations(self.ledger)
         self.binds, self.shadow = Binds(), Shadow()
-        self.rejections = Rejections(() if config.shadow else (config.scheduler_name, *config.asked_by))
+        self.rejections = Rejections(
+            () if config.shadow else (config.scheduler_name, *config.asked_by)
+        )
         self.share = Share()
         self.provenance = config.provenance
         self._aside: set[str] = set()
@@ -120,7 +130,9 @@ class SchedulerCore:
         if share == self.share:
             return
         self.share = share
-        self.provenance = msgspec.structs.replace(self.config.provenance, config=self.config.provenance.config + share.mark())
+        self.provenance = msgspec.structs.replace(
+            self.config.provenance, config=self.config.provenance.config + share.mark()
+        )
         self.cluster.share(None if share.alone else share.has)
         for uid, entry in self.ledger.pods.items():
             if uid in self.queue and not share.has(uid):
@@ -128,7 +140,8 @@ class SchedulerCore:
             elif uid not in self.queue:
                 self._enqueue(entry)
 
-    # -- folding -------------------------------------------------------------------------------------------------
+    # -- folding
+    # -------------------------------------------------------------------------------------------------
 
     def evolve(self, envelope: Envelope, fact: Fact) -> None:
         """Fold one fact; the nodes it touched are refreshed before the next decision."""
@@ -156,12 +169,15 @@ class SchedulerCore:
             self._follow_pod(uid, self.ledger.pods.get(uid), fact)
 
     def pass_over(self, envelope: Envelope) -> None:
-        """A fact that is not folded. A skipped one moves its stream's version all the same; on a stream that is set aside the
-        version stays, so that nothing decided here is appended to it."""
+        """A fact that is not folded. A skipped one moves its stream's version all the same; on a
+        stream that is set aside the version stays, so that nothing decided here is appended to it.
+        """
         following.pass_over(self.followed, envelope, moves=envelope.stream not in self._aside)
 
     def set_aside(self, stream: str) -> None:
-        """What a stream says cannot be known from here on: its node takes no pod, its pod is not decided."""
+        """What a stream says cannot be known from here on: its node takes no pod, its pod is not
+        decided.
+        """
         self._aside.add(stream)
         kind, _, name = stream.partition("/")
         if kind == "pod":
@@ -170,8 +186,8 @@ class SchedulerCore:
             self._changed.add(name)
 
     def _usable(self, name: str) -> LedgerNode | None:
-        """The node, unless one of its streams is set aside, or only reports name it: those take no column, and no pod, since
-        anybody may publish under a name."""
+        """The node, unless one of its streams is set aside, or only reports name it: those take no
+        column, and no pod, since anybody may publish under a name."""
         node = self.ledger.nodes.get(name)
         aside = self._aside & {f"node/{name}", f"report/{name}"}
         return None if aside or node is None or node.observed is None else node
@@ -191,11 +207,15 @@ class SchedulerCore:
 
     def _waits(self, entry: LedgerPod) -> bool:
         uid = entry.pod.uid
-        held_back = f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.asides.barred
+        held_back = (
+            f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.asides.barred
+        )
         return entry.stage == "pending" and not entry.terminating and not held_back
 
     def _refresh(self) -> list[str]:
-        """Bring the touched nodes' columns up to date and wake who may be helped; returns the nodes that changed."""
+        """Bring the touched nodes' columns up to date and wake who may be helped; returns the nodes
+        that changed.
+        """
         changed = sorted(self._changed)
         self._changed.clear()
         for name in changed:
@@ -209,8 +229,8 @@ class SchedulerCore:
         return changed
 
     def _wake(self, changed: list[str]) -> None:
-        """One waiting pod of each shape that one of these nodes may help, or what changed around it, and every nominee of one of
-        them."""
+        """One waiting pod of each shape that one of these nodes may help, or what changed around
+        it, and every nominee of one of them."""
         for shape, pod in self.queue.waiting_shapes() if changed or self._stirred else ():
             stirred = self._stirred and self._stirred.concerns(pod, self.followed.surroundings)
             if stirred or (changed and self.cluster.waiting_could_fit(pod, changed)):
@@ -220,17 +240,21 @@ class SchedulerCore:
             self.queue.wake(uid)
 
     def _note_behind(self, name: str, node: LedgerNode | None) -> None:
-        """Nodes whose newest report does not count yet: only a comparison of fingerprints can help who waits for them."""
+        """Nodes whose newest report does not count yet: only a comparison of fingerprints can help
+        who waits for them.
+        """
         if node is not None and node.basis != node.report:
             self._behind.add(name)
         else:
             self._behind.discard(name)
 
-    # -- deciding ------------------------------------------------------------------------------------------------
+    # -- deciding
+    # ------------------------------------------------------------------------------------------------
 
     def decide(self, limit: int, now_s: float = 0.0) -> list[Proposal]:
-        """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks, reconciliations, nodes to set
-        aside or to try again (by `now_s`, monotonic), and what to take back from nodes that ended."""
+        """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks,
+        reconciliations, nodes to set aside or to try again (by `now_s`, monotonic), and what to
+        take back from nodes that ended."""
         if self.config.shadow:
             return []
         self.begin()
@@ -256,15 +280,17 @@ class SchedulerCore:
         return [stamped(proposal, self.provenance) for proposal in in_order(proposals)]
 
     def _asked_binds(self) -> list[Proposal]:
-        """What kube-schedulers asked for by the extender; settings allow it with the ledger's columns only."""
+        """What kube-schedulers asked for by the extender; settings allow it with the ledger's
+        columns only.
+        """
         if not self.binds or not isinstance(self.cluster, ColumnarPlacing):
             return []
         reserve = partial(self._reserve, order=0)
         return self.binds.proposals(self.cluster, self.ledger, self.versions, reserve)
 
     def look(self) -> None:
-        """Bring the columns of touched nodes up to date for somebody who only asks; a node with own reservations under way waits
-        for the next decision, as its overlay must not be lost."""
+        """Bring the columns of touched nodes up to date for somebody who only asks; a node with own
+        reservations under way waits for the next decision, as its overlay must not be lost."""
         self.begin()
         if not isinstance(self.cluster, ColumnarPlacing):
             return
@@ -281,7 +307,9 @@ class SchedulerCore:
         """Nothing else was decided: may a waiting pod have room by eviction?"""
         if any(each.uid for each in proposals):
             return []
-        found = self.nominations.waiting(changed, self.cluster, self.ledger, self.versions, self.share.has)
+        found = self.nominations.waiting(
+            changed, self.cluster, self.ledger, self.versions, self.share.has
+        )
         return [found] if found is not None else []
 
     def tick(self) -> None:
@@ -290,7 +318,9 @@ class SchedulerCore:
             self.queue.wake_all()
 
     def _refuse_silently(self) -> None:
-        """Pods that wait on are refused once more by every node that is behind: without it nobody would ask to compare it."""
+        """Pods that wait on are refused once more by every node that is behind: without it nobody
+        would ask to compare it.
+        """
         if self._behind and not self.queue.ready_count() and self.queue.waiting_count():
             self.marks.rejected(self.ledger, sorted(self._behind))
 
@@ -312,28 +342,48 @@ class SchedulerCore:
         if entry.verdict == choice.message or (entry.verdict and self.nominations.waits(entry)):
             self.counters.repeated_verdicts += 1
             return []
-        return [verdict(entry.pod, choice, order, self.ledger.position, self._version(f"pod/{entry.pod.uid}"))]
+        return [
+            verdict(
+                entry.pod,
+                choice,
+                order,
+                self.ledger.position,
+                self._version(f"pod/{entry.pod.uid}"),
+            )
+        ]
 
     def _nomination(self, entry: LedgerPod) -> Proposal | None:
         version = self._version(f"pod/{entry.pod.uid}")
         try:
-            return self.nominations.refused(entry, self.cluster, self.ledger, version, self.versions)
+            return self.nominations.refused(
+                entry, self.cluster, self.ledger, version, self.versions
+            )
         except Exception as error:
             self.undecidable[entry.pod.uid] = repr(error)
             return None
 
     def _place(self, pod: Pod) -> Placed | Unplaceable:
-        """An error inside the cycle concerns this pod only: it waits with a verdict that says so, and the others go on."""
+        """An error inside the cycle concerns this pod only: it waits with a verdict that says so,
+        and the others go on.
+        """
         try:
             return self.cluster.place(pod)
         except Exception as error:
             self.undecidable[pod.uid] = repr(error)
-            return Unplaceable(message=f"internal error while deciding: {error!r}", counts={"internal error": 1}, detail=())
+            return Unplaceable(
+                message=f"internal error while deciding: {error!r}",
+                counts={"internal error": 1},
+                detail=(),
+            )
 
     def _unready(self, entry: LedgerPod) -> Unplaceable | None:
         if not entry.problem:
             return None
-        return Unplaceable(message=f"pod cannot be scheduled: {entry.problem}", counts={"unreadable manifest": 1}, detail=())
+        return Unplaceable(
+            message=f"pod cannot be scheduled: {entry.problem}",
+            counts={"unreadable manifest": 1},
+            detail=(),
+        )
 
     def _reserve(self, pod: Pod, placed: Placed, order: int) -> Proposal:
         self.counters.reserved += 1
@@ -345,7 +395,9 @@ class SchedulerCore:
         nominated = entry is not None and entry.nominated == placed.node
         narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
         versions = self._version(f"pod/{pod.uid}"), self._version(f"node/{placed.node}")
-        return reservation(pod, placed, zones, order, self.ledger.position, *versions, nominated, narrowed)
+        return reservation(
+            pod, placed, zones, order, self.ledger.position, *versions, nominated, narrowed
+        )
 
     def _version(self, stream: str) -> int:
         return self.versions.get(stream, 0)
@@ -362,10 +414,13 @@ class SchedulerCore:
             **msgspec.structs.asdict(self.counters),
         }
 
-    # -- after the append ------------------------------------------------------------------------------------------
+    # -- after the append
+    # ------------------------------------------------------------------------------------------
 
     def conflicted(self, proposal: Proposal) -> None:
-        """Somebody else moved a stream first: drop the overlay and decide the pod again after the fold caught up."""
+        """Somebody else moved a stream first: drop the overlay and decide the pod again after the
+        fold caught up.
+        """
         self.counters.conflicts += 1
         if proposal.node:
             self._changed.add(proposal.node)
@@ -384,4 +439,8 @@ class SchedulerCore:
 
 
 def _placing(config: CoreConfig) -> Placing:
-    return ColumnarPlacing(config.cycle) if config.upstream is None else config.upstream.placing(config.cycle)
+    return (
+        ColumnarPlacing(config.cycle)
+        if config.upstream is None
+        else config.upstream.placing(config.cycle)
+    )

@@ -1,7 +1,8 @@
 """The scheduler's fold as the projector runs it, and its snapshot.
 
-What is volatile (queue order of arrival, counts of rejections, traces) is made again from what it follows. The upstream plugin
-caches learn from every fact and are never restored from a snapshot: they replay.
+What is volatile (queue order of arrival, counts of rejections, traces) is made again from what it
+follows. The upstream plugin caches learn from every fact and are never restored from a snapshot:
+they replay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, the versions of streams that it writes to,
-what is set aside, what surrounds pods, what is in demand, and whether the cluster was listed since the log was restored.
+"""What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, the versions of
+streams that it writes to, what is set aside, what surrounds pods, what is in demand, and whether
+the cluster was listed since the log was restored.
 
-Its imports are the key of snapshots, so that nothing else may change this state. Must not know deciding.
+Its imports are the key of snapshots, so that nothing else may change this state. Must not know
+deciding.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from shared.ledger.state import Ledger
 
 
 class Followed(msgspec.Struct):
-    """`versions` is stream -> its version as folded; streams of pods that ended and of nodes that left are forgotten. `wanted`
-    is what ranks nodes where the strategy looks at room."""
+    """`versions` is stream -> its version as folded; streams of pods that ended and of nodes that
+    left are forgotten. `wanted` is what ranks nodes where the strategy looks at room."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     versions: dict[str, int] = {}
@@ -115,7 +117,9 @@ _UNVERSIONED = {PodEnded, ClusterListed, *get_args(ReportFact), *get_args(Surrou
 
 
 class _Way(NamedTuple):
-    """What is made of one kind of fact, in this order, the ledger's fold after `before`; None for nothing."""
+    """What is made of one kind of fact, in this order, the ledger's fold after `before`; None for
+    nothing.
+    """
 
     before: PodBefore | None
     heard: Hear | None
@@ -138,8 +142,8 @@ def pass_over(followed: Followed, envelope: Envelope, moves: bool) -> None:
 
 
 def dump(followed: Followed) -> bytes:
-    """The state as a snapshot keeps it: packed, which is a third less to fetch and to read, or, where an amount has more than 64
-    bits, as JSON, which begins otherwise."""
+    """The state as a snapshot keeps it: packed, which is a third less to fetch and to read, or,
+    where an amount has more than 64 bits, as JSON, which begins otherwise."""
     try:
         return msgspec.msgpack.encode(followed)
     except OverflowError:

@@ -1,8 +1,9 @@
 """The deciding loop: wait for the fold, decide, append, hear the outcomes.
 
-A decision is made only under a lease, and only when the fold has reached everything this process appended before, so that own
-reservations never count twice and never go missing, and whatever it lost a race to, so that no race is lost twice to one fact.
-Must not know Kubernetes or how the log is stored.
+A decision is made only under a lease, and only when the fold has reached everything this process
+appended before, so that own reservations never count twice and never go missing, and whatever it
+lost a race to, so that no race is lost twice to one fact. Must not know Kubernetes or how the log
+is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from services.scheduler.rejections import REASONS
 from services.scheduler.reserving.proposals import Proposal, together
 from services.scheduler.sharing import Share
 from shared.eventlog.errors import LogUnavailable
-from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Lease, Outcome, Place
+from shared.eventlog.port import (
+    Appended,
+    Commit,
+    Conflict,
+    Duplicate,
+    EventLog,
+    Fenced,
+    Lease,
+    Outcome,
+    Place,
+)
 from shared.events import streams
 from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
 from shared.runtime.acknowledged import Acknowledged
@@ -40,16 +51,23 @@ IDLE_S = 1.0
 
 
 def next_batch(pods: int, took_s: float, most: int) -> int:
-    """Pods of the next batch: half as many after one that took too long, twice as many after one that did not."""
+    """Pods of the next batch: half as many after one that took too long, twice as many after one
+    that did not.
+    """
     return max(1, pods // 2) if took_s > BATCH_S else min(most, pods * 2)
 
 
 class Decider:
-    """Runs `SchedulerCore.decide` against the log, under the lease that `held` lends. `looked` is set once it has looked at the
-    queue, and the log has taken what it decided."""
+    """Runs `SchedulerCore.decide` against the log, under the lease that `held` lends. `looked` is
+    set once it has looked at the queue, and the log has taken what it decided."""
 
     def __init__(
-        self, log: EventLog, held: Held, clock: Clock, batch_pods: int = BATCH_PODS, resync_period_s: float = 0.0
+        self,
+        log: EventLog,
+        held: Held,
+        clock: Clock,
+        batch_pods: int = BATCH_PODS,
+        resync_period_s: float = 0.0,
     ) -> None:
         self._log = log
         self._held = held
@@ -74,13 +92,17 @@ class Decider:
         self._woken.set()
 
     def share_out(self, members: tuple[str, ...], own: str) -> None:
-        """The members of the role have changed; without any this process is none, and decides nothing."""
+        """The members of the role have changed; without any this process is none, and decides
+        nothing.
+        """
         if members:
             self._share = Share(members, own)
             self._woken.set()
 
     def folded(self, core: SchedulerCore, folded: Folded) -> None:
-        """Something may have changed. Raises Refold where an own reservation was lost with the history that it stood in."""
+        """Something may have changed. Raises Refold where an own reservation was lost with the
+        history that it stood in.
+        """
         self._tell_rejected(core)
         if folded:
             self._place = Place(folded[-1][0].position, folded[-1][0].chain)
@@ -114,7 +136,9 @@ class Decider:
                 await set_within(self._woken, IDLE_S)
 
     def _tick(self, core: SchedulerCore) -> None:
-        """Upstream's caches compare what is dirty at a period; a period of 0 is none. Who waits is looked at again."""
+        """Upstream's caches compare what is dirty at a period; a period of 0 is none. Who waits is
+        looked at again.
+        """
         now_s = self._clock.monotonic_s()
         self._again.turn(core.queue, now_s)
         if self._resync_period_s and now_s >= self._resync_at_s:
@@ -130,7 +154,9 @@ class Decider:
         began_s = self._clock.monotonic_s()
         with timed(names.DECIDE_LATENCY), worked(names.DECIDE_CPU):
             proposals = core.decide(self._batch_pods, began_s)
-        self._batch_pods = next_batch(self._batch_pods, self._clock.monotonic_s() - began_s, self._most_pods)
+        self._batch_pods = next_batch(
+            self._batch_pods, self._clock.monotonic_s() - began_s, self._most_pods
+        )
         self._complain(core)
         over_budget = core.cluster.take_over_budget()
         if over_budget:
@@ -139,7 +165,12 @@ class Decider:
             count(names.SHADOW_CASES, outcome=case.outcome)
             if case.outcome != "agreed":
                 judged = case.judged
-                said = {"node": judged.node, "refused": judged.refused, "instead": judged.instead, "reason": case.reason}
+                said = {
+                    "node": judged.node,
+                    "refused": judged.refused,
+                    "instead": judged.instead,
+                    "reason": case.reason,
+                }
                 self._out.info(names.SHADOW_DIFFERS, pod=judged.pod, outcome=case.outcome, **said)
         if self.heard is not None:
             self.heard(core)
@@ -156,19 +187,24 @@ class Decider:
         return True
 
     def _unlisted(self, core: SchedulerCore) -> bool:
-        """Whether the log lacks what came about since the backup that it was restored from; told once, not at each look."""
+        """Whether the log lacks what came about since the backup that it was restored from; told
+        once, not at each look.
+        """
         problem = core.followed.listings.problem()
         if problem and problem != self._unlisted_told:
             self._out.warning(names.UNLISTED, problem=problem)
         self._unlisted_told = problem
         return bool(problem)
 
-    async def _send(self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place, lease: Lease) -> list[Proposal]:
+    async def _send(
+        self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place, lease: Lease
+    ) -> list[Proposal]:
         """Append; returns what is left to append.
 
-        The next reservation on a node expects the version that the one before it makes, and was decided with that one in mind; so
-        does a node's first reservation after its dirty mark or what sets it aside, and a pod's nomination after its verdict.
-        Others' facts may make the same version: so it follows the one before it.
+        The next reservation on a node expects the version that the one before it makes, and was
+        decided with that one in mind; so does a node's first reservation after its dirty mark or
+        what sets it aside, and a pod's nomination after its verdict. Others' facts may make the
+        same version: so it follows the one before it.
         """
         sent, later = together(proposals)
         commits = [self._commit(core, proposal, seen, lease, follows) for proposal, follows in sent]
@@ -210,7 +246,9 @@ class Decider:
             count(names.COMPARISONS, times, result=result)
         core.marks.comparisons.clear()
 
-    def _commit(self, core: SchedulerCore, proposal: Proposal, seen: Place, lease: Lease, follows: str) -> Commit:
+    def _commit(
+        self, core: SchedulerCore, proposal: Proposal, seen: Place, lease: Lease, follows: str
+    ) -> Commit:
         return Commit(
             commit_id=proposal.commit_id,
             role=lease.role,
@@ -227,14 +265,18 @@ class Decider:
     def _trace(self, core: SchedulerCore, proposal: Proposal) -> str:
         report = core.traceparents.of_report(proposal.node)
         parent = core.traceparents.of(proposal.uid)
-        return trace_of(names.SPAN_DECIDE, parent, pod=proposal.uid, node=proposal.node, report=report)
+        return trace_of(
+            names.SPAN_DECIDE, parent, pod=proposal.uid, node=proposal.node, report=report
+        )
 
     def _hear(self, core: SchedulerCore, proposal: Proposal, outcome: Outcome) -> None:
         if isinstance(outcome, Appended | Duplicate):
             self._must_reach = max(self._must_reach, outcome.last)
             if proposal.node and proposal.uid:
                 count(names.RESERVED)
-                self._out.debug(names.POD_RESERVED, pod=proposal.uid, node=proposal.node, position=outcome.last)
+                self._out.debug(
+                    names.POD_RESERVED, pod=proposal.uid, node=proposal.node, position=outcome.last
+                )
         if isinstance(outcome, Appended):
             self._tell_asides(proposal)
         if isinstance(outcome, Conflict) and outcome.stream == streams.node(proposal.node):
@@ -254,7 +296,13 @@ class Decider:
         for fact in (draft.fact for draft in proposal.drafts):
             if isinstance(fact, NodeSetAside):
                 count(names.SET_ASIDE, cause=fact.cause)
-                said = {"node": fact.node, "shape": fact.shape, "cause": fact.cause, "strikes": fact.strikes, "pod": fact.uid}
+                said = {
+                    "node": fact.node,
+                    "shape": fact.shape,
+                    "cause": fact.cause,
+                    "strikes": fact.strikes,
+                    "pod": fact.uid,
+                }
                 self._out.warning(names.NODE_SET_ASIDE, **said, problem=fact.detail)
             elif isinstance(fact, NodeReadmitted | PodReadmitted):
                 count(names.READMITTED, cause=fact.cause)

@@ -1,6 +1,8 @@
-"""From settings to the upstream plugin's caches: which of them decides, by which arguments. Reads the plugin's argument file.
+"""From settings to the upstream plugin's caches: which of them decides, by which arguments. Reads
+the plugin's argument file.
 
-Loaded only where a plugin file, a cache or `compat: upstream` is asked for. Must not start anything.
+Loaded only where a plugin file, a cache or `compat: upstream` is asked for. Must not start
+anything.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ NAME = "TOPOLOG_PLUGIN_CONFIG"
 
 
 class FromPlugin(msgspec.Struct):
-    """What the settings and the plugin's file mean together. `upstream` is None where the ledger decides: then only the
-    scoring strategy of the arguments counts. `resync_period_s` 0 means no ticks; `warnings` are a line each."""
+    """What the settings and the plugin's file mean together. `upstream` is None where the ledger
+    decides: then only the scoring strategy of the arguments counts. `resync_period_s` 0 means no
+    ticks; `warnings` are a line each."""
 
     upstream: UpstreamConfig | None
     cycle: CycleConfig
@@ -32,12 +35,16 @@ class FromPlugin(msgspec.Struct):
     warnings: list[str]
 
     def core(self, scheduler_name: str) -> CoreConfig:
-        """What the core is told where a cache decides; that one marks nodes dirty at the first rejection."""
+        """What the core is told where a cache decides; that one marks nodes dirty at the first
+        rejection.
+        """
         return CoreConfig(scheduler_name, self.cycle, 1, self.upstream)
 
 
 def from_plugin(settings: SchedulerSettings) -> FromPlugin:
-    """Read the plugin's file, if any, and choose the cache. Raises SettingsInvalid for a file that cannot be read."""
+    """Read the plugin's file, if any, and choose the cache. Raises SettingsInvalid for a file that
+    cannot be read.
+    """
     outcome = _read(settings.plugin_config) if settings.plugin_config else Outcome({})
     problems = [f"{NAME} {settings.plugin_config}: {each}" for each in outcome.errors]
     arguments, found = _of_profile(outcome, settings.scheduler_name)
@@ -46,21 +53,29 @@ def from_plugin(settings: SchedulerSettings) -> FromPlugin:
     if settings.compat != "upstream" and settings.cache == "ledger":
         cycle = settings.cycle
         if settings.plugin_config:
-            cycle = msgspec.structs.replace(cycle, strategy=arguments.strategy, weights=arguments.weights)
+            cycle = msgspec.structs.replace(
+                cycle, strategy=arguments.strategy, weights=arguments.weights
+            )
         return FromPlugin(None, cycle, problems, 0, warnings)
     arguments = _with_cache(arguments, settings.cache, problems)
     profiles = _known_schedulers(outcome, settings.scheduler_name)
-    config = UpstreamConfig(arguments, settings.scheduler_name, profiles, settings.compat == "upstream")
+    config = UpstreamConfig(
+        arguments, settings.scheduler_name, profiles, settings.compat == "upstream"
+    )
     period_s = arguments.cache_resync_period_s if arguments.cache == "overreserve" else 0
     return FromPlugin(config, settings.cycle, problems, period_s, warnings + _in_vain(arguments))
 
 
 def _in_vain(arguments: Arguments) -> list[str]:
-    """Preemption that is asked for where the plugin would do it; elsewhere the reader of the arguments says so."""
+    """Preemption that is asked for where the plugin would do it; elsewhere the reader of the
+    arguments says so.
+    """
     if arguments.preemption_mode != "Enabled" or arguments.cache != "overreserve":
         return []
     remedy = "set preemptionMode: Disabled, or let the ledger decide (TOPOLOG_CACHE and TOPOLOG_COMPAT unset), which preempts"
-    return [f"{NAME}: preemptionMode: Enabled evicts nobody here: eviction simulation is not reproduced; {remedy}"]
+    return [
+        f"{NAME}: preemptionMode: Enabled evicts nobody here: eviction simulation is not reproduced; {remedy}"
+    ]
 
 
 def _read(path: str) -> Outcome:
@@ -79,17 +94,24 @@ def _of_profile(outcome: Outcome, scheduler_name: str) -> tuple[Arguments, list[
         return profiles[scheduler_name], []
     if len(profiles) > 1:
         listed = ", ".join(sorted(profiles))
-        return Arguments(), [f"{NAME}: no profile {scheduler_name} among {listed}; set TOPOLOG_SCHEDULER_NAME to one of them"]
+        return Arguments(), [
+            f"{NAME}: no profile {scheduler_name} among {listed}; set TOPOLOG_SCHEDULER_NAME to one of them"
+        ]
     return next(iter(profiles.values()), Arguments()), []
 
 
 def _known_schedulers(outcome: Outcome, scheduler_name: str) -> tuple[str, ...]:
-    """Whose pods are not foreign: ours, and those of the profiles beside ours that the plugin would register, which only
-    OverReserve does, and only where it looks for foreign pods. A file without our name is of another process, whose pods are."""
+    """Whose pods are not foreign: ours, and those of the profiles beside ours that the plugin would
+    register, which only OverReserve does, and only where it looks for foreign pods. A file without
+    our name is of another process, whose pods are."""
     if scheduler_name not in outcome.profiles:
         return (scheduler_name,)
     beside = outcome.profiles.items()
-    register = [name for name, each in beside if each.cache == "overreserve" and each.foreign_pods_detect != "None"]
+    register = [
+        name
+        for name, each in beside
+        if each.cache == "overreserve" and each.foreign_pods_detect != "None"
+    ]
     return (scheduler_name, *(name for name in register if name != scheduler_name))
 
 
@@ -98,6 +120,12 @@ def _with_cache(arguments: Arguments, cache: CacheName, problems: list[str]) -> 
     if cache == "ledger":
         return arguments
     if arguments.cache not in ("passthrough", cache):
-        problems.append(f"TOPOLOG_CACHE: {cache}, but the arguments choose {arguments.cache}; drop one of the two")
-    period_s = (arguments.cache_resync_period_s or DEFAULT_RESYNC_S) if cache == "overreserve" else 0
-    return msgspec.structs.replace(arguments, cache_resync_period_s=period_s, discard_reserved_nodes=cache == "discardreserved")
+        problems.append(
+            f"TOPOLOG_CACHE: {cache}, but the arguments choose {arguments.cache}; drop one of the two"
+        )
+    period_s = (
+        (arguments.cache_resync_period_s or DEFAULT_RESYNC_S) if cache == "overreserve" else 0
+    )
+    return msgspec.structs.replace(
+        arguments, cache_resync_period_s=period_s, discard_reserved_nodes=cache == "discardreserved"
+    )

@@ -1,7 +1,9 @@
-"""Which ends of pods are rejections in spite of a pass: reserved by schedulers of this name, and then refused by the kubelet.
+"""Which ends of pods are rejections in spite of a pass: reserved by schedulers of this name, and
+then refused by the kubelet.
 
-Told apart by what the ledger holds of the pod before its end is folded. Several schedulers of one name each hear every end; each
-counts the pods of its share, so that the sum is right. Must not know the log, metrics, or whether the log is being replayed."""
+Told apart by what the ledger holds of the pod before its end is folded. Several schedulers of one
+name each hear every end; each counts the pods of its share, so that the sum is right. Must not know
+the log, metrics, or whether the log is being replayed."""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ KEPT = 10_000
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A pod, the node that it was reserved on, what its kubelet said, and by which of `REASONS` it is counted."""
+    """A pod, the node that it was reserved on, what its kubelet said, and by which of `REASONS` it
+    is counted.
+    """
 
     uid: str
     node: str
@@ -42,7 +46,11 @@ class Rejections:
         if not isinstance(fact, PodEnded) or fact.cause != "rejected":
             return
         entry = ledger.pods.get(fact.uid)
-        if entry is None or not entry.reserved_at or entry.pod.scheduler_name not in self._schedulers:
+        if (
+            entry is None
+            or not entry.reserved_at
+            or entry.pod.scheduler_name not in self._schedulers
+        ):
             return
         if fact.node in ("", entry.node) and share.has(fact.uid):
             reason = fact.reason if fact.reason in REJECTIONS else OTHER

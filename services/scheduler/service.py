@@ -1,4 +1,6 @@
-"""The scheduler service: composition only. Decider (one of many), observer and relay (leased) over one fold of the log."""
+"""The scheduler service: composition only. Decider (one of many), observer and relay (leased) over
+one fold of the log.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         _observe(service, settings, log, decider, projector, observers)
     if settings.relay:
         _relay(service, settings, log, decider)
-        service.task("log-size", lambda: watch_size(log, settings.log_limit_gib << 30, service.clock))
+        service.task(
+            "log-size", lambda: watch_size(log, settings.log_limit_gib << 30, service.clock)
+        )
     _routes(service, projector)
 
 
@@ -125,7 +129,9 @@ def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider
 
         bus = JetStreamBus(settings.bus(), limits=StreamLimits(replicas=settings.nats_replicas))
         service.on_close("bus", bus.close)
-        await Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run()
+        await Relay(
+            log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s
+        ).run()
 
     _awaited(service, RELAY)
     service.task("relay", relay)
@@ -144,7 +150,9 @@ def _join(
     decider: Decider,
     projector: Projector[SchedulerCore],
 ) -> None:
-    """Schedulers of one name are members of one role; who has yet to replay the log, or disagrees, is none."""
+    """Schedulers of one name are members of one role; who has yet to replay the log, or disagrees,
+    is none.
+    """
     role, ttl_s = f"{ROLE}/{settings.scheduler_name}", settings.lease_ttl_s
     leading: dict[str, Any] = {"ttl_s": ttl_s, "clock": service.clock, "health": service.health}
     knowing: dict[str, Any] = {
@@ -152,8 +160,12 @@ def _join(
         "behind": lambda: projector.behind,
         "disagrees": lambda: projector.disagrees,
     }
-    membership = Membership(log, role, service.holder, heard=decider.share_out, **knowing, **leading)
-    service.health.tell("sharing", lambda: {**membership.said(), "queue": len(projector.state.queue)})
+    membership = Membership(
+        log, role, service.holder, heard=decider.share_out, **knowing, **leading
+    )
+    service.health.tell(
+        "sharing", lambda: {**membership.said(), "queue": len(projector.state.queue)}
+    )
 
     async def join() -> None:
         await projector.wait_live()
@@ -162,7 +174,12 @@ def _join(
     service.task("member", join)
 
 
-def _extend(service: Service, settings: ExtenderSettings, decider: Decider, projector: Projector[SchedulerCore]) -> Extender:
+def _extend(
+    service: Service,
+    settings: ExtenderSettings,
+    decider: Decider,
+    projector: Projector[SchedulerCore],
+) -> Extender:
     """Few have one: what it needs is loaded here."""
     from services.scheduler.extender.asking import Extender
     from services.scheduler.extender.server import ExtenderServer
@@ -192,10 +209,19 @@ def _observe(
         service.on_close("kube", kube.close)
         readiness = ApiReadiness(kube, rights.SCHEDULER, service.clock)
         service.health.check(api_readiness.COMPONENT, readiness.problem)
-        observer = Observer(log, kube, projector, (settings.scheduler_name, *others), service.clock, settings.relist_s)
+        observer = Observer(
+            log,
+            kube,
+            projector,
+            (settings.scheduler_name, *others),
+            service.clock,
+            settings.relist_s,
+        )
         observers.append(observer)
         service.health.check("observed cluster", observer.problem)
-        leadership = Leadership(log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s, health=service.health)
+        leadership = Leadership(
+            log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s, health=service.health
+        )
         with lease_losses():
             async with asyncio.TaskGroup() as group:
                 group.create_task(readiness.run())
@@ -209,7 +235,9 @@ def _observe(
 def _routes(service: Service, projector: Projector[SchedulerCore]) -> None:
     async def state(_request: Request) -> Response:
         ledger = projector.state.ledger
-        return json_response({"projection": "ledger", "position": ledger.position, "hash": digest(ledger)})
+        return json_response(
+            {"projection": "ledger", "position": ledger.position, "hash": digest(ledger)}
+        )
 
     async def stats(_request: Request) -> Response:
         return json_response(projector.state.stats())
@@ -224,11 +252,16 @@ def _routes(service: Service, projector: Projector[SchedulerCore]) -> None:
 
 
 def main() -> int:
-    """Run until stopped; returns the exit code. What the settings mean is checked before anything is opened."""
+    """Run until stopped; returns the exit code. What the settings mean is checked before anything
+    is opened.
+    """
     try:
         chosen(load(SchedulerSettings, os.environ))
     except SettingsInvalid as error:
         lines = "\n".join(f"  {problem}" for problem in error.problems)
-        print(f"topolog-scheduler cannot start, {len(error.problems)} setting(s) to correct:\n{lines}", file=sys.stderr)
+        print(
+            f"topolog-scheduler cannot start, {len(error.problems)} setting(s) to correct:\n{lines}",
+            file=sys.stderr,
+        )
         return Exit.SETTINGS
     return run_service("topolog-scheduler", SchedulerSettings, build)

@@ -15,13 +15,14 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
-    """`kubeconfig` is a file, a bare http:// URL, or empty inside a cluster. `dirty_after_rejections` is the N of the
-    reserve-plugin design (1 where an upstream cache decides); `observe` off makes this process a mere decider. Every `relist_s`
-    the observer lists each kind beside its watch, for what neither told. `cache` other
-    than `ledger` places by the upstream plugin's cache of that name, `compat: upstream` by the one that its arguments choose,
-    defects included. `plugin_config` is a file with the plugin's arguments, alone or in a KubeSchedulerConfiguration.
-    `log_limit_gib`: whoever relays warns before the log takes that much. `shadow` decides nothing, and compares what others do
-    with what it would do."""
+    """`kubeconfig` is a file, a bare http:// URL, or empty inside a cluster.
+    `dirty_after_rejections` is the N of the reserve-plugin design (1 where an upstream cache
+    decides); `observe` off makes this process a mere decider. Every `relist_s` the observer lists
+    each kind beside its watch, for what neither told. `cache` other than `ledger` places by the
+    upstream plugin's cache of that name, `compat: upstream` by the one that its arguments choose,
+    defects included. `plugin_config` is a file with the plugin's arguments, alone or in a
+    KubeSchedulerConfiguration. `log_limit_gib`: whoever relays warns before the log takes that
+    much. `shadow` decides nothing, and compares what others do with what it would do."""
 
     kubeconfig: str = ""
     scheduler_name: str = "topolog"

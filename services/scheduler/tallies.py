@@ -9,8 +9,8 @@ from shared.ledger.state import Ledger, LedgerNode, Stage
 
 
 def of(ledger: Ledger) -> dict[str, int]:
-    """Pods by stage, nodes that are of the cluster (those that report among them, and names without a Node object), what of them
-    is in use."""
+    """Pods by stage, nodes that are of the cluster (those that report among them, and names without
+    a Node object), what of them is in use."""
     stages = Counter(entry.stage for entry in ledger.pods.values())
     nodes = [node for node in ledger.nodes.values() if node.observed is not None or node.charges]
     return {
@@ -28,7 +28,9 @@ def of(ledger: Ledger) -> dict[str, int]:
 
 def is_unnamed(node: LedgerNode) -> bool:
     """Whether an exporter reports it and no Node object has the name."""
-    return node.observed is None and not node.charges and node.report is not None and not node.expired
+    return (
+        node.observed is None and not node.charges and node.report is not None and not node.expired
+    )
 
 
 def zones_in_use(node: LedgerNode) -> int:
@@ -36,6 +38,9 @@ def zones_in_use(node: LedgerNode) -> int:
     if node.report is None:
         return 0
     return sum(
-        any(held.allocatable > node.lower.get(zone.id, {}).get(name, 0) for name, held in zone.resources.items())
+        any(
+            held.allocatable > node.lower.get(zone.id, {}).get(name, 0)
+            for name, held in zone.resources.items()
+        )
         for zone in node.report.zones
     )

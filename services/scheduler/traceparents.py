@@ -1,4 +1,5 @@
-"""The trace contexts (W3C traceparent) that decisions go on with: a pod's from when it was seen, a node's from its newest report.
+"""The trace contexts (W3C traceparent) that decisions go on with: a pod's from when it was seen, a
+node's from its newest report.
 
 Volatile: who replays a log has them again. Must not know spans.
 """

@@ -2,7 +2,9 @@
 
 import os
 
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read by grpc when it is imported; its lower levels name every socket
+os.environ.setdefault(
+    "GRPC_VERBOSITY", "ERROR"
+)  # read by grpc when it is imported; its lower levels name every socket
 
 import sys
 

@@ -1,4 +1,6 @@
-"""What is to be done when: a heap of actions by real and by virtual time, taken out when due. Must not know the actions."""
+"""What is to be done when: a heap of actions by real and by virtual time, taken out when due. Must
+not know the actions.
+"""
 
 from __future__ import annotations
 

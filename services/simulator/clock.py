@@ -1,7 +1,8 @@
-"""Virtual time: seconds that run `rate` times as fast as real ones; the rate may change at any moment.
+"""Virtual time: seconds that run `rate` times as fast as real ones; the rate may change at any
+moment.
 
-Only arrivals and lifetimes of simulated work follow it; services, reports and latencies stay in real time. Must not know
-who reads it.
+Only arrivals and lifetimes of simulated work follow it; services, reports and latencies stay in
+real time. Must not know who reads it.
 """
 
 from __future__ import annotations

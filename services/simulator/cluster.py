@@ -1,8 +1,10 @@
-"""What a simulated cluster is made of: nodes with zones, CPUs, memory, devices and a kubelet configuration, as values.
+"""What a simulated cluster is made of: nodes with zones, CPUs, memory, devices and a kubelet
+configuration, as values.
 
-One way to lay a machine out: everything split evenly over its zones, the odd one to the first zones; one socket and one
-uncore cache a zone; hyperthread siblings (2k, 2k+1); distances 10 local, 21 remote; two CPUs reserved (the first CPU of
-each zone, or the first two of a single zone). Must not know the API server, files, or who schedules.
+One way to lay a machine out: everything split evenly over its zones, the odd one to the first
+zones; one socket and one uncore cache a zone; hyperthread siblings (2k, 2k+1); distances 10 local,
+21 remote; two CPUs reserved (the first CPU of each zone, or the first two of a single zone). Must
+not know the API server, files, or who schedules.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ NIC = "topolog.dev/nic"
 
 
 class NodeShape(msgspec.Struct, frozen=True):
-    """A machine's totals. `devices` maps resource to count, `hugepages` page size in bytes to the number of pages."""
+    """A machine's totals. `devices` maps resource to count, `hugepages` page size in bytes to the
+    number of pages.
+    """
 
     zones: int = 2
     cpus: int = 32
@@ -64,12 +68,20 @@ class SimulatedNode(msgspec.Struct, frozen=True):
         pages = _hugepages(self.machine)
         memory = sum(zone.memory_bytes for zone in self.machine.zones)
         counts = {name: len(devices) for name, devices in self.devices.items()}
-        return {CPU: len(self.machine.cpus) * 1000, MEMORY: memory, **pages, **counts, **self._fixed()}
+        return {
+            CPU: len(self.machine.cpus) * 1000,
+            MEMORY: memory,
+            **pages,
+            **counts,
+            **self._fixed(),
+        }
 
     def allocatable(self) -> Amounts:
-        """What the Node object offers: capacity without what is reserved and without unhealthy devices, memory also without
-        hugepages."""
-        offered = self.capacity() | {name: sum(each.healthy for each in pool.values()) for name, pool in self.devices.items()}
+        """What the Node object offers: capacity without what is reserved and without unhealthy
+        devices, memory also without hugepages."""
+        offered = self.capacity() | {
+            name: sum(each.healthy for each in pool.values()) for name, pool in self.devices.items()
+        }
         offered[CPU] -= len(self.machine.zones) * 1000 if len(self.machine.zones) > 1 else 2000
         reserved = sum(amounts.get(MEMORY, 0) for amounts in self.kubelet.reserved_memory.values())
         offered[MEMORY] -= reserved + sum(_hugepages(self.machine).values())
@@ -92,10 +104,14 @@ def zone_hugepages(zone: ZoneConfig) -> Amounts:
     return {hugepages_name(size): size * count for size, count in sorted(zone.hugepages.items())}
 
 
-def uniform(count: int, shape: NodeShape, policies: Policies, prefix: str = "node") -> tuple[SimulatedNode, ...]:
+def uniform(
+    count: int, shape: NodeShape, policies: Policies, prefix: str = "node"
+) -> tuple[SimulatedNode, ...]:
     """`count` equal nodes: node-000, node-001, ..."""
     width = max(3, len(str(count - 1)))
-    return tuple(lay_out(f"{prefix}-{number:0{width}d}", shape, policies) for number in range(count))
+    return tuple(
+        lay_out(f"{prefix}-{number:0{width}d}", shape, policies) for number in range(count)
+    )
 
 
 def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
@@ -103,9 +119,15 @@ def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
     zones = range(shape.zones)
     cpus = split(shape.cpus, shape.zones)
     if min(cpus) < 2 or (shape.zones == 1 and shape.cpus < 3):
-        raise ValueError(f"node {name}: {shape.cpus} CPUs on {shape.zones} zones leave a zone empty; give more CPUs")
+        raise ValueError(
+            f"node {name}: {shape.cpus} CPUs on {shape.zones} zones leave a zone empty; give more CPUs"
+        )
     layout = _cpus(cpus)
-    firsts = [next(cpu.id for cpu in layout if cpu.numa == zone) for zone in zones] if shape.zones > 1 else [0, 1]
+    firsts = (
+        [next(cpu.id for cpu in layout if cpu.numa == zone) for zone in zones]
+        if shape.zones > 1
+        else [0, 1]
+    )
     reserved = ",".join(map(str, firsts))
     kubelet = KubeletConfig(
         topology_policy=policies.topology_policy,
@@ -122,7 +144,9 @@ def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
 
 
 def _topology_options(policies: Policies, zones: int) -> dict[str, str]:
-    """A kubelet refuses more than 8 zones under any policy but none, unless it is told that they are meant."""
+    """A kubelet refuses more than 8 zones under any policy but none, unless it is told that they
+    are meant.
+    """
     if zones <= DEFAULT_MAX_NUMA_NODES or policies.topology_policy == NONE:
         return policies.topology_options
     return {"max-allowable-numa-nodes": str(zones), **policies.topology_options}
@@ -142,7 +166,9 @@ def _zones(shape: NodeShape) -> tuple[ZoneConfig, ...]:
             zone,
             mib[zone] * 2**20,
             {size: share[zone] for size, share in pages.items()},
-            tuple(LOCAL_DISTANCE if other == zone else REMOTE_DISTANCE for other in range(shape.zones)),
+            tuple(
+                LOCAL_DISTANCE if other == zone else REMOTE_DISTANCE for other in range(shape.zones)
+            ),
         )
         for zone in range(shape.zones)
     )

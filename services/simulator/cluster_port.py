@@ -1,4 +1,5 @@
-"""What simulated kubelets and the player ask of the cluster's object store, in one process and one event loop.
+"""What simulated kubelets and the player ask of the cluster's object store, in one process and one
+event loop.
 
 Satisfied by the simulated API server's `ClusterStore`. Must not know HTTP or who implements it.
 """
@@ -36,9 +37,13 @@ class Seen(Protocol):
 
 
 class ClusterPort(Protocol):
-    """The store. Nothing here raises for what the cluster may answer: refusals are values with a `code`."""
+    """The store. Nothing here raises for what the cluster may answer: refusals are values with a
+    `code`.
+    """
 
-    def list(self, kind: str, namespace: str = "", label_selector: str = "", field_selector: str = "") -> Sequence[Stored]:
+    def list(
+        self, kind: str, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> Sequence[Stored]:
         """Live objects."""
 
     def get(self, kind: str, name: str, namespace: str = "") -> Stored | None:
@@ -47,14 +52,35 @@ class ClusterPort(Protocol):
     def create(self, kind: str, obj: Json, namespace: str = "") -> object:
         """Create; an entry or a refusal."""
 
-    def patch(self, kind: str, name: str, namespace: str, body: Any, *, form: str = "strategic", subresource: str = "") -> object:
+    def patch(
+        self,
+        kind: str,
+        name: str,
+        namespace: str,
+        body: Any,
+        *,
+        form: str = "strategic",
+        subresource: str = "",
+    ) -> object:
         """Patch; an entry or a refusal."""
 
-    def replace_status(self, kind: str, name: str, namespace: str, status: Json, uid: str = "") -> object:
+    def replace_status(
+        self, kind: str, name: str, namespace: str, status: Json, uid: str = ""
+    ) -> object:
         """Put a whole status; an entry or a refusal."""
 
-    def delete(self, kind: str, name: str, namespace: str = "", *, grace_s: int | None = None, uid: str = "") -> object:
+    def delete(
+        self,
+        kind: str,
+        name: str,
+        namespace: str = "",
+        *,
+        grace_s: int | None = None,
+        uid: str = "",
+    ) -> object:
         """Delete; what was deleted or a refusal."""
 
     def listen(self, kind: str, listener: Callable[[Seen], None]) -> Callable[[], None]:
-        """Hear every change at once and in order; the listener must not write. Returns what stops it."""
+        """Hear every change at once and in order; the listener must not write. Returns what stops
+        it.
+        """

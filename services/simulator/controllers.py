@@ -1,7 +1,9 @@
-"""What makes pods on the simulated cluster: Deployments, ReplicaSets, StatefulSets and Jobs, in a few lines each.
+"""What makes pods on the simulated cluster: Deployments, ReplicaSets, StatefulSets and Jobs, in a
+few lines each.
 
-Each keeps the number of pods that its object asks for and writes its status. A simplification on purpose: a rollout deletes the
-pods of the template before at once. Must not know HTTP, kubelets or schedulers.
+Each keeps the number of pods that its object asks for and writes its status. A simplification on
+purpose: a rollout deletes the pods of the template before at once. Must not know HTTP, kubelets or
+schedulers.
 """
 
 from __future__ import annotations
@@ -19,8 +21,18 @@ KINDS = ("deployments", "replicasets", "statefulsets", "jobs")
 PAUSE_S = 0.05
 MAX_PODS = 5_000
 HASH_LABEL = "pod-template-hash"
-_API = {"deployments": "apps/v1", "replicasets": "apps/v1", "statefulsets": "apps/v1", "jobs": "batch/v1"}
-_KIND = {"deployments": "Deployment", "replicasets": "ReplicaSet", "statefulsets": "StatefulSet", "jobs": "Job"}
+_API = {
+    "deployments": "apps/v1",
+    "replicasets": "apps/v1",
+    "statefulsets": "apps/v1",
+    "jobs": "batch/v1",
+}
+_KIND = {
+    "deployments": "Deployment",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "jobs": "Job",
+}
 
 
 class Controllers:
@@ -59,7 +71,9 @@ class Controllers:
 
     def _wake_owner(self, change: Seen) -> None:
         for owner in change.entry.obj["metadata"].get("ownerReferences") or ():
-            resource = next((found for found, kind in _KIND.items() if kind == owner.get("kind")), "")
+            resource = next(
+                (found for found, kind in _KIND.items() if kind == owner.get("kind")), ""
+            )
             if resource:
                 self._due[resource, change.entry.obj["metadata"]["namespace"], owner["name"]] = None
                 self._woken.set()
@@ -77,18 +91,25 @@ class Controllers:
         if found is None or found.obj["metadata"].get("deletionTimestamp"):
             self._collect(resource, namespace, name)
             return
-        reconcile = {"deployments": self._deployment, "jobs": self._job}.get(resource, self._replicas)
+        reconcile = {"deployments": self._deployment, "jobs": self._job}.get(
+            resource, self._replicas
+        )
         reconcile(resource, found.obj)
 
-    # -- each kind -----------------------------------------------------------------------------------------------
+    # -- each kind
+    # -----------------------------------------------------------------------------------------------
 
     def _deployment(self, resource: str, obj: Json) -> None:
         """One ReplicaSet of the newest template; the ones before are deleted with their pods."""
         metadata, spec = obj["metadata"], obj["spec"]
         namespace, name = metadata["namespace"], metadata["name"]
         revision = _hash(spec["template"])
-        mine = list(_owned(self._cluster.list("replicasets", namespace), "Deployment", metadata["uid"]))
-        current = next((one for one in mine if one.obj["metadata"]["name"] == f"{name}-{revision}"), None)
+        mine = list(
+            _owned(self._cluster.list("replicasets", namespace), "Deployment", metadata["uid"])
+        )
+        current = next(
+            (one for one in mine if one.obj["metadata"]["name"] == f"{name}-{revision}"), None
+        )
         for one in mine:
             if one is not current:
                 self._cluster.delete("replicasets", one.obj["metadata"]["name"], namespace)
@@ -97,30 +118,61 @@ class Controllers:
             self._cluster.create("replicasets", _replica_set(obj, revision, wanted), namespace)
         elif current.obj["spec"].get("replicas") != wanted:
             patch = {"spec": {"replicas": wanted}}
-            self._cluster.patch("replicasets", current.obj["metadata"]["name"], namespace, patch, form="merge")
+            self._cluster.patch(
+                "replicasets", current.obj["metadata"]["name"], namespace, patch, form="merge"
+            )
         status = dict((current.obj.get("status") or {}) if current is not None else {})
-        status |= {"updatedReplicas": status.get("replicas", 0), "observedGeneration": metadata.get("generation", 1)}
+        status |= {
+            "updatedReplicas": status.get("replicas", 0),
+            "observedGeneration": metadata.get("generation", 1),
+        }
         available = status.get("availableReplicas", 0) >= wanted
-        condition = {"type": "Available", "status": "True" if available else "False", "reason": "MinimumReplicasAvailable"}
+        condition = {
+            "type": "Available",
+            "status": "True" if available else "False",
+            "reason": "MinimumReplicasAvailable",
+        }
         progressing = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
         self._status(resource, obj, {**status, "conditions": [condition, progressing]})
 
     def _replicas(self, resource: str, obj: Json) -> None:
         """As many live pods as asked for; a finished one is replaced."""
         metadata, spec = obj["metadata"], obj["spec"]
-        pods = list(_owned(self._cluster.list("pods", metadata["namespace"]), _KIND[resource], metadata["uid"]))
-        live = [one for one in pods if _phase(one) not in ("Succeeded", "Failed") and not _ending(one)]
+        pods = list(
+            _owned(
+                self._cluster.list("pods", metadata["namespace"]), _KIND[resource], metadata["uid"]
+            )
+        )
+        live = [
+            one for one in pods if _phase(one) not in ("Succeeded", "Failed") and not _ending(one)
+        ]
         wanted = _count(spec.get("replicas"))
-        for one in [*live[wanted:], *(one for one in pods if _phase(one) in ("Succeeded", "Failed"))]:
+        for one in [
+            *live[wanted:],
+            *(one for one in pods if _phase(one) in ("Succeeded", "Failed")),
+        ]:
             self._delete_pod(one)
         taken = {one.obj["metadata"]["name"] for one in pods}
-        names = (f"{metadata['name']}-{number}" for number in range(wanted)) if resource == "statefulsets" else None
+        names = (
+            (f"{metadata['name']}-{number}" for number in range(wanted))
+            if resource == "statefulsets"
+            else None
+        )
         for _ in range(wanted - len(live)):
-            name = next((free for free in names if free not in taken), "") if names is not None else None
+            name = (
+                next((free for free in names if free not in taken), "")
+                if names is not None
+                else None
+            )
             if name != "":
                 self._make_pod(resource, obj, name)
         ready = sum(_phase(one) == "Running" for one in live)
-        status = {"replicas": len(live), "readyReplicas": ready, "availableReplicas": ready, "currentReplicas": len(live)}
+        status = {
+            "replicas": len(live),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "currentReplicas": len(live),
+        }
         if resource == "replicasets":
             status = {**status, "fullyLabeledReplicas": len(live)}
             del status["currentReplicas"]
@@ -131,39 +183,63 @@ class Controllers:
         metadata, spec, before = obj["metadata"], obj["spec"], obj.get("status") or {}
         if any(one.get("type") in ("Complete", "Failed") for one in before.get("conditions") or ()):
             return
-        pods = list(_owned(self._cluster.list("pods", metadata["namespace"]), "Job", metadata["uid"]))
+        pods = list(
+            _owned(self._cluster.list("pods", metadata["namespace"]), "Job", metadata["uid"])
+        )
         phases = [_phase(one) for one in pods if not _ending(one)]
         succeeded, failed = phases.count("Succeeded"), phases.count("Failed")
         active = len(phases) - succeeded - failed
         parallel, completions = _count(spec.get("parallelism")), _count(spec.get("completions"))
-        status: Json = {"active": active, "succeeded": succeeded, "failed": failed, "ready": phases.count("Running")}
+        status: Json = {
+            "active": active,
+            "succeeded": succeeded,
+            "failed": failed,
+            "ready": phases.count("Running"),
+        }
         if succeeded >= completions:
-            status |= {"conditions": [{"type": "Complete", "status": "True", "reason": "CompletionsReached"}]}
+            status |= {
+                "conditions": [
+                    {"type": "Complete", "status": "True", "reason": "CompletionsReached"}
+                ]
+            }
         elif failed > _count(spec.get("backoffLimit"), 6):
-            status |= {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}
+            status |= {
+                "conditions": [
+                    {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+                ]
+            }
         else:
             for _ in range(min(parallel, completions - succeeded) - active):
                 self._make_pod(resource, obj, None)
         self._status(resource, obj, {**before, **status})
 
-    # -- pods ----------------------------------------------------------------------------------------------------
+    # -- pods
+    # ----------------------------------------------------------------------------------------------------
 
     def _make_pod(self, resource: str, obj: Json, name: str | None) -> None:
         metadata, template = obj["metadata"], obj["spec"]["template"]
-        own = {key: value for key, value in (template.get("metadata") or {}).items() if key in ("labels", "annotations")}
+        own = {
+            key: value
+            for key, value in (template.get("metadata") or {}).items()
+            if key in ("labels", "annotations")
+        }
         own |= {"name": name} if name else {"generateName": f"{metadata['name']}-"}
         own["ownerReferences"] = [_reference(resource, metadata)]
         if resource == "jobs":
             own["labels"] = {"job-name": metadata["name"], **own.get("labels", {})}
         spec = dict(template.get("spec") or {})
         self._cluster.create(
-            "pods", {"metadata": {**own, "namespace": metadata["namespace"]}, "spec": spec}, metadata["namespace"]
+            "pods",
+            {"metadata": {**own, "namespace": metadata["namespace"]}, "spec": spec},
+            metadata["namespace"],
         )
 
     def _delete_pod(self, pod: Stored) -> None:
         metadata = pod.obj["metadata"]
         if not metadata.get("deletionTimestamp"):
-            self._cluster.delete("pods", metadata["name"], metadata["namespace"], uid=metadata["uid"])
+            self._cluster.delete(
+                "pods", metadata["name"], metadata["namespace"], uid=metadata["uid"]
+            )
 
     def _collect(self, resource: str, namespace: str, name: str) -> None:
         """What an owner that is gone leaves behind."""
@@ -180,10 +256,14 @@ class Controllers:
                 self._delete_pod(one)
 
     def _status(self, resource: str, obj: Json, status: Json) -> None:
-        shown = {key: value for key, value in status.items() if value or key == "observedGeneration"}
+        shown = {
+            key: value for key, value in status.items() if value or key == "observedGeneration"
+        }
         if shown != (obj.get("status") or {}):
             metadata = obj["metadata"]
-            self._cluster.replace_status(resource, metadata["name"], metadata["namespace"], shown, metadata["uid"])
+            self._cluster.replace_status(
+                resource, metadata["name"], metadata["namespace"], shown, metadata["uid"]
+            )
 
 
 def _owned(entries: Iterable[Stored], kind: str, uid: str) -> Iterable[Stored]:
@@ -206,11 +286,19 @@ def _replica_set(deployment: Json, revision: str, replicas: int) -> Json:
         "labels": labels,
         "ownerReferences": [_reference("deployments", metadata)],
     }
-    return {"metadata": own, "spec": {"replicas": replicas, "selector": selector, "template": template}}
+    return {
+        "metadata": own,
+        "spec": {"replicas": replicas, "selector": selector, "template": template},
+    }
 
 
 def _reference(resource: str, metadata: Json) -> Json:
-    reference = {"apiVersion": _API[resource], "kind": _KIND[resource], "name": metadata["name"], "uid": metadata["uid"]}
+    reference = {
+        "apiVersion": _API[resource],
+        "kind": _KIND[resource],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
     return {**reference, "controller": True, "blockOwnerDeletion": True}
 
 
@@ -219,7 +307,11 @@ def _hash(template: Json) -> str:
 
 
 def _count(value: object, default: int = 1) -> int:
-    return min(MAX_PODS, max(0, value)) if isinstance(value, int) and not isinstance(value, bool) else default
+    return (
+        min(MAX_PODS, max(0, value))
+        if isinstance(value, int) and not isinstance(value, bool)
+        else default
+    )
 
 
 def _phase(entry: Stored) -> str:

@@ -1,8 +1,10 @@
-"""Which tasks fit no single node of the empty cluster at all: plain arithmetic, independent of any scheduler.
+"""Which tasks fit no single node of the empty cluster at all: plain arithmetic, independent of any
+scheduler.
 
-A container must find a set of zones that its node's policy allows (one zone for single-numa-node; the narrowest sets that
-suffice for restricted; any for the rest), containers one after another, every choice tried; and the whole pod must fit
-the node. Must not know the kubelet model, the scheduler, or what runs.
+A container must find a set of zones that its node's policy allows (one zone for single-numa-node;
+the narrowest sets that suffice for restricted; any for the rest), containers one after another,
+every choice tried; and the whole pod must fit the node. Must not know the kubelet model, the
+scheduler, or what runs.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ Free = tuple[Amounts, ...]
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What is empty on one node: totals (all CPUs, also reserved ones), free by zone, node allocatable, policy, scope."""
+    """What is empty on one node: totals (all CPUs, also reserved ones), free by zone, node
+    allocatable, policy, scope.
+    """
 
     total: Free
     free: Free
@@ -99,7 +103,10 @@ def _pod_demand(containers: Iterable[TaskContainer]) -> Amounts:
                 demand[name] = demand.get(name, 0) + amount
     for container in containers:
         if container.init:
-            demand = {**container.requests, **{n: max(a, container.requests.get(n, 0)) for n, a in demand.items()}}
+            demand = {
+                **container.requests,
+                **{n: max(a, container.requests.get(n, 0)) for n, a in demand.items()},
+            }
     return dict(sorted(demand.items()))
 
 
@@ -121,13 +128,20 @@ def _guaranteed(task: Task) -> bool:
 
 
 def _aligned_total(task: Task) -> Amounts:
-    """Two halves of a CPU are no whole one: what is pinned is judged container by container, then summed."""
+    """Two halves of a CPU are no whole one: what is pinned is judged container by container, then
+    summed.
+    """
     guaranteed = _guaranteed(task)
-    return _pod_demand(msgspec.structs.replace(each, requests=_aligned(each, guaranteed)) for each in task.containers)
+    return _pod_demand(
+        msgspec.structs.replace(each, requests=_aligned(each, guaranteed))
+        for each in task.containers
+    )
 
 
 def _containers_fit(task: Task, room: Room) -> bool:
-    """Every way to give the app containers their zones; an init container's share is free again for those after it."""
+    """Every way to give the app containers their zones; an init container's share is free again for
+    those after it.
+    """
     guaranteed = _guaranteed(task)
     first = [_aligned(container, guaranteed) for container in task.containers if container.init]
     if not all(any(_sets(demand, room.free, room)) for demand in first):
@@ -138,7 +152,10 @@ def _containers_fit(task: Task, room: Room) -> bool:
 def _place(demands: list[Amounts], free: Free, room: Room) -> bool:
     if not demands:
         return True
-    return any(_place(demands[1:], _taken(free, zones, demands[0]), room) for zones in _sets(demands[0], free, room))
+    return any(
+        _place(demands[1:], _taken(free, zones, demands[0]), room)
+        for zones in _sets(demands[0], free, room)
+    )
 
 
 def _sets(demand: Amounts, free: Free, room: Room) -> Iterator[tuple[int, ...]]:
@@ -150,7 +167,10 @@ def _sets(demand: Amounts, free: Free, room: Room) -> Iterator[tuple[int, ...]]:
         sizes = [size for size in sizes if not narrowest or narrowest == {size}]
     for size in sizes:
         for chosen in combinations(zones, size):
-            if all(sum(free[zone].get(name, 0) for zone in chosen) >= amount for name, amount in demand.items()):
+            if all(
+                sum(free[zone].get(name, 0) for zone in chosen) >= amount
+                for name, amount in demand.items()
+            ):
                 yield chosen
 
 

@@ -1,4 +1,5 @@
-"""A small HTTP/1.1 client for JSON over kept connections: what a user's client does, at a tenth of the cost of a general one.
+"""A small HTTP/1.1 client for JSON over kept connections: what a user's client does, at a tenth of
+the cost of a general one.
 
 Answers are values (status, body); only an unreachable server raises. Must not know Kubernetes.
 """
@@ -29,7 +30,9 @@ class HttpClient:
         self._idle: list[_Connection] = []
 
     async def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """One request; a kept connection that the server has closed is replaced once. Raises Unreachable."""
+        """One request; a kept connection that the server has closed is replaced once. Raises
+        Unreachable.
+        """
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: application/json\r\n"
             f"Accept: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -42,7 +45,9 @@ class HttpClient:
                 except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError) as error:
                     if fresh:
                         where = f"http://{self._host}:{self._port}{path}"
-                        raise Unreachable(f"{method} {where}: {type(error).__name__}: {error}") from error
+                        raise Unreachable(
+                            f"{method} {where}: {type(error).__name__}: {error}"
+                        ) from error
         raise AssertionError("unreachable")
 
     async def close(self) -> None:

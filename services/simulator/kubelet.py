@@ -1,8 +1,10 @@
-"""A simulated kubelet's decisions: which pods it knows, lists and admits, in which steps, and what each verdict is.
+"""A simulated kubelet's decisions: which pods it knows, lists and admits, in which steps, and what
+each verdict is.
 
-Pure: a node is a value. A pod is listed as soon as it is assigned, with nothing; admission (shared/kubelet) then goes
-through the states that podresources shows half-way; the pod runs or is refused, and ends. One pod is admitted at a time,
-as a kubelet does. Must not know the API server, sockets, files or clocks.
+Pure: a node is a value. A pod is listed as soon as it is assigned, with nothing; admission
+(shared/kubelet) then goes through the states that podresources shows half-way; the pod runs or is
+refused, and ends. One pod is admitted at a time, as a kubelet does. Must not know the API server,
+sockets, files or clocks.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class KnownPod(msgspec.Struct, frozen=True):
 
 
 class KubeletNode(msgspec.Struct, frozen=True):
-    """One kubelet. `state` is what its managers hold; `shown` is what podresources reads, behind `state` while a pod is
-    being admitted."""
+    """One kubelet. `state` is what its managers hold; `shown` is what podresources reads, behind
+    `state` while a pod is being admitted."""
 
     state: KubeletState
     shown: KubeletState
@@ -50,7 +52,9 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class StartError(ValueError):
-    """A kubelet with this machine and configuration would not start; the message is its own, with the node's name."""
+    """A kubelet with this machine and configuration would not start; the message is its own, with
+    the node's name.
+    """
 
 
 def start(node: SimulatedNode) -> KubeletNode:
@@ -61,15 +65,20 @@ def start(node: SimulatedNode) -> KubeletNode:
     return KubeletNode(state, state, node.allocatable())
 
 
-def resume(node: KubeletNode, stored: KubeletState, pods: list[Pod]) -> tuple[KubeletNode, list[tuple[str, Admission]]]:
-    """The kubelet started again on its stored state, `pods` admitted again in order, with the refusals of that.
+def resume(
+    node: KubeletNode, stored: KubeletState, pods: list[Pod]
+) -> tuple[KubeletNode, list[tuple[str, Admission]]]:
+    """The kubelet started again on its stored state, `pods` admitted again in order, with the
+    refusals of that.
 
     A state that the kubelet refuses is left behind: the pods are then admitted on an empty machine.
     """
     wanted = {pod.uid: ActivePod(pod) for pod in pods}
     for base in (stored, node.state):
         gone = tuple(sorted(holders(base) - set(wanted)))
-        begun = KubeletState(base.kubelet, base.cpu, base.memory, base.devices, wanted, Stale(gone, gone, gone))
+        begun = KubeletState(
+            base.kubelet, base.cpu, base.memory, base.devices, wanted, Stale(gone, gone, gone)
+        )
         again = admission.restart(begun)
         if not isinstance(again, ConfigError):
             break
@@ -93,7 +102,9 @@ def assign(node: KubeletNode, pod: Pod) -> KubeletNode:
 
 
 def begin(node: KubeletNode, uid: str) -> tuple[KubeletNode, Trial]:
-    """Admit a waiting pod. What it holds becomes visible by `show`, step by step, and lasts from `conclude` on."""
+    """Admit a waiting pod. What it holds becomes visible by `show`, step by step, and lasts from
+    `conclude` on.
+    """
     pod = node.pods[uid].pod
     walk = admission.admission_steps(node.state, pod)
     steps: list[KubeletState] = []
@@ -127,7 +138,9 @@ def conclude(node: KubeletNode, trial: Trial) -> KubeletNode:
 
 
 def end(node: KubeletNode, uid: str) -> KubeletNode:
-    """The node after a pod ended or was deleted; a pod in admission leaves the list now and its resources at `conclude`."""
+    """The node after a pod ended or was deleted; a pod in admission leaves the list now and its
+    resources at `conclude`.
+    """
     known = node.pods.get(uid)
     if known is None:
         return node
@@ -140,7 +153,9 @@ def end(node: KubeletNode, uid: str) -> KubeletNode:
 
 
 def rebase(node: KubeletNode, trial: Trial) -> Trial:
-    """The verdict of an admission during which other pods ended: what they held is free in the state after it."""
+    """The verdict of an admission during which other pods ended: what they held is free in the
+    state after it.
+    """
     state = trial.verdict.state
     for uid in set(state.pods) - set(node.state.pods) - {trial.uid}:
         state = _without(state, uid)
@@ -148,8 +163,8 @@ def rebase(node: KubeletNode, trial: Trial) -> Trial:
 
 
 def _without(state: KubeletState, uid: str) -> KubeletState:
-    """The state after a pod ended, its resources free at once: a kubelet drops them at its next call, with the same result
-    for the next pod."""
+    """The state after a pod ended, its resources free at once: a kubelet drops them at its next
+    call, with the same result for the next pod."""
     return admission.drop_stale(admission.remove(state, uid))
 
 
@@ -158,10 +173,14 @@ def _with_pods(node: KubeletNode, pods: Mapping[str, KnownPod]) -> KubeletNode:
 
 
 def _after_predicates(node: KubeletNode, pod: Pod, verdict: Admission) -> Admission:
-    """The node-level check behind the Topology Manager: OutOfcpu and its like (kubelet 1.36, GeneralPredicates)."""
+    """The node-level check behind the Topology Manager: OutOfcpu and its like (kubelet 1.36,
+    GeneralPredicates).
+    """
     if not verdict.admitted:
         return verdict
-    others = (known.pod for uid, known in node.pods.items() if known.phase == "running" and uid != pod.uid)
+    others = (
+        known.pod for uid, known in node.pods.items() if known.phase == "running" and uid != pod.uid
+    )
     short = shortage(node.allocatable, others, pod)
     if short is None:
         return verdict

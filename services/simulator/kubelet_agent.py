@@ -1,7 +1,8 @@
-"""One simulated kubelet at work: holds the node's value, keeps its answers and files current, and drives admissions.
+"""One simulated kubelet at work: holds the node's value, keeps its answers and files current, and
+drives admissions.
 
-The shell around `kubelet` for one node. Time comes from an agenda, effects on the cluster go through `Posts`. Must not know
-the API server, sockets, or other nodes.
+The shell around `kubelet` for one node. Time comes from an agenda, effects on the cluster go
+through `Posts`. Must not know the API server, sockets, or other nodes.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from shared.kubelet.machine import KubeletState
 
 
 class Delays(msgspec.Struct, frozen=True):
-    """Real seconds: from assignment to admission (listed with nothing), between two steps of an admission, from the verdict
-    to running, from a deletion to the end. Measured on a slow machine: 0.045-0.21, 0.02-0.045 (kubelet 1.36)."""
+    """Real seconds: from assignment to admission (listed with nothing), between two steps of an
+    admission, from the verdict to running, from a deletion to the end. Measured on a slow machine:
+    0.045-0.21, 0.02-0.045 (kubelet 1.36)."""
 
     listed_s: float = 0.03
     step_s: float = 0.01
@@ -48,7 +50,13 @@ class KubeletAgent:
     """One node. `now` is the agenda's clock in seconds."""
 
     def __init__(
-        self, node: KubeletNode, folder: Path, delays: Delays, agenda: Agenda, now: Callable[[], float], posts: Posts
+        self,
+        node: KubeletNode,
+        folder: Path,
+        delays: Delays,
+        agenda: Agenda,
+        now: Callable[[], float],
+        posts: Posts,
     ) -> None:
         self._node = node
         self._folder = folder
@@ -109,7 +117,9 @@ class KubeletAgent:
             self._stop(uid)
 
     def end(self, uid: str) -> Pod | None:
-        """A pod is over: it leaves the list, its resources are free. The pod, or None when it was not active."""
+        """A pod is over: it leaves the list, its resources are free. The pod, or None when it was
+        not active.
+        """
         known = self._node.pods.get(uid)
         if known is None:
             return None
@@ -141,7 +151,8 @@ class KubeletAgent:
         if len(steps) < 2:
             self._conclude()
             return
-        # A kubelet frees what has ended, looks for zones and allocates in one go: nobody sees a moment in between, in which
+        # A kubelet frees what has ended, looks for zones and allocates in one go: nobody sees a
+        # moment in between, in which
         # somebody else has ended and nothing is allocated yet.
         self._show(steps[0])
         at = self._now()

@@ -1,8 +1,10 @@
-"""A simulated kubelet's state on disk: the three checkpoints of its managers, in the kubelet's own format.
+"""A simulated kubelet's state on disk: the three checkpoints of its managers, in the kubelet's own
+format.
 
-Each is replaced by renaming, so that a process killed half-way leaves the one before it whole; the larger ones have no
-checksum, because they change with every pod. A pod that holds nothing of a manager's changes no file, as with a kubelet: who
-watches hears nothing of it. Must not know when to save, nor judge what it loads.
+Each is replaced by renaming, so that a process killed half-way leaves the one before it whole; the
+larger ones have no checksum, because they change with every pod. A pod that holds nothing of a
+manager's changes no file, as with a kubelet: who watches hears nothing of it. Must not know when to
+save, nor judge what it loads.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ from shared.kubelet.checkpoint import (
     write_cpu,
     write_memory,
 )
-from shared.kubelet.checkpoint_devices import DeviceCheckpoint, device_checkpoint, read_devices, write_devices
+from shared.kubelet.checkpoint_devices import (
+    DeviceCheckpoint,
+    device_checkpoint,
+    read_devices,
+    write_devices,
+)
 from shared.kubelet.cpu_manager import CpuState
 from shared.kubelet.device_state import DeviceState, hold
 from shared.kubelet.machine import KubeletState
@@ -33,38 +40,55 @@ DEVICE_FILE = "device-plugins/kubelet_internal_checkpoint"
 
 
 def save(folder: Path, before: KubeletState | None, after: KubeletState) -> None:
-    """Write the checkpoints of the managers whose book differs from `before`, in the order in which a kubelet's managers allocate
-    and save: devices, CPUs, memory (kubelet 1.36)."""
+    """Write the checkpoints of the managers whose book differs from `before`, in the order in which
+    a kubelet's managers allocate and save: devices, CPUs, memory (kubelet 1.36)."""
     if before is None or before.devices is not after.devices:
         (folder / DEVICE_FILE).parent.mkdir(exist_ok=True)
         _replace(folder / DEVICE_FILE, write_devices(device_checkpoint(after.devices), seal=False))
     if before is None or before.cpu.entries != after.cpu.entries:
-        _replace(folder / CPU_FILE, write_cpu(CpuCheckpoint(after.kubelet.cpu.policy, after.cpu.shared, after.cpu.entries)))
+        _replace(
+            folder / CPU_FILE,
+            write_cpu(CpuCheckpoint(after.kubelet.cpu.policy, after.cpu.shared, after.cpu.entries)),
+        )
     if before is None or before.memory is not after.memory:
         _replace(folder / MEMORY_FILE, write_memory(memory_checkpoint(after.memory), seal=False))
 
 
 def stored(state: KubeletState) -> Checkpoints:
-    """What an exporter reads from the checkpoints of a kubelet in this state, without the way over files."""
+    """What an exporter reads from the checkpoints of a kubelet in this state, without the way over
+    files.
+    """
     cpu = CpuCheckpoint(state.kubelet.cpu.policy, state.cpu.shared, state.cpu.entries)
     return checkpoints.of(cpu, memory_checkpoint(state.memory), device_checkpoint(state.devices))
 
 
 def load(folder: Path, fresh: KubeletState) -> tuple[KubeletState | None, str]:
-    """`fresh` with the stored books (pods not yet known), or None with the reason in the kubelet's words.
+    """`fresh` with the stored books (pods not yet known), or None with the reason in the kubelet's
+    words.
 
     An empty reason means that nothing is stored.
     """
     texts = [_read(folder / name) for name in (CPU_FILE, MEMORY_FILE, DEVICE_FILE)]
     if not any(texts):
         return None, ""
-    cpu, memory, devices = read_cpu(texts[0]), read_memory(texts[1]), read_devices(texts[2], verify=False)
+    cpu, memory, devices = (
+        read_cpu(texts[0]),
+        read_memory(texts[1]),
+        read_devices(texts[2], verify=False),
+    )
     for name, read in ((CPU_FILE, cpu), (MEMORY_FILE, memory), (DEVICE_FILE, devices)):
         if isinstance(read, CheckpointError):
             return None, f"{name}: {read}"
-    if isinstance(cpu, CheckpointError) or isinstance(memory, CheckpointError) or isinstance(devices, CheckpointError):
+    if (
+        isinstance(cpu, CheckpointError)
+        or isinstance(memory, CheckpointError)
+        or isinstance(devices, CheckpointError)
+    ):
         return None, "unreadable"
-    books = CpuState(cpu.default_cpus, cpu.entries), MemoryState(fresh.memory.config, memory.nodes, memory.entries)
+    books = (
+        CpuState(cpu.default_cpus, cpu.entries),
+        MemoryState(fresh.memory.config, memory.nodes, memory.entries),
+    )
     return KubeletState(fresh.kubelet, *books, _held(fresh.devices, devices)), ""
 
 

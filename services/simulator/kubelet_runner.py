@@ -1,7 +1,8 @@
-"""All simulated kubelets of a process: hears of pods from the cluster's store, posts statuses, ends pods, serves sockets.
+"""All simulated kubelets of a process: hears of pods from the cluster's store, posts statuses, ends
+pods, serves sockets.
 
-One loop for all nodes: changes of pods, actions by real time (admission steps) and by virtual time (lifetimes). Must not
-know HTTP, the player, or what a scheduler does.
+One loop for all nodes: changes of pods, actions by real time (admission steps) and by virtual time
+(lifetimes). Must not know HTTP, the player, or what a scheduler does.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 class KubeletRunner:
-    """Runs the kubelets of `nodes` against a cluster. `rejections` lists every refusal since the start."""
+    """Runs the kubelets of `nodes` against a cluster. `rejections` lists every refusal since the
+    start.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,9 @@ class KubeletRunner:
     ) -> None:
         self.rejections: list[Rejection] = []
         self._cluster = cluster
-        self._nodes = dict(zip((node.name for node in nodes), zip(nodes, files, strict=True), strict=True))
+        self._nodes = dict(
+            zip((node.name for node in nodes), zip(nodes, files, strict=True), strict=True)
+        )
         self._clock = clock
         self._delays = delays or Delays()
         self._agents: dict[str, KubeletAgent] = {}
@@ -73,7 +78,9 @@ class KubeletRunner:
         self._addresses = 0
 
     async def start(self) -> None:
-        """Write the nodes' files, register Node objects, resume pods, listen on the sockets. Raises StartError, OSError."""
+        """Write the nodes' files, register Node objects, resume pods, listen on the sockets. Raises
+        StartError, OSError.
+        """
         self._unlisten.append(self._cluster.listen("pods", self._heard))
         for node, files in self._nodes.values():
             self._start_node(node, files)
@@ -119,8 +126,17 @@ class KubeletRunner:
         pods = self._admitted_pods(node.name, stored)
         refused: list[tuple[str, Any]] = []
         if pods:
-            fresh, refused = kubelet.resume(fresh, stored or fresh.state, [pod for pod, _running in pods])
-        agent = KubeletAgent(fresh, files.kubelet_dir, self._delays, self._real, time.monotonic, _Posts(self, node.name))
+            fresh, refused = kubelet.resume(
+                fresh, stored or fresh.state, [pod for pod, _running in pods]
+            )
+        agent = KubeletAgent(
+            fresh,
+            files.kubelet_dir,
+            self._delays,
+            self._real,
+            time.monotonic,
+            _Posts(self, node.name),
+        )
         self._agents[node.name] = agent
         self._register(node, files)
         verdicts = dict(refused)
@@ -133,13 +149,20 @@ class KubeletRunner:
                 self.started(node.name, pod)
 
     def _admitted_pods(self, node: str, stored: KubeletState | None) -> list[tuple[Pod, bool]]:
-        """Pods that this kubelet had admitted when it stopped, oldest first, each with whether it is known to run: one that the
-        checkpoints hold keeps its place, as on a kubelet, even if its status was not posted any more."""
+        """Pods that this kubelet had admitted when it stopped, oldest first, each with whether it
+        is known to run: one that the checkpoints hold keeps its place, as on a kubelet, even if its
+        status was not posted any more."""
         held = kubelet.holders(stored) if stored is not None else frozenset()
         entries = self._cluster.list("pods", field_selector=f"spec.nodeName={node}")
         there = [(entry.obj, entry.obj["status"].get("phase")) for entry in entries]
-        kept = [obj for obj, phase in there if phase == "Running" or (phase not in _ENDED and obj["metadata"]["uid"] in held)]
-        kept.sort(key=lambda obj: (obj["metadata"].get("creationTimestamp", ""), obj["metadata"]["uid"]))
+        kept = [
+            obj
+            for obj, phase in there
+            if phase == "Running" or (phase not in _ENDED and obj["metadata"]["uid"] in held)
+        ]
+        kept.sort(
+            key=lambda obj: (obj["metadata"].get("creationTimestamp", ""), obj["metadata"]["uid"])
+        )
         read = [(pod_from_manifest(obj), obj["status"].get("phase") == "Running") for obj in kept]
         return [(pod, running) for pod, running in read if isinstance(pod, Pod)]
 
@@ -150,7 +173,9 @@ class KubeletRunner:
         if self._cluster.get("nodes", node.name) is None:
             self._cluster.create("nodes", node_object(node, boot_id, address, now_text()))
         else:
-            self._cluster.replace_status("nodes", node.name, "", node_status(node, boot_id, address, now_text()))
+            self._cluster.replace_status(
+                "nodes", node.name, "", node_status(node, boot_id, address, now_text())
+            )
         self._cluster.patch("nodes", node.name, "", _UNTAINTED, form="merge")
 
     def _heard(self, change: Seen) -> None:
@@ -166,10 +191,16 @@ class KubeletRunner:
         self._woken.set()
 
     def _work(self) -> None:
-        """What has been heard and what is due now, in turns, for as long as one turn of the loop may take."""
+        """What has been heard and what is due now, in turns, for as long as one turn of the loop
+        may take.
+        """
         end_s, more = time.monotonic() + TURN_S, True
         while more and time.monotonic() < end_s:
-            found = (self._next_heard(), self._real.next_due(time.monotonic()), self._virtual.next_due(self._clock.now()))
+            found = (
+                self._next_heard(),
+                self._real.next_due(time.monotonic()),
+                self._virtual.next_due(self._clock.now()),
+            )
             more = any(found)
             for action in filter(None, found):
                 action()
@@ -212,7 +243,9 @@ class KubeletRunner:
     def _assign(self, agent: KubeletAgent, node: str, obj: Json) -> None:
         pod = pod_from_manifest(obj)
         if isinstance(pod, ManifestError):
-            log.warning("pod cannot be read", node=node, pod=obj["metadata"]["name"], error=str(pod))
+            log.warning(
+                "pod cannot be read", node=node, pod=obj["metadata"]["name"], error=str(pod)
+            )
             self._refuse(node, obj, "UnexpectedAdmissionError", str(pod))
         else:
             agent.assign(pod)
@@ -262,7 +295,9 @@ class KubeletRunner:
         self.rejections.append(Rejection(f"{namespace}/{name}", node, reason, message))
         status = pod_status.refused(obj, reason, message, now)
         self._cluster.replace_status("pods", name, namespace, status, metadata["uid"])
-        self._cluster.create("events", pod_status.refusal_event(obj, node, reason, message, now), namespace)
+        self._cluster.create(
+            "events", pod_status.refusal_event(obj, node, reason, message, now), namespace
+        )
 
     def _live(self, node: str, pod: Pod) -> None:
         lifetime = _lifetime_s(pod)
@@ -270,8 +305,9 @@ class KubeletRunner:
             self._virtual.add(self._clock.now() + lifetime, partial(self._finish, node, pod))
 
     def _finish(self, node: str, pod: Pod) -> None:
-        """The pod has lived its time: it ends by itself with success. Told before its resources are free: a kubelet killed in
-        between finds it ended, and not a running pod that holds nothing."""
+        """The pod has lived its time: it ends by itself with success. Told before its resources are
+        free: a kubelet killed in between finds it ended, and not a running pod that holds nothing.
+        """
         agent = self._agents[node]
         obj = self._current(pod)
         if obj is None or obj["metadata"].get("deletionTimestamp") or not agent.knows(pod.uid):
@@ -283,7 +319,9 @@ class KubeletRunner:
     def _cluster_address(self, node: str) -> str:
         entry = self._cluster.get("nodes", node)
         addresses = entry.obj["status"].get("addresses", []) if entry else []
-        return next((one["address"] for one in addresses if one["type"] == "InternalIP"), "10.0.0.1")
+        return next(
+            (one["address"] for one in addresses if one["type"] == "InternalIP"), "10.0.0.1"
+        )
 
 
 class _Posts:

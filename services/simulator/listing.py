@@ -1,7 +1,9 @@
-"""What podresources answers for a simulated kubelet, as encoded messages made from the kubelet's state.
+"""What podresources answers for a simulated kubelet, as encoded messages made from the kubelet's
+state.
 
-As the real one: sidecars and app containers only, CPU ids in no order, one device entry for each device and zone, memory
-blocks with their whole set of zones. Must not know admission, sockets or time.
+As the real one: sidecars and app containers only, CPU ids in no order, one device entry for each
+device and zone, memory blocks with their whole set of zones. Must not know admission, sockets or
+time.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from shared.kubelet.masks import nodes_of
 
 
 def pod_message(pod: Pod, state: KubeletState) -> bytes:
-    """The pod's entry as a ListPodResourcesResponse of its own; such messages joined are one answer to List."""
+    """The pod's entry as a ListPodResourcesResponse of its own; such messages joined are one answer
+    to List.
+    """
     response = pb.ListPodResourcesResponse()
     _fill(response.pod_resources.add(), pod, state)
     return response.SerializeToString()
@@ -34,7 +38,9 @@ def allocatable_message(state: KubeletState) -> bytes:
     response = pb.AllocatableResourcesResponse()
     manager = state.kubelet.cpu
     if manager.policy == "static":
-        response.cpu_ids.extend(reversed(list(each_cpu(manager.topology.every & ~manager.reserved))))
+        response.cpu_ids.extend(
+            reversed(list(each_cpu(manager.topology.every & ~manager.reserved)))
+        )
     if state.memory.config.policy == "Static":
         for zone, node in state.memory.nodes.items():
             for resource, table in node.tables.items():
@@ -59,7 +65,9 @@ def _fill(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
             _block(listed.memory.add(), block.resource, block.size, block.mask)
         for resource, names in held.devices.items():
             for name in names:
-                _add_device(listed.devices, resource, name, state.devices.registered[resource][name])
+                _add_device(
+                    listed.devices, resource, name, state.devices.registered[resource][name]
+                )
 
 
 def _block(entry: pb.ContainerMemory, resource: str, size: int, mask: int) -> None:

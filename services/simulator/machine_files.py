@@ -1,7 +1,8 @@
-"""The files of a simulated node: a /sys tree, the kubelet's configuration, and where its socket and state lie.
+"""The files of a simulated node: a /sys tree, the kubelet's configuration, and where its socket and
+state lie.
 
-Writes few files (only what an exporter reads), so that hundreds of nodes cost tenths of a second. Must not know the
-kubelet's model beyond its configuration values, nor what runs.
+Writes few files (only what an exporter reads), so that hundreds of nodes cost tenths of a second.
+Must not know the kubelet's model beyond its configuration values, nor what runs.
 """
 
 from __future__ import annotations
@@ -34,20 +35,33 @@ class NodeFiles(msgspec.Struct, frozen=True):
 
     def for_exporter(self) -> dict[str, str]:
         """The entry of an exporter's nodes file."""
-        paths = {"socket": str(self.socket), "sysfs": str(self.sysfs), "kubelet_dir": str(self.kubelet_dir)}
+        paths = {
+            "socket": str(self.socket),
+            "sysfs": str(self.sysfs),
+            "kubelet_dir": str(self.kubelet_dir),
+        }
         return {"name": self.name, **paths}
 
 
 def places(folder: Path, sockets: Path, nodes: tuple[SimulatedNode, ...]) -> tuple[NodeFiles, ...]:
-    """The places of all nodes under `folder`; sockets are numbered, since their paths must be short."""
+    """The places of all nodes under `folder`; sockets are numbered, since their paths must be
+    short.
+    """
     return tuple(
-        NodeFiles(node.name, folder / node.name / "sys", folder / node.name / "kubelet", sockets / f"{number}.sock")
+        NodeFiles(
+            node.name,
+            folder / node.name / "sys",
+            folder / node.name / "kubelet",
+            sockets / f"{number}.sock",
+        )
         for number, node in enumerate(nodes)
     )
 
 
 def socket_folder(folder: Path) -> Path:
-    """`folder`/sockets when paths in it are short enough for the kernel, else a new folder for temporary files."""
+    """`folder`/sockets when paths in it are short enough for the kernel, else a new folder for
+    temporary files.
+    """
     wanted = folder / "sockets"
     if len(bytes(wanted / "99999.sock")) <= MAX_SOCKET_BYTES:
         wanted.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -65,11 +79,15 @@ def write(node: SimulatedNode, files: NodeFiles) -> None:
     _write_cpus(files.sysfs / "devices" / "system" / "cpu", node.machine.cpus)
     (files.sysfs / "boot_id").write_text(boot_id(node.name, str(files.sysfs)) + "\n")
     files.kubelet_dir.mkdir(parents=True, exist_ok=True)
-    (files.kubelet_dir / "config.yaml").write_bytes(msgspec.json.format(msgspec.json.encode(configuration(node))))
+    (files.kubelet_dir / "config.yaml").write_bytes(
+        msgspec.json.format(msgspec.json.encode(configuration(node)))
+    )
 
 
 def boot_id(name: str, place: str) -> str:
-    """A boot id of the node's own that changes when the host reboots, as the host's boot clock then starts again."""
+    """A boot id of the node's own that changes when the host reboots, as the host's boot clock then
+    starts again.
+    """
     try:
         host = HOST_BOOT_ID.read_text().strip()
     except OSError:
@@ -91,7 +109,10 @@ def configuration(node: SimulatedNode) -> dict[str, Any]:
         "topologyManagerPolicyOptions": kubelet.topology_options,
         "reservedSystemCPUs": kubelet.reserved_cpus,
         "reservedMemory": [
-            {"numaNode": zone, "limits": {name: str(amount) for name, amount in sorted(limits.items())}}
+            {
+                "numaNode": zone,
+                "limits": {name: str(amount) for name, amount in sorted(limits.items())},
+            }
             for zone, limits in sorted(kubelet.reserved_memory.items())
         ],
         "maxPods": node.max_pods,
@@ -103,7 +124,9 @@ def _write_zone(folder: Path, node: SimulatedNode, zone: ZoneConfig) -> None:
     cpus = cpus_of(cpu.id for cpu in node.machine.cpus if cpu.numa == zone.id)
     (folder / "cpulist").write_text(format_cpus(cpus) + "\n")
     (folder / "distance").write_text(" ".join(map(str, zone.distances)) + "\n")
-    (folder / "meminfo").write_text(f"Node {zone.id} MemTotal: {zone.memory_bytes // 1024:>14} kB\n")
+    (folder / "meminfo").write_text(
+        f"Node {zone.id} MemTotal: {zone.memory_bytes // 1024:>14} kB\n"
+    )
     for size, pages in zone.hugepages.items():
         pool = folder / "hugepages" / f"hugepages-{size // 1024}kB"
         pool.mkdir(parents=True, exist_ok=True)
@@ -111,9 +134,14 @@ def _write_zone(folder: Path, node: SimulatedNode, zone: ZoneConfig) -> None:
 
 
 def _write_cpus(base: Path, cpus: tuple[Cpu, ...]) -> None:
-    """Siblings beside the lowest CPU of each group only, where an exporter looks: a file for every CPU would cost seconds."""
+    """Siblings beside the lowest CPU of each group only, where an exporter looks: a file for every
+    CPU would cost seconds.
+    """
     for core in _groups((cpu.socket, cpu.core, cpu) for cpu in cpus).values():
-        _write_text(base / f"cpu{min(core)}" / "topology" / "thread_siblings_list", format_cpus(cpus_of(core)))
+        _write_text(
+            base / f"cpu{min(core)}" / "topology" / "thread_siblings_list",
+            format_cpus(cpus_of(core)),
+        )
     for (socket, _), members in _groups((cpu.socket, 0, cpu) for cpu in cpus).items():
         topology = base / f"cpu{min(members)}" / "topology"
         _write_text(topology / "physical_package_id", str(socket))

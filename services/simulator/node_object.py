@@ -1,4 +1,6 @@
-"""The Node object of a simulated node, as its kubelet registers it. Pure. Must not know the API server."""
+"""The Node object of a simulated node, as its kubelet registers it. Pure. Must not know the API
+server.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from shared.domain.resources import Amounts
 Json = dict[str, Any]
 KUBELET_VERSION = "v1.36.2"
 _CONDITIONS = (
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    (
+        "MemoryPressure",
+        "False",
+        "KubeletHasSufficientMemory",
+        "kubelet has sufficient memory available",
+    ),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
@@ -35,7 +42,10 @@ def node_object(node: SimulatedNode, boot_id: str, address: str, now: str) -> Js
 def node_status(node: SimulatedNode, boot_id: str, address: str, now: str) -> Json:
     """The status that a kubelet posts."""
     return {
-        "addresses": [{"address": address, "type": "InternalIP"}, {"address": node.name, "type": "Hostname"}],
+        "addresses": [
+            {"address": address, "type": "InternalIP"},
+            {"address": node.name, "type": "Hostname"},
+        ],
         "allocatable": _amounts(node.allocatable()),
         "capacity": _amounts(node.capacity()),
         "conditions": [

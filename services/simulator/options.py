@@ -1,4 +1,6 @@
-"""What a simulation is told on its command line. Every mistake is named at once. Must not know how it is run."""
+"""What a simulation is told on its command line. Every mistake is named at once. Must not know how
+it is run.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,10 @@ class Options(msgspec.Struct, frozen=True):
     def cluster(self) -> tuple[SimulatedNode, ...]:
         """The nodes. Raises TraceError or ValueError."""
         if self.workload.startswith(OPENB):
-            return tuple(workload.trace_node(node, self.policies) for node in traces.read_nodes(self._folder(), self.nodes))
+            return tuple(
+                workload.trace_node(node, self.policies)
+                for node in traces.read_nodes(self._folder(), self.nodes)
+            )
         return uniform(self.nodes, workload.demo_shape(self.zones), self.policies)
 
     def arrivals(self, nodes: tuple[SimulatedNode, ...]) -> Iterator[Arrival]:
@@ -78,7 +83,10 @@ class Options(msgspec.Struct, frozen=True):
         if not self.plays:
             return iter(())
         if self.workload.startswith(OPENB):
-            tasks, rate = workload.trace_tasks(traces.read_tasks(self._folder())), workload.trace_rate(nodes, self.load)
+            tasks, rate = (
+                workload.trace_tasks(traces.read_tasks(self._folder())),
+                workload.trace_rate(nodes, self.load),
+            )
         else:
             tasks, rate = workload.demo_tasks(self.seed), workload.demo_rate(nodes, self.load)
         return workload.poisson(tasks, rate, self.seed)
@@ -132,24 +140,47 @@ def _tried(options: Options) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("topolog-simulator", description="A simulated cluster: API server, kubelets, workload.")
+    parser = argparse.ArgumentParser(
+        "topolog-simulator", description="A simulated cluster: API server, kubelets, workload."
+    )
     parser.add_argument("--data-dir", required=True, help="where the cluster keeps its state")
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--zones", type=int, default=2, help="NUMA zones of a demo node")
     parser.add_argument("--workload", default=DEMO, help="demo, openb:FOLDER or none")
     parser.add_argument("--pods", type=int, default=60, help=f"{ENDLESS}: without end")
-    parser.add_argument("--load", type=float, default=0.7, help="offered work as a share of the cluster")
+    parser.add_argument(
+        "--load", type=float, default=0.7, help="offered work as a share of the cluster"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--speed", default="1", help="max, or virtual seconds a real second (arrivals and lifetimes only)")
-    parser.add_argument("--policy", default=SINGLE_NUMA_NODE, choices=POLICIES, help="the kubelets' Topology Manager policy")
+    parser.add_argument(
+        "--speed",
+        default="1",
+        help="max, or virtual seconds a real second (arrivals and lifetimes only)",
+    )
+    parser.add_argument(
+        "--policy",
+        default=SINGLE_NUMA_NODE,
+        choices=POLICIES,
+        help="the kubelets' Topology Manager policy",
+    )
     parser.add_argument("--scope", default="container", choices=SCOPES)
-    parser.add_argument("--scheduler", default="topolog", help="schedulerName of the workload's pods")
+    parser.add_argument(
+        "--scheduler", default="topolog", help="schedulerName of the workload's pods"
+    )
     parser.add_argument("--namespace", default="default")
     parser.add_argument("--api-host", default="127.0.0.1")
     parser.add_argument("--api-port", type=int, default=0, help="0: any free port")
-    parser.add_argument("--shards", type=int, default=1, help="how many exporter nodes files to write")
+    parser.add_argument(
+        "--shards", type=int, default=1, help="how many exporter nodes files to write"
+    )
     parser.add_argument("--status-file", default="", help="where to keep the newest status as JSON")
-    parser.add_argument("--start-file", default="", help="begin the workload when this file exists; default: at once")
+    parser.add_argument(
+        "--start-file",
+        default="",
+        help="begin the workload when this file exists; default: at once",
+    )
     parser.add_argument("--json", action="store_true", help="print a status line every second")
-    parser.add_argument("--keep-finished", action="store_true", help="leave finished pods in the API")
+    parser.add_argument(
+        "--keep-finished", action="store_true", help="leave finished pods in the API"
+    )
     return parser

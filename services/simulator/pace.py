@@ -1,7 +1,9 @@
-"""How fast virtual time runs under `--speed max`: as fast as the machine keeps up, told by how many pods wait.
+"""How fast virtual time runs under `--speed max`: as fast as the machine keeps up, told by how many
+pods wait.
 
-Pure: told the number of waiting pods, answers the next rate. Few waiting pods: faster; many: slower, never below a floor at
-which a queue is a matter of capacity and not of the machine. Must not know clocks or pods.
+Pure: told the number of waiting pods, answers the next rate. Few waiting pods: faster; many:
+slower, never below a floor at which a queue is a matter of capacity and not of the machine. Must
+not know clocks or pods.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ import msgspec
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """Bounds of the rate and of the queue. Above `hold` waiting pods no pod is created until some are bound."""
+    """Bounds of the rate and of the queue. Above `hold` waiting pods no pod is created until some
+    are bound.
+    """
 
     start: float = 15.0
     floor: float = 8.0

@@ -1,7 +1,8 @@
-"""Plays a workload: creates pods through the HTTP API as a user would, at their virtual times, and deletes the finished.
+"""Plays a workload: creates pods through the HTTP API as a user would, at their virtual times, and
+deletes the finished.
 
-Keeps a bounded number of pods waiting; what became of each pod is read from the cluster's changes. Must not know how pods
-are scheduled or admitted.
+Keeps a bounded number of pods waiting; what became of each pod is read from the cluster's changes.
+Must not know how pods are scheduled or admitted.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _CREATED, _EXISTS = 201, 409
 
 
 class Play(msgspec.Struct, frozen=True):
-    """What to play: a name, the scheduler that pods ask for, their namespace, how many of them (ENDLESS: without end)."""
+    """What to play: a name, the scheduler that pods ask for, their namespace, how many of them
+    (ENDLESS: without end).
+    """
 
     workload: str
     pods: int
@@ -44,8 +47,8 @@ class Play(msgspec.Struct, frozen=True):
 
 
 class Player:
-    """Plays `arrivals` against the server behind `client`; `cluster` tells what becomes of the pods. `keep` writes the progress
-    down for a later process."""
+    """Plays `arrivals` against the server behind `client`; `cluster` tells what becomes of the
+    pods. `keep` writes the progress down for a later process."""
 
     def __init__(
         self,
@@ -79,7 +82,9 @@ class Player:
         """The workload now."""
         virtual_s, real_s = self._ended_at or (self._clock.now(), self._clock.real_elapsed())
         began_virtual_s, began_real_s = self._began_at or (virtual_s, real_s)
-        return self.progress.summary(time.monotonic(), virtual_s - began_virtual_s, real_s - began_real_s)
+        return self.progress.summary(
+            time.monotonic(), virtual_s - began_virtual_s, real_s - began_real_s
+        )
 
     async def run(self) -> None:
         """Play to the end: every pod created and every feasible one over."""
@@ -106,8 +111,14 @@ class Player:
             self._note("ADDED", entry.obj)
 
     async def _create_all(self) -> None:
-        """Create what is not there yet; what an earlier process created moves the rest forward to now."""
-        asked_before, missing, begun_s = self.progress.asked_before, set(self.progress.missing_before), self._clock.now()
+        """Create what is not there yet; what an earlier process created moves the rest forward to
+        now.
+        """
+        asked_before, missing, begun_s = (
+            self.progress.asked_before,
+            set(self.progress.missing_before),
+            self._clock.now(),
+        )
         self._late_s = begun_s
         arrivals = self._arrivals if self._endless else islice(self._arrivals, self.progress.total)
         for number, arrival in enumerate(arrivals):
@@ -126,7 +137,9 @@ class Player:
             await asyncio.wait(set(self._tasks))
 
     async def _until(self, at_s: float) -> None:
-        """Wait for a virtual moment, and for room among the waiting pods: all later arrivals then move on."""
+        """Wait for a virtual moment, and for room among the waiting pods: all later arrivals then
+        move on.
+        """
         while (wait_s := self._clock.real_until(at_s + self._late_s)) > 0:  # noqa: ASYNC110  (the rate may change meanwhile)
             await asyncio.sleep(min(wait_s, PACE_INTERVAL_S))
         held_since = self._clock.now()
@@ -153,18 +166,34 @@ class Player:
         task.add_done_callback(self._tasks.discard)
 
     async def _create(self, task: Task) -> None:
-        body = msgspec.json.encode(manifest(task, self._play.scheduler, self._play.namespace, self._play.workload))
+        body = msgspec.json.encode(
+            manifest(task, self._play.scheduler, self._play.namespace, self._play.workload)
+        )
         sent_s = time.monotonic()
-        status, answer = await self._ask("POST", f"/api/v1/namespaces/{self._play.namespace}/pods", body)
-        if status == _CREATED and self._cluster.get("pods", task.name, self._play.namespace) is None:
+        status, answer = await self._ask(
+            "POST", f"/api/v1/namespaces/{self._play.namespace}/pods", body
+        )
+        if (
+            status == _CREATED
+            and self._cluster.get("pods", task.name, self._play.namespace) is None
+        ):
             return  # it has come and gone before its answer came; it was seen, and is a number
         if status == _CREATED:
-            self.progress.created(msgspec.json.decode(answer, type=_Created).metadata.uid, task.name, sent_s)
+            self.progress.created(
+                msgspec.json.decode(answer, type=_Created).metadata.uid, task.name, sent_s
+            )
         elif status != _EXISTS:
-            log.warning("pod was not created", pod=task.name, status=status, answer=answer[:300].decode(errors="replace"))
+            log.warning(
+                "pod was not created",
+                pod=task.name,
+                status=status,
+                answer=answer[:300].decode(errors="replace"),
+            )
 
     async def _delete_finished(self) -> None:
-        """Written down first: what is deleted is known by that alone, should this process be killed."""
+        """Written down first: what is deleted is known by that alone, should this process be
+        killed.
+        """
         while True:
             finished = [await self._finished.get()]
             while not self._finished.empty():
@@ -175,9 +204,16 @@ class Player:
                 self._finished.task_done()
 
     async def _delete(self, namespace: str, name: str) -> None:
-        status, answer = await self._ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", b"")
+        status, answer = await self._ask(
+            "DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", b""
+        )
         if status >= 300 and status != 404:
-            log.warning("pod was not deleted", pod=name, status=status, answer=answer[:300].decode(errors="replace"))
+            log.warning(
+                "pod was not deleted",
+                pod=name,
+                status=status,
+                answer=answer[:300].decode(errors="replace"),
+            )
 
     async def _ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """A request, tried again while the server is away or busy; (0, reason) when it stays so."""

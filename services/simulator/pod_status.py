@@ -1,4 +1,5 @@
-"""Pod statuses and events as a kubelet writes them: running, succeeded, refused. Field by field like kubelet 1.36.
+"""Pod statuses and events as a kubelet writes them: running, succeeded, refused. Field by field
+like kubelet 1.36.
 
 Pure: objects in, objects out. Must not know when a pod changes, nor how a status is posted.
 """
@@ -17,7 +18,9 @@ def running(pod: Json, now: str, host_ip: str, pod_ip: str) -> Json:
     status["conditions"] = _conditions(pod, now, ready=True, reason="")
     _addresses(status, host_ip, pod_ip)
     state = {"running": {"startedAt": now}}
-    status["containerStatuses"] = [_container(pod, spec, state, True) for spec in pod["spec"]["containers"]]
+    status["containerStatuses"] = [
+        _container(pod, spec, state, True) for spec in pod["spec"]["containers"]
+    ]
     first = [_init_container(pod, spec, now) for spec in pod["spec"].get("initContainers") or []]
     if first:
         status["initContainerStatuses"] = first
@@ -29,7 +32,9 @@ def succeeded(pod: Json, now: str) -> Json:
     status = {**pod["status"], "phase": "Succeeded", "observedGeneration": _generation(pod)}
     status["conditions"] = _conditions(pod, now, ready=False, reason="PodCompleted")
     before = {listed["name"]: listed for listed in pod["status"].get("containerStatuses") or []}
-    status["containerStatuses"] = [_ended(pod, spec, before.get(spec["name"], {}), now) for spec in pod["spec"]["containers"]]
+    status["containerStatuses"] = [
+        _ended(pod, spec, before.get(spec["name"], {}), now) for spec in pod["spec"]["containers"]
+    ]
     return status
 
 
@@ -40,7 +45,11 @@ def never_started(pod: Json) -> Json:
 
 def refused(pod: Json, reason: str, message: str, now: str) -> Json:
     """The status of a pod that was not admitted: no conditions, no containers."""
-    return {**_base(pod, "Failed", now), "message": f"Pod was rejected: {message}", "reason": reason}
+    return {
+        **_base(pod, "Failed", now),
+        "message": f"Pod was rejected: {message}",
+        "reason": reason,
+    }
 
 
 def refusal_event(pod: Json, node: str, reason: str, message: str, now: str) -> Json:
@@ -71,7 +80,12 @@ def _generation(pod: Json) -> int:
 def _base(pod: Json, phase: str, now: str) -> Json:
     started = pod["status"].get("startTime") or now
     qos = pod["status"].get("qosClass") or "BestEffort"
-    return {"observedGeneration": _generation(pod), "phase": phase, "startTime": started, "qosClass": qos}
+    return {
+        "observedGeneration": _generation(pod),
+        "phase": phase,
+        "startTime": started,
+        "qosClass": qos,
+    }
 
 
 def _addresses(status: Json, host_ip: str, pod_ip: str) -> None:
@@ -94,7 +108,12 @@ def _conditions(pod: Json, now: str, ready: bool, reason: str) -> list[Json]:
         value = "True" if holds else "False"
         old = before.get(name, {})
         since = old.get("lastTransitionTime") if old.get("status") == value else None
-        made = {"type": name, "observedGeneration": _generation(pod), "status": value, "lastProbeTime": None}
+        made = {
+            "type": name,
+            "observedGeneration": _generation(pod),
+            "status": value,
+            "lastProbeTime": None,
+        }
         made["lastTransitionTime"] = since or now
         if reason and name in ("Initialized", "Ready", "ContainersReady"):
             made["reason"] = reason
@@ -103,7 +122,9 @@ def _conditions(pod: Json, now: str, ready: bool, reason: str) -> list[Json]:
 
 
 def _container(pod: Json, spec: Json, state: Json, ready: bool) -> Json:
-    number = hashlib.blake2b(f"{pod['metadata']['uid']}/{spec['name']}".encode(), digest_size=32).hexdigest()
+    number = hashlib.blake2b(
+        f"{pod['metadata']['uid']}/{spec['name']}".encode(), digest_size=32
+    ).hexdigest()
     image = spec.get("image", "")
     return {
         "name": spec["name"],

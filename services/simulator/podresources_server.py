@@ -1,7 +1,9 @@
-"""The kubelet's podresources API on a unix socket: List, GetAllocatableResources and Get, for one simulated node.
+"""The kubelet's podresources API on a unix socket: List, GetAllocatableResources and Get, for one
+simulated node.
 
-Answers are bytes that the caller keeps ready, so that a call costs no encoding; the socket is replaced at every start,
-as a kubelet does. Must not know admission: what is listed is the caller's matter.
+Answers are bytes that the caller keeps ready, so that a call costs no encoding; the socket is
+replaced at every start, as a kubelet does. Must not know admission: what is listed is the caller's
+matter.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class PodresourcesServer:
     def __init__(self, socket: Path, answers: Answers) -> None:
         size = len(os.fsencode(socket))
         if size > MAX_SOCKET_BYTES:
-            raise ValueError(f"socket path {socket} has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}; use a shorter folder")
+            raise ValueError(
+                f"socket path {socket} has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}; use a shorter folder"
+            )
         self._socket = socket
         self._answers = answers
         self._server: grpc.aio.Server | None = None
@@ -51,7 +55,9 @@ class PodresourcesServer:
         self._socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._socket.unlink(missing_ok=True)
         server = grpc.aio.server(options=_OPTIONS)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, self._handlers()),)
+        )
         server.add_insecure_port(f"unix:{self._socket}")
         await server.start()
         self._server = server
@@ -64,13 +70,21 @@ class PodresourcesServer:
         self._socket.unlink(missing_ok=True)
 
     def _handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
-        methods: dict[str, _Handler] = {"List": self._list, "GetAllocatableResources": self._allocatable, "Get": self._get}
-        return {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}
+        methods: dict[str, _Handler] = {
+            "List": self._list,
+            "GetAllocatableResources": self._allocatable,
+            "Get": self._get,
+        }
+        return {
+            name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()
+        }
 
     async def _list(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         return self._answers.list_bytes()
 
-    async def _allocatable(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    async def _allocatable(
+        self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> bytes:
         return self._answers.allocatable_bytes()
 
     async def _get(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:

@@ -1,6 +1,8 @@
-"""How far a workload is: every pod's stage from the cluster's own changes, counts, latencies, and when it is over.
+"""How far a workload is: every pod's stage from the cluster's own changes, counts, latencies, and
+when it is over.
 
-Pure bookkeeping: told of changes and moments, asked for a summary. Must not know clocks, HTTP or the scheduler.
+Pure bookkeeping: told of changes and moments, asked for a summary. Must not know clocks, HTTP or
+the scheduler.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _OVER = ("succeeded", "rejected", "lost", "withdrawn")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Percentiles of a latency in real milliseconds, over `count` pods. `per_s` is the rate of the middle 80 % of them."""
+    """Percentiles of a latency in real milliseconds, over `count` pods. `per_s` is the rate of the
+    middle 80 % of them.
+    """
 
     count: int = 0
     p50_ms: float = 0.0
@@ -33,9 +37,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A workload at one moment. `total` is 0 for one without end. `infeasible` pods fit no node and are expected to wait for
-    ever; `left` are feasible ones that have not ended; `lost` vanished without having run to their end; `withdrawn` were
-    infeasible and taken away again; `resumed` were created by an earlier process."""
+    """A workload at one moment. `total` is 0 for one without end. `infeasible` pods fit no node and
+    are expected to wait for ever; `left` are feasible ones that have not ended; `lost` vanished
+    without having run to their end; `withdrawn` were infeasible and taken away again; `resumed`
+    were created by an earlier process."""
 
     total: int
     created: int
@@ -59,9 +64,10 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What an earlier process saw of the same workload: pods created, how those that are over ended, which (by uid) ended lately,
-    and the names of pods that it asked for and never saw. Those that ended lately may be seen again by a later process: nobody
-    had deleted them, or the API was killed before it had written that down."""
+    """What an earlier process saw of the same workload: pods created, how those that are over
+    ended, which (by uid) ended lately, and the names of pods that it asked for and never saw. Those
+    that ended lately may be seen again by a later process: nobody had deleted them, or the API was
+    killed before it had written that down."""
 
     created: int = 0
     succeeded: int = 0
@@ -73,7 +79,9 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """Counts of one workload of `total` pods; `before` is what an earlier process has done of it, maybe more than `total`."""
+    """Counts of one workload of `total` pods; `before` is what an earlier process has done of it,
+    maybe more than `total`.
+    """
 
     def __init__(self, total: int, before: Ended | None = None) -> None:
         self._before = before or Ended()
@@ -123,7 +131,11 @@ class Progress:
         """Name tasks that fit no node; they may wait for ever."""
         for one in found:
             self._infeasible[one.task] = one
-            self._stuck += sum(self._names[uid] == one.task for uid, stage in self._stages.items() if stage == "waiting")
+            self._stuck += sum(
+                self._names[uid] == one.task
+                for uid, stage in self._stages.items()
+                if stage == "waiting"
+            )
 
     def begins(self, now_s: float) -> None:
         """The workload is played from now on: until then nothing is quiet, it has not begun."""
@@ -164,7 +176,9 @@ class Progress:
     def summary(self, now_s: float, virtual_s: float, real_s: float) -> Summary:
         """The workload now; `now_s` on the clock of `created` and `seen`."""
         open_stages = ("waiting", "bound", "running")
-        left = sorted(self._names[uid] for uid, stage in self._stages.items() if stage in open_stages)
+        left = sorted(
+            self._names[uid] for uid, stage in self._stages.items() if stage in open_stages
+        )
         return Summary(
             total=max(self.total, 0),
             created=self._all_created(),
@@ -182,7 +196,9 @@ class Progress:
         )
 
     def _all_created(self) -> int:
-        """Pods that are there now or have ended, whoever created them; those of an earlier process may not have been seen yet."""
+        """Pods that are there now or have ended, whoever created them; those of an earlier process
+        may not have been seen yet.
+        """
         return max(sum(self._counts.values()), self._before.created)
 
     def _forget(self, uid: str) -> None:
@@ -243,11 +259,15 @@ class _Reached:
             return Outcome()
         ordered = sorted(self._took_s)
         last = len(ordered) - 1
-        p50, p99, slowest = (round(ordered[round(last * share)] * 1000, 1) for share in (0.5, 0.99, 1.0))
+        p50, p99, slowest = (
+            round(ordered[round(last * share)] * 1000, 1) for share in (0.5, 0.99, 1.0)
+        )
         return Outcome(len(ordered), p50, p99, slowest, self._rate())
 
     def _rate(self) -> float:
-        """Without the first and the last tenth: neither the first pods nor the tail that waits for room."""
+        """Without the first and the last tenth: neither the first pods nor the tail that waits for
+        room.
+        """
         last = len(self._at_s) - 1
         low, high = round(last * 0.1), round(last * 0.9)
         passed_s = self._at_s[high] - self._at_s[low]

@@ -1,4 +1,5 @@
-"""What an exporter reads of a simulated kubelet, without the way over sockets and files: the production exporter's own scan.
+"""What an exporter reads of a simulated kubelet, without the way over sockets and files: the
+production exporter's own scan.
 
 Must not know admission, nor what becomes of the scan.
 """
@@ -22,18 +23,34 @@ from shared.kubelet.machine import KubeletState
 
 
 def scan(state: KubeletState, pods: Iterable[Pod], freshness: Freshness, stored: bool) -> core.Scan:
-    """One scan of a kubelet in this state that lists these pods; with its checkpoints where they are `stored`."""
-    listed = wire.pods(pb.ListPodResourcesResponse.FromString(b"".join(listing.pod_message(pod, state) for pod in pods)))
-    allocatable = wire.allocatable(pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(state)))
+    """One scan of a kubelet in this state that lists these pods; with its checkpoints where they
+    are `stored`.
+    """
+    listed = wire.pods(
+        pb.ListPodResourcesResponse.FromString(
+            b"".join(listing.pod_message(pod, state) for pod in pods)
+        )
+    )
+    allocatable = wire.allocatable(
+        pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(state))
+    )
     checkpoints = kubelet_files.stored(state) if stored else NOTHING_READ
     config = state.kubelet.config
-    return core.Scan(freshness, machine(state.kubelet.machine), allocatable, listed, facts(config), checkpoints)
+    return core.Scan(
+        freshness, machine(state.kubelet.machine), allocatable, listed, facts(config), checkpoints
+    )
 
 
 def facts(config: KubeletConfig) -> KubeletFacts:
     """What the kubelet's configuration file would say."""
     options = {**config.topology_options, **config.cpu_options}
-    return KubeletFacts(config.topology_policy, config.topology_scope, options, config.cpu_policy, config.memory_policy)
+    return KubeletFacts(
+        config.topology_policy,
+        config.topology_scope,
+        options,
+        config.cpu_policy,
+        config.memory_policy,
+    )
 
 
 def machine(config: MachineConfig) -> Machine:

@@ -1,7 +1,8 @@
-"""A whole simulated cluster in one process: API server, kubelets, workload. Composition and status only.
+"""A whole simulated cluster in one process: API server, kubelets, workload. Composition and status
+only.
 
-The status (address, exporter files, progress, refusals) goes to a file and, as JSON lines, to standard output, for
-whoever started the process. Must not know the scheduler or any other service.
+The status (address, exporter files, progress, refusals) goes to a file and, as JSON lines, to
+standard output, for whoever started the process. Must not know the scheduler or any other service.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ PLAYED_FILE = "played.json"
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The simulation now. `nodes_files` are for exporters, one process each; `workload` is None without one.
+    """The simulation now. `nodes_files` are for exporters, one process each; `workload` is None
+    without one.
 
     `done` is true when the workload is over, at once for none.
     """
@@ -55,7 +57,9 @@ class Simulation:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._nodes = options.cluster()
-        self._files = machine_files.places(options.data_dir / "nodes", machine_files.socket_folder(options.data_dir), self._nodes)
+        self._files = machine_files.places(
+            options.data_dir / "nodes", machine_files.socket_folder(options.data_dir), self._nodes
+        )
         options.data_dir.mkdir(parents=True, exist_ok=True)
         self.store = ClusterStore(journal_path=options.data_dir / "cluster.journal", seed=None)
         self._clock = VirtualClock(options.pace.start)
@@ -70,7 +74,12 @@ class Simulation:
         self._nodes_files = _write_shards(self._options, self._files)
         self._api = await serve.start(self.store, self._options.api_host, self._options.api_port)
         client = HttpClient(self._api.url)
-        works = [self.kubelets.run(), Controllers(self.store).run(), VolumeBinder(self.store).run(), self._report()]
+        works = [
+            self.kubelets.run(),
+            Controllers(self.store).run(),
+            VolumeBinder(self.store).run(),
+            self._report(),
+        ]
         if self._options.plays:
             self._player = self._make_player(self._nodes, client)
             works.append(self._play(self._player))
@@ -97,10 +106,26 @@ class Simulation:
 
     def _make_player(self, nodes: tuple[SimulatedNode, ...], client: HttpClient) -> Player:
         options = self._options
-        play = Play(options.workload_label, options.pods, options.scheduler, options.namespace, options.keep_finished)
+        play = Play(
+            options.workload_label,
+            options.pods,
+            options.scheduler,
+            options.namespace,
+            options.keep_finished,
+        )
         arrivals = options.arrivals(nodes)
         progress = Progress(options.pods, self._played_before())
-        return Player(play, arrivals, rooms(nodes), self.store, client, self._clock, options.pace, progress, self._keep_played)
+        return Player(
+            play,
+            arrivals,
+            rooms(nodes),
+            self.store,
+            client,
+            self._clock,
+            options.pace,
+            progress,
+            self._keep_played,
+        )
 
     async def _play(self, player: Player) -> None:
         """Play when the start file is there: whoever schedules may still be starting."""
@@ -112,7 +137,9 @@ class Simulation:
     def _played_before(self) -> Ended:
         """What an earlier process in the same folder has done of this workload."""
         try:
-            return msgspec.json.decode((self._options.data_dir / PLAYED_FILE).read_bytes(), type=Ended)
+            return msgspec.json.decode(
+                (self._options.data_dir / PLAYED_FILE).read_bytes(), type=Ended
+            )
         except (OSError, msgspec.MsgspecError):
             return Ended()
 
@@ -134,7 +161,10 @@ class Simulation:
 
     def _keep_played(self) -> None:
         if self._player is not None:
-            _replace(self._options.data_dir / PLAYED_FILE, msgspec.json.encode(self._player.progress.ended))
+            _replace(
+                self._options.data_dir / PLAYED_FILE,
+                msgspec.json.encode(self._player.progress.ended),
+            )
 
     async def _close(self, client: HttpClient) -> None:
         self._write(self.status())
@@ -160,7 +190,10 @@ def _write_shards(options: Options, files: tuple[machine_files.NodeFiles, ...]) 
     paths = []
     for shard in range(min(options.shards, len(files))):
         path = options.data_dir / f"exporter-{shard}.json"
-        _replace(path, msgspec.json.encode([one.for_exporter() for one in files[shard :: options.shards]]))
+        _replace(
+            path,
+            msgspec.json.encode([one.for_exporter() for one in files[shard :: options.shards]]),
+        )
         paths.append(str(path))
     return tuple(paths)
 

@@ -1,9 +1,10 @@
 """A cluster trace in a folder: its node list and task list, read and checked. Decides no overlay.
 
-Files: `nodes.csv` and `tasks.csv`, or those of the Alibaba cluster trace GPU v2023 under their published names; gzipped or not.
-Columns: node `sn` or `name`, `cpu_milli`, `memory_mib`, `gpu`; task `name`, `cpu_milli`, `memory_mib`, `num_gpu`,
-`creation_time`, `deletion_time` (seconds). Either may have `rdma` (a count), and nodes `zones`; other columns are left alone.
-Must not know pods or clocks.
+Files: `nodes.csv` and `tasks.csv`, or those of the Alibaba cluster trace GPU v2023 under their
+published names; gzipped or not. Columns: node `sn` or `name`, `cpu_milli`, `memory_mib`, `gpu`;
+task `name`, `cpu_milli`, `memory_mib`, `num_gpu`, `creation_time`, `deletion_time` (seconds).
+Either may have `rdma` (a count), and nodes `zones`; other columns are left alone. Must not know
+pods or clocks.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class TraceTask(msgspec.Struct, frozen=True):
 
 
 def is_openb(folder: Path) -> bool:
-    """True for the published trace, whose rate of arrivals is a convention (`workload.GPU_SECONDS_A_TASK`)."""
+    """True for the published trace, whose rate of arrivals is a convention
+    (`workload.GPU_SECONDS_A_TASK`).
+    """
     return _file(folder, OWN_TASKS_FILE) is None and _file(folder, TASKS_FILE) is not None
 
 
@@ -62,7 +65,8 @@ def is_trace(folder: Path) -> bool:
 
 
 def read_nodes(folder: Path, count: int = 0) -> tuple[TraceNode, ...]:
-    """The first `count` of every seventh node; more than there are that way means the whole list from its start, 0 all of it.
+    """The first `count` of every seventh node; more than there are that way means the whole list
+    from its start, 0 all of it.
 
     Raises TraceError.
     """
@@ -71,7 +75,9 @@ def read_nodes(folder: Path, count: int = 0) -> tuple[TraceNode, ...]:
     sample = listed[::SAMPLE_STRIDE]
     chosen = sample[:count] if 0 < count <= len(sample) else listed[: count or None]
     if len(chosen) < max(1, count):
-        raise TraceError(f"{path}: {len(listed)} nodes are listed, {count} were asked for; use fewer --nodes")
+        raise TraceError(
+            f"{path}: {len(listed)} nodes are listed, {count} were asked for; use fewer --nodes"
+        )
     return tuple(chosen)
 
 
@@ -79,7 +85,10 @@ def _node(path: Path, row: dict[str, str], number: _Number) -> TraceNode:
     name = row.get("sn") or row.get("name") or ""
     if not name:
         raise TraceError(f"{path}: a node without a name; expected a column sn or name")
-    cpus, memory_mib = number(row, "cpu_milli", most=MAX_CPUS * 1000) // 1000, number(row, "memory_mib")
+    cpus, memory_mib = (
+        number(row, "cpu_milli", most=MAX_CPUS * 1000) // 1000,
+        number(row, "memory_mib"),
+    )
     devices = number(row, "gpu", most=MAX_DEVICES), number(row, "rdma", 0, MAX_DEVICES)
     return TraceNode(name, cpus, memory_mib, *devices, number(row, "zones", 0, MAX_ZONES))
 
@@ -109,7 +118,9 @@ class _Number:
     def __init__(self, path: Path, line: int) -> None:
         self._where = f"{path} line {line}"
 
-    def __call__(self, row: dict[str, str], field: str, default: int | None = None, most: int = MAX_NUMBER) -> int:
+    def __call__(
+        self, row: dict[str, str], field: str, default: int | None = None, most: int = MAX_NUMBER
+    ) -> int:
         text = row.get(field)
         if default is not None and not text:
             return default
@@ -125,7 +136,9 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, str], _Number]]:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: {error}; expected CSV text, gzipped if the name ends in .gz") from error
+        raise TraceError(
+            f"{path}: {error}; expected CSV text, gzipped if the name ends in .gz"
+        ) from error
     rows = csv.DictReader(text.splitlines())
     for line, row in enumerate(rows, start=2):
         yield row, _Number(path, line)

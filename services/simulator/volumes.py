@@ -1,7 +1,8 @@
-"""Binds volume claims of the simulated cluster that name their volume, as the persistent volume controller does.
+"""Binds volume claims of the simulated cluster that name their volume, as the persistent volume
+controller does.
 
-A claim that names none, or names one that another claim has, stays Pending: nothing is provisioned. Must not know HTTP, kubelets
-or schedulers.
+A claim that names none, or names one that another claim has, stays Pending: nothing is provisioned.
+Must not know HTTP, kubelets or schedulers.
 """
 
 from __future__ import annotations
@@ -46,10 +47,17 @@ class VolumeBinder:
         volume = self._cluster.get(VOLUMES, name) if name else None
         if volume is None:
             return
-        mine, has = {"namespace": metadata["namespace"], "name": metadata["name"]}, volume.obj["spec"].get("claimRef")
-        if has and (claim["status"].get("phase") == "Bound" or {key: has.get(key) for key in mine} != mine):
+        mine, has = (
+            {"namespace": metadata["namespace"], "name": metadata["name"]},
+            volume.obj["spec"].get("claimRef"),
+        )
+        if has and (
+            claim["status"].get("phase") == "Bound" or {key: has.get(key) for key in mine} != mine
+        ):
             return
         reference = {"kind": "PersistentVolumeClaim", **mine, "uid": metadata["uid"]}
         self._cluster.patch(VOLUMES, name, "", {"spec": {"claimRef": reference}}, form="merge")
         self._cluster.replace_status(VOLUMES, name, "", {"phase": "Bound"})
-        self._cluster.replace_status(CLAIMS, metadata["name"], metadata["namespace"], {"phase": "Bound"})
+        self._cluster.replace_status(
+            CLAIMS, metadata["name"], metadata["namespace"], {"phase": "Bound"}
+        )

@@ -1,8 +1,10 @@
-"""What is asked of the cluster: tasks with shapes, lifetimes and arrivals, and the pod manifests that they become.
+"""What is asked of the cluster: tasks with shapes, lifetimes and arrivals, and the pod manifests
+that they become.
 
-Two sources: a demo mixture made here, and the openb trace under the project's overlay (Guaranteed, one container, whole
-CPUs, lifetime at most 600 s, Poisson arrivals at `load` times the cluster's capacity). All randomness comes from a seed.
-Times are virtual seconds. Must not know the API server, clocks, or what a scheduler would do.
+Two sources: a demo mixture made here, and the openb trace under the project's overlay (Guaranteed,
+one container, whole CPUs, lifetime at most 600 s, Poisson arrivals at `load` times the cluster's
+capacity). All randomness comes from a seed. Times are virtual seconds. Must not know the API
+server, clocks, or what a scheduler would do.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ MIB, GIB = 2**20, 2**30
 
 
 class TaskContainer(msgspec.Struct, frozen=True):
-    """One container: requests in Topolog's units; limits equal them unless `burst` (then there are none)."""
+    """One container: requests in Topolog's units; limits equal them unless `burst` (then there are
+    none).
+    """
 
     name: str
     requests: Amounts
@@ -74,8 +78,12 @@ def manifest(task: Task, scheduler: str, namespace: str, workload: str) -> dict[
 
 
 def _container(container: TaskContainer) -> dict[str, Any]:
-    amounts = {name: format_amount(name, amount) for name, amount in sorted(container.requests.items())}
-    resources = {"requests": amounts} if container.burst else {"requests": amounts, "limits": amounts}
+    amounts = {
+        name: format_amount(name, amount) for name, amount in sorted(container.requests.items())
+    }
+    resources = (
+        {"requests": amounts} if container.burst else {"requests": amounts, "limits": amounts}
+    )
     return {"name": container.name, "image": "registry.example/pause:1", "resources": resources}
 
 
@@ -89,7 +97,9 @@ def poisson(tasks: Iterable[Task], rate_per_s: float, seed: int) -> Iterator[Arr
 
 
 def trace_node(node: TraceNode, policies: Policies) -> SimulatedNode:
-    """A machine of the trace under the overlay: as many zones as it names, else 2 from 32 CPUs on, else 1."""
+    """A machine of the trace under the overlay: as many zones as it names, else 2 from 32 CPUs on,
+    else 1.
+    """
     zones = node.zones or (2 if node.cpus >= ZONES_FROM_CPUS else 1)
     devices = {name: count for name, count in ((GPU, node.gpus), (NIC, node.rdma)) if count}
     return lay_out(node.name, NodeShape(zones, node.cpus, node.memory_mib * MIB, devices), policies)
@@ -103,10 +113,14 @@ def trace_tasks(rows: tuple[TraceTask, ...]) -> Iterator[Task]:
 
 
 def _trace_task(row: TraceTask, name: str) -> Task:
-    """Whole CPUs; a task without memory gets 1Mi, since a pod without a memory limit is not Guaranteed."""
+    """Whole CPUs; a task without memory gets 1Mi, since a pod without a memory limit is not
+    Guaranteed.
+    """
     requests = {CPU: -(-row.cpu_milli // 1000) * 1000, MEMORY: max(1, row.memory_mib) * MIB}
     requests.update({name: count for name, count in ((GPU, row.gpus), (NIC, row.rdma)) if count})
-    return Task(name, (TaskContainer("main", requests),), float(min(row.lifetime_s, MAX_LIFETIME_S)))
+    return Task(
+        name, (TaskContainer("main", requests),), float(min(row.lifetime_s, MAX_LIFETIME_S))
+    )
 
 
 def trace_rate(nodes: Iterable[SimulatedNode], load: float) -> float:
@@ -115,7 +129,9 @@ def trace_rate(nodes: Iterable[SimulatedNode], load: float) -> float:
 
 
 def scarce_rate(nodes: Iterable[SimulatedNode], tasks: Sequence[Task], load: float) -> float:
-    """Tasks a second that offer `load` times what the cluster has of the resource that these tasks use up first."""
+    """Tasks a second that offer `load` times what the cluster has of the resource that these tasks
+    use up first.
+    """
     offered: Amounts = {}
     for node in nodes:
         for name, amount in node.allocatable().items():
@@ -150,7 +166,9 @@ def _gpu(chance: random.Random) -> tuple[TaskContainer, ...]:
 
 
 def _packet(chance: random.Random) -> tuple[TaskContainer, ...]:
-    return (TaskContainer("packets", {CPU: 2000, MEMORY: 2 * GIB, NIC: 1, "hugepages-2Mi": 256 * MIB}),)
+    return (
+        TaskContainer("packets", {CPU: 2000, MEMORY: 2 * GIB, NIC: 1, "hugepages-2Mi": 256 * MIB}),
+    )
 
 
 def _pair(chance: random.Random) -> tuple[TaskContainer, ...]:
@@ -190,7 +208,9 @@ INFEASIBLE_EVERY = 25
 
 
 def demo_tasks(seed: int) -> Iterator[Task]:
-    """The demo's tasks without end: a mixture of shapes, lifetimes of 15 to 60 s, one in 25 infeasible."""
+    """The demo's tasks without end: a mixture of shapes, lifetimes of 15 to 60 s, one in 25
+    infeasible.
+    """
     chance = random.Random(seed)
     kinds, weights = zip(*_MIXTURE, strict=True)
     for number in numbers(1):
@@ -201,7 +221,11 @@ def demo_tasks(seed: int) -> Iterator[Task]:
 
 
 def demo_rate(nodes: Iterable[SimulatedNode], load: float) -> float:
-    """Tasks a second that offer `load` times the cluster's CPUs, by the demo's mean of CPUs and lifetime."""
+    """Tasks a second that offer `load` times the cluster's CPUs, by the demo's mean of CPUs and
+    lifetime.
+    """
     sample = [task for task, _ in zip(demo_tasks(0), range(500), strict=False)]
-    work = sum(sum(c.requests[CPU] for c in task.containers) * task.lifetime_s for task in sample) / len(sample)
+    work = sum(
+        sum(c.requests[CPU] for c in task.containers) * task.lifetime_s for task in sample
+    ) / len(sample)
     return load * sum(node.allocatable()[CPU] for node in nodes) / work

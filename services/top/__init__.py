@@ -1,1 +1,3 @@
-"""The live picture in the terminal: a fold of the log, drawn. Reads the log and nothing else, so it shows any Topolog."""
+"""The live picture in the terminal: a fold of the log, drawn. Reads the log and nothing else, so it
+shows any Topolog.
+"""

@@ -1,4 +1,6 @@
-"""The picture as lines of styled text, exactly as many and as wide as the terminal. Pure: a scene in, lines out."""
+"""The picture as lines of styled text, exactly as many and as wide as the terminal. Pure: a scene
+in, lines out.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ NAME_MIN, NAME_MAX = 8, 24
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """Everything that is drawn. `rows` and `queue` are sorted and searched already; `body` are the lines of a page."""
+    """Everything that is drawn. `rows` and `queue` are sorted and searched already; `body` are the
+    lines of a page.
+    """
 
     view: View
     resource: str
@@ -57,15 +61,18 @@ def cut(line: Text, width: int) -> Text:
 def _head(scene: Scene, width: int) -> list[Text]:
     stages = scene.stages
     way = stages.get("reserved", 0) + stages.get("intended", 0) + stages.get("bound", 0)
-    numbers = (
-        f"{scene.nodes:,} nodes  {stages.get('pending', 0):,} waiting  {way:,} on the way  {stages.get('running', 0):,} running"
-    )
+    numbers = f"{scene.nodes:,} nodes  {stages.get('pending', 0):,} waiting  {way:,} on the way  {stages.get('running', 0):,} running"
     if scene.rejected:
         numbers += f"  {scene.rejected:,} rejected by kubelets"
     rates = scene.rates
     pace = f"{rates.get('facts', 0):.0f} facts/s  {rates.get('bound', 0):.1f} bound/s  {rates.get('admitted', 0):.1f} admitted/s"
-    where = f"position {scene.position:,}" + (f" of {scene.head:,}" if scene.head > scene.position else "")
-    lines = [Text(f"topolog  {numbers}", style="bold"), Text(f"{where}  {pace}" + ("  PAUSED" if scene.view.paused else ""))]
+    where = f"position {scene.position:,}" + (
+        f" of {scene.head:,}" if scene.head > scene.position else ""
+    )
+    lines = [
+        Text(f"topolog  {numbers}", style="bold"),
+        Text(f"{where}  {pace}" + ("  PAUSED" if scene.view.paused else "")),
+    ]
     lines += [Text(note, style="cyan") for note in scene.notes[-2:]]
     if width >= 100 or scene.view.page == "nodes":
         legend = Text(f"{scene.resource or 'no reports yet'}: ", style="bold")
@@ -73,7 +80,9 @@ def _head(scene: Scene, width: int) -> list[Text]:
             legend.append(sign * 2, _STYLES[sign]).append(f" {word}  ")
         lines.append(legend.append(f"sorted: {SORTS[scene.view.sort]}", "dim"))
     if scene.view.typing or scene.view.search:
-        lines.append(Text(f"search: {scene.view.search}{'_' if scene.view.typing else ''}", style="reverse"))
+        lines.append(
+            Text(f"search: {scene.view.search}{'_' if scene.view.typing else ''}", style="reverse")
+        )
     return lines
 
 
@@ -87,12 +96,20 @@ def _middle(scene: Scene, width: int, room: int) -> list[Text]:
         return _filled([Text(f"{keys:<42} {what}") for keys, what in HELP], room)
     body = [wrapped for line in scene.body for wrapped in _wrap(line, width)]
     first = min(scene.view.cursor, max(0, len(body) - room))
-    return _filled([Text(line, style="bold" if not number + first else "") for number, line in enumerate(body[first:])], room)
+    return _filled(
+        [
+            Text(line, style="bold" if not number + first else "")
+            for number, line in enumerate(body[first:])
+        ],
+        room,
+    )
 
 
 def _wrap(line: str, width: int) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(line, max(width, 20), subsequent_indent=indent, drop_whitespace=False) or [""]
+    return textwrap.wrap(line, max(width, 20), subsequent_indent=indent, drop_whitespace=False) or [
+        ""
+    ]
 
 
 def _filled(lines: list[Text], room: int) -> list[Text]:
@@ -107,7 +124,12 @@ def window(cursor: int, rows: int, room: int) -> int:
 def _nodes(scene: Scene, width: int, room: int) -> list[Text]:
     rows = scene.rows
     if not rows:
-        return [Text("no node matches the search" if scene.view.search else "no node has been seen yet", style="dim")]
+        return [
+            Text(
+                "no node matches the search" if scene.view.search else "no node has been seen yet",
+                style="dim",
+            )
+        ]
     name = min(NAME_MAX, max(NAME_MIN, *(len(row.name) for row in rows[:1000])))
     zones = max((len(row.bars) for row in rows), default=1) or 1
     flags = max((len(row.flags) for row in rows[:1000]), default=0)
@@ -122,7 +144,9 @@ def _nodes(scene: Scene, width: int, room: int) -> list[Text]:
 
 
 def _node(row: NodeRow, under: bool, resource: str, name: int, bar: int, numbers: bool) -> Text:
-    line = Text(f"{'>' if under else ' '}{row.name[:name]:<{name}} ", style="reverse" if under else "")
+    line = Text(
+        f"{'>' if under else ' '}{row.name[:name]:<{name}} ", style="reverse" if under else ""
+    )
     for one in row.bars:
         line.append_text(bar_text(one, bar))
         free = f"{format_amount(resource, one.free)} free" if numbers else ""
@@ -154,7 +178,12 @@ def _signs(part: int, total: int, width: int) -> int:
 def _queue(scene: Scene, room: int) -> list[Text]:
     rows = scene.queue
     if not rows:
-        return [Text("no pod waits" + (" that matches the search" if scene.view.search else ""), style="dim")]
+        return [
+            Text(
+                "no pod waits" + (" that matches the search" if scene.view.search else ""),
+                style="dim",
+            )
+        ]
     first = window(scene.view.cursor, len(rows), room)
     name = min(40, max(len(row.pod) for row in rows[first : first + room]))
     lines = []
@@ -173,6 +202,8 @@ def _foot(scene: Scene, width: int) -> list[Text]:
             lines.append(Text(f"waits: {waits.pod}: {waits.reason}", style="yellow"))
         for heard in list(scene.last)[-FACTS_SHOWN:]:
             who = "  ".join(name for name in (heard.told.pod, heard.told.node) if name)
-            lines.append(Text(f"{heard.time}  {who}  ", style="dim").append(heard.told.text, "not dim"))
+            lines.append(
+                Text(f"{heard.time}  {who}  ", style="dim").append(heard.told.text, "not dim")
+            )
     keys = "enter page  tab queue  r resource  s sort  / search  space pause  ? help  q end"
     return [*lines, Text(keys if width >= len(keys) else "? help  q end", style="reverse")]

@@ -1,4 +1,6 @@
-"""Follows the log: the ledger as it stands, the last facts in words, and rates. Reading only; must not know terminals."""
+"""Follows the log: the ledger as it stands, the last facts in words, and rates. Reading only; must
+not know terminals.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ LAST_FACTS = 50
 RATE_OVER_S = 10.0
 WAIT_S = 0.5
 PAGE = 2000
-COUNTED = {"PodReserved": "reserved", "PodBound": "bound", "PodRunning": "admitted", "PodEnded": "ended"}
+COUNTED = {
+    "PodReserved": "reserved",
+    "PodBound": "bound",
+    "PodRunning": "admitted",
+    "PodEnded": "ended",
+}
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -61,7 +68,9 @@ class Follower:
             self.head = await self._log.head()
             if self.ledger.position >= self.head:
                 await self._log.wait(self.ledger.position, WAIT_S)
-            async for envelope in reading.envelopes(self._log, self.ledger.position, min(self.head, self.ledger.position + PAGE)):
+            async for envelope in reading.envelopes(
+                self._log, self.ledger.position, min(self.head, self.ledger.position + PAGE)
+            ):
                 fact, touched = reading.fold_one(self.ledger, envelope, self._aside)
                 if fact is None:
                     continue
@@ -69,7 +78,9 @@ class Follower:
                     self._rows.pop(name, None)
                 self._names.learn(fact)
                 if envelope.type in COUNTED:
-                    self._counts[COUNTED[envelope.type]] = self._counts.get(COUNTED[envelope.type], 0) + 1
+                    self._counts[COUNTED[envelope.type]] = (
+                        self._counts.get(COUNTED[envelope.type], 0) + 1
+                    )
                     self.rejected += getattr(fact, "cause", "") == "rejected"
                 if self.head - envelope.position < LAST_FACTS:
                     await self._names.find(words.mentioned(fact))
@@ -85,7 +96,9 @@ class Follower:
         (then_s, position, counts), now_s = self._marks[0], self._marks[-1][0]
         passed_s = max(now_s - then_s, 0.1)
         grown = {name: self._counts.get(name, 0) - counts.get(name, 0) for name in COUNTED.values()}
-        return {"facts": (self.ledger.position - position) / passed_s} | {name: n / passed_s for name, n in grown.items()}
+        return {"facts": (self.ledger.position - position) / passed_s} | {
+            name: n / passed_s for name, n in grown.items()
+        }
 
     def rows(self, resource: str) -> list[NodeRow]:
         """A row a node; only what changed is made anew."""
@@ -95,7 +108,9 @@ class Follower:
             if name not in self._rows:
                 self._rows[name] = node_row(node, resource)
         if len(self._rows) > len(self.ledger.nodes):
-            self._rows = {name: row for name, row in self._rows.items() if name in self.ledger.nodes}
+            self._rows = {
+                name: row for name, row in self._rows.items() if name in self.ledger.nodes
+            }
         return list(self._rows.values())
 
     def _mark(self) -> None:

@@ -1,7 +1,8 @@
-"""What the picture shows, as values: a row a node with a bar a zone, the queue with reasons, counts. Pure; from the ledger.
+"""What the picture shows, as values: a row a node with a bar a zone, the queue with reasons,
+counts. Pure; from the ledger.
 
-A zone's bar has three parts: used (the report says so), charged but unproven (pods on their way, where they could land), free.
-Must not know terminals, keys or the log.
+A zone's bar has three parts: used (the report says so), charged but unproven (pods on their way,
+where they could land), free. Must not know terminals, keys or the log.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class ZoneBar(msgspec.Struct, frozen=True):
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """One node. `taken` is the share of its fullest zone that is used or charged, 0 to 1; `flags` what is wrong with it."""
+    """One node. `taken` is the share of its fullest zone that is used or charged, 0 to 1; `flags`
+    what is wrong with it.
+    """
 
     name: str
     bars: tuple[ZoneBar, ...]
@@ -65,7 +68,11 @@ class Waiting(msgspec.Struct, frozen=True):
 
 def node_row(node: LedgerNode, resource: str) -> NodeRow:
     """The node's row for one resource."""
-    bars = tuple(_bar(node, zone, resource) for zone in node.report.zones) if node.report is not None else ()
+    bars = (
+        tuple(_bar(node, zone, resource) for zone in node.report.zones)
+        if node.report is not None
+        else ()
+    )
     shares = [(bar.used + bar.charged) / bar.total for bar in bars if bar.total]
     return NodeRow(node.name, bars, len(node.charges), max(shares, default=0.0), flags_of(node))
 
@@ -95,8 +102,16 @@ def flags_of(node: LedgerNode) -> str:
 
 def resources_of(nodes: Iterable[LedgerNode]) -> list[str]:
     """Every resource that some zone has: cpu, memory, devices, hugepages."""
-    found = {name for node in nodes if node.report is not None for zone in node.report.zones for name in zone.resources}
-    return sorted(found, key=lambda name: (name != CPU, name != MEMORY, name.startswith("hugepages-"), name))
+    found = {
+        name
+        for node in nodes
+        if node.report is not None
+        for zone in node.report.zones
+        for name in zone.resources
+    }
+    return sorted(
+        found, key=lambda name: (name != CPU, name != MEMORY, name.startswith("hugepages-"), name)
+    )
 
 
 def queue_of(ledger: Ledger) -> list[Waiting]:
@@ -124,10 +139,16 @@ def totals_of(ledger: Ledger) -> Totals:
 
 def charge_in_words(charge: Charge, entry: LedgerPod | None) -> str:
     """Where a charged pod is, in words: predicted, charged, proven."""
-    predicted = f", predicted on {by_container(entry.predicted)}" if entry is not None and entry.predicted else ""
+    predicted = (
+        f", predicted on {by_container(entry.predicted)}"
+        if entry is not None and entry.predicted
+        else ""
+    )
     if not charge.demand:
         return "needs no zone"
-    held = "; ".join(f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items()))
+    held = "; ".join(
+        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items())
+    )
     if charge.proven:
         return f"proven {f'on {held}' if held else 'to hold no zone'}{predicted}"
     if held:

@@ -21,6 +21,8 @@ async def picture_once(log: EventLog, width: int, height: int) -> None:
         if follower.ledger.position >= follower.head:
             break
     columns = width or (Console().width if sys.stdout.isatty() else PIPE_COLUMNS)
-    console = Console(highlight=False, width=columns, no_color=None if sys.stdout.isatty() else True)
+    console = Console(
+        highlight=False, width=columns, no_color=None if sys.stdout.isatty() else True
+    )
     for line in draw(Screen(console).scene(follower), columns, height):
         console.print(line)

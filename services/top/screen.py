@@ -1,4 +1,6 @@
-"""The picture on a real terminal: reads keys, folds, draws a few times a second. The only I/O of this room."""
+"""The picture on a real terminal: reads keys, folds, draws a few times a second. The only I/O of
+this room.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,19 @@ _KEYS = {
 
 
 def keys_in(text: str) -> list[str]:
-    """What was read from the terminal, as names of keys; escape sequences that are not known are left out."""
+    """What was read from the terminal, as names of keys; escape sequences that are not known are
+    left out.
+    """
     found = []
     while text:
-        known = next((code for code in sorted(_KEYS, key=len, reverse=True) if text.startswith(code)), "")
+        known = next(
+            (code for code in sorted(_KEYS, key=len, reverse=True) if text.startswith(code)), ""
+        )
         if known == "\x1b" and text[1:2] in ("[", "O"):
-            end = next((at for at, sign in enumerate(text[2:], 3) if sign.isalpha() or sign == "~"), len(text))
+            end = next(
+                (at for at, sign in enumerate(text[2:], 3) if sign.isalpha() or sign == "~"),
+                len(text),
+            )
             text = text[end:]
             continue
         found.append(_KEYS.get(known, text[0]))
@@ -85,7 +94,12 @@ class Screen:
         follower = self._follower = Follower(log)
         folding = asyncio.create_task(self._fold(follower))
         try:
-            with self._keyboard(), Live(console=self._console, screen=True, auto_refresh=False, transient=True) as live:
+            with (
+                self._keyboard(),
+                Live(
+                    console=self._console, screen=True, auto_refresh=False, transient=True
+                ) as live,
+            ):
                 while not self._view.over:
                     if folding.done():
                         folding.result()
@@ -107,7 +121,9 @@ class Screen:
     def _draw(self, follower: Follower, live: Live) -> None:
         if self._shown is None or not self._view.paused:
             self._shown = self.scene(follower)
-        scene = msgspec.structs.replace(self._shown, view=self._view, notes=self._notes, body=self._body)
+        scene = msgspec.structs.replace(
+            self._shown, view=self._view, notes=self._notes, body=self._body
+        )
         if self._view.paused:
             scene = self._searched(scene, follower)
         width, height = self._console.size
@@ -116,7 +132,11 @@ class Screen:
     def _searched(self, scene: Scene, follower: Follower) -> Scene:
         """While paused, keys still move, sort and search, over what stood when it was paused."""
         return msgspec.structs.replace(
-            self.scene(follower), position=scene.position, last=scene.last, rates=scene.rates, stages=scene.stages
+            self.scene(follower),
+            position=scene.position,
+            last=scene.last,
+            rates=scene.rates,
+            stages=scene.stages,
         )
 
     def scene(self, follower: Follower) -> Scene:
@@ -126,10 +146,16 @@ class Screen:
         resources = totals.resources
         resource = resources[view.resource % len(resources)] if resources else ""
         wanted = view.search.lower()
-        rows = [row for row in follower.rows(resource) if wanted in row.name.lower() or wanted in row.flags]
+        rows = [
+            row
+            for row in follower.rows(resource)
+            if wanted in row.name.lower() or wanted in row.flags
+        ]
         orders = (lambda row: row.rank, lambda row: row.name, lambda row: (-row.pods, row.name))
         rows.sort(key=orders[view.sort])
-        queue = [one for one in totals.queue if wanted in one.pod.lower() or wanted in one.reason.lower()]
+        queue = [
+            one for one in totals.queue if wanted in one.pod.lower() or wanted in one.reason.lower()
+        ]
         return Scene(
             view=view,
             resource=resource,
@@ -147,21 +173,28 @@ class Screen:
         )
 
     def _counted(self, ledger: Ledger) -> model.Totals:
-        """The totals; of a large cluster they may be as old as it takes to keep counting a small part of the time."""
+        """The totals; of a large cluster they may be as old as it takes to keep counting a small
+        part of the time.
+        """
         began_s = time.monotonic()
         if self._totals is None or began_s >= self._count_again_s:
             self._totals = model.totals_of(ledger)
             self._count_again_s = time.monotonic() + COUNTING_SHARE * (time.monotonic() - began_s)
         return self._totals
 
-    # -- keys and pages ------------------------------------------------------------------------------------------
+    # -- keys and pages
+    # ------------------------------------------------------------------------------------------
 
     def press(self, key: str) -> None:
         """One key."""
         scene = self._shown
         names: list[str] = []
         if scene is not None and self._view.page in ("nodes", "queue"):
-            names = [row.name for row in scene.rows] if self._view.page == "nodes" else [one.uid for one in scene.queue]
+            names = (
+                [row.name for row in scene.rows]
+                if self._view.page == "nodes"
+                else [one.uid for one in scene.queue]
+            )
         rows = len(names) or len(self._body)
         under = names[self._view.cursor] if self._view.cursor < len(names) else ""
         self._view = pressed(self._view, key, under, rows)
@@ -209,8 +242,14 @@ def node_page(follower: Follower, name: str) -> list[str]:
     node = follower.ledger.nodes.get(name)
     if node is None:
         return [f"{name}: gone"]
-    policy = f"{node.report.policy} by {node.report.scope}" if node.report is not None else "no report yet"
-    lines = [f"{name}  {policy}, report {node.report_version} at position {node.report_position}  {model.flags_of(node)}"]
+    policy = (
+        f"{node.report.policy} by {node.report.scope}"
+        if node.report is not None
+        else "no report yet"
+    )
+    lines = [
+        f"{name}  {policy}, report {node.report_version} at position {node.report_position}  {model.flags_of(node)}"
+    ]
     for resource in model.resources_of([node]):
         bars = model.node_row(node, resource).bars
         parts = [f"zone {bar.zone}: {_amounts(resource, bar)}" for bar in bars if bar.total]
@@ -222,7 +261,9 @@ def node_page(follower: Follower, name: str) -> list[str]:
 
 
 def _amounts(resource: str, bar: model.ZoneBar) -> str:
-    used, charged, free = (format_amount(resource, part) for part in (bar.used, bar.charged, bar.free))
+    used, charged, free = (
+        format_amount(resource, part) for part in (bar.used, bar.charged, bar.free)
+    )
     return f"{used} used, {charged} charged, {free} free"
 
 
@@ -236,5 +277,8 @@ async def pod_page(follower: Follower, uid: str) -> list[str]:
     for story in stories:
         lines += [f"{story.key}  {story.stands}"]
         for step in story.lines:
-            lines += [f"  {step.position:>8}  {step.time[11:23]}  {step.title}", *(f"            {text}" for text in step.detail)]
+            lines += [
+                f"  {step.position:>8}  {step.time[11:23]}  {step.title}",
+                *(f"            {text}" for text in step.detail),
+            ]
     return lines

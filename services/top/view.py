@@ -1,4 +1,6 @@
-"""What the user is looking at, and what each key changes. Pure: a view and a key in, a view out. Must not know terminals."""
+"""What the user is looking at, and what each key changes. Pure: a view and a key in, a view out.
+Must not know terminals.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ HELP = (
 
 
 class View(msgspec.Struct, frozen=True):
-    """`cursor` is the row under it, `subject` the node or pod of a page, `typing` whether keys go into `search`."""
+    """`cursor` is the row under it, `subject` the node or pod of a page, `typing` whether keys go
+    into `search`.
+    """
 
     page: Page = "nodes"
     resource: int = 0
@@ -39,7 +43,9 @@ class View(msgspec.Struct, frozen=True):
 
 
 def pressed(view: View, key: str, under: str, rows: int) -> View:
-    """The view after a key. `under` is the name under the cursor ("" for none), `rows` how many there are."""
+    """The view after a key. `under` is the name under the cursor ("" for none), `rows` how many
+    there are.
+    """
     if view.typing:
         return _typed(view, key)
     moved = _moved(view, key, rows)
@@ -64,7 +70,16 @@ def _typed(view: View, key: str) -> View:
 
 def _moved(view: View, key: str, rows: int) -> int | None:
     last = max(0, rows - 1)
-    steps = {"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -PAGE_ROWS, "pagedown": PAGE_ROWS, "home": -rows, "end": rows}
+    steps = {
+        "up": -1,
+        "k": -1,
+        "down": 1,
+        "j": 1,
+        "pageup": -PAGE_ROWS,
+        "pagedown": PAGE_ROWS,
+        "home": -rows,
+        "end": rows,
+    }
     return min(last, max(0, view.cursor + steps[key])) if key in steps else None
 
 

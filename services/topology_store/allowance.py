@@ -1,7 +1,9 @@
-"""What reports may take of the whole: how often a node may report, how many nodes, bytes and resource names there may be in all.
+"""What reports may take of the whole: how often a node may report, how many nodes, bytes and
+resource names there may be in all.
 
-The scheduler keeps a row a resource name and a column a node: what exporters may invent is bounded here. Keeps counts, by node;
-time arrives as a number. Must not know what a report says beyond names.
+The scheduler keeps a row a resource name and a column a node: what exporters may invent is bounded
+here. Keeps counts, by node; time arrives as a number. Must not know what a report says beyond
+names.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Allowance:
         self._uses: dict[str, int] = {}
 
     def refuses(self, report: Report, size_bytes: int, now_s: float, named: bool = False) -> str:
-        """Why the report is not looked at, empty when it is. Nodes that Node objects name (`named`) are as many as they are."""
+        """Why the report is not looked at, empty when it is. Nodes that Node objects name (`named`)
+        are as many as they are.
+        """
         known = report.node in self._names
         if not known and not named and len(self._names) >= NODES:
             return f"node: more than {NODES} nodes report; stop what publishes under invented names"

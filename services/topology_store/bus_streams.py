@@ -1,7 +1,8 @@
 """The bus' streams, made or brought up to date when a store starts, for as long as that takes.
 
-A bus that is away, or three servers that have yet to find a leader, are no reason to end: the store folds, answers and keeps its
-leases meanwhile, and exporters keep their newest report. Must not know what goes through the streams.
+A bus that is away, or three servers that have yet to find a leader, are no reason to end: the store
+folds, answers and keeps its leases meanwhile, and exporters keep their newest report. Must not know
+what goes through the streams.
 """
 
 from __future__ import annotations

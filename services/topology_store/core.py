@@ -1,9 +1,10 @@
 """Deciding which reports are believed, and what of them is a fact.
 
-State is the fold of the report streams; a report is a command. Within a boot only a newer report is accepted; a boot once
-superseded never returns; unchanged content is no fact. What a report says of its own moment is bounded by the clock (`moments`).
-A node whose reports are refused while nothing else is heard of it is locked out: that is a fact, and an operator's fact releases
-it. This module must not know the bus, the log or a clock: moments and silence arrive as numbers.
+State is the fold of the report streams; a report is a command. Within a boot only a newer report is
+accepted; a boot once superseded never returns; unchanged content is no fact. What a report says of
+its own moment is bounded by the clock (`moments`). A node whose reports are refused while nothing
+else is heard of it is locked out: that is a fact, and an operator's fact releases it. This module
+must not know the bus, the log or a clock: moments and silence arrive as numbers.
 """
 
 from __future__ import annotations
@@ -35,15 +36,18 @@ SUPERSEDED_BOOTS = 1000
 
 
 class Known(msgspec.Struct):
-    """What the log says of one node: its newest report, the stream's version, boots that may not return.
+    """What the log says of one node: its newest report, the stream's version, boots that may not
+    return.
 
-    `begun_ms` and `alive_ms` are Unix milliseconds: the earliest estimate of when the boot began, and when it was last heard.
-    `named` is the uid of the Node object of this name, empty when it is gone, None when there never was one. `locked`
-    says why a silent node's reports are refused. `released`: an operator said that the next report counts, whatever it is.
+    `begun_ms` and `alive_ms` are Unix milliseconds: the earliest estimate of when the boot began,
+    and when it was last heard. `named` is the uid of the Node object of this name, empty when it is
+    gone, None when there never was one. `locked` says why a silent node's reports are refused.
+    `released`: an operator said that the next report counts, whatever it is.
 
-    `heard_ms` is volatile: the newest boot time of the report's boot that was heard, unchanged reports included. Without it
-    a late report would count as news after a newer one that said the same as the report before. So is `vain`: boot and boot
-    time of the newest report that was heard in vain; one that goes on from there is no late message but a living exporter.
+    `heard_ms` is volatile: the newest boot time of the report's boot that was heard, unchanged
+    reports included. Without it a late report would count as news after a newer one that said the
+    same as the report before. So is `vain`: boot and boot time of the newest report that was heard
+    in vain; one that goes on from there is no late message but a living exporter.
     """
 
     report: Report | None = None
@@ -90,8 +94,8 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """Nothing to append. `reason` is one of: unchanged, older, refused, outranked. Only an unchanged report says that its node is
-    alive."""
+    """Nothing to append. `reason` is one of: unchanged, older, refused, outranked. Only an
+    unchanged report says that its node is alive."""
 
     reason: str
 
@@ -131,7 +135,9 @@ def evolve(known: Known, fact: Fact, version: int, at_ms: int) -> Known:
     elif isinstance(fact, NodeReportExpired):
         known.expired = True
     elif isinstance(fact, NodeReportRefused):
-        known.refused = [*known.refused, fact.exporter] if fact.exporter not in known.refused else known.refused
+        known.refused = (
+            [*known.refused, fact.exporter] if fact.exporter not in known.refused else known.refused
+        )
         known.locked = fact.reason if known.expired else ""
     elif isinstance(fact, NodeReleased):
         known.superseded, known.refused, known.locked, known.released = [], [], "", True
@@ -139,15 +145,19 @@ def evolve(known: Known, fact: Fact, version: int, at_ms: int) -> Known:
 
 
 def let_go(known: Known) -> None:
-    """Of a node that has left keep what its next report is judged by: machines come and go, and a report is large. That next one
-    is taken in full, as after any silence."""
+    """Of a node that has left keep what its next report is judged by: machines come and go, and a
+    report is large. That next one is taken in full, as after any silence."""
     if known.gone and known.report is not None and known.report.zones:
         was = known.report
-        known.report = Report(was.node, was.boot_id, was.boot_time_ms, was.exporter, policy=UNKNOWN, source=was.source)
+        known.report = Report(
+            was.node, was.boot_id, was.boot_time_ms, was.exporter, policy=UNKNOWN, source=was.source
+        )
 
 
 def _supersede(known: Known, report: Report) -> None:
-    """Of two sources of one node neither supersedes the other's boots: the operator may choose again."""
+    """Of two sources of one node neither supersedes the other's boots: the operator may choose
+    again.
+    """
     before = known.report
     anew = before is None or before.boot_id != report.boot_id
     if anew and before is not None and before.source == report.source and not known.released:
@@ -177,11 +187,17 @@ def decide(known: Known, report: Report, at_ms: int) -> Decision:
     """Judge one valid report, which reached the bus at `at_ms`, against what is known of its node."""
     before = known.report
     if moments.is_absurd(report.boot_time_ms, at_ms):
-        return _refuse(known, report, f"boot_time_ms {report.boot_time_ms} is before the clock's own beginning")
+        return _refuse(
+            known, report, f"boot_time_ms {report.boot_time_ms} is before the clock's own beginning"
+        )
     if before is None or known.released:
         return _accept(known, NodeReported(report), report)
     if report.boot_id in known.superseded:
-        return _refuse(known, report, f"boot {report.boot_id} was superseded; is a second exporter running for this node?")
+        return _refuse(
+            known,
+            report,
+            f"boot {report.boot_id} was superseded; is a second exporter running for this node?",
+        )
     if before.source != report.source:
         return _accept(known, NodeReported(report), report)
     if report.boot_id != before.boot_id:
@@ -195,8 +211,9 @@ def decide(known: Known, report: Report, at_ms: int) -> Decision:
 
 
 def decide_object(known: Known, report: Report, exporter_wins: bool) -> Decision:
-    """Judge the report of a NodeResourceTopology object, which its API server's versions put in order and no clock does. A node
-    whose own exporter has reported takes nothing from objects while `exporter_wins`."""
+    """Judge the report of a NodeResourceTopology object, which its API server's versions put in
+    order and no clock does. A node whose own exporter has reported takes nothing from objects while
+    `exporter_wins`."""
     before = known.report
     if exporter_wins and before is not None and before.source != report.source:
         return Ignored("outranked")
@@ -216,30 +233,47 @@ def _news(known: Known, before: Report, report: Report) -> Decision:
 
 
 def _decide_boot(known: Known, before: Report, report: Report, at_ms: int) -> Decision:
-    """Another boot cannot have begun while the one before was still heard; one that has fallen silent says nothing against it."""
+    """Another boot cannot have begun while the one before was still heard; one that has fallen
+    silent says nothing against it.
+    """
     if not known.expired and moments.overlaps(known.alive_ms, report.boot_time_ms, at_ms):
-        return _refuse(known, report, f"boot {report.boot_id} says that it began while boot {before.boot_id} was still running")
+        return _refuse(
+            known,
+            report,
+            f"boot {report.boot_id} says that it began while boot {before.boot_id} was still running",
+        )
     return _accept(known, NodeReported(report), report)
 
 
 def _accept(known: Known, fact: NodeReported | NodeReportChanged, report: Report) -> Accepted:
     again = f"/{known.version}" if known.released else ""
-    return Accepted(fact, known.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}{again}")
+    return Accepted(
+        fact, known.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}{again}"
+    )
 
 
 def _refuse(known: Known, report: Report, reason: str) -> Decision:
-    """Say once for each exporter instance that it was refused, and once that the node is locked out by it. A node that never
-    reported has no stream to say it on."""
+    """Say once for each exporter instance that it was refused, and once that the node is locked out
+    by it. A node that never reported has no stream to say it on."""
     told = report.exporter in known.refused or len(known.refused) >= REFUSED_EXPORTERS
     if known.report is None or (told and not _locks(known, report)):
         return Ignored("refused")
     fact = NodeReportRefused(report.node, report.boot_id, report.exporter, reason)
-    return Accepted(fact, known.version, f"refused/{report.node}/{report.boot_id}/{report.exporter}/{known.version}")
+    return Accepted(
+        fact,
+        known.version,
+        f"refused/{report.node}/{report.boot_id}/{report.exporter}/{known.version}",
+    )
 
 
 def _locks(known: Known, report: Report) -> bool:
     """True when a living exporter is refused while nothing is heard of the boot that is believed."""
-    return known.expired and not known.locked and known.vain[0] == report.boot_id and 0 < known.vain[1] < report.boot_time_ms
+    return (
+        known.expired
+        and not known.locked
+        and known.vain[0] == report.boot_id
+        and 0 < known.vain[1] < report.boot_time_ms
+    )
 
 
 def expire(node: str, known: Known, silent_s: float, report_max_age_s: float) -> Decision:

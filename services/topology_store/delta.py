@@ -8,7 +8,9 @@ from shared.ledger.reports import by_key
 
 
 def resembles(before: Report, after: Report) -> bool:
-    """True when only availability, placements and the fingerprint may differ: what a delta can carry."""
+    """True when only availability, placements and the fingerprint may differ: what a delta can
+    carry.
+    """
     if _frame(before) != _frame(after) or len(before.zones) != len(after.zones):
         return False
     return all(map(_same, before.zones, after.zones))
@@ -62,17 +64,25 @@ def _says_nothing(delta: NodeReportChanged) -> bool:
 
 
 def _free(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
-    return {new.id: new.free for old, new in zip(before, after, strict=True) if new.free != old.free}
+    return {
+        new.id: new.free for old, new in zip(before, after, strict=True) if new.free != old.free
+    }
 
 
 def _groups(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, tuple[int, ...]]:
-    return {new.id: new.group for old, new in zip(before, after, strict=True) if new.group != old.group}
+    return {
+        new.id: new.group for old, new in zip(before, after, strict=True) if new.group != old.group
+    }
 
 
 def _availability(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
     found = {}
     for old, new in zip(before, after, strict=True):
-        changed = {n: r.available for n, r in new.resources.items() if r.available != old.resources[n].available}
+        changed = {
+            n: r.available
+            for n, r in new.resources.items()
+            if r.available != old.resources[n].available
+        }
         if changed:
             found[new.id] = changed
     return found

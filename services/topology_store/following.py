@@ -1,7 +1,8 @@
-"""What the topology-store keeps of the log, and all that a snapshot keeps: what is known of each node, folded from its stream.
+"""What the topology-store keeps of the log, and all that a snapshot keeps: what is known of each
+node, folded from its stream.
 
-The store hears of its own facts when they are appended, and again here; whatever a node's stream has shown already is passed by.
-Must not know the bus.
+The store hears of its own facts when they are appended, and again here; whatever a node's stream
+has shown already is passed by. Must not know the bus.
 """
 
 from __future__ import annotations
@@ -38,19 +39,36 @@ def evolve(nodes: Nodes, envelope: Envelope, fact: Fact) -> None:
 
 def pass_over(nodes: Nodes, envelope: Envelope) -> None:
     """A fact that counts as never told: its stream goes on after it."""
-    known = nodes.get(envelope.stream.removeprefix(PREFIX)) if envelope.stream.startswith(PREFIX) else None
+    known = (
+        nodes.get(envelope.stream.removeprefix(PREFIX))
+        if envelope.stream.startswith(PREFIX)
+        else None
+    )
     if known is not None:
         known.version = max(known.version, envelope.version)
 
 
 def digests(nodes: Nodes) -> dict[str, tuple[int, str]]:
-    """Node -> the version of its stream, and a hash of what the stream alone says of it: equal versions, equal hashes (S6).
-    Without those that are not heard: of one that has left, what is kept depends on when that was seen."""
-    return {name: (known.version, _digest(known)) for name, known in nodes.items() if known.report and not known.expired}
+    """Node -> the version of its stream, and a hash of what the stream alone says of it: equal
+    versions, equal hashes (S6). Without those that are not heard: of one that has left, what is
+    kept depends on when that was seen."""
+    return {
+        name: (known.version, _digest(known))
+        for name, known in nodes.items()
+        if known.report and not known.expired
+    }
 
 
 def _digest(known: Known) -> str:
-    told = (known.version, known.report, known.superseded, known.refused, known.deltas, known.locked, known.released)
+    told = (
+        known.version,
+        known.report,
+        known.superseded,
+        known.refused,
+        known.deltas,
+        known.locked,
+        known.released,
+    )
     return state_hash(told)
 
 

@@ -1,5 +1,6 @@
-"""The report loop: messages in, judged, appended; a conflict refolds that node's stream and judges again, a bounded number of
-times. Must not decide what a report is worth (`core`, `validation`, `allowance`).
+"""The report loop: messages in, judged, appended; a conflict refolds that node's stream and judges
+again, a bounded number of times. Must not decide what a report is worth (`core`, `validation`,
+`allowance`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.cluster_facts import NodeEnded
-from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired, NodeReportRefused
+from shared.events.report_facts import (
+    NodeReportChanged,
+    NodeReported,
+    NodeReportExpired,
+    NodeReportRefused,
+)
 from shared.events.setting_aside import Aside
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
@@ -36,7 +42,9 @@ MAX_TRIES = 4
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """A report on its way: its size, trace context, and when it reached the bus (Unix milliseconds)."""
+    """A report on its way: its size, trace context, and when it reached the bus (Unix
+    milliseconds).
+    """
 
     report: Report
     size_bytes: int
@@ -45,10 +53,12 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Reports:
-    """What the topology-store knows, and how it learns. `known` is the fold of the report streams, by node; `heard_s` when each
-    node was last believed, on the monotonic clock."""
+    """What the topology-store knows, and how it learns. `known` is the fold of the report streams,
+    by node; `heard_s` when each node was last believed, on the monotonic clock."""
 
-    def __init__(self, log: EventLog, held: Held, bus: Bus, clock: Clock, exporter_wins: bool = True) -> None:
+    def __init__(
+        self, log: EventLog, held: Held, bus: Bus, clock: Clock, exporter_wins: bool = True
+    ) -> None:
         self._held = held
         self._exporter_wins = exporter_wins
         self._log = log
@@ -82,15 +92,18 @@ class Reports:
             self._hold(node)
 
     def set_aside(self, stream: str) -> None:
-        """A node's stream has a fact that cannot be folded: nothing is judged by what came before it."""
+        """A node's stream has a fact that cannot be folded: nothing is judged by what came before
+        it.
+        """
         node = stream.removeprefix(PREFIX)
         self._aside.add(node)
         self.known.pop(node, None)
 
     def folded(self, _nodes: Nodes, folded: Folded) -> None:
-        """Facts were folded, of whomever: reports count toward what may be held, and their nodes are alive. Of two stores one is
-        first to take a report in; to the other it is no news by then, and no less a sign of life. Raises Refold where what was
-        appended here, and believed at once, was lost with the history that it stood in."""
+        """Facts were folded, of whomever: reports count toward what may be held, and their nodes
+        are alive. Of two stores one is first to take a report in; to the other it is no news by
+        then, and no less a sign of life. Raises Refold where what was appended here, and believed
+        at once, was lost with the history that it stood in."""
         self._acknowledged.check(folded)
         for envelope, fact in folded:
             if envelope.stream.startswith(PREFIX):
@@ -108,8 +121,8 @@ class Reports:
             self._release(node)
 
     def _release(self, node: str) -> None:
-        """A node that was of the cluster and has left takes nothing of what may be held. One that never was keeps its place, so
-        that invented names stay bounded."""
+        """A node that was of the cluster and has left takes nothing of what may be held. One that
+        never was keeps its place, so that invented names stay bounded."""
         known = self.known.get(node)
         if known is not None and known.gone:
             self._allowance.releases(node)
@@ -120,17 +133,26 @@ class Reports:
             await self.take(messages)
 
     async def take(self, messages: Sequence[Message]) -> None:
-        """One batch, when the fold has reached the end of the log. Of several reports of one node all are judged, in order, one
-        round each."""
-        boots = {node: self._boot(node) for node in (subjects.reporting(message.subject) for message in messages)}
+        """One batch, when the fold has reached the end of the log. Of several reports of one node
+        all are judged, in order, one round each."""
+        boots = {
+            node: self._boot(node)
+            for node in (subjects.reporting(message.subject) for message in messages)
+        }
         if self._projector is not None:
             await self._projector.wait_live()
-        await self.judge([found for message in messages if (found := self._read(message)) is not None], boots)
+        await self.judge(
+            [found for message in messages if (found := self._read(message)) is not None], boots
+        )
 
     async def judge(self, waiting: Sequence[Heard], boots: dict[str, str] | None = None) -> None:
-        """Judge valid reports until none is left or the races are lost too often. `boots` are those that were believed of their
-        nodes when the reports came; now, where nobody waited since."""
-        boots = boots if boots is not None else {heard.report.node: self._boot(heard.report.node) for heard in waiting}
+        """Judge valid reports until none is left or the races are lost too often. `boots` are those
+        that were believed of their nodes when the reports came; now, where nobody waited since."""
+        boots = (
+            boots
+            if boots is not None
+            else {heard.report.node: self._boot(heard.report.node) for heard in waiting}
+        )
         for _ in range(MAX_TRIES):
             waiting = await self._round(waiting, boots)
             if not waiting:
@@ -139,7 +161,9 @@ class Reports:
             self._contested(heard.report)
 
     def now_ms(self) -> int:
-        """Unix milliseconds that never jump: the clock as it stood at the start, and what has passed since."""
+        """Unix milliseconds that never jump: the clock as it stood at the start, and what has
+        passed since.
+        """
         return self._wall_ms + int(self._clock.monotonic_s() * 1000)
 
     def _read(self, message: Message) -> Heard | None:
@@ -147,19 +171,32 @@ class Reports:
         if not isinstance(read, validation.RefusedReport):
             known = self.known.get(read.node)
             named = known is not None and bool(known.named)
-            problem = self._allowance.refuses(read, len(message.data), self._clock.monotonic_s(), named)
+            problem = self._allowance.refuses(
+                read, len(message.data), self._clock.monotonic_s(), named
+            )
             read = validation.RefusedReport(read.node, problem) if problem else read
         if not isinstance(read, validation.RefusedReport) and read.node in self._aside:
-            read = validation.RefusedReport(read.node, "the node's stream is set aside (see /healthz); skip the fact to go on")
+            read = validation.RefusedReport(
+                read.node, "the node's stream is set aside (see /healthz); skip the fact to go on"
+            )
         if isinstance(read, validation.RefusedReport):
             count(names.REPORTS, verdict="refused")
-            self._out.warning(names.REPORT_REFUSED, node=read.node[: validation.NAME_LIMIT], problem=read.problem)
+            self._out.warning(
+                names.REPORT_REFUSED, node=read.node[: validation.NAME_LIMIT], problem=read.problem
+            )
             return None
         now_ms = self.now_ms()
-        return Heard(read, len(message.data), from_headers(message.headers), min(message.time_us // 1000 or now_ms, now_ms))
+        return Heard(
+            read,
+            len(message.data),
+            from_headers(message.headers),
+            min(message.time_us // 1000 or now_ms, now_ms),
+        )
 
     async def _round(self, waiting: Sequence[Heard], boots: dict[str, str]) -> list[Heard]:
-        """Judge the first report of each node; returns what is left to judge. Facts are made under a lease of this store."""
+        """Judge the first report of each node; returns what is left to judge. Facts are made under
+        a lease of this store.
+        """
         lease = await self._held.lease()
         left, chosen = [], dict[str, tuple[Heard, Accepted, Known]]()
         for heard in waiting:
@@ -177,7 +214,10 @@ class Reports:
                 core.heard(self._known(report.node), report, decision, heard.at_ms)
                 self._believed(heard, decision)
                 count(names.REPORTS, verdict=decision.reason)
-        commits = [self.commit(node, accepted, lease, heard.trace) for node, (heard, accepted, _) in chosen.items()]
+        commits = [
+            self.commit(node, accepted, lease, heard.trace)
+            for node, (heard, accepted, _) in chosen.items()
+        ]
         outcomes = await self.append(commits)
         for (heard, accepted, known), outcome in zip(chosen.values(), outcomes, strict=True):
             report = heard.report
@@ -207,7 +247,11 @@ class Reports:
             count(names.REPORTS, verdict="refused")
             self._out.warning(names.REPORT_REFUSED, node=report.node, problem=fact.reason)
             if self._known(report.node).locked:
-                self._out.error(names.NODE_LOCKED_OUT, node=report.node, problem=core.lockout(report.node, fact.reason))
+                self._out.error(
+                    names.NODE_LOCKED_OUT,
+                    node=report.node,
+                    problem=core.lockout(report.node, fact.reason),
+                )
             return
         count(names.REPORTS, verdict="full" if isinstance(fact, NodeReported) else "changed")
 
@@ -223,8 +267,9 @@ class Reports:
         return known.report.boot_id if known is not None and known.report is not None else ""
 
     def _is_overtaken(self, report: Report, boot: str) -> bool:
-        """True when a store saw the node in another boot since this report came, when `boot` was believed: it may be of a boot in
-        between, kept here for long; taken in, it would shut out the node's own. The next report of the running boot counts."""
+        """True when a store saw the node in another boot since this report came, when `boot` was
+        believed: it may be of a boot in between, kept here for long; taken in, it would shut out
+        the node's own. The next report of the running boot counts."""
         return self._boot(report.node) not in ("", report.boot_id, boot)
 
     def _contested(self, report: Report) -> None:
@@ -236,18 +281,25 @@ class Reports:
         return self.known.setdefault(node, core.initial())
 
     async def appended(self, node: str, judged: Known, accepted: Accepted, at_ms: int) -> None:
-        """A fact about the node stands in the log: fold it into what it was judged by. Where the fold began anew meanwhile
-        (another history), the stream is read instead."""
+        """A fact about the node stands in the log: fold it into what it was judged by. Where the
+        fold began anew meanwhile (another history), the stream is read instead."""
         if self.known.get(node) is judged:
-            if judged.version <= accepted.expected:  # else the fold has shown it before its append was answered
+            if (
+                judged.version <= accepted.expected
+            ):  # else the fold has shown it before its append was answered
                 core.evolve(judged, accepted.fact, accepted.expected + 1, at_ms)
         else:
             await self.refold(node)
 
     async def refold(self, node: str) -> None:
-        """Read the node's stream again: somebody else wrote on it. What cannot be read is the fold's to tell."""
+        """Read the node's stream again: somebody else wrote on it. What cannot be read is the
+        fold's to tell.
+        """
         before = self._known(node)
-        nodes, aside = {node: core.Known(heard_ms=before.heard_ms, named=before.named)}, Aside(await skips(self._log))
+        nodes, aside = (
+            {node: core.Known(heard_ms=before.heard_ms, named=before.named)},
+            Aside(await skips(self._log)),
+        )
         async for envelope in envelopes_of(self._log, streams.report(node)):
             fact = aside.fact_of(envelope)
             if fact is not None:
@@ -261,7 +313,11 @@ class Reports:
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         """The outcomes, one for each commit."""
-        outcomes = await append_until_answered(self._log, self._clock, self._out, commits) if commits else []
+        outcomes = (
+            await append_until_answered(self._log, self._clock, self._out, commits)
+            if commits
+            else []
+        )
         if self._projector is not None:
             for commit, outcome in zip(commits, outcomes, strict=True):
                 self._acknowledged.keep(commit, outcome, self._projector.position)

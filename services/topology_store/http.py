@@ -1,5 +1,5 @@
-"""Topology over HTTP: `/topology` (what reports, or should), `/topology/{node}`, and a node as it stood with `?position=N`.
-`/state` tells what `topolog replay verify` compares."""
+"""Topology over HTTP: `/topology` (what reports, or should), `/topology/{node}`, and a node as it
+stood with `?position=N`. `/state` tells what `topolog replay verify` compares."""
 
 from __future__ import annotations
 
@@ -22,19 +22,27 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
     """Add the routes."""
 
     async def listing(_request: Request) -> Response:
-        items = [summary(name, known) for name, known in sorted(reports.known.items()) if known.version and not known.left]
+        items = [
+            summary(name, known)
+            for name, known in sorted(reports.known.items())
+            if known.version and not known.left
+        ]
         return json_response({"nodes": items})
 
     async def node(request: Request) -> Response:
         name, at = request.path_params["node"], request.query_params.get("position", "")
         if at and not (at.isascii() and at.isdigit() and len(at) < 19):
-            return json_response({"error": f"position={at!r} is not a number; give a position of the log"}, 400)
+            return json_response(
+                {"error": f"position={at!r} is not a number; give a position of the log"}, 400
+            )
         try:
             known = await _as_it_stood(log, name, int(at)) if at else reports.known.get(name)
         except UndecodableFact as error:
             return json_response({"error": str(error)}, 500)
         if known is None or known.report is None:
-            return json_response({"error": f"node {name!r} has not reported; see /topology for those that have"}, 404)
+            return json_response(
+                {"error": f"node {name!r} has not reported; see /topology for those that have"}, 404
+            )
         if not at and known.gone:
             why = f"the Node object of {name!r} is gone and it is silent; /topology/{name}?position=N shows it as it stood"
             return json_response({"error": why}, 404)
@@ -42,7 +50,9 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
 
     async def state(_request: Request) -> Response:
         nodes = following.digests(reports.known)
-        return json_response({"projection": "topology-store", "position": reports.position, "nodes": nodes})
+        return json_response(
+            {"projection": "topology-store", "position": reports.position, "nodes": nodes}
+        )
 
     service.route("/state", state)
     service.route("/topology", listing)

@@ -1,7 +1,8 @@
 """Reports out of NodeResourceTopology objects that another exporter (RTE, NFD, a person) writes.
 
-An object that stands is a node that is heard, because exporters write only what changed; one that is gone falls silent in time.
-Freshness is the object's resourceVersion within its uid. Never takes in what the mirror wrote.
+An object that stands is a node that is heard, because exporters write only what changed; one that
+is gone falls silent in time. Freshness is the object's resourceVersion within its uid. Never takes
+in what the mirror wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ Object = dict[str, Any]
 
 
 class Intake:
-    """A listener of `Objects`. Of several versions of one object that wait, only the newest is judged."""
+    """A listener of `Objects`. Of several versions of one object that wait, only the newest is
+    judged.
+    """
 
     def __init__(self, reports: Reports, clock: Clock) -> None:
         self._reports = reports
@@ -56,7 +59,9 @@ class Intake:
         """Hand over what waits, until cancelled."""
         while True:
             now_s = self._clock.monotonic_s()
-            self._reports.heard_s.update({name: now_s for name in self._standing if self._speaks_for(name)})
+            self._reports.heard_s.update(
+                {name: now_s for name in self._standing if self._speaks_for(name)}
+            )
             while self._waiting:
                 batch = [self._waiting.pop(name) for name in list(self._waiting)[:BATCH]]
                 await self._reports.judge(batch)
@@ -75,7 +80,9 @@ class Intake:
             self._out.warning(names.REPORT_REFUSED, node=read.node, problem=read.problem)
             return
         self._standing.add(read.node)
-        self._waiting[read.node] = Heard(read, len(msgspec.json.encode(read)), "", self._reports.now_ms())
+        self._waiting[read.node] = Heard(
+            read, len(msgspec.json.encode(read)), "", self._reports.now_ms()
+        )
 
 
 def read_object(found: Object) -> Report | RefusedReport:
@@ -84,7 +91,10 @@ def read_object(found: Object) -> Report | RefusedReport:
     assert isinstance(metadata, dict)
     version = str(metadata.get("resourceVersion", ""))
     if not version.isdecimal():
-        return RefusedReport(name_of(found), f"metadata.resourceVersion: {version[:40]!r} is no number; which object is newer?")
+        return RefusedReport(
+            name_of(found),
+            f"metadata.resourceVersion: {version[:40]!r} is no number; which object is newer?",
+        )
     try:
         report = from_nrt(found, f"nrt:{metadata.get('uid', '')}", int(version))
     except NrtError as error:

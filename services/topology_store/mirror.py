@@ -1,7 +1,9 @@
-"""The mirror: NodeResourceTopology objects of every node for other consumers, as the ledger sees the node.
+"""The mirror: NodeResourceTopology objects of every node for other consumers, as the ledger sees
+the node.
 
-A courtesy behind the log: each node at most once in an interval, all of them at a bounded rate, newest state only, and only what
-differs from what stands. Writes these objects and nothing else; what is written is decided in `mirroring`.
+A courtesy behind the log: each node at most once in an interval, all of them at a bounded rate,
+newest state only, and only what differs from what stands. Writes these objects and nothing else;
+what is written is decided in `mirroring`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ Object = dict[str, Any]
 class Mirror:
     """A listener of `Objects`; `fold` follows the log, `run` writes."""
 
-    def __init__(self, kube: Kube, clock: Clock, terms: Terms, interval_s: float, writes_per_s: float) -> None:
+    def __init__(
+        self, kube: Kube, clock: Clock, terms: Terms, interval_s: float, writes_per_s: float
+    ) -> None:
         self._kube = kube
         self._clock = clock
         self._terms = terms
@@ -85,7 +89,15 @@ class Mirror:
             pass_over=mirror_fold.pass_over,
         )
         options = ConsumerOptions(linger_s=LINGER_S)
-        made = Projector("mirror", log, fold, on_reset=self._reset, health=health, gates_readiness=False, options=options)
+        made = Projector(
+            "mirror",
+            log,
+            fold,
+            on_reset=self._reset,
+            health=health,
+            gates_readiness=False,
+            options=options,
+        )
         self._reset(made.state)
         self._live = lambda: made.live
         return made
@@ -105,7 +117,9 @@ class Mirror:
         self._due.update(self._state.ledger.nodes, self._present)
 
     async def run(self) -> None:
-        """Write until cancelled. Before the fold is live and the objects are listed there is nothing to compare."""
+        """Write until cancelled. Before the fold is live and the objects are listed there is
+        nothing to compare.
+        """
         while True:
             await self._clock.sleep(self._interval_s)
             if self._live() and self._writable:
@@ -137,13 +151,19 @@ class Mirror:
         self._answered(name, call, answer)
 
     def _answered(self, name: str, call: Write | Remove, answer: Answer | Lost) -> None:
-        if isinstance(answer, Answer) and (answer.ok or (isinstance(call, Remove) and answer.status == 404)):
+        if isinstance(answer, Answer) and (
+            answer.ok or (isinstance(call, Remove) and answer.status == 404)
+        ):
             if isinstance(call, Write):
                 self._keep(name, answer)
             return count(names.MIRRORED, result="written" if isinstance(call, Write) else "deleted")
         self._due.add(name)
         count(names.MIRRORED, result="failed")
-        problem = answer.message if isinstance(answer, Lost) else f"HTTP {answer.status} {answer.reason}: {answer.message}"
+        problem = (
+            answer.message
+            if isinstance(answer, Lost)
+            else f"HTTP {answer.status} {answer.reason}: {answer.message}"
+        )
         self._out.warning(names.TOPOLOGY_NOT_WRITTEN, node=name, problem=problem)
         return None
 
@@ -161,4 +181,9 @@ def snapshot_key() -> str:
 def _present(found: Object) -> Present:
     metadata = found.get("metadata") or {}
     ours = is_mirrored(found)
-    return Present(str(metadata.get("uid", "")), str(metadata.get("resourceVersion", "")), ours, content(found) if ours else 0)
+    return Present(
+        str(metadata.get("uid", "")),
+        str(metadata.get("resourceVersion", "")),
+        ours,
+        content(found) if ours else 0,
+    )

@@ -13,7 +13,9 @@ from shared.ledger.state import Ledger
 
 
 class Mirrored(msgspec.Struct):
-    """`silent_since_us` holds nodes whose report has expired: Unix microseconds of when each was last heard."""
+    """`silent_since_us` holds nodes whose report has expired: Unix microseconds of when each was
+    last heard.
+    """
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     silent_since_us: dict[str, int] = {}

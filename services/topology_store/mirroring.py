@@ -1,7 +1,7 @@
 """Deciding what becomes of a node's NodeResourceTopology object: written, deleted, or let be.
 
-One writer an object: what another exporter publishes is never touched. This module must not know the API, the log or a clock:
-times arrive as numbers.
+One writer an object: what another exporter publishes is never touched. This module must not know
+the API, the log or a clock: times arrive as numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Present(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Apply the object. `force` only over our own, at the version that was seen: it carries that version then."""
+    """Apply the object. `force` only over our own, at the version that was seen: it carries that
+    version then.
+    """
 
     object: Object
     force: bool
@@ -47,14 +49,19 @@ class Remove(msgspec.Struct, frozen=True):
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """How the mirror was configured: an expired node's object is kept for `keep_expired_s` and then collected."""
+    """How the mirror was configured: an expired node's object is kept for `keep_expired_s` and then
+    collected.
+    """
 
     pessimism: Pessimism = "ledger"
     keep_expired_s: float = 300.0
 
 
-def wanted(node: LedgerNode | None, silent_since_us: int, now_us: int, terms: Terms) -> Object | None:
-    """The object that a node should have; None for a node that is gone, never reported, or expired for too long.
+def wanted(
+    node: LedgerNode | None, silent_since_us: int, now_us: int, terms: Terms
+) -> Object | None:
+    """The object that a node should have; None for a node that is gone, never reported, or expired
+    for too long.
 
     `silent_since_us` is when the node was last heard, where its report has expired."""
     if node is None or node.observed is None or node.report is None or node.report.source != "bus":
@@ -62,17 +69,30 @@ def wanted(node: LedgerNode | None, silent_since_us: int, now_us: int, terms: Te
     if node.expired and now_us - silent_since_us > terms.keep_expired_s * 1e6:
         return None
     since = _rfc3339(silent_since_us) if node.expired else ""
-    return mirrored(_whole(node, node.report), view(node, terms.pessimism), node.observed.uid, terms.pessimism, since)
+    return mirrored(
+        _whole(node, node.report),
+        view(node, terms.pessimism),
+        node.observed.uid,
+        terms.pessimism,
+        since,
+    )
 
 
 def _whole(node: LedgerNode, report: Report) -> Report:
-    """The report with its placements, which the ledger keeps apart: those of containers that run, since readers compare their
-    number with the pods' specs, where init containers do not count."""
+    """The report with its placements, which the ledger keeps apart: those of containers that run,
+    since readers compare their number with the pods' specs, where init containers do not count."""
     if node.listed is None:
         return msgspec.structs.replace(report, placements=None)
-    inits = {(charge.key, each.name) for charge in node.charges.values() for each in charge.demand if each.kind == "init"}
+    inits = {
+        (charge.key, each.name)
+        for charge in node.charges.values()
+        for each in charge.demand
+        if each.kind == "init"
+    }
     listed = ((key, one) for key, placements in node.listed.items() for one in placements)
-    return msgspec.structs.replace(report, placements=tuple(one for key, one in listed if (key, one.container) not in inits))
+    return msgspec.structs.replace(
+        report, placements=tuple(one for key, one in listed if (key, one.container) not in inits)
+    )
 
 
 def view(node: LedgerNode, pessimism: Pessimism) -> ZoneAmounts:

@@ -1,9 +1,10 @@
-"""When was a report true, held against the clock? A boot's own clock and ours run side by side: what a report says of its moment
-can be late, never early.
+"""When was a report true, held against the clock? A boot's own clock and ours run side by side:
+what a report says of its moment can be late, never early.
 
-Unix milliseconds for our clock, milliseconds since boot for a report's. A report that was true at `t` is judged at `t` or later,
-so that our clock minus its own never falls below the moment when the boot began; the earliest estimate is the best one. A margin
-covers clocks that are set. Pure numbers: must not know reports.
+Unix milliseconds for our clock, milliseconds since boot for a report's. A report that was true at
+`t` is judged at `t` or later, so that our clock minus its own never falls below the moment when the
+boot began; the earliest estimate is the best one. A margin covers clocks that are set. Pure
+numbers: must not know reports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""NodeResourceTopology objects as the API server shows them: listed, then watched, told to whoever listens.
+"""NodeResourceTopology objects as the API server shows them: listed, then watched, told to whoever
+listens.
 
-A cluster without the CustomResourceDefinition is waited for quietly. Must not know what is done with the objects.
+A cluster without the CustomResourceDefinition is waited for quietly. Must not know what is done
+with the objects.
 """
 
 from __future__ import annotations
@@ -16,13 +18,18 @@ from shared.telemetry.instruments import count
 
 PAUSE_S = 1.0
 NO_DEFINITION_S = 30.0
-_KINDS: dict[str, Kind] = {"v1alpha2": "noderesourcetopologies", "v1alpha1": "noderesourcetopologies.v1alpha1"}
+_KINDS: dict[str, Kind] = {
+    "v1alpha2": "noderesourcetopologies",
+    "v1alpha1": "noderesourcetopologies.v1alpha1",
+}
 
 Object = dict[str, Any]
 
 
 class Listener(Protocol):
-    """Hears of every object. With `listing` all is told anew: what is not shown until `complete` (its API version) is gone."""
+    """Hears of every object. With `listing` all is told anew: what is not shown until `complete`
+    (its API version) is gone.
+    """
 
     def listing(self) -> None: ...
 
@@ -32,7 +39,9 @@ class Listener(Protocol):
 
 
 class Objects:
-    """Follows the objects and tells `listeners`; `served` is the API version in use, empty while there is none."""
+    """Follows the objects and tells `listeners`; `served` is the API version in use, empty while
+    there is none.
+    """
 
     def __init__(self, kube: Kube, clock: Clock, *listeners: Listener) -> None:
         self.served = ""
@@ -55,7 +64,9 @@ class Objects:
                 pause_s = 0.0
             except KubeUnavailableError as error:
                 count(names.KUBE_TROUBLE)
-                self._out.warning(names.KUBE_UNAVAILABLE, kind="noderesourcetopologies", problem=str(error))
+                self._out.warning(
+                    names.KUBE_UNAVAILABLE, kind="noderesourcetopologies", problem=str(error)
+                )
             await self._clock.sleep(pause_s)
 
     async def _newest_version(self) -> str:
@@ -64,7 +75,10 @@ class Objects:
             raise KubeUnavailableError(found.message)
         served = next((version for version in _KINDS if version in found), "")
         if served != self.served:
-            self._out.info(names.TOPOLOGY_VERSION, version=served or "none: the CustomResourceDefinition is not installed")
+            self._out.info(
+                names.TOPOLOGY_VERSION,
+                version=served or "none: the CustomResourceDefinition is not installed",
+            )
         return served
 
     async def _follow(self, kind: Kind) -> None:
@@ -78,7 +92,9 @@ class Objects:
                     self._tell(event)
 
     async def _list(self, kind: Kind) -> str:
-        """Tell all objects, part by part: together those of 5,000 nodes of 8 zones are a hundred megabytes."""
+        """Tell all objects, part by part: together those of 5,000 nodes of 8 zones are a hundred
+        megabytes.
+        """
         version, began = "", False
         async with aclosing(self._kube.pages(kind, streamed=True)) as pages:
             async for page in pages:

@@ -1,5 +1,6 @@
-"""The topology-store service: composition only. Report loop (one of many), silence watch (leased), topology objects (taken in by
-every replica, mirrored by the one with the lease), and topology over HTTP."""
+"""The topology-store service: composition only. Report loop (one of many), silence watch (leased),
+topology objects (taken in by every replica, mirrored by the one with the lease), and topology over
+HTTP."""
 
 from __future__ import annotations
 
@@ -53,7 +54,11 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     service.task("streams of the bus", streams.make, lasts=False)
     held = Held()
     reports = Reports(log, held, bus, service.clock, exporter_wins=settings.reports == "both")
-    leasing: dict[str, Any] = {"ttl_s": settings.lease_ttl_s, "clock": service.clock, "health": service.health}
+    leasing: dict[str, Any] = {
+        "ttl_s": settings.lease_ttl_s,
+        "clock": service.clock,
+        "health": service.health,
+    }
     membership = Membership(log, ROLE, service.holder, **leasing)
     service.task("member", lambda: membership.run(held.keep))
     service.health.tell("sharing", membership.said)
@@ -72,8 +77,14 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
 
 
 def _kube(service: Service, settings: TopologyStoreSettings) -> KubeClient | None:
-    """The client; None where nothing needs it, or where no API is configured and nothing was asked for that cannot do without."""
-    reads, writes, taint = settings.reports != "bus", settings.mirror != "false", bool(settings.startup_taint)
+    """The client; None where nothing needs it, or where no API is configured and nothing was asked
+    for that cannot do without.
+    """
+    reads, writes, taint = (
+        settings.reports != "bus",
+        settings.mirror != "false",
+        bool(settings.startup_taint),
+    )
     if not (reads or writes or taint):
         return None
     try:
@@ -89,14 +100,22 @@ def _kube(service: Service, settings: TopologyStoreSettings) -> KubeClient | Non
     return kube
 
 
-def _objects(service: Service, settings: TopologyStoreSettings, log: EventLog, kube: KubeClient, reports: Reports) -> None:
+def _objects(
+    service: Service,
+    settings: TopologyStoreSettings,
+    log: EventLog,
+    kube: KubeClient,
+    reports: Reports,
+) -> None:
     listeners: list[Listener] = []
     if settings.reports != "bus":
         intake = Intake(reports, service.clock)
         listeners.append(intake)
         service.task("intake", intake.run)
     terms = Terms(settings.mirror_pessimism, settings.mirror_keep_expired_s)
-    mirror = Mirror(kube, service.clock, terms, settings.mirror_interval_s, settings.mirror_writes_per_s)
+    mirror = Mirror(
+        kube, service.clock, terms, settings.mirror_interval_s, settings.mirror_writes_per_s
+    )
     writers: list[Work] = []
     if settings.mirror != "false":
         listeners.append(mirror)
@@ -111,7 +130,9 @@ def _objects(service: Service, settings: TopologyStoreSettings, log: EventLog, k
 
 
 def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, *works: Work) -> None:
-    """One replica at a time writes; all of them fold what is written, so that each may take over at once."""
+    """One replica at a time writes; all of them fold what is written, so that each may take over at
+    once.
+    """
 
     async def lead(_lease: Lease) -> None:
         with lease_losses():
@@ -119,12 +140,21 @@ def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, *wor
                 for work in works:
                     group.create_task(work())
 
-    leadership = Leadership(log, MIRROR, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock, health=service.health)
+    leadership = Leadership(
+        log,
+        MIRROR,
+        service.holder,
+        ttl_s=settings.lease_ttl_s,
+        clock=service.clock,
+        health=service.health,
+    )
     service.task("mirror", lambda: leadership.run(lead))
 
 
 def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
-    """What keeps `reports` up to date with the log: what it appended itself, what other stores did, and another history."""
+    """What keeps `reports` up to date with the log: what it appended itself, what other stores did,
+    and another history.
+    """
     fold = Fold(
         initial=dict,
         evolve=following.evolve,
@@ -132,7 +162,9 @@ def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
         dump=following.dump,
         load=following.load,
         pass_over=following.pass_over,
-        set_aside=lambda _nodes, stream: reports.set_aside(stream) if stream.startswith(following.PREFIX) else None,
+        set_aside=lambda _nodes, stream: (
+            reports.set_aside(stream) if stream.startswith(following.PREFIX) else None
+        ),
     )
     projector: Projector[Nodes] = Projector(
         "topology-store",

@@ -1,7 +1,9 @@
-"""Watching for silence: a leased role of a store that hears the bus. Says which nodes fell silent, and looks after locked ones.
+"""Watching for silence: a leased role of a store that hears the bus. Says which nodes fell silent,
+and looks after locked ones.
 
-Silence counts only up to the moment at which this process surely heard the bus itself: a bus that is away is no evidence about
-nodes, and after it was away every node gets its time again. Must not decide what silence means (`core.expire`).
+Silence counts only up to the moment at which this process surely heard the bus itself: a bus that
+is away is no evidence about nodes, and after it was away every node gets its time again. Must not
+decide what silence means (`core.expire`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,15 @@ MAX_RED = 20
 class Silence:
     """`run` takes part in the role for ever; `hear` is every store's own account of what it hears."""
 
-    def __init__(self, reports: Reports, log: EventLog, bus: Bus, report_max_age_s: float, clock: Clock, health: Health) -> None:
+    def __init__(
+        self,
+        reports: Reports,
+        log: EventLog,
+        bus: Bus,
+        report_max_age_s: float,
+        clock: Clock,
+        health: Health,
+    ) -> None:
         self._reports = reports
         self._log = log
         self._bus = bus
@@ -48,7 +58,11 @@ class Silence:
 
     def waits_for(self) -> str:
         """For readiness."""
-        return "the bus: what is sent through its stream of reports does not come back" if self.deaf else ""
+        return (
+            "the bus: what is sent through its stream of reports does not come back"
+            if self.deaf
+            else ""
+        )
 
     async def hear(self) -> None:
         """Keep account of what was heard, and of locked nodes, until cancelled."""
@@ -56,7 +70,9 @@ class Silence:
             await self._clock.sleep(TICK_S)
             self.account()
             known = self._reports.known.values()
-            set_gauge(names.NODES_KNOWN, sum(each.report is not None and not each.left for each in known))
+            set_gauge(
+                names.NODES_KNOWN, sum(each.report is not None and not each.left for each in known)
+            )
             await self._look_after_locked()
 
     async def run(self, leadership: Leadership) -> None:
@@ -77,7 +93,9 @@ class Silence:
         if until_s <= self._until_s:
             return
         if until_s - self._until_s > DEAF_AFTER_S:
-            self._reports.heard_s.update({node: max(at, until_s) for node, at in self._reports.heard_s.items()})
+            self._reports.heard_s.update(
+                {node: max(at, until_s) for node, at in self._reports.heard_s.items()}
+            )
         self._until_s = until_s
 
     async def expire(self, lease: Lease) -> None:
@@ -104,8 +122,14 @@ class Silence:
         set_gauge(names.NODES_SILENT, sum(known.silent for known in self._reports.known.values()))
 
     async def _look_after_locked(self) -> None:
-        """Nodes of which nothing is believed: their streams may have moved (a release, another store), and health names them."""
-        dark = {streams.report(name): name for name, known in self._reports.known.items() if known.expired or known.locked}
+        """Nodes of which nothing is believed: their streams may have moved (a release, another
+        store), and health names them.
+        """
+        dark = {
+            streams.report(name): name
+            for name, known in self._reports.known.items()
+            if known.expired or known.locked
+        }
         try:
             versions = await self._log.versions(list(dark)) if dark else {}
             for stream, version in versions.items():
@@ -117,7 +141,11 @@ class Silence:
                     self._out.info(names.NODE_RELEASED, node=dark[stream])
         except LogUnavailable as error:
             self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
-        locked = {name: known.locked for name, known in self._reports.known.items() if known.locked and not known.left}
+        locked = {
+            name: known.locked
+            for name, known in self._reports.known.items()
+            if known.locked and not known.left
+        }
         for name in self._red - locked.keys():
             self._health.recover(f"node {name}")
         self._red = set(sorted(locked)[:MAX_RED])

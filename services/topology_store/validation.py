@@ -1,4 +1,6 @@
-"""Is this message a report that can be believed at all? Bytes in, a report or a refusal that names field and remedy out."""
+"""Is this message a report that can be believed at all? Bytes in, a report or a refusal that names
+field and remedy out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ import msgspec
 from shared.bus import subjects
 from shared.domain.idlist import parse_ids
 from shared.domain.policies import POLICIES, SCOPES
-from shared.domain.report import MAX_REPORT_BYTES, UNKNOWN, ClaimedDevice, DynamicGroup, Placement, Report, Zone, ZonedAmount
+from shared.domain.report import (
+    MAX_REPORT_BYTES,
+    UNKNOWN,
+    ClaimedDevice,
+    DynamicGroup,
+    Placement,
+    Report,
+    Zone,
+    ZonedAmount,
+)
 
 REPORTED = (*POLICIES, UNKNOWN)
 """Policies that an exporter tells."""
@@ -31,7 +42,8 @@ IDS_LIMIT = 64 << 10
 """Characters of a list of CPUs or devices; who reads such a list bounds what it may name."""
 RESOURCE_NAME_LIMIT = 317
 """A DNS subdomain of 253, a slash, a name of 63 (Kubernetes' qualified names)."""
-# The node's name and its boot id become names in the log, the node's also a path of the Kubernetes API.
+# The node's name and its boot id become names in the log, the node's also a path of the Kubernetes
+# API.
 NAME_LIMIT = 253
 BOOT_ID_LIMIT = 128
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
@@ -39,7 +51,8 @@ _RESOURCE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
 _POD = re.compile(r"[-A-Za-z0-9._]+")
 
 _decoder = msgspec.json.Decoder(Report)
-# Text that is no UTF-8, and values nested beyond all measure in a field that nobody reads, are errors of Python's own.
+# Text that is no UTF-8, and values nested beyond all measure in a field that nobody reads, are
+# errors of Python's own.
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -54,11 +67,16 @@ def read(subject: str, data: bytes) -> Report | RefusedReport:
     """Decode and check one message of the report stream."""
     node = subjects.reporting(subject)
     if len(data) > MAX_REPORT_BYTES:
-        return RefusedReport(node, f"a report of {len(data)} bytes; at most {MAX_REPORT_BYTES} are read")
+        return RefusedReport(
+            node, f"a report of {len(data)} bytes; at most {MAX_REPORT_BYTES} are read"
+        )
     try:
         report = _decoder.decode(data)
     except _UNREADABLE as error:
-        return RefusedReport(node, f"not a report: {error}; upgrade the exporter of this node, or stop what else publishes")
+        return RefusedReport(
+            node,
+            f"not a report: {error}; upgrade the exporter of this node, or stop what else publishes",
+        )
     problem = problem_of(node, report)
     if problem is None and report.source != "bus":
         problem = f"source: {report.source[:40]!r} over the bus; exporters leave it out"
@@ -77,7 +95,9 @@ def _problems(node: str, report: Report) -> Iterator[str]:
         yield f"node: {report.node!r} published as {node!r}; an exporter may publish only as its own node"
     if not report.boot_id:
         yield "boot_id: empty; the exporter cannot read it, see its --boot-id-file"
-    if len(report.boot_id) > BOOT_ID_LIMIT or not (report.boot_id.isascii() and report.boot_id.isprintable()):
+    if len(report.boot_id) > BOOT_ID_LIMIT or not (
+        report.boot_id.isascii() and report.boot_id.isprintable()
+    ):
         yield f"boot_id: {report.boot_id[:40]!r} is none (at most {BOOT_ID_LIMIT} printable ASCII characters)"
     if report.boot_time_ms < 0:
         yield f"boot_time_ms: {report.boot_time_ms} is negative"
@@ -104,8 +124,20 @@ def _setting_problems(report: Report) -> Iterator[str]:
         yield f"options, tracked: more than {OPTIONS} options or {RESOURCES} resources"
     for name in report.tracked:
         yield from _resource_name_problems("tracked", name)
-    managers = (report.cpu_policy, report.memory_policy, report.kubelet_version, *report.checkpoints[:TEXT_LIMIT])
-    texts = (report.exporter, report.fingerprint, report.fingerprint_method, *report.options, *report.options.values(), *managers)
+    managers = (
+        report.cpu_policy,
+        report.memory_policy,
+        report.kubelet_version,
+        *report.checkpoints[:TEXT_LIMIT],
+    )
+    texts = (
+        report.exporter,
+        report.fingerprint,
+        report.fingerprint_method,
+        *report.options,
+        *report.options.values(),
+        *managers,
+    )
     if any(len(text) > TEXT_LIMIT or not text.isprintable() for text in texts):
         yield f"exporter, options, fingerprint, managers: a text of more than {TEXT_LIMIT} printable characters"
     if not 0 <= report.max_numa_nodes <= ZONE_ID_LIMIT:
@@ -122,16 +154,23 @@ def _zone_problems(zone: Zone) -> Iterator[str]:
         yield f"zones: id {zone.id} is outside 0..{ZONE_ID_LIMIT - 1}"
     if len(zone.resources) > RESOURCES:
         yield f"zones[{zone.id}]: {len(zone.resources)} resources; at most {RESOURCES}"
-    if len(zone.costs) > ZONE_ID_LIMIT or not all(0 <= cost <= AMOUNT_LIMIT for cost in zone.costs.values()):
+    if len(zone.costs) > ZONE_ID_LIMIT or not all(
+        0 <= cost <= AMOUNT_LIMIT for cost in zone.costs.values()
+    ):
         yield f"zones[{zone.id}].costs: too many, negative or absurd"
     for name, amounts in zone.resources.items():
         yield from _resource_name_problems(f"zones[{zone.id}]", name)
-        if not all(0 <= amount <= AMOUNT_LIMIT for amount in (amounts.capacity, amounts.allocatable, amounts.available)):
+        if not all(
+            0 <= amount <= AMOUNT_LIMIT
+            for amount in (amounts.capacity, amounts.allocatable, amounts.available)
+        ):
             yield f"zones[{zone.id}].{name}: negative or absurd amount"
     if len(zone.group) > ZONE_ID_LIMIT or not all(0 <= each < ZONE_ID_LIMIT for each in zone.group):
         yield f"zones[{zone.id}].group: zones outside 0..{ZONE_ID_LIMIT - 1}"
     for field, told in (("bounds", zone.bounds), ("free", zone.free)):
-        if len(told) > RESOURCES or not all(0 <= amount <= AMOUNT_LIMIT for amount in told.values()):
+        if len(told) > RESOURCES or not all(
+            0 <= amount <= AMOUNT_LIMIT for amount in told.values()
+        ):
             yield f"zones[{zone.id}].{field}: too many, negative or absurd"
         for name in told:
             yield from _resource_name_problems(f"zones[{zone.id}].{field}", name)
@@ -139,7 +178,14 @@ def _zone_problems(zone: Zone) -> Iterator[str]:
 
 def _inventory_problems(report: Report) -> Iterator[str]:
     layout = report.cpus
-    columns = (report.reserved_cpus, *((layout.ids, layout.zones, layout.sockets, layout.cores, layout.caches) if layout else ()))
+    columns = (
+        report.reserved_cpus,
+        *(
+            (layout.ids, layout.zones, layout.sockets, layout.cores, layout.caches)
+            if layout
+            else ()
+        ),
+    )
     if any(len(text) > IDS_LIMIT for text in columns) or len(report.checkpoints) > len(CHECKPOINTS):
         yield f"cpus, reserved_cpus, checkpoints: more than {IDS_LIMIT} characters or {len(CHECKPOINTS)} names"
     groups = report.devices or ()
@@ -147,7 +193,11 @@ def _inventory_problems(report: Report) -> Iterator[str]:
         yield f"devices: {len(groups)} groups; at most {DEVICE_GROUPS}"
     for group in groups:
         yield from _resource_name_problems("devices", group.resource)
-        if len(group.zones) > ZONES or len(group.ids) > IDS_LIMIT or len(group.unhealthy) > IDS_LIMIT:
+        if (
+            len(group.zones) > ZONES
+            or len(group.ids) > IDS_LIMIT
+            or len(group.unhealthy) > IDS_LIMIT
+        ):
             yield f"devices.{group.resource[:40]}: more than {ZONES} zones or {IDS_LIMIT} characters of ids"
 
 
@@ -160,7 +210,11 @@ def _dynamic_problems(groups: Sequence[DynamicGroup]) -> Iterator[str]:
         if len(group.pool) > TEXT_LIMIT or not group.pool.isprintable():
             yield f"{where}: a pool of more than {TEXT_LIMIT} printable characters"
         lists = (group.ids, group.withheld, group.shared)
-        if len(group.zones) > ZONES or sum(map(len, lists)) > IDS_LIMIT or not all(map(_is_list, lists)):
+        if (
+            len(group.zones) > ZONES
+            or sum(map(len, lists)) > IDS_LIMIT
+            or not all(map(_is_list, lists))
+        ):
             yield f"{where}: more than {ZONES} zones or {IDS_LIMIT} characters of ids, or ids that are no list"
 
 
@@ -172,9 +226,12 @@ def _is_list(text: str) -> bool:
     return True
 
 
-def _placement_problems(placements: Sequence[Placement], zones: frozenset[int], hidden: bool = False) -> Iterator[str]:
-    """A placement in a zone that the report does not list says that it was read of two machines, or of none. A `hidden` one may
-    have no pod's name; the entry of what a pod holds beyond its containers has no container's."""
+def _placement_problems(
+    placements: Sequence[Placement], zones: frozenset[int], hidden: bool = False
+) -> Iterator[str]:
+    """A placement in a zone that the report does not list says that it was read of two machines, or
+    of none. A `hidden` one may have no pod's name; the entry of what a pod holds beyond its
+    containers has no container's."""
     if len(placements) > CONTAINERS:
         yield f"placements: {len(placements)} containers; at most {CONTAINERS}"
     for placement in placements:
@@ -196,7 +253,11 @@ def _placement_problems(placements: Sequence[Placement], zones: frozenset[int], 
 def _is_claim(found: ClaimedDevice) -> bool:
     names = (found.driver, found.pool, found.device, found.share, *found.cdi)
     listed = len(found.cdi) <= HELD and len(found.claim) <= 2 * NAME_LIMIT + 1
-    return listed and found.claim.isprintable() and all(len(name) <= TEXT_LIMIT and name.isprintable() for name in names)
+    return (
+        listed
+        and found.claim.isprintable()
+        and all(len(name) <= TEXT_LIMIT and name.isprintable() for name in names)
+    )
 
 
 def _held_problems(where: str, held: ZonedAmount, zones: frozenset[int]) -> Iterator[str]:

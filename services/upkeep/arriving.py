@@ -1,9 +1,9 @@
-"""What is asked of a history before it becomes a log: versions of every stream from 1 without a gap, and facts of kinds that this
-release knows, where it must. Pure.
+"""What is asked of a history before it becomes a log: versions of every stream from 1 without a
+gap, and facts of kinds that this release knows, where it must. Pure.
 
-A fact that cannot be read sets its stream aside, here as in the log that it comes from: backups of such logs are taken in. One of
-a kind that this release does not know, on a stream that it must make sense of, is for the release that wrote it, unless an
-operator has said that it is skipped.
+A fact that cannot be read sets its stream aside, here as in the log that it comes from: backups of
+such logs are taken in. One of a kind that this release does not know, on a stream that it must make
+sense of, is for the release that wrote it, unless an operator has said that it is skipped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Arriving:
             if fact.type == FactSkipped.__name__:
                 self._skip(fact)
             elif strange := _strange(fact):
-                self._strange.setdefault(fact.position, Problem(fact.position, strange, ITS_RELEASE))
+                self._strange.setdefault(
+                    fact.position, Problem(fact.position, strange, ITS_RELEASE)
+                )
         return None
 
     def finish(self) -> Problem | None:
@@ -65,12 +67,16 @@ class Arriving:
 
 
 def _strange(fact: Envelope) -> str:
-    """Why this release does not know the kind of a fact that it must make sense of; "" where it does."""
+    """Why this release does not know the kind of a fact that it must make sense of; "" where it
+    does.
+    """
     if not streams.is_known(fact.stream):
         return ""
     known = CATALOG.get(fact.type)
     if known is None:
         return f"{fact.type[:80]} is no kind of fact that this release knows"
     return (
-        f"{fact.type} has schema {fact.schema}, and this release knows 1 to {known.schema}" if fact.schema > known.schema else ""
+        f"{fact.type} has schema {fact.schema}, and this release knows 1 to {known.schema}"
+        if fact.schema > known.schema
+        else ""
     )

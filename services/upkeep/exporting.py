@@ -28,9 +28,15 @@ class Exported(msgspec.Struct, frozen=True):
     sha256: str
 
 
-async def export(log: EventLog, out: Path, first: int, last: int, progress: Callable[[int], None] = lambda _: None) -> Exported:
-    """Write positions `first`..`last`. An interruption leaves `out` as it was, beside `out`.partial only when it was killed.
-    Raises UpkeepRefused."""
+async def export(
+    log: EventLog,
+    out: Path,
+    first: int,
+    last: int,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Exported:
+    """Write positions `first`..`last`. An interruption leaves `out` as it was, beside `out`.partial
+    only when it was killed. Raises UpkeepRefused."""
     if not 1 <= first <= last:
         raise UpkeepRefused(f"there is nothing from {first} to {last}", "topolog log status")
     with replacing(out) as file:
@@ -39,7 +45,9 @@ async def export(log: EventLog, out: Path, first: int, last: int, progress: Call
         while position < last:
             page = await log.read(position, min(PAGE, last - position))
             if not page or page[0].position != position + 1:
-                raise UpkeepRefused(f"position {position + 1} cannot be read", "topolog replay verify")
+                raise UpkeepRefused(
+                    f"position {position + 1} cannot be read", "topolog replay verify"
+                )
             writer.add(page)
             position = page[-1].position
             progress(position)
@@ -66,4 +74,8 @@ async def _header(log: EventLog, first: int, last: int) -> Header:
 
 async def _redacted(log: EventLog, first: int, last: int) -> dict[int, str]:
     """What was masked in the range, also where the fact that says so lies behind it."""
-    return {position: digest for position, digest in (await redactions(log)).items() if first <= position <= last}
+    return {
+        position: digest
+        for position, digest in (await redactions(log)).items()
+        if first <= position <= last
+    }

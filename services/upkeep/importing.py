@@ -1,7 +1,9 @@
-"""`topolog log import`: an empty database becomes the log of an exported history, on a new timeline. All of it, or nothing.
+"""`topolog log import`: an empty database becomes the log of an exported history, on a new
+timeline. All of it, or nothing.
 
-A full log that still stood on the timeline of the one it was copied from would be followed as if it were that one. What was
-redacted after the history's end stands in the file's header alone: the new timeline begins with saying so.
+A full log that still stood on the timeline of the one it was copied from would be followed as if it
+were that one. What was redacted after the history's end stands in the file's header alone: the new
+timeline begins with saying so.
 """
 
 from __future__ import annotations
@@ -39,8 +41,12 @@ class Imported(msgspec.Struct, frozen=True):
     timeline: int
 
 
-async def import_history(url: str, file: Path, now_us: int, progress: Callable[[int], None] = lambda _: None) -> Imported:
-    """Migrate the database, fill it and begin a timeline, or leave it empty. Raises UpkeepRefused, LogBusy, LoginTooWeak."""
+async def import_history(
+    url: str, file: Path, now_us: int, progress: Callable[[int], None] = lambda _: None
+) -> Imported:
+    """Migrate the database, fill it and begin a timeline, or leave it empty. Raises UpkeepRefused,
+    LogBusy, LoginTooWeak.
+    """
     untold: dict[int, str] = {}
 
     def begun(identity: LogIdentity) -> list[Commit]:
@@ -51,7 +57,8 @@ async def import_history(url: str, file: Path, now_us: int, progress: Callable[[
         header = header_of(file)
         if header.first != 1:
             raise UpkeepRefused(
-                f"{file} begins at position {header.first}", "import a whole history: topolog log export --out FILE"
+                f"{file} begins at position {header.first}",
+                "import a whole history: topolog log export --out FILE",
             )
         untold |= header.redacted
         await upgrade_or_tell(url)
@@ -60,15 +67,23 @@ async def import_history(url: str, file: Path, now_us: int, progress: Callable[[
         raise UpkeepRefused(str(error), ANOTHER_COPY) from error
     except NotEmpty as error:
         if error.log_id == header.log_id:
-            raise UpkeepRefused(f"{error}, of this very history", "topolog log status; there is nothing to import") from error
-        raise UpkeepRefused(str(error), f"{ANOTHER_DATABASE}; or --data-dir with a new folder") from error
+            raise UpkeepRefused(
+                f"{error}, of this very history", "topolog log status; there is nothing to import"
+            ) from error
+        raise UpkeepRefused(
+            str(error), f"{ANOTHER_DATABASE}; or --data-dir with a new folder"
+        ) from error
     except (LogUnavailable, LogNotMigrated) as error:
         raise UpkeepRefused(str(error).partition("; ")[0], ANOTHER_DATABASE) from error
     return Imported(identity.log_id, header.last, identity.timeline)
 
 
-def _blocks(file: Path, untold: dict[int, str], progress: Callable[[int], None]) -> Iterator[Sequence[Envelope]]:
-    """The file's blocks; what a fact among them says of redactions goes from `untold`. Raises UpkeepRefused."""
+def _blocks(
+    file: Path, untold: dict[int, str], progress: Callable[[int], None]
+) -> Iterator[Sequence[Envelope]]:
+    """The file's blocks; what a fact among them says of redactions goes from `untold`. Raises
+    UpkeepRefused.
+    """
     arriving = Arriving()
     for item in checked(file):
         if isinstance(item, Block):
@@ -82,11 +97,16 @@ def _blocks(file: Path, untold: dict[int, str], progress: Callable[[int], None])
 
 def _require_none(problem: Problem | None, file: Path) -> None:
     if problem is not None:
-        raise UpkeepRefused(f"{file} cannot become a log: at position {problem.position}, {problem.what}", problem.remedy)
+        raise UpkeepRefused(
+            f"{file} cannot become a log: at position {problem.position}, {problem.what}",
+            problem.remedy,
+        )
 
 
 def _redactions(identity: LogIdentity, untold: dict[int, str], now_us: int) -> Iterator[Commit]:
     rows = iter(sorted(untold.items()))
     while part := dict(islice(rows, ROWS_A_FACT)):
         commit_id = f"redact/{identity.log_id}/{identity.timeline}/{min(part)}"
-        yield Commit(commit_id, OPERATOR, 0, now_us, (Draft(streams.LOG, FactsRedacted(part, "", BY, WHY)),))
+        yield Commit(
+            commit_id, OPERATOR, 0, now_us, (Draft(streams.LOG, FactsRedacted(part, "", BY, WHY)),)
+        )

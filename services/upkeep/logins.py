@@ -1,4 +1,6 @@
-"""The logins of services and readers, with passwords in files: made where there are none, taken again where there are."""
+"""The logins of services and readers, with passwords in files: made where there are none, taken
+again where there are.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ OWNER = "--database-url postgresql://OWNER:PASSWORD@HOST/DATABASE of the log, wh
 
 
 async def make_logins(url: str, folder: Path) -> dict[str, Path]:
-    """Each login's password stands in `folder/LOGIN.password`; returns the files. Another password in a file, and the command
-    again, rotates it. Raises UpkeepRefused."""
+    """Each login's password stands in `folder/LOGIN.password`; returns the files. Another password
+    in a file, and the command again, rotates it. Raises UpkeepRefused."""
     files = {login: folder / f"{login}.password" for login in LOGINS}
     try:
         for login, file in files.items():
@@ -35,11 +37,16 @@ def _password(file: Path) -> str:
         if file.exists():
             found = file.read_text().strip()
             if len(found) < 8:
-                raise UpkeepRefused(f"the password in {file} has {len(found)} characters", "write at least 8, or remove the file")
+                raise UpkeepRefused(
+                    f"the password in {file} has {len(found)} characters",
+                    "write at least 8, or remove the file",
+                )
             return found
         made = secrets.token_urlsafe(24)
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
             opened.write(made + "\n")
         return made
     except (OSError, UnicodeDecodeError) as error:
-        raise UpkeepRefused(f"{file} cannot be used: {error}", "name another folder with --password-dir") from error
+        raise UpkeepRefused(
+            f"{file} cannot be used: {error}", "name another folder with --password-dir"
+        ) from error

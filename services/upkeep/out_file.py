@@ -1,6 +1,8 @@
-"""A file that is there whole or not at all, and that one process writes at a time: written beside, then put in its place.
+"""A file that is there whole or not at all, and that one process writes at a time: written beside,
+then put in its place.
 
-Only a regular file is replaced; through a link, what it leads to is, and the link stays. Must not know what is written.
+Only a regular file is replaced; through a link, what it leads to is, and the link stays. Must not
+know what is written.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ _OTHERS = {
 
 @contextmanager
 def replacing(out: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `out` at the end; where anything is raised, `out` stays as it was. Only who is
-    killed leaves OUT.partial, which the next one writes over. Raises UpkeepRefused."""
+    """A file to write, which takes the place of `out` at the end; where anything is raised, `out`
+    stays as it was. Only who is killed leaves OUT.partial, which the next one writes over. Raises
+    UpkeepRefused."""
     try:
         target = Path(os.path.realpath(out))
         _require_regular(out, target)
@@ -50,7 +53,9 @@ def replacing(out: Path) -> Iterator[BinaryIO]:
         _sync(target.parent)
     except OSError as error:
         why = error.strerror or plain(error)
-        raise UpkeepRefused(f"{out} cannot be written: {why}", "name another file with --out") from error
+        raise UpkeepRefused(
+            f"{out} cannot be written: {why}", "name another file with --out"
+        ) from error
 
 
 def _require_regular(out: Path, target: Path) -> None:
@@ -60,15 +65,23 @@ def _require_regular(out: Path, target: Path) -> None:
     except FileNotFoundError:
         return
     if mode == stat.S_IFDIR:
-        raise UpkeepRefused(f"{out} is a folder", f"name a file in it: --out {out / ('backup' + SUFFIX)}")
+        raise UpkeepRefused(
+            f"{out} is a folder", f"name a file in it: --out {out / ('backup' + SUFFIX)}"
+        )
     if mode != stat.S_IFREG:
-        raise UpkeepRefused(f"{out} is {_OTHERS.get(mode, 'no regular file')}", f"name a file: --out backup{SUFFIX}")
+        raise UpkeepRefused(
+            f"{out} is {_OTHERS.get(mode, 'no regular file')}", f"name a file: --out backup{SUFFIX}"
+        )
 
 
 @contextmanager
 def _alone(out: Path, partial: Path) -> Iterator[BinaryIO]:
-    """The partial file, empty and locked: the lock goes with whoever holds it, however that one ends."""
-    opened = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    """The partial file, empty and locked: the lock goes with whoever holds it, however that one
+    ends.
+    """
+    opened = os.open(
+        partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666
+    )
     with os.fdopen(opened, "wb") as file:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +90,10 @@ def _alone(out: Path, partial: Path) -> Iterator[BinaryIO]:
         except (BlockingIOError, FileNotFoundError):
             free = False
         if not free:
-            raise UpkeepRefused(f"another export writes {out} just now", "wait for it, or name another file with --out")
+            raise UpkeepRefused(
+                f"another export writes {out} just now",
+                "wait for it, or name another file with --out",
+            )
         os.ftruncate(opened, 0)
         yield file
 

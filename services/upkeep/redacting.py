@@ -1,9 +1,12 @@
-"""Redaction: personal text of a pod that ended is masked wherever the log holds it; positions, versions and hash chain stay.
+"""Redaction: personal text of a pod that ended is masked wherever the log holds it; positions,
+versions and hash chain stay.
 
-The pod's name becomes another one that is made from its uid, the same in every fact, so that all facts fold as before; values of
-its labels and annotations go. Reports list pods by name alone, so all that ever had one name get the other together: one of them
-by itself is refused. What each row was is kept by its hash in a fact about the redaction, written first: an interruption leaves
-nothing unexplained, and the same command again finishes it. Copies elsewhere (bus, backups, exports) are not reached.
+The pod's name becomes another one that is made from its uid, the same in every fact, so that all
+facts fold as before; values of its labels and annotations go. Reports list pods by name alone, so
+all that ever had one name get the other together: one of them by itself is refused. What each row
+was is kept by its hash in a fact about the redaction, written first: an interruption leaves nothing
+unexplained, and the same command again finishes it. Copies elsewhere (bus, backups, exports) are
+not reached.
 """
 
 from __future__ import annotations
@@ -42,8 +45,12 @@ class Redacted(msgspec.Struct, frozen=True):
     rows: int
 
 
-async def redact(log: EventLog, pod: str, by: str, reason: str, now_us: int, mask: Mask) -> list[Redacted]:
-    """Redact every pod called `pod` (uid, name or namespace/name). `mask` writes payloads. Raises UpkeepRefused, FilterError."""
+async def redact(
+    log: EventLog, pod: str, by: str, reason: str, now_us: int, mask: Mask
+) -> list[Redacted]:
+    """Redact every pod called `pod` (uid, name or namespace/name). `mask` writes payloads. Raises
+    UpkeepRefused, FilterError.
+    """
     head = await log.head()
     asked = await require_pod(log, pod)
     alike = await _alike(log, asked)
@@ -52,7 +59,9 @@ async def redact(log: EventLog, pod: str, by: str, reason: str, now_us: int, mas
     for uid in asked:
         await _require_ended(log, uid)
     await _require_forgotten(log, alike)
-    return [await _redact(log, head, key, uids, by, reason, now_us, mask) for key, uids in alike.items()]
+    return [
+        await _redact(log, head, key, uids, by, reason, now_us, mask) for key, uids in alike.items()
+    ]
 
 
 async def _alike(log: EventLog, asked: list[str]) -> dict[str, list[str]]:
@@ -68,7 +77,9 @@ async def _alike(log: EventLog, asked: list[str]) -> dict[str, list[str]]:
 def _require_all(key: str, uids: list[str], asked: list[str]) -> None:
     others = [uid for uid in uids if uid not in asked]
     if others:
-        shown = ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED} more" if len(others) > NAMED else "")
+        shown = ", ".join(others[:NAMED]) + (
+            f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+        )
         raise UpkeepRefused(
             f"others have the name {key} too (pod {shown}), and reports list pods by name alone",
             f"all of them at once, when all have ended: topolog log redact {key} --reason ...",
@@ -81,10 +92,16 @@ async def _require_ended(log: EventLog, uid: str) -> None:
     async for envelope, fact in readable_facts_of(log, streams.pod(uid)):
         ended = envelope.position if isinstance(fact, PodEnded) else ended
     if not ended:
-        raise UpkeepRefused(f"pod {uid} has not ended", "the same once it has; folds need the names of pods that live")
+        raise UpkeepRefused(
+            f"pod {uid} has not ended",
+            "the same once it has; folds need the names of pods that live",
+        )
     relayed = await log.load_checkpoint(RELAY)
     if relayed and relayed < ended:
-        raise UpkeepRefused(f"the bus stands at position {relayed}, and the pod ended at {ended}", "the same a little later")
+        raise UpkeepRefused(
+            f"the bus stands at position {relayed}, and the pod ended at {ended}",
+            "the same a little later",
+        )
 
 
 async def _require_forgotten(log: EventLog, keys: Collection[str]) -> None:
@@ -99,7 +116,16 @@ async def _require_forgotten(log: EventLog, keys: Collection[str]) -> None:
                 )
 
 
-async def _redact(log: EventLog, head: int, key: str, uids: list[str], by: str, reason: str, now_us: int, mask: Mask) -> Redacted:
+async def _redact(
+    log: EventLog,
+    head: int,
+    key: str,
+    uids: list[str],
+    by: str,
+    reason: str,
+    now_us: int,
+    mask: Mask,
+) -> Redacted:
     """Up to `head`, where no other pod had the name; who comes later with it keeps it."""
     name = "redacted-" + sha256(uids[0].encode()).hexdigest()[:12]
     namespace, _, called = key.partition("/")
@@ -110,7 +136,9 @@ async def _redact(log: EventLog, head: int, key: str, uids: list[str], by: str, 
         if payload is not None and payload != envelope.payload:
             wanted.append(envelope.position)
             if envelope.position not in known:
-                old[masking.whose(envelope.stream)][envelope.position] = sha256(envelope.payload).hexdigest()
+                old[masking.whose(envelope.stream)][envelope.position] = sha256(
+                    envelope.payload
+                ).hexdigest()
     for uid, all_rows in old.items():
         for start in range(0, len(all_rows), ROWS_A_FACT):
             rows = dict(list(all_rows.items())[start : start + ROWS_A_FACT])
@@ -143,7 +171,11 @@ class Masking:
             value = msgspec.json.decode(payload)
         except (msgspec.MsgspecError, ValueError):
             return None
-        found = self._own_fact(value) if stream in self._own_streams else self._walked(value, self._key, self._of_key)
+        found = (
+            self._own_fact(value)
+            if stream in self._own_streams
+            else self._walked(value, self._key, self._of_key)
+        )
         return msgspec.json.encode(found) if found != value else payload
 
     def _own_fact(self, value: Any) -> Any:
@@ -159,13 +191,18 @@ class Masking:
     def _of_key(self, _: re.Match[str]) -> str:
         return f"{self._namespace}/{self._instead}"
 
-    def _walked(self, value: Any, text: re.Pattern[str], instead: Callable[[re.Match[str]], str]) -> Any:
+    def _walked(
+        self, value: Any, text: re.Pattern[str], instead: Callable[[re.Match[str]], str]
+    ) -> Any:
         if isinstance(value, str):
             return text.sub(instead, value)
         if isinstance(value, list):
             return [self._walked(each, text, instead) for each in value]
         if isinstance(value, dict):
-            walked = {text.sub(instead, key): self._walked(each, text, instead) for key, each in value.items()}
+            walked = {
+                text.sub(instead, key): self._walked(each, text, instead)
+                for key, each in value.items()
+            }
             if (walked.get("namespace"), walked.get("pod")) == (self._namespace, self._name):
                 walked["pod"] = self._instead
             return walked

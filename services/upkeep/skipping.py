@@ -1,4 +1,6 @@
-"""An operator's word that a fact counts as never told: the way on when one cannot be read or folded."""
+"""An operator's word that a fact counts as never told: the way on when one cannot be read or
+folded.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from shared.events.log_facts import FactSkipped
 ROLE = "operator"
 
 
-async def skip(log: EventLog, position: int, by: str, reason: str, now_us: int, force: bool = False) -> tuple[Envelope, int]:
-    """Append `FactSkipped`; returns the skipped row and where the word stands. Only `force` skips a fact that can be read.
+async def skip(
+    log: EventLog, position: int, by: str, reason: str, now_us: int, force: bool = False
+) -> tuple[Envelope, int]:
+    """Append `FactSkipped`; returns the skipped row and where the word stands. Only `force` skips a
+    fact that can be read.
 
     Raises UpkeepRefused.
     """
@@ -24,10 +29,19 @@ async def skip(log: EventLog, position: int, by: str, reason: str, now_us: int, 
             f"look at it: topolog replay log --from {position} --limit 1; if no fold can take it, skip it with --force",
         )
     word = FactSkipped(position, envelope.stream, by, reason)
-    commit = Commit(f"skip/{position}", ROLE, 0, now_us, (Draft(streams.LOG, word),), correlation=envelope.correlation)
+    commit = Commit(
+        f"skip/{position}",
+        ROLE,
+        0,
+        now_us,
+        (Draft(streams.LOG, word),),
+        correlation=envelope.correlation,
+    )
     (outcome,) = await log.append([commit])
     if not isinstance(outcome, Appended):
-        raise UpkeepRefused(f"fact {position} is skipped already", f"see: topolog replay log --stream {streams.LOG}")
+        raise UpkeepRefused(
+            f"fact {position} is skipped already", f"see: topolog replay log --stream {streams.LOG}"
+        )
     return envelope, outcome.last
 
 
@@ -35,9 +49,14 @@ async def _row(log: EventLog, position: int) -> Envelope:
     head = await log.head()
     page = await log.read(position - 1, 1) if 0 < position <= head else []
     if not page:
-        raise UpkeepRefused(f"the log has no position {position}; it ends at {head}", "topolog replay verify")
+        raise UpkeepRefused(
+            f"the log has no position {position}; it ends at {head}", "topolog replay verify"
+        )
     if page[0].stream == streams.LOG:
-        raise UpkeepRefused(f"fact {position} is about the log itself, which is never skipped", "topolog replay verify")
+        raise UpkeepRefused(
+            f"fact {position} is about the log itself, which is never skipped",
+            "topolog replay verify",
+        )
     return page[0]
 
 

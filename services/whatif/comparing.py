@@ -1,7 +1,9 @@
-"""The recorded workload under two configurations, side by side: what came out, and the first decision that differs.
+"""The recorded workload under two configurations, side by side: what came out, and the first
+decision that differs.
 
-Both sides play at once, a process each, or one after the other in this process. Until the first decision that differs they are in
-one state, so that each can be asked there what the other's choice was to it.
+Both sides play at once, a process each, or one after the other in this process. Until the first
+decision that differs they are in one state, so that each can be asked there what the other's choice
+was to it.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class FirstDifference(msgspec.Struct, frozen=True):
-    """The first decision that differs: its number, when (seconds from the history's beginning), whose, and each side's reason
-    with what the other's node was to it."""
+    """The first decision that differs: its number, when (seconds from the history's beginning),
+    whose, and each side's reason with what the other's node was to it."""
 
     number: int
     at_s: float
@@ -64,10 +66,12 @@ class FirstDifference(msgspec.Struct, frozen=True):
 
 
 def as_recorded(found: Recorded) -> Side:
-    """What the history itself says came out. Who waited before it begins waits from there, as on the played sides. Zones in use
-    and fragmentation it does not tell (0)."""
+    """What the history itself says came out. Who waited before it begins waits from there, as on
+    the played sides. Zones in use and fragmentation it does not tell (0)."""
     replaced = set(found.replaced.values())
-    roots = [uid for uid, past in found.pods.items() if uid not in replaced and _counts(found, past)]
+    roots = [
+        uid for uid, past in found.pods.items() if uid not in replaced and _counts(found, past)
+    ]
     waits, waiting, underway = list[float](), list[float](), 0
     for uid in roots:
         last = uid
@@ -81,16 +85,23 @@ def as_recorded(found: Recorded) -> Side:
             underway += bool(past.node) and not past.rejected
     every = sorted([*waits, *waiting])
     rejected = sum(past.rejected for past in found.pods.values())
-    mean, p99 = sum(every) / max(1, len(every)), every[min(len(every) - 1, int(len(every) * 0.99))] if every else 0.0
+    mean, p99 = (
+        sum(every) / max(1, len(every)),
+        every[min(len(every) - 1, int(len(every) * 0.99))] if every else 0.0,
+    )
     counts = len(every), len(waits), rejected, len(waiting)
     return Side("recorded", *counts, round(mean, 2), round(p99, 2), 0.0, 0.0, underway)
 
 
 def _counts(found: Recorded, past: Past) -> bool:
-    return not past.bound_by_others and not 0 < max(past.running_us, past.bound_us) <= found.begin_us
+    return (
+        not past.bound_by_others and not 0 < max(past.running_us, past.bound_us) <= found.begin_us
+    )
 
 
-def side_by_side(one: Player, other: Player, progress: Callable[[float], None], jobs: int = 2) -> tuple[Side, Side]:
+def side_by_side(
+    one: Player, other: Player, progress: Callable[[float], None], jobs: int = 2
+) -> tuple[Side, Side]:
     """Play both to the end. `progress` hears the share that is done. Raises SideFailed."""
     before, after = (word.side for word in _played((one, other), progress, jobs))
     if before is None or after is None:
@@ -104,19 +115,32 @@ def first_difference(
     """None where every decision is the same. Both sides play again up to it."""
     before, after = (side.decisions for side in sides)
     number = next(
-        (at for at, pair in enumerate(zip(before, after, strict=False)) if not _alike(*pair)), min(len(before), len(after))
+        (at for at, pair in enumerate(zip(before, after, strict=False)) if not _alike(*pair)),
+        min(len(before), len(after)),
     )
     if number >= min(len(before), len(after)):
         return None
     mine, theirs = before[number], after[number]
-    about = theirs.node if theirs.uid == mine.uid else "", mine.node if theirs.uid == mine.uid else ""
-    players = [msgspec.structs.replace(player, ask=(number, node)) for player, node in zip((one, other), about, strict=True)]
+    about = (
+        theirs.node if theirs.uid == mine.uid else "",
+        mine.node if theirs.uid == mine.uid else "",
+    )
+    players = [
+        msgspec.structs.replace(player, ask=(number, node))
+        for player, node in zip((one, other), about, strict=True)
+    ]
     asked, answered = (word.asked for word in _played(players, lambda _: None, jobs))
     if asked is None or answered is None:
         raise SideFailed("a side did not come to the same decision again")
     pod = keys.get(mine.uid, mine.uid)
-    said = theirs.text if theirs.uid == mine.uid else f"decided {keys.get(theirs.uid, theirs.uid)} then: {theirs.text}"
-    return FirstDifference(number + 1, round(asked[1], 3), pod, mine.uid, mine.text, asked[2], said, answered[2])
+    said = (
+        theirs.text
+        if theirs.uid == mine.uid
+        else f"decided {keys.get(theirs.uid, theirs.uid)} then: {theirs.text}"
+    )
+    return FirstDifference(
+        number + 1, round(asked[1], 3), pod, mine.uid, mine.text, asked[2], said, answered[2]
+    )
 
 
 def count_differing(sides: tuple[Side, Side]) -> int:
@@ -130,9 +154,13 @@ def _alike(one: Decided, other: Decided) -> bool:
 
 
 def _played(players: Sequence[Player], progress: Callable[[float], None], jobs: int) -> list[Word]:
-    """Each player in a process of its own, or all in this one (`jobs` 1); their last words in order."""
+    """Each player in a process of its own, or all in this one (`jobs` 1); their last words in
+    order.
+    """
     if jobs == 1:
-        return [_alone(number, player, len(players), progress) for number, player in enumerate(players)]
+        return [
+            _alone(number, player, len(players), progress) for number, player in enumerate(players)
+        ]
     context = multiprocessing.get_context("spawn")
     waiting, running = list(enumerate(players)), dict[Connection, tuple[int, Any]]()
     last, shares = dict[int, Word](), dict[int, float]()
@@ -190,7 +218,15 @@ def _play_one(player: Player, told: Connection) -> None:
 def _last_word(player: Player, progress: Callable[[float], None]) -> Word:
     began = time.process_time()
     try:
-        side = play(player.name, player.world, player.choice, player.seed, player.reports, progress, player.ask)
+        side = play(
+            player.name,
+            player.world,
+            player.choice,
+            player.seed,
+            player.reports,
+            progress,
+            player.ask,
+        )
     except Asked as reached:
         return Word(1.0, asked=(reached.decided, reached.at_s, reached.told))
     except Exception as error:

@@ -1,4 +1,5 @@
-"""What a window does to the counts: pods that were there before it, and pods that its end cuts off. Values in, sentences out.
+"""What a window does to the counts: pods that were there before it, and pods that its end cuts off.
+Values in, sentences out.
 
 Must not know rules, kubelets, nor who asked for the window.
 """
@@ -15,9 +16,21 @@ from services.whatif.world import World
 def notes(found: Recorded, played: World, sides: Sequence[Side]) -> list[str]:
     """Of all sides: the recorded one and those that were played."""
     running = len(played.load.running)
-    early = sum(found.pods[arrival.task.name].seen_us < found.begin_us for arrival in played.load.arrivals)
-    told = [f"{running} pods ran when the window begins: they run from its beginning on, and are in no count"] if running else []
-    told += [f"{early} pods waited when the window begins: they arrive with it, and wait from there on"] if early else []
+    early = sum(
+        found.pods[arrival.task.name].seen_us < found.begin_us for arrival in played.load.arrivals
+    )
+    told = (
+        [
+            f"{running} pods ran when the window begins: they run from its beginning on, and are in no count"
+        ]
+        if running
+        else []
+    )
+    told += (
+        [f"{early} pods waited when the window begins: they arrive with it, and wait from there on"]
+        if early
+        else []
+    )
     return told + _at_the_end((found.end_us - found.begin_us) / 1e6, sides)
 
 

@@ -1,7 +1,8 @@
-"""Simulated nodes from recorded reports: the machine, the kubelet's configuration and the devices that a report tells.
+"""Simulated nodes from recorded reports: the machine, the kubelet's configuration and the devices
+that a report tells.
 
-A report of an older exporter, or of a NodeResourceTopology object, tells amounts by zone alone: CPUs and devices are then laid
-out by number, which the answer says. Must not know pods.
+A report of an older exporter, or of a NodeResourceTopology object, tells amounts by zone alone:
+CPUs and devices are then laid out by number, which the answer says. Must not know pods.
 """
 
 from __future__ import annotations
@@ -32,15 +33,20 @@ class RecordedNode(SimulatedNode, frozen=True):
 
 
 class Machines(msgspec.Struct, frozen=True):
-    """The nodes, by whom others are cloned; `guessed` are those whose CPUs or devices no report numbers, `left_out` those that no
-    kubelet would start on, with its words."""
+    """The nodes, by whom others are cloned; `guessed` are those whose CPUs or devices no report
+    numbers, `left_out` those that no kubelet would start on, with its words."""
 
     nodes: tuple[RecordedNode, ...]
     guessed: tuple[str, ...]
     left_out: dict[str, str]
 
 
-def machines(reports: Mapping[str, Report], objects: Mapping[str, NodeObserved], policy: str = "", scope: str = "") -> Machines:
+def machines(
+    reports: Mapping[str, Report],
+    objects: Mapping[str, NodeObserved],
+    policy: str = "",
+    scope: str = "",
+) -> Machines:
     """The machines of these reports; with another policy or scope than recorded where one is given."""
     nodes, guessed, left_out = [], [], {}
     for name in sorted(reports):
@@ -66,7 +72,10 @@ def clones(nodes: Iterable[RecordedNode], count: int) -> list[tuple[str, Recorde
     listed = list(nodes)
     kinds = Counter(_kind(node) for node in listed)
     model = max(listed, key=lambda node: (kinds[_kind(node)], node.name))
-    return [(model.name, msgspec.structs.replace(model, name=f"whatif-{number}")) for number in range(1, count + 1)]
+    return [
+        (model.name, msgspec.structs.replace(model, name=f"whatif-{number}"))
+        for number in range(1, count + 1)
+    ]
 
 
 def _kind(node: RecordedNode) -> bytes:
@@ -75,9 +84,17 @@ def _kind(node: RecordedNode) -> bytes:
 
 def _whole(report: Report) -> tuple[Report, bool]:
     """The report with every CPU and device numbered; False where that was made up."""
-    if report.cpus is not None and report.devices is not None and "unknown" not in (report.cpu_policy, report.memory_policy):
+    if (
+        report.cpus is not None
+        and report.devices is not None
+        and "unknown" not in (report.cpu_policy, report.memory_policy)
+    ):
         return report, True
-    memory = any(is_memory(name) and name in report.tracked for zone in report.zones for name in zone.resources)
+    memory = any(
+        is_memory(name) and name in report.tracked
+        for zone in report.zones
+        for name in zone.resources
+    )
     fields: dict[str, object] = {
         "policy": NONE if report.policy == "unknown" else report.policy,
         "cpu_policy": "static" if CPU in report.tracked else "none",
@@ -91,7 +108,9 @@ def _whole(report: Report) -> tuple[Report, bool]:
 
 
 def _cpus(report: Report) -> dict[str, object]:
-    """CPUs zone after zone, two to a core, one socket and cache a zone; what a zone does not hand out are its first CPUs."""
+    """CPUs zone after zone, two to a core, one socket and cache a zone; what a zone does not hand
+    out are its first CPUs.
+    """
     zones, reserved, start = list[int](), list[str](), 0
     for zone in report.zones:
         held = zone.resources.get(CPU)
@@ -109,7 +128,11 @@ def _cpus(report: Report) -> dict[str, object]:
 def _devices(report: Report) -> tuple[DeviceGroup, ...]:
     return tuple(
         DeviceGroup(
-            name, (zone.id,), ",".join(f"{name.rpartition('/')[2]}-{zone.id}-{number}" for number in range(held.capacity))
+            name,
+            (zone.id,),
+            ",".join(
+                f"{name.rpartition('/')[2]}-{zone.id}-{number}" for number in range(held.capacity)
+            ),
         )
         for zone in report.zones
         for name, held in zone.resources.items()

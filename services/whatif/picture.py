@@ -1,4 +1,6 @@
-"""The two sides over time as an SVG: pods that wait, rejections, zones in use, fragmentation. Values in, text out."""
+"""The two sides over time as an SVG: pods that wait, rejections, zones in use, fragmentation.
+Values in, text out.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ def picture(sides: Sequence[Side], title: str) -> str:
     """One panel a measure, one line a side."""
     height = TOP + len(PANELS) * (PANEL + 40) + 20
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">'
-    parts = [head, f'<rect width="{WIDTH}" height="{height}" fill="white"/>', _text(LEFT, 20, title, "bold")]
+    parts = [
+        head,
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        _text(LEFT, 20, title, "bold"),
+    ]
     for number, side in enumerate(sides):
         parts.append(
             f'<text x="{WIDTH - 20}" y="{16 + 16 * number}" text-anchor="end" fill="{COLOURS[number]}">{escape(side.name)}</text>'
@@ -32,7 +38,9 @@ def picture(sides: Sequence[Side], title: str) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(top: int, name: str, value: Callable[[Sample], float], sides: Sequence[Side], until_s: float) -> list[str]:
+def _panel(
+    top: int, name: str, value: Callable[[Sample], float], sides: Sequence[Side], until_s: float
+) -> list[str]:
     most = max((value(each) for side in sides for each in side.samples), default=0) or 1
     bottom, room = top + 16 + PANEL, WIDTH - LEFT - 20
     parts = [
@@ -44,9 +52,12 @@ def _panel(top: int, name: str, value: Callable[[Sample], float], sides: Sequenc
     ]
     for side, colour in zip(sides, COLOURS, strict=False):
         points = " ".join(
-            f"{LEFT + room * each.at_s / until_s:.1f},{bottom - PANEL * value(each) / most:.1f}" for each in side.samples
+            f"{LEFT + room * each.at_s / until_s:.1f},{bottom - PANEL * value(each) / most:.1f}"
+            for each in side.samples
         )
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        )
     return parts
 
 

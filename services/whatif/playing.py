@@ -1,4 +1,5 @@
-"""One side of the comparison: a world played under one configuration, every decision noted, every sample kept.
+"""One side of the comparison: a world played under one configuration, every decision noted, every
+sample kept.
 
 The rows, kubelets and time are those of `services.comparison`; here is what is counted of them.
 """
@@ -42,13 +43,15 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     def text(self) -> str:
         """In words."""
         if self.node:
-            return f"reserved on {self.node}, score {self.score} of 100, {self.candidates} candidates"
+            return (
+                f"reserved on {self.node}, score {self.score} of 100, {self.candidates} candidates"
+            )
         return f"refused: {self.message}"
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One moment: pods that run or ran, rejections so far, pods that wait, zones in use, and the share of free CPUs that the
-    workload's own containers could not use where they lie (0..1)."""
+    """One moment: pods that run or ran, rejections so far, pods that wait, zones in use, and the
+    share of free CPUs that the workload's own containers could not use where they lie (0..1)."""
 
     at_s: float
     ran: int
@@ -59,9 +62,10 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """What came out of one configuration. Waits are seconds from arrival to admission, rejections included; who still waits at
-    the end counts as long as it waited. `unplaced` are those; `underway` of them have a node, and would have run later. Zones and
-    fragmentation are means over time."""
+    """What came out of one configuration. Waits are seconds from arrival to admission, rejections
+    included; who still waits at the end counts as long as it waited. `unplaced` are those;
+    `underway` of them have a node, and would have run later. Zones and fragmentation are means over
+    time."""
 
     name: str
     pods: int
@@ -87,8 +91,8 @@ class Asked(Exception):
 
 
 class DecidingRow(LedgerRow):
-    """The production core, its decisions noted in order. At decision number `ask_at` it says what `ask_of` (a node) was for the
-    pod, by raising Asked."""
+    """The production core, its decisions noted in order. At decision number `ask_at` it says what
+    `ask_of` (a node) was for the pod, by raising Asked."""
 
     def __init__(self, choice: Choice, ask_at: int = -1, ask_of: str = "") -> None:
         super().__init__(choice.core, True, choice.resync_period_s)
@@ -122,13 +126,19 @@ class DecidingRow(LedgerRow):
             return near_miss(msgspec.to_builtins(refusal), keys)
         shape, facts = placing.judging.shape(pod), placing.node(self._ask_of)
         placing.judging.sweep_if_new(shape)
-        return [f"{self._ask_of} had score {placing.judging.score(shape, facts)} here"] if facts is not None else []
+        return (
+            [f"{self._ask_of} had score {placing.judging.score(shape, facts)} here"]
+            if facts is not None
+            else []
+        )
 
 
 class SideMeasures(Measures):
     """The bench's counts, and a sample of everything at every step of the horizon."""
 
-    def __init__(self, cell: Cell, nodes: dict[str, TrueNode], row: LedgerRow, demands: list[tuple[int, int]]) -> None:
+    def __init__(
+        self, cell: Cell, nodes: dict[str, TrueNode], row: LedgerRow, demands: list[tuple[int, int]]
+    ) -> None:
         super().__init__(cell, nodes, row)
         self.sample_s = max(0.5, cell.horizon_s / SAMPLES)
         self.samples: list[Sample] = []
@@ -144,7 +154,16 @@ class SideMeasures(Measures):
                 free.append(amounts.get(CPU, 0))
                 used += amounts.get(CPU, 0) < whole.get(zone, 0)
         ran, rejected, waiting = self.so_far()
-        self.samples.append(Sample(round(self.now_s, 3), ran, rejected, waiting, used, _fragmentation(free, self._demands)))
+        self.samples.append(
+            Sample(
+                round(self.now_s, 3),
+                ran,
+                rejected,
+                waiting,
+                used,
+                _fragmentation(free, self._demands),
+            )
+        )
         self.now_s += self.sample_s
 
     def underway(self, decisions: list[Decided]) -> int:
@@ -156,12 +175,15 @@ class SideMeasures(Measures):
 def _whole(node: TrueNode) -> dict[int, int]:
     """Zone -> millicpu of the empty node."""
     manager = node.kubelet.state.kubelet.cpu
-    return {zone: (mask & ~manager.reserved).bit_count() * 1000 for zone, mask in manager.topology.numa_mask.items()}
+    return {
+        zone: (mask & ~manager.reserved).bit_count() * 1000
+        for zone, mask in manager.topology.numa_mask.items()
+    }
 
 
 def _fragmentation(free: list[int], demands: list[tuple[int, int]]) -> float:
-    """The expected share of free CPUs that lie in zones too small for a container of the workload (as in Weng et al., Beware of
-    Fragmentation, ATC 2023, with zones for nodes)."""
+    """The expected share of free CPUs that lie in zones too small for a container of the workload
+    (as in Weng et al., Beware of Fragmentation, ATC 2023, with zones for nodes)."""
     total, weights = sum(free), sum(weight for _, weight in demands)
     if not total or not weights:
         return 0.0
@@ -182,14 +204,26 @@ def demands_of(world: World) -> list[tuple[int, int]]:
 
 
 def play(
-    name: str, world: World, choice: Choice, seed: int, reports: Reports, progress: Callable[[float], None], ask: tuple[int, str]
+    name: str,
+    world: World,
+    choice: Choice,
+    seed: int,
+    reports: Reports,
+    progress: Callable[[float], None],
+    ask: tuple[int, str],
 ) -> Side:
-    """Play the world to its end. Raises Asked at the decision that was asked about (a number and a node; -1 for none)."""
-    cell = Cell("recorded", len(world.nodes), 0, 0.0, reports, "ledger, proof", world.horizon_s, seed)
+    """Play the world to its end. Raises Asked at the decision that was asked about (a number and a
+    node; -1 for none).
+    """
+    cell = Cell(
+        "recorded", len(world.nodes), 0, 0.0, reports, "ledger, proof", world.horizon_s, seed
+    )
     nodes = {node.name: TrueNode(node, checkpoint=True) for node in world.nodes}
     row = DecidingRow(choice, *ask)
     measures = SideMeasures(cell, nodes, row, demands_of(world))
-    Simulation(cell, world.load, nodes, row, measures, RecordedDelays(seed, world.delays)).run(progress)
+    Simulation(cell, world.load, nodes, row, measures, RecordedDelays(seed, world.delays)).run(
+        progress
+    )
     result = measures.result(0, 0.0)
     samples = measures.samples
     return Side(

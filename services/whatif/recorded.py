@@ -1,6 +1,8 @@
-"""What a history tells of a workload: who arrived when, ran how long, how long things took, on which machines.
+"""What a history tells of a workload: who arrived when, ran how long, how long things took, on
+which machines.
 
-Reads the facts between two positions; who lived at the first of them is there from the start. Must not know rules nor kubelets.
+Reads the facts between two positions; who lived at the first of them is there from the start. Must
+not know rules nor kubelets.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ News = NodeObserved | NodeEnded | SurroundingFact
 
 
 class Past(msgspec.Struct):
-    """What became of one pod: times in Unix microseconds, 0 for what did not happen. `bound_by_others`: no reservation came
-    before."""
+    """What became of one pod: times in Unix microseconds, 0 for what did not happen.
+    `bound_by_others`: no reservation came before."""
 
     pod: Pod
     seen_us: int
@@ -59,8 +61,8 @@ class Past(msgspec.Struct):
 
 
 class Recorded(msgspec.Struct):
-    """A history's workload. `news` are the facts about nodes' objects, in order; `reports` the machine of each node; `schedulers`
-    as many as ever shared the pods."""
+    """A history's workload. `news` are the facts about nodes' objects, in order; `reports` the
+    machine of each node; `schedulers` as many as ever shared the pods."""
 
     begin_us: int = 0
     end_us: int = 0
@@ -72,7 +74,9 @@ class Recorded(msgspec.Struct):
     schedulers: int = 1
 
 
-async def recorded(log: EventLog, first: int, last: int, progress: Callable[[int], None]) -> Recorded:
+async def recorded(
+    log: EventLog, first: int, last: int, progress: Callable[[int], None]
+) -> Recorded:
     """Read positions 1..`last`; what ended before `first` is left out."""
     found, aside = Recorded(), Aside(await skips(log))
     async for envelope in reading.envelopes(log, 0, last):
@@ -91,8 +95,12 @@ async def recorded(log: EventLog, first: int, last: int, progress: Callable[[int
 
 
 def scheduler_of(found: Recorded, here: str) -> str:
-    """The scheduler that the placed pods asked for: the one of this name, or, where none asked for it, what most of them did."""
-    names = Counter(past.pod.scheduler_name for past in found.pods.values() if not past.bound_by_others)
+    """The scheduler that the placed pods asked for: the one of this name, or, where none asked for
+    it, what most of them did.
+    """
+    names = Counter(
+        past.pod.scheduler_name for past in found.pods.values() if not past.bound_by_others
+    )
     return here if here in names or not names else names.most_common(1)[0][0]
 
 
@@ -100,7 +108,9 @@ def _begin(found: Recorded, time_us: int) -> None:
     found.begin_us = time_us
     found.pods = {uid: past for uid, past in found.pods.items() if not past.ended_us}
     newest = {stream: (at, stream, fact) for at, stream, fact in found.news}
-    found.news = [entry for entry in newest.values() if not isinstance(entry[2], NodeEnded | SurroundingEnded)]
+    found.news = [
+        entry for entry in newest.values() if not isinstance(entry[2], NodeEnded | SurroundingEnded)
+    ]
 
 
 def _hear(found: Recorded, fact: Fact, time_us: int, before: bool) -> None:
@@ -155,9 +165,14 @@ def _seen(found: Recorded, fact: PodObserved, time_us: int) -> None:
 
 def _link(found: Recorded) -> None:
     """Who took whose place: of the same kind and stem of name, soon after the rejection."""
-    rejected = sorted(((past.ended_us, uid) for uid, past in found.pods.items() if past.rejected), key=lambda pair: pair[0])
+    rejected = sorted(
+        ((past.ended_us, uid) for uid, past in found.pods.items() if past.rejected),
+        key=lambda pair: pair[0],
+    )
     coming: dict[tuple[object, ...], list[tuple[int, str]]] = {}
-    for uid, past in sorted(found.pods.items(), key=lambda pair: pair[1].seen_us) if rejected else ():
+    for uid, past in (
+        sorted(found.pods.items(), key=lambda pair: pair[1].seen_us) if rejected else ()
+    ):
         coming.setdefault(_kind(past.pod), []).append((past.seen_us, uid))
     taken: set[str] = set()
     for ended_us, uid in rejected:
@@ -175,7 +190,9 @@ def _kind(pod: Pod) -> tuple[object, ...]:
 
 
 def _assume(found: Recorded) -> None:
-    """Lifetimes: as recorded; who still ran at the end runs on; who never ran as long as others of its kind do."""
+    """Lifetimes: as recorded; who still ran at the end runs on; who never ran as long as others of
+    its kind do.
+    """
     known: dict[tuple[object, ...], list[float]] = {}
     for past in found.pods.values():
         began_us = past.running_us or (past.bound_us if not past.rejected else 0)

@@ -1,7 +1,8 @@
-"""The recorded decisions made again, each on the state that it was made on: how many come out the same, why others do not.
+"""The recorded decisions made again, each on the state that it was made on: how many come out the
+same, why others do not.
 
-Same code, same configuration, same facts: the same decision. What differs has a cause, and every difference is counted under one.
-Must not know the simulation.
+Same code, same configuration, same facts: the same decision. What differs has a cause, and every
+difference is counted under one. Must not know the simulation.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Differing(msgspec.Struct, frozen=True):
 
 
 class Reproduced(msgspec.Struct, frozen=True):
-    """`others` were not Topolog's choice (a kube-scheduler asked its extender) and are not decided again."""
+    """`others` were not Topolog's choice (a kube-scheduler asked its extender) and are not decided
+    again.
+    """
 
     decisions: int
     same: int
@@ -67,12 +70,20 @@ class _Made(msgspec.Struct, frozen=True):
     fact: Decision
 
 
-async def reproduce(log: EventLog, core: CoreConfig, first: int, last: int, progress: Callable[[int], None]) -> Reproduced:
-    """Decide again what was decided from position `first` to `last`. `progress` hears positions, twice `last` of them."""
+async def reproduce(
+    log: EventLog, core: CoreConfig, first: int, last: int, progress: Callable[[int], None]
+) -> Reproduced:
+    """Decide again what was decided from position `first` to `last`. `progress` hears positions,
+    twice `last` of them.
+    """
     aside = Aside(await skips(log))
     batches = await _batches(log, first, last, progress)
-    decided_pods = (made.fact.uid for writers in batches.values() for batch in writers for made in batch)
-    core = msgspec.structs.replace(core, scheduler_name=await scheduler_name(log, decided_pods, core.scheduler_name))
+    decided_pods = (
+        made.fact.uid for writers in batches.values() for batch in writers for made in batch
+    )
+    core = msgspec.structs.replace(
+        core, scheduler_name=await scheduler_name(log, decided_pods, core.scheduler_name)
+    )
     followed, result = Followed(), _Tally(core)
     placing, changed = placing_at(followed, core.cycle), set[str]()
     async for envelope in reading.envelopes(log, 0, last):
@@ -90,7 +101,9 @@ async def reproduce(log: EventLog, core: CoreConfig, first: int, last: int, prog
 
 
 async def scheduler_name(log: EventLog, uids: Iterable[str], here: str) -> str:
-    """The scheduler that these pods asked for: the one of this name, or, where none asked for it, what most of them did."""
+    """The scheduler that these pods asked for: the one of this name, or, where none asked for it,
+    what most of them did.
+    """
     names: Counter[str] = Counter()
     for uid in islice(dict.fromkeys(uids), NAMES_LOOKED_AT):
         for envelope in await log.read_stream(streams.pod(uid), 0, 1):
@@ -103,8 +116,12 @@ async def scheduler_name(log: EventLog, uids: Iterable[str], here: str) -> str:
     return here if here in names or not names else names.most_common(1)[0][0]
 
 
-async def _batches(log: EventLog, first: int, last: int, progress: Callable[[int], None]) -> dict[int, list[list[_Made]]]:
-    """The position that decisions were based on -> batches, each in the order in which it was decided."""
+async def _batches(
+    log: EventLog, first: int, last: int, progress: Callable[[int], None]
+) -> dict[int, list[list[_Made]]]:
+    """The position that decisions were based on -> batches, each in the order in which it was
+    decided.
+    """
     found: dict[int, dict[tuple[str, int], list[_Made]]] = {}
     async for envelope in reading.envelopes(log, first - 1, last):
         made = _made(envelope)
@@ -113,7 +130,10 @@ async def _batches(log: EventLog, first: int, last: int, progress: Callable[[int
         if envelope.position % reading.PAGE == 0:
             progress(envelope.position)
     return {
-        based_on: [sorted(batch, key=lambda each: (each.fact.order, each.position)) for batch in writers.values()]
+        based_on: [
+            sorted(batch, key=lambda each: (each.fact.order, each.position))
+            for batch in writers.values()
+        ]
         for based_on, writers in found.items()
     }
 
@@ -125,7 +145,11 @@ def _made(envelope: Envelope) -> _Made | None:
         fact = decode(envelope)
     except UndecodableFact:
         return None
-    return _Made(envelope.position, (envelope.role, envelope.epoch), fact) if isinstance(fact, Decision) else None
+    return (
+        _Made(envelope.position, (envelope.role, envelope.epoch), fact)
+        if isinstance(fact, Decision)
+        else None
+    )
 
 
 def _refresh(placing: ColumnarPlacing, followed: Followed, aside: Aside, changed: set[str]) -> None:
@@ -148,8 +172,12 @@ class _Tally:
         self._why: Counter[str] = Counter()
         self._told: list[Differing] = []
 
-    def decide(self, placing: ColumnarPlacing, followed: Followed, batch: Sequence[_Made]) -> set[str]:
-        """Decide a batch; reservations stand as they were recorded. Returns the nodes that no longer show the ledger."""
+    def decide(
+        self, placing: ColumnarPlacing, followed: Followed, batch: Sequence[_Made]
+    ) -> set[str]:
+        """Decide a batch; reservations stand as they were recorded. Returns the nodes that no
+        longer show the ledger.
+        """
         charged = set()
         for made in batch:
             self._decide(placing, followed, made)
@@ -173,7 +201,9 @@ class _Tally:
         self._why[why] += 1
         if len(self._told) < TOLD:
             key = entry.pod.key if entry is not None else fact.uid
-            self._told.append(Differing(made.position, key, recorded_text(fact), outcome_text(outcome), why))
+            self._told.append(
+                Differing(made.position, key, recorded_text(fact), outcome_text(outcome), why)
+            )
 
     def _take_share(self, placing: ColumnarPlacing, share: Share) -> None:
         """Each of several schedulers tried nodes of its own first."""
@@ -192,16 +222,31 @@ class _Tally:
     def reproduced(self) -> Reproduced:
         """What came out."""
         differs = sum(self._why.values())
-        return Reproduced(self._same + differs, self._same, differs, dict(self._why.most_common()), self._told, self._others)
+        return Reproduced(
+            self._same + differs,
+            self._same,
+            differs,
+            dict(self._why.most_common()),
+            self._told,
+            self._others,
+        )
 
 
 def recorded_text(fact: Decision) -> str:
     """The decision as the log holds it."""
-    return fact.message if isinstance(fact, PodVerdictChanged) else f"reserved on {fact.node}, score {fact.score}"
+    return (
+        fact.message
+        if isinstance(fact, PodVerdictChanged)
+        else f"reserved on {fact.node}, score {fact.score}"
+    )
 
 
 def outcome_text(outcome: Placed | Unplaceable | None) -> str:
     """The decision as it is made here."""
     if outcome is None:
         return "not decided"
-    return outcome.message if isinstance(outcome, Unplaceable) else f"reserved on {outcome.node}, score {outcome.score}"
+    return (
+        outcome.message
+        if isinstance(outcome, Unplaceable)
+        else f"reserved on {outcome.node}, score {outcome.score}"
+    )

@@ -1,4 +1,5 @@
-"""The world that a recorded workload is played in: nodes, arrivals, lifetimes and delays as recorded, where they are known.
+"""The world that a recorded workload is played in: nodes, arrivals, lifetimes and delays as
+recorded, where they are known.
 
 What a history cannot tell is assumed and counted (`World.notes`). Must not know who schedules.
 """
@@ -24,7 +25,9 @@ MS = 0.001
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What is changed of the world: nodes more or fewer, the kubelets' policy and scope ("": as recorded)."""
+    """What is changed of the world: nodes more or fewer, the kubelets' policy and scope ("": as
+    recorded).
+    """
 
     nodes: int = 0
     policy: str = ""
@@ -61,13 +64,22 @@ def world(found: Recorded, changes: Changes) -> World:
     """The world of a history, with these changes. Raises NothingToPlay."""
     objects = {fact.name: fact for _, _, fact in found.news if isinstance(fact, NodeObserved)}
     made = machines(
-        {name: found.reports[name] for name in found.reports if name in objects}, objects, changes.policy, changes.scope
+        {name: found.reports[name] for name in found.reports if name in objects},
+        objects,
+        changes.policy,
+        changes.scope,
     )
     if not made.nodes:
-        raise NothingToPlay("no report of the history tells a machine that a kubelet would start on")
+        raise NothingToPlay(
+            "no report of the history tells a machine that a kubelet would start on"
+        )
     nodes, news = _nodes(found, made, changes.nodes)
     replaced = set(found.replaced.values())
-    roots = {uid: past for uid, past in found.pods.items() if uid not in replaced and not _is_gone(past, nodes)}
+    roots = {
+        uid: past
+        for uid, past in found.pods.items()
+        if uid not in replaced and not _is_gone(past, nodes)
+    }
     tasks = {uid: _task(found, uid, past) for uid, past in roots.items()}
     running = tuple(tasks[uid] for uid, past in roots.items() if _runs(found, past))
     arrivals = [
@@ -77,10 +89,18 @@ def world(found: Recorded, changes: Changes) -> World:
     ]
     if not (running or arrivals):
         raise NothingToPlay("the history holds no pod")
-    load = Workload(nodes, running, tuple(sorted(arrivals, key=lambda each: each.at_s)), (), "", 0, tuple(news))
+    load = Workload(
+        nodes, running, tuple(sorted(arrivals, key=lambda each: each.at_s)), (), "", 0, tuple(news)
+    )
     delays = {uid: known for uid, past in roots.items() if (known := _delays(past))}
     horizon_s = max(1, math.ceil((found.end_us - found.begin_us) / 1e6))
-    return World(load, nodes, delays, horizon_s, _notes(found, made, len(found.pods) - len(roots) - len(replaced)))
+    return World(
+        load,
+        nodes,
+        delays,
+        horizon_s,
+        _notes(found, made, len(found.pods) - len(roots) - len(replaced)),
+    )
 
 
 def _is_gone(past: Past, nodes: tuple[RecordedNode, ...]) -> bool:
@@ -93,7 +113,9 @@ def _runs(found: Recorded, past: Past) -> bool:
     return bool(past.node) and 0 < max(past.running_us, past.bound_us) <= found.begin_us
 
 
-def _nodes(found: Recorded, made: Machines, more: int) -> tuple[tuple[RecordedNode, ...], list[tuple[float, str, Fact]]]:
+def _nodes(
+    found: Recorded, made: Machines, more: int
+) -> tuple[tuple[RecordedNode, ...], list[tuple[float, str, Fact]]]:
     kept = {node.name for node in (made.nodes[:more] if more < 0 else made.nodes)}
     nodes = tuple(node for node in made.nodes if node.name in kept)
     if not nodes:
@@ -101,7 +123,11 @@ def _nodes(found: Recorded, made: Machines, more: int) -> tuple[tuple[RecordedNo
     news: list[tuple[float, str, Fact]] = []
     copies = clones(made.nodes, more) if more > 0 else []
     for model, copy in copies:
-        observed = next(fact for _, _, fact in reversed(found.news) if isinstance(fact, NodeObserved) and fact.name == model)
+        observed = next(
+            fact
+            for _, _, fact in reversed(found.news)
+            if isinstance(fact, NodeObserved) and fact.name == model
+        )
         news.append((0.0, streams.node(copy.name), _renamed(observed, copy.name)))
     for time_us, stream, fact in found.news:
         if not isinstance(fact, NodeObserved | NodeEnded) or fact.name in kept:
@@ -110,8 +136,12 @@ def _nodes(found: Recorded, made: Machines, more: int) -> tuple[tuple[RecordedNo
 
 
 def _renamed(observed: NodeObserved, name: str) -> NodeObserved:
-    labels = observed.labels | ({"kubernetes.io/hostname": name} if "kubernetes.io/hostname" in observed.labels else {})
-    return msgspec.structs.replace(observed, name=name, uid=f"uid-{name}", labels=labels, ready=True, unschedulable=False)
+    labels = observed.labels | (
+        {"kubernetes.io/hostname": name} if "kubernetes.io/hostname" in observed.labels else {}
+    )
+    return msgspec.structs.replace(
+        observed, name=name, uid=f"uid-{name}", labels=labels, ready=True, unschedulable=False
+    )
 
 
 def _task(found: Recorded, uid: str, past: Past) -> PodTask:
@@ -125,7 +155,16 @@ def _task(found: Recorded, uid: str, past: Past) -> PodTask:
         lifetime_s = max(0.0, (past.ended_us - found.begin_us) / 1e6)
     waited_in_vain = past.ended_us and not (past.running_us or past.bound_us)
     gives_up_s = (past.ended_us - found.begin_us) / 1e6 if waited_in_vain else math.inf
-    return PodTask(uid, (), min(lifetime_s, 1e9), pods[0], tuple(pods[1:]), past.node, past.bound_by_others, gives_up_s)
+    return PodTask(
+        uid,
+        (),
+        min(lifetime_s, 1e9),
+        pods[0],
+        tuple(pods[1:]),
+        past.node,
+        past.bound_by_others,
+        gives_up_s,
+    )
 
 
 def _played(pod: Pod) -> Pod:
@@ -134,7 +173,9 @@ def _played(pod: Pod) -> Pod:
 
 
 def _delays(past: Past) -> dict[str, float]:
-    """What the history tells of this pod; the observer's news is the arrival, so that the watch costs nothing."""
+    """What the history tells of this pod; the observer's news is the arrival, so that the watch
+    costs nothing.
+    """
     known = {"watch": 0.0, "terminate": 0.0}
     if past.reserved_us and past.bound_us >= past.reserved_us:
         known["bind"] = (past.bound_us - past.reserved_us) / 1e6
@@ -147,14 +188,34 @@ def _delays(past: Past) -> dict[str, float]:
 
 
 def _notes(found: Recorded, made: Machines, gone: int) -> list[str]:
-    waited = Counter(past.cause for past in found.pods.values() if past.ended_us and not past.running_us)
+    waited = Counter(
+        past.cause for past in found.pods.values() if past.ended_us and not past.running_us
+    )
     told = [
-        (len(found.replaced), "rejected pods were taken over by a pod of the same kind, which is not an arrival of its own"),
-        (found.assumed_lifetimes, "pods never ran: they are given the median lifetime of their kind"),
-        (waited["deleted"], "pods were deleted before they ran: they are again, if they still wait then"),
-        (len(made.guessed), "nodes' reports number no CPUs or devices: these are laid out by number"),
+        (
+            len(found.replaced),
+            "rejected pods were taken over by a pod of the same kind, which is not an arrival of its own",
+        ),
+        (
+            found.assumed_lifetimes,
+            "pods never ran: they are given the median lifetime of their kind",
+        ),
+        (
+            waited["deleted"],
+            "pods were deleted before they ran: they are again, if they still wait then",
+        ),
+        (
+            len(made.guessed),
+            "nodes' reports number no CPUs or devices: these are laid out by number",
+        ),
         (gone, "pods are left out with the node that they belong to"),
-        (found.schedulers if found.schedulers > 1 else 0, "schedulers shared the pods: on each side one decides them all"),
+        (
+            found.schedulers if found.schedulers > 1 else 0,
+            "schedulers shared the pods: on each side one decides them all",
+        ),
     ]
     notes = [f"{count} {text}" for count, text in told if count]
-    return notes + [f"node {name} is left out: no kubelet would start there ({why})" for name, why in made.left_out.items()]
+    return notes + [
+        f"node {name} is left out: no kubelet would start there ({why})"
+        for name, why in made.left_out.items()
+    ]

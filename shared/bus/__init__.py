@@ -1,1 +1,3 @@
-"""The bus: port, in-memory twin, JetStream adapter, subjects. Transport and doorbell, never the truth."""
+"""The bus: port, in-memory twin, JetStream adapter, subjects. Transport and doorbell, never the
+truth.
+"""

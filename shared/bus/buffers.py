@@ -1,4 +1,5 @@
-"""What waits between the bus and a reader: only the newest matters, so the buffers are bounded by what they hold, not by time.
+"""What waits between the bus and a reader: only the newest matters, so the buffers are bounded by
+what they hold, not by time.
 
 Reports: one message a subject. Doorbell: one number. Both end for their reader at `close`.
 """
@@ -15,7 +16,9 @@ MAX_BATCH = 1000
 
 
 class LatestReports:
-    """The newest message of each subject that its reader has not taken yet, in the order of first arrival."""
+    """The newest message of each subject that its reader has not taken yet, in the order of first
+    arrival.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, Message] = {}
@@ -24,8 +27,8 @@ class LatestReports:
         self.refused = 0
 
     def put(self, message: Message) -> None:
-        """Keep a message; an older one of its subject is forgotten. Beyond MAX_SUBJECTS, new subjects are counted and dropped:
-        every node reports again within its interval."""
+        """Keep a message; an older one of its subject is forgotten. Beyond MAX_SUBJECTS, new
+        subjects are counted and dropped: every node reports again within its interval."""
         if message.subject not in self._waiting and len(self._waiting) >= MAX_SUBJECTS:
             self.refused += 1
             return

@@ -1,7 +1,9 @@
-"""NATS' auth callout: the server asks who a client is, and is told what it may do, or that it may not come in.
+"""NATS' auth callout: the server asks who a client is, and is told what it may do, or that it may
+not come in.
 
-Words of the protocol as values, and the client that hears the questions. Must not know by what a client is judged. Source:
-docs.nats.io, auth callout; nats-io/jwt v2 (authorization_request, authorization_response, user).
+Words of the protocol as values, and the client that hears the questions. Must not know by what a
+client is judged. Source: docs.nats.io, auth callout; nats-io/jwt v2 (authorization_request,
+authorization_response, user).
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ _VERSION = 2
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Who wants to come in: the key that the server made up for this connection, the server, and the token that was shown."""
+    """Who wants to come in: the key that the server made up for this connection, the server, and
+    the token that was shown.
+    """
 
     user_key: str
     server: str
@@ -81,7 +85,13 @@ def granted(issuer: Issuer, who: Asked, grant: Grant, account: str, now_s: int) 
     """The answer that lets a client in, to the account of that name."""
     rights = {"pub": {"allow": list(grant.publish)}, "sub": {"allow": list(grant.subscribe)}}
     limits = {"subs": -1, "data": -1, "payload": -1, "type": "user", "version": _VERSION}
-    user = {"sub": who.user_key, "aud": account, "name": grant.name, "exp": grant.until_s, "nats": {**rights, **limits}}
+    user = {
+        "sub": who.user_key,
+        "aud": account,
+        "name": grant.name,
+        "exp": grant.until_s,
+        "nats": {**rights, **limits},
+    }
     return _answer(issuer, who, {"jwt": _signed(issuer, user, now_s)}, now_s)
 
 
@@ -91,7 +101,11 @@ def denied(issuer: Issuer, who: Asked, reason: str, now_s: int) -> bytes:
 
 
 def _answer(issuer: Issuer, who: Asked, told: dict[str, str], now_s: int) -> bytes:
-    body = {"sub": who.user_key, "aud": who.server, "nats": {**told, "type": "authorization_response", "version": _VERSION}}
+    body = {
+        "sub": who.user_key,
+        "aud": who.server,
+        "nats": {**told, "type": "authorization_response", "version": _VERSION},
+    }
     return _signed(issuer, body, now_s).encode()
 
 
@@ -105,9 +119,15 @@ Judge = Callable[[Asked], Awaitable[bytes]]
 
 
 async def answer_for_ever(
-    url: str, password: str, judge: Judge, said: Callable[[str], None], tls: ssl.SSLContext | None = None
+    url: str,
+    password: str,
+    judge: Judge,
+    said: Callable[[str], None],
+    tls: ssl.SSLContext | None = None,
 ) -> None:
-    """Hear the questions of the server at `url` and answer them; ends by cancellation. A question that is none is left alone."""
+    """Hear the questions of the server at `url` and answer them; ends by cancellation. A question
+    that is none is left alone.
+    """
     running: set[asyncio.Task[None]] = set()
     places = asyncio.Semaphore(AT_ONCE)
 
@@ -128,7 +148,9 @@ async def answer_for_ever(
         said(f"{type(error).__name__}: {error}")
 
     client = Client()
-    await client.connect(url, user=USER, password=password, max_reconnect_attempts=-1, error_cb=trouble, tls=tls)
+    await client.connect(
+        url, user=USER, password=password, max_reconnect_attempts=-1, error_cb=trouble, tls=tls
+    )
     try:
         await client.subscribe(SUBJECT, cb=hear)
         await asyncio.Event().wait()

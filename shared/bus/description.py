@@ -15,12 +15,18 @@ from shared.bus.jetstream_client import Insistent, split_credentials
 from shared.bus.jetstream_tls import context, wanted
 
 PATIENCE_S = 5
-ONCE: dict[str, Any] = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0.2}
+ONCE: dict[str, Any] = {
+    "allow_reconnect": False,
+    "max_reconnect_attempts": 1,
+    "reconnect_time_wait": 0.2,
+}
 """Without the second and third the client tries for two minutes before it says that nobody answers."""
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """One stream; `servers` of its cluster (1 without one), `lagging` are peers that are behind. `max_bytes` -1: no limit."""
+    """One stream; `servers` of its cluster (1 without one), `lagging` are peers that are behind.
+    `max_bytes` -1: no limit.
+    """
 
     name: str
     exists: bool = True
@@ -34,7 +40,9 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 def size_of(told: Iterable[str]) -> int:
-    """How many servers a cluster has that told these HOST:PORT; a server of two address families is there with both."""
+    """How many servers a cluster has that told these HOST:PORT; a server of two address families is
+    there with both.
+    """
     return max(Counter(map(_family, told)).values(), default=1)
 
 

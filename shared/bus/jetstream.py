@@ -1,7 +1,9 @@
-"""The bus on NATS JetStream. The only module that imports the nats client, and where its habits are tamed:
+"""The bus on NATS JetStream. The only module that imports the nats client, and where its habits are
+tamed:
 
-it gives up after 60 reconnects (here: never), buffers while it is away (here: bounded, and every message has an id, so that
-sending again is harmless), and prints tracebacks (here: log lines, without the credentials of the URL).
+it gives up after 60 reconnects (here: never), buffers while it is away (here: bounded, and every
+message has an id, so that sending again is harmless), and prints tracebacks (here: log lines,
+without the credentials of the URL).
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from shared.bus import subjects
 from shared.bus.buffers import Doorbell, LatestReports, position_in
 from shared.bus.jetstream_client import Insistent, inbox_prefix, split_credentials
 from shared.bus.jetstream_streams import heal, stream_configs
-from shared.bus.jetstream_subscription import HEARTBEAT_S, Subscription, pass_on_cancellation, stored_at
+from shared.bus.jetstream_subscription import (
+    HEARTBEAT_S,
+    Subscription,
+    pass_on_cancellation,
+    stored_at,
+)
 from shared.bus.jetstream_tls import context, wanted
 from shared.bus.port import BusUnavailable, Message
 from shared.bus.streams import StreamLimits
@@ -41,8 +48,9 @@ _SUBJECTS = {"reports": subjects.REPORT_SUBJECTS, "facts": subjects.FACT_SUBJECT
 
 
 class JetStreamBus:
-    """A Bus. Connects in the background from the first use on, for ever; `patience_s` bounds what a caller waits.
-    `keeps_streams`: this user may make streams, and makes those anew that a full disk has spoilt."""
+    """A Bus. Connects in the background from the first use on, for ever; `patience_s` bounds what a
+    caller waits. `keeps_streams`: this user may make streams, and makes those anew that a full disk
+    has spoilt."""
 
     def __init__(
         self,
@@ -74,14 +82,15 @@ class JetStreamBus:
         self._told = set[str]()
         self._out = logs.get("bus")
 
-    # -- publishing -------------------------------------------------------------------------------------------------
+    # -- publishing
+    # -------------------------------------------------------------------------------------------------
 
     async def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> None:
         await self.publish_many([Message(subject, data, headers)])
 
     async def publish_many(self, messages: list[Message]) -> None:
-        """In order. After trouble, everything from the first message without an acknowledgement is sent again; the ids
-        keep it from being stored twice."""
+        """In order. After trouble, everything from the first message without an acknowledgement is
+        sent again; the ids keep it from being stored twice."""
         deadline_s = asyncio.get_running_loop().time() + self._patience_s
         async with self._publishing:
             done = 0
@@ -92,7 +101,9 @@ class JetStreamBus:
                     deadline_s = asyncio.get_running_loop().time() + self._patience_s
 
     async def _sent(self, window: list[Message], deadline_s: float) -> bool:
-        """Send a window and wait for its acknowledgements; False to have it sent again. Raises BusUnavailable."""
+        """Send a window and wait for its acknowledgements; False to have it sent again. Raises
+        BusUnavailable.
+        """
         stream = "reports" if window[0].subject.startswith("topolog.report.") else "facts"
         try:
             await self._ready(deadline_s)
@@ -109,8 +120,9 @@ class JetStreamBus:
         return True
 
     async def _stands(self, window: list[Message]) -> bool:
-        """Publish facts; whether all of them stand in the stream. One relay writes it: where first and last, which alone are
-        acknowledged, are as far apart there as here, what is between them was taken too. What was not is to be sent again."""
+        """Publish facts; whether all of them stand in the stream. One relay writes it: where first
+        and last, which alone are acknowledged, are as far apart there as here, what is between them
+        was taken too. What was not is to be sent again."""
         if len(window) < 2:
             return False
         first, *between, last = window
@@ -126,16 +138,20 @@ class JetStreamBus:
         await self._answers([await self._published(message) for message in window])
 
     async def _published(self, message: Message) -> asyncio.Future[PubAck]:
-        return await self._js.publish_async(message.subject, message.data, headers=dict(message.headers))
+        return await self._js.publish_async(
+            message.subject, message.data, headers=dict(message.headers)
+        )
 
     async def _answers(self, futures: Sequence[asyncio.Future[PubAck]]) -> list[PubAck]:
-        """Shorter than the caller's patience: a message cut off with its connection is never answered."""
+        """Shorter than the caller's patience: a message cut off with its connection is never
+        answered.
+        """
         async with asyncio.timeout(min(max(self._patience_s / 4, 0.2), 2.0)):
             return await asyncio.gather(*futures)
 
     async def _repair(self, error: BaseException, stream: str) -> None:
-        """A wiped server has no streams, and one whose disk was full has streams that take nothing for ever: make them again. A
-        context whose publication failed half-way is replaced."""
+        """A wiped server has no streams, and one whose disk was full has streams that take nothing
+        for ever: make them again. A context whose publication failed half-way is replaced."""
         await asyncio.sleep(0.1)
         self._js = self._client.jetstream()
         if not self._keeps_streams or not self._client.is_connected:
@@ -144,12 +160,19 @@ class JetStreamBus:
             if isinstance(error, NoStreamResponseError | NotFoundError):
                 await self.ensure_streams()
             elif isinstance(error, asyncio.TimeoutError | APIError):
-                config = next(config for config in stream_configs(self._limits) if config.subjects == [_SUBJECTS[stream]])
+                config = next(
+                    config
+                    for config in stream_configs(self._limits)
+                    if config.subjects == [_SUBJECTS[stream]]
+                )
                 if problem := await heal(self._js, config):
                     count(names.BUS_STREAMS_MADE_ANEW, stream=stream)
-                    self._out.warning(names.BUS_STREAM_MADE_ANEW, stream=config.name, problem=problem)
+                    self._out.warning(
+                        names.BUS_STREAM_MADE_ANEW, stream=config.name, problem=problem
+                    )
 
-    # -- streams ----------------------------------------------------------------------------------------------------
+    # -- streams
+    # ----------------------------------------------------------------------------------------------------
 
     async def ensure_streams(self) -> None:
         """Create or update the two streams. Raises BusUnavailable."""
@@ -165,18 +188,27 @@ class JetStreamBus:
         try:
             await self._js.add_stream(config)
         except BadRequestError:
-            # It exists with another configuration; what cannot be changed is an error that names the stream.
+            # It exists with another configuration; what cannot be changed is an error that names
+            # the stream.
             await self._js.update_stream(config)
 
-    # -- reading ----------------------------------------------------------------------------------------------------
+    # -- reading
+    # ----------------------------------------------------------------------------------------------------
 
     def reports(self) -> AsyncIterator[list[Message]]:
         buffer = LatestReports()
         self._follow(
             "reports",
             subjects.REPORT_STREAM,
-            lambda _again: ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, filter_subject=subjects.REPORT_SUBJECTS),
-            lambda message: self._heard_echo() if message.subject == subjects.ECHO else buffer.put(_message(message)),
+            lambda _again: ConsumerConfig(
+                deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
+                filter_subject=subjects.REPORT_SUBJECTS,
+            ),
+            lambda message: (
+                self._heard_echo()
+                if message.subject == subjects.ECHO
+                else buffer.put(_message(message))
+            ),
         )
         self._endings.append(buffer)
         if self._keeps_streams and self._echoing is None:
@@ -184,7 +216,9 @@ class JetStreamBus:
         return buffer.batches()
 
     async def _echo(self) -> None:
-        """Send through the stream of reports, for ever: what comes back proves the whole way, and what fails heals the stream."""
+        """Send through the stream of reports, for ever: what comes back proves the whole way, and
+        what fails heals the stream.
+        """
         while True:
             with contextlib.suppress(BusUnavailable):
                 await self.publish(subjects.ECHO, b"", {})
@@ -195,7 +229,11 @@ class JetStreamBus:
         self._echoed_s = asyncio.get_running_loop().time()
 
     def unheard_s(self) -> float:
-        return float("inf") if self._echoed_s is None else asyncio.get_running_loop().time() - self._echoed_s
+        return (
+            float("inf")
+            if self._echoed_s is None
+            else asyncio.get_running_loop().time() - self._echoed_s
+        )
 
     def facts(self) -> AsyncIterator[int]:
         bell = Doorbell()
@@ -203,14 +241,26 @@ class JetStreamBus:
             "facts",
             subjects.FACT_STREAM,
             # After an interruption the newest fact rings for all that were missed.
-            lambda again: ConsumerConfig(deliver_policy=DeliverPolicy.LAST if again else DeliverPolicy.NEW, headers_only=True),
-            lambda message: bell.ring(position_in((message.headers or {}).get(subjects.POSITION, ""))),
+            lambda again: ConsumerConfig(
+                deliver_policy=DeliverPolicy.LAST if again else DeliverPolicy.NEW, headers_only=True
+            ),
+            lambda message: bell.ring(
+                position_in((message.headers or {}).get(subjects.POSITION, ""))
+            ),
         )
         self._endings.append(bell)
         return bell.positions()
 
-    def _follow(self, label: str, stream: str, config: Callable[[bool], ConsumerConfig], deliver: Callable[[Any], None]) -> None:
-        async def source(cb: Callable[[Any], Awaitable[None]], again: bool) -> Callable[[], Awaitable[None]]:
+    def _follow(
+        self,
+        label: str,
+        stream: str,
+        config: Callable[[bool], ConsumerConfig],
+        deliver: Callable[[Any], None],
+    ) -> None:
+        async def source(
+            cb: Callable[[Any], Awaitable[None]], again: bool
+        ) -> Callable[[], Awaitable[None]]:
             await self._ready(asyncio.get_running_loop().time() + 60.0)
             return await self._subscribe(stream, config(again), cb)
 
@@ -223,7 +273,9 @@ class JetStreamBus:
         self, stream: str, config: ConsumerConfig, cb: Callable[[Any], Awaitable[None]]
     ) -> Callable[[], Awaitable[None]]:
         inbox = self._client.new_inbox()
-        heard = await self._client.subscribe(inbox, cb=cb, pending_msgs_limit=65_536, pending_bytes_limit=64 << 20)
+        heard = await self._client.subscribe(
+            inbox, cb=cb, pending_msgs_limit=65_536, pending_bytes_limit=64 << 20
+        )
         config.deliver_subject = inbox
         config.ack_policy = AckPolicy.NONE
         config.idle_heartbeat = self._heartbeat_s
@@ -245,14 +297,18 @@ class JetStreamBus:
 
         return end
 
-    # -- connection -------------------------------------------------------------------------------------------------
+    # -- connection
+    # -------------------------------------------------------------------------------------------------
 
     async def connected(self) -> bool:
         self._start()
         return bool(self._client.is_connected)
 
     async def close(self) -> None:
-        tasks = [*self._running, *(task for task in (self._connecting, self._echoing) if task is not None)]
+        tasks = [
+            *self._running,
+            *(task for task in (self._connecting, self._echoing) if task is not None),
+        ]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -272,8 +328,8 @@ class JetStreamBus:
             self._connecting = asyncio.create_task(self._connect(), name="bus connect")
 
     async def _connect(self) -> None:
-        """Be connected for ever. The client reconnects by itself, but ends where the server throws it out, as when its key was
-        withdrawn or replaced: then another takes its place."""
+        """Be connected for ever. The client reconnects by itself, but ends where the server throws
+        it out, as when its key was withdrawn or replaced: then another takes its place."""
         while True:
             self._ended.clear()
             try:
@@ -317,7 +373,9 @@ class JetStreamBus:
             await asyncio.sleep(0.02)
 
     async def _on_error(self, error: BaseException) -> None:
-        """Each problem is told once while the connection is up, and once while it is down: it is tried several times a second."""
+        """Each problem is told once while the connection is up, and once while it is down: it is
+        tried several times a second.
+        """
         self._trouble = plain(error)
         if self._trouble not in self._told:
             self._told.add(self._trouble)

@@ -1,8 +1,9 @@
-"""The nats client as it is used here: who it is and whom it believes is read from files at every connection, so that replacing
-the files rotates them, and so is an address that is itself a file of a URL; a server without TLS hears nothing where TLS was
-asked for.
+"""The nats client as it is used here: who it is and whom it believes is read from files at every
+connection, so that replacing the files rotates them, and so is an address that is itself a file of
+a URL; a server without TLS hears nothing where TLS was asked for.
 
-nats-py encrypts when the server asks for it, and tells the password in the clear to one that does not. Must not know streams.
+nats-py encrypts when the server asks for it, and tells the password in the clear to one that does
+not. Must not know streams.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from shared.telemetry.reasons import plain
 
 
 def _worth_telling(record: logging.LogRecord) -> bool:
-    """nats-py encrypts a plain stream in place, which makes asyncio warn at the end of every connection: of nothing."""
+    """nats-py encrypts a plain stream in place, which makes asyncio warn at the end of every
+    connection: of nothing.
+    """
     return "eof_received" not in str(record.msg)
 
 
@@ -31,7 +34,9 @@ logging.getLogger("asyncio").addFilter(_worth_telling)
 
 
 class Insistent(Client):
-    """A client of the servers of a URL; that URL says by which files (`shared.bus.jetstream_tls.FILES`)."""
+    """A client of the servers of a URL; that URL says by which files
+    (`shared.bus.jetstream_tls.FILES`).
+    """
 
     def __init__(self, address: Address) -> None:
         super().__init__()
@@ -70,8 +75,8 @@ class Insistent(Client):
 
 
 def split_credentials(url: str) -> tuple[list[str], dict[str, str]]:
-    """Server URLs without userinfo, and the user and password that the first URL with any names. Raises BusUnavailable for a URL
-    that cannot be read as it was meant."""
+    """Server URLs without userinfo, and the user and password that the first URL with any names.
+    Raises BusUnavailable for a URL that cannot be read as it was meant."""
     if trouble := bus_trouble(url):
         raise BusUnavailable(f"the URL of NATS {trouble}; check TOPOLOG_NATS_URL")
     servers: list[str] = []
@@ -82,7 +87,10 @@ def split_credentials(url: str) -> tuple[list[str], dict[str, str]]:
         if parts.username and parts.password is None:
             credentials = credentials or {"token": unquote(parts.username)}
         elif parts.username:
-            credentials = credentials or {"user": unquote(parts.username), "password": unquote(parts.password or "")}
+            credentials = credentials or {
+                "user": unquote(parts.username),
+                "password": unquote(parts.password or ""),
+            }
     return servers, credentials
 
 
@@ -100,13 +108,17 @@ def inbox_prefix(url: str, user: str) -> str:
 
 
 def _token(file: str) -> tuple[str, str]:
-    """The text of a pod's token, which its kubelet replaces now and then, and the node that it names."""
+    """The text of a pod's token, which its kubelet replaces now and then, and the node that it
+    names.
+    """
     try:
         with open(file, "rb") as opened:
             text = opened.read(pod_tokens.MAX_BYTES + 1).decode("ascii").strip()
         return text, pod_tokens.claims(text).node
     except (OSError, ValueError) as error:
-        raise NatsError(f"{file}, which TOPOLOG_NATS_URL names by token=, cannot be used ({plain(error)})") from None
+        raise NatsError(
+            f"{file}, which TOPOLOG_NATS_URL names by token=, cannot be used ({plain(error)})"
+        ) from None
 
 
 def _login(file: str) -> Any:
@@ -116,4 +128,6 @@ def _login(file: str) -> Any:
     try:
         return nkeys.read(Path(file))
     except (OSError, nkeys.KeyInvalid) as error:
-        raise NatsError(f"{file}, which TOPOLOG_NATS_URL names by seed=, cannot be used ({plain(error)})") from None
+        raise NatsError(
+            f"{file}, which TOPOLOG_NATS_URL names by seed=, cannot be used ({plain(error)})"
+        ) from None

@@ -1,7 +1,8 @@
 """The two streams as JetStream keeps them, and their cure. Must not know connections or messages.
 
-A stream whose disk was full answers no publication ever again, also after there is space (nats-server 2.15, measured): only when
-it is deleted and made anew. What it held is on the log or comes again.
+A stream whose disk was full answers no publication ever again, also after there is space
+(nats-server 2.15, measured): only when it is deleted and made anew. What it held is on the log or
+comes again.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ def stream_configs(limits: StreamLimits) -> list[StreamConfig]:
 
 
 async def heal(js: JetStreamContext, config: StreamConfig) -> str:
-    """Make the stream anew if it is spoilt; what was wrong with it, empty for one that is well. Raises what the client raises."""
+    """Make the stream anew if it is spoilt; what was wrong with it, empty for one that is well.
+    Raises what the client raises.
+    """
     assert config.name is not None
     try:
-        # To purge what nobody reads harms nothing, and a spoilt stream refuses it with the error that spoilt it.
+        # To purge what nobody reads harms nothing, and a spoilt stream refuses it with the error
+        # that spoilt it.
         await js.purge_stream(config.name, subject=_UNREAD[config.name])
     except NotFoundError:
         problem = "there is no such stream"

@@ -1,7 +1,9 @@
-"""One endless subscription to a stream: made anew at a gap, after silence, and after every reconnect.
+"""One endless subscription to a stream: made anew at a gap, after silence, and after every
+reconnect.
 
-The client's own ordered consumer stays deaf when its consumer vanishes in silence (nats.py issue 510), so this one watches
-the consumer's sequence and its heartbeats itself. It works on the client through narrow calls and imports no driver.
+The client's own ordered consumer stays deaf when its consumer vanishes in silence (nats.py issue
+510), so this one watches the consumer's sequence and its heartbeats itself. It works on the client
+through narrow calls and imports no driver.
 """
 
 from __future__ import annotations
@@ -20,23 +22,36 @@ _LAST_CONSUMER = "Nats-Last-Consumer"
 
 
 def pass_on_cancellation() -> None:
-    """Raise CancelledError when this task was asked to stop and the client lost it: it does, when an answer comes at the same
-    moment (`asyncio.wait_for` before Python 3.12), and where it makes an error of its own of a cancellation."""
+    """Raise CancelledError when this task was asked to stop and the client lost it: it does, when
+    an answer comes at the same moment (`asyncio.wait_for` before Python 3.12), and where it makes
+    an error of its own of a cancellation."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
 class Source(Protocol):
-    """How a subscription is opened: `cb` gets every message, heartbeats included; the answer ends it again."""
+    """How a subscription is opened: `cb` gets every message, heartbeats included; the answer ends
+    it again.
+    """
 
-    async def __call__(self, cb: Callable[[Any], Awaitable[None]], again: bool) -> Callable[[], Awaitable[None]]: ...
+    async def __call__(
+        self, cb: Callable[[Any], Awaitable[None]], again: bool
+    ) -> Callable[[], Awaitable[None]]: ...
 
 
 class Subscription:
-    """Runs until cancelled. `deliver(message)` gets each message that is not a heartbeat; it must not block."""
+    """Runs until cancelled. `deliver(message)` gets each message that is not a heartbeat; it must
+    not block.
+    """
 
-    def __init__(self, stream: str, source: Source, deliver: Callable[[Any], None], heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(
+        self,
+        stream: str,
+        source: Source,
+        deliver: Callable[[Any], None],
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
         self._stream = stream
         self._source = source
         self._deliver = deliver
@@ -76,7 +91,9 @@ class Subscription:
             again = True
 
     async def _until_broken(self) -> None:
-        """Look whether something was heard as often as that could be too long ago, not at each message."""
+        """Look whether something was heard as often as that could be too long ago, not at each
+        message.
+        """
         loop = asyncio.get_running_loop()
         self._heard_s = loop.time()
         while not self._broken.is_set():
@@ -105,17 +122,22 @@ class Subscription:
 
 
 def consumer_sequence(reply: str) -> int:
-    """How many messages the consumer had delivered with this one, from the acknowledgement subject; 0 when unreadable."""
+    """How many messages the consumer had delivered with this one, from the acknowledgement subject;
+    0 when unreadable.
+    """
     tokens = reply.split(".")
-    # $JS.ACK.stream.consumer.delivered.stream-seq.consumer-seq..., or with domain and account before the stream.
+    # $JS.ACK.stream.consumer.delivered.stream-seq.consumer-seq..., or with domain and account
+    # before the stream.
     index = 6 if len(tokens) == 9 else 8
     return int(tokens[index]) if len(tokens) > index and tokens[index].isdigit() else 0
 
 
 def stored_at(reply: str) -> tuple[int, int]:
-    """The stream's own sequence of the message, and when it was stored there (Unix microseconds), from the acknowledgement
-    subject; 0 when unreadable."""
+    """The stream's own sequence of the message, and when it was stored there (Unix microseconds),
+    from the acknowledgement subject; 0 when unreadable."""
     tokens = reply.split(".")
     index = 5 if len(tokens) == 9 else 7
     sequence, time_ns = (tokens[index], tokens[index + 2]) if len(tokens) > index + 2 else ("", "")
-    return int(sequence) if sequence.isdigit() else 0, int(time_ns) // 1000 if time_ns.isdigit() else 0
+    return int(sequence) if sequence.isdigit() else 0, int(
+        time_ns
+    ) // 1000 if time_ns.isdigit() else 0

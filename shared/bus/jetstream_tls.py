@@ -1,7 +1,7 @@
 """TLS to NATS: wanted by a URL (`tls://HOST`, or one of the files below), and then insisted on.
 
-`?ca=FILE` names the authorities whose certificates count, `cert=FILE` and `key=FILE` the client's own certificate. Files are read
-at every connection. Must not know what is said over it.
+`?ca=FILE` names the authorities whose certificates count, `cert=FILE` and `key=FILE` the client's
+own certificate. Files are read at every connection. Must not know what is said over it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def named(url: str, what: str) -> str:
 
 
 def context(url: str) -> ssl.SSLContext:
-    """Who is believed (without `ca=`: whom the system believes), and by what this client is. Raises NatsError with the file's
-    name."""
+    """Who is believed (without `ca=`: whom the system believes), and by what this client is. Raises
+    NatsError with the file's name."""
     file = named(url, AUTHORITIES)
     try:
         made = as_go_checks(ssl.create_default_context(cafile=file or None))
@@ -46,8 +46,6 @@ def context(url: str) -> ssl.SSLContext:
         try:
             made.load_cert_chain(certificate, key or None)
         except (OSError, ValueError) as error:
-            told = (
-                f"{certificate or 'no file'} (cert=) and {key or 'no file'} (key=) in TOPOLOG_NATS_URL are no certificate and key"
-            )
+            told = f"{certificate or 'no file'} (cert=) and {key or 'no file'} (key=) in TOPOLOG_NATS_URL are no certificate and key"
             raise NatsError(f"{told} ({plain(error)})") from None
     return made

@@ -73,7 +73,9 @@ class MemoryBus:
 
     def _check(self, subject: str) -> None:
         if self.down or self._closed:
-            raise BusUnavailable(f"the in-memory bus is {'closed' if self._closed else 'down'}; {subject} was not sent")
+            raise BusUnavailable(
+                f"the in-memory bus is {'closed' if self._closed else 'down'}; {subject} was not sent"
+            )
         if not subject.startswith(("topolog.report.", "topolog.fact.", "streams")):
             raise BusUnavailable(f"no stream takes the subject {subject}; use shared.bus.subjects")
 

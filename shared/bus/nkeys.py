@@ -1,7 +1,9 @@
-"""The keys by which a client proves to NATS who it is: Ed25519 seeds and public keys in NATS' text form, and files of seeds.
+"""The keys by which a client proves to NATS who it is: Ed25519 seeds and public keys in NATS' text
+form, and files of seeds.
 
-A text is base32 of a prefix, 32 bytes and their CRC-16 (nats-io/nkeys); a seed's prefix tells its user's prefix too. A file of a
-seed names in its first line, after `#`, as whom its client hears answers. Must not know servers or connections.
+A text is base32 of a prefix, 32 bytes and their CRC-16 (nats-io/nkeys); a seed's prefix tells its
+user's prefix too. A file of a seed names in its first line, after `#`, as whom its client hears
+answers. Must not know servers or connections.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class Issuer:
-    """An account's key that lives as long as this process: what it signs, a server that was told `public` believes."""
+    """An account's key that lives as long as this process: what it signs, a server that was told
+    `public` believes.
+    """
 
     def __init__(self) -> None:
         self._key = SigningKey.generate()
@@ -84,7 +88,9 @@ def _text(prefixed: bytes) -> str:
 
 def _key(seed: str) -> SigningKey:
     if not seed:
-        raise KeyInvalid("holds no seed of a user: a line that begins with SU; make one with topolog nats credentials")
+        raise KeyInvalid(
+            "holds no seed of a user: a line that begins with SU; make one with topolog nats credentials"
+        )
     try:
         raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
     except (binascii.Error, ValueError):

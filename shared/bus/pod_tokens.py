@@ -1,8 +1,9 @@
-"""What a Kubernetes pod's own token says of the pod: on which node it runs, and until when the token holds.
+"""What a Kubernetes pod's own token says of the pod: on which node it runs, and until when the
+token holds.
 
-A kubelet gets such tokens for pods of its own node alone, and the API server writes the node into them (Kubernetes 1.30 and
-newer). Pure: nothing is proven here; whoever must believe a token asks the API server (TokenReview). Source: RFC 7519;
-kubernetes.io, bound service account tokens.
+A kubelet gets such tokens for pods of its own node alone, and the API server writes the node into
+them (Kubernetes 1.30 and newer). Pure: nothing is proven here; whoever must believe a token asks
+the API server (TokenReview). Source: RFC 7519; kubernetes.io, bound service account tokens.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def claims(token: str) -> Claims:
     except (msgspec.MsgspecError, UnicodeError):
         raise ValueError("it is no token of a pod") from None
     if payload.kubernetes.node is None or not payload.kubernetes.node.name:
-        raise ValueError("it names no node; Kubernetes 1.30 and newer writes it into tokens of pods")
+        raise ValueError(
+            "it names no node; Kubernetes 1.30 and newer writes it into tokens of pods"
+        )
     return Claims(payload.kubernetes.node.name, payload.exp)
 
 

@@ -1,4 +1,6 @@
-"""The two streams as numbers: how much the bus may keep, and for how long. Everything on it can be made again."""
+"""The two streams as numbers: how much the bus may keep, and for how long. Everything on it can be
+made again.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import msgspec
 
 
 class StreamLimits(msgspec.Struct, frozen=True):
-    """`duplicate_window_s` is how long a repeated message id is recognised, `replicas` on how many servers of a cluster a stream
-    lies."""
+    """`duplicate_window_s` is how long a repeated message id is recognised, `replicas` on how many
+    servers of a cluster a stream lies."""
 
     report_bytes: int = 128 << 20
     report_age_s: float = 24 * 3600.0

@@ -1,7 +1,8 @@
 """Subjects and streams on the bus, declared once.
 
-`topolog.report.<node>` carries the newest report of a node (last message per subject is kept); `topolog.fact.<area>.<type>`
-mirrors the log; node names are escaped so that a dot in a name is not a subject separator.
+`topolog.report.<node>` carries the newest report of a node (last message per subject is kept);
+`topolog.fact.<area>.<type>` mirrors the log; node names are escaped so that a dot in a name is not
+a subject separator.
 """
 
 from __future__ import annotations
@@ -36,12 +37,16 @@ def fact(area: str, type_name: str) -> str:
 
 
 def message_id(log_id: str, timeline: int, position: int, chain: str) -> str:
-    """The duplicate-suppression id of a relayed fact; `chain` tells apart what one position held before and after a restore."""
+    """The duplicate-suppression id of a relayed fact; `chain` tells apart what one position held
+    before and after a restore.
+    """
     return f"{log_id}:{timeline}:{position}:{chain[:16]}"
 
 
 def escape(node: str) -> str:
-    """A node name as one subject token: `%` and `.` (legal in names, not in tokens) are percent-encoded."""
+    """A node name as one subject token: `%` and `.` (legal in names, not in tokens) are
+    percent-encoded.
+    """
     return node.replace("%", "%25").replace(".", "%2E")
 
 
@@ -51,7 +56,9 @@ def unescape(token: str) -> str:
 
 
 def inbox_prefix(user: str) -> str:
-    """Where answers to this user come: a subject of its own, so that users can be kept from hearing each other's."""
+    """Where answers to this user come: a subject of its own, so that users can be kept from hearing
+    each other's.
+    """
     return f"_INBOX_{escape(user)}" if user and not set(user) & set(" *>") else "_INBOX"
 
 

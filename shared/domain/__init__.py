@@ -1,1 +1,3 @@
-"""The words of the problem: resources, quantities, pods, zones, placements, refusals. Imports nothing of ours."""
+"""The words of the problem: resources, quantities, pods, zones, placements, refusals. Imports
+nothing of ours.
+"""

@@ -1,7 +1,9 @@
-"""Where a pod spec allows the pod to go, apart from resources; what Topolog does not implement is named, never ignored.
+"""Where a pod spec allows the pod to go, apart from resources; what Topolog does not implement is
+named, never ignored.
 
-Preferences among pods (preferred pod affinity, ScheduleAnyway) restrict nothing and are left out. A spec field that no known
-version of Kubernetes has is named too, since it might restrict. This module must not know nodes."""
+Preferences among pods (preferred pod affinity, ScheduleAnyway) restrict nothing and are left out. A
+spec field that no known version of Kubernetes has is named too, since it might restrict. This
+module must not know nodes."""
 
 from __future__ import annotations
 
@@ -92,16 +94,23 @@ def from_spec(spec: Json) -> Constraints:
         node_selector=fields.texts(spec, "nodeSelector", "spec"),
         required_affinity=_required_affinity(spec),
         preferred_affinity=_preferred_affinity(spec),
-        tolerations=tuple(_toleration(doc, path) for path, doc in fields.objects(spec, "tolerations", "spec")),
+        tolerations=tuple(
+            _toleration(doc, path) for path, doc in fields.objects(spec, "tolerations", "spec")
+        ),
         unsupported=tuple(sorted(set(_unsupported(spec)))),
-        gates=tuple(fields.text(gate, "name", path) for path, gate in fields.objects(spec, "schedulingGates", "spec")),
+        gates=tuple(
+            fields.text(gate, "name", path)
+            for path, gate in fields.objects(spec, "schedulingGates", "spec")
+        ),
     )
 
 
 def _toleration(doc: Json, path: str) -> Toleration:
     effect = fields.text(doc, "effect", path)
     if effect not in EFFECTS:
-        raise fields.refuse(f"{path}.effect", effect, "write NoSchedule, PreferNoSchedule, NoExecute or nothing")
+        raise fields.refuse(
+            f"{path}.effect", effect, "write NoSchedule, PreferNoSchedule, NoExecute or nothing"
+        )
     return Toleration(
         key=fields.text(doc, "key", path),
         operator=fields.text(doc, "operator", path) or "Equal",
@@ -111,7 +120,9 @@ def _toleration(doc: Json, path: str) -> Toleration:
 
 
 def _required_affinity(spec: Json) -> tuple[NodeSelectorTerm, ...]:
-    node_affinity = fields.mapping(fields.mapping(spec, "affinity", "spec"), "nodeAffinity", "spec.affinity")
+    node_affinity = fields.mapping(
+        fields.mapping(spec, "affinity", "spec"), "nodeAffinity", "spec.affinity"
+    )
     if node_affinity.get(REQUIRED) is None:
         return ()
     path = f"spec.affinity.nodeAffinity.{REQUIRED}"
@@ -119,28 +130,38 @@ def _required_affinity(spec: Json) -> tuple[NodeSelectorTerm, ...]:
 
 
 def node_selector_terms(selector: Json, path: str) -> tuple[NodeSelectorTerm, ...]:
-    """The terms of a core/v1 NodeSelector, one of which must match. Raises `fields.RefusedError`, also where there is none."""
+    """The terms of a core/v1 NodeSelector, one of which must match. Raises `fields.RefusedError`,
+    also where there is none.
+    """
     terms = fields.objects(selector, "nodeSelectorTerms", path)
     if not terms:
-        raise fields.refuse(f"{path}.nodeSelectorTerms", [], "write at least one term, or leave the affinity out")
+        raise fields.refuse(
+            f"{path}.nodeSelectorTerms", [], "write at least one term, or leave the affinity out"
+        )
     return tuple(_term(doc, where) for where, doc in terms)
 
 
 def _preferred_affinity(spec: Json) -> tuple[tuple[int, NodeSelectorTerm], ...]:
-    node_affinity = fields.mapping(fields.mapping(spec, "affinity", "spec"), "nodeAffinity", "spec.affinity")
+    node_affinity = fields.mapping(
+        fields.mapping(spec, "affinity", "spec"), "nodeAffinity", "spec.affinity"
+    )
     path = f"spec.affinity.nodeAffinity.{PREFERRED}"
     found = []
     for where, doc in fields.objects(node_affinity, PREFERRED, path):
         weight = fields.integer(doc, "weight", where)
         if not 1 <= weight <= 100:
             raise fields.refuse(f"{where}.weight", weight, "write a whole number from 1 to 100")
-        found.append((weight, _term(fields.mapping(doc, "preference", where), f"{where}.preference")))
+        found.append(
+            (weight, _term(fields.mapping(doc, "preference", where), f"{where}.preference"))
+        )
     return tuple(found)
 
 
 def _term(doc: Json, path: str) -> NodeSelectorTerm:
     return NodeSelectorTerm(
-        expressions=tuple(_requirement(*entry) for entry in fields.objects(doc, "matchExpressions", path)),
+        expressions=tuple(
+            _requirement(*entry) for entry in fields.objects(doc, "matchExpressions", path)
+        ),
         fields=tuple(_requirement(*entry) for entry in fields.objects(doc, "matchFields", path)),
     )
 
@@ -173,7 +194,9 @@ def _unsupported(spec: Json) -> Iterator[str]:
 def _unsupported_affinity(spec: Json) -> Iterator[str]:
     affinity = fields.mapping(spec, "affinity", "spec")
     for kind in ("podAffinity", "podAntiAffinity"):
-        terms = fields.items(fields.mapping(affinity, kind, "spec.affinity"), REQUIRED, f"spec.affinity.{kind}")
+        terms = fields.items(
+            fields.mapping(affinity, kind, "spec.affinity"), REQUIRED, f"spec.affinity.{kind}"
+        )
         if terms:
             yield f"spec.affinity.{kind}.{REQUIRED}"
     known = ("nodeAffinity", "podAffinity", "podAntiAffinity")
@@ -185,7 +208,11 @@ def _unsupported_in_containers(spec: Json) -> Iterator[str]:
     for group in ("containers", "initContainers"):
         for path, container in fields.objects(spec, group, "spec"):
             ports = fields.objects(container, "ports", path)
-            if any(host_network or fields.integer(port, "hostPort", where) for where, port in ports):
+            if any(
+                host_network or fields.integer(port, "hostPort", where) for where, port in ports
+            ):
                 yield f"spec.{group}.ports.hostPort"
-            if fields.items(fields.mapping(container, "resources", path), "claims", f"{path}.resources"):
+            if fields.items(
+                fields.mapping(container, "resources", path), "claims", f"{path}.resources"
+            ):
                 yield f"spec.{group}.resources.claims"

@@ -1,8 +1,9 @@
 """The CPUs of a node by id and how they nest, in short text: 256 CPUs in some hundred bytes.
 
-One column each for zone, socket, core and last-level cache, with one number for every CPU in ascending id. A column is a list of
-runs: `7` is one number, `0-63` ascends by one, `3x16` is sixteen times 3. An empty column is not known. Must not know /sys, nor
-what a kubelet does with its CPUs.
+One column each for zone, socket, core and last-level cache, with one number for every CPU in
+ascending id. A column is a list of runs: `7` is one number, `0-63` ascends by one, `3x16` is
+sixteen times 3. An empty column is not known. Must not know /sys, nor what a kubelet does with its
+CPUs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _RUN = re.compile(r"([0-9]{1,9})(?:([-x])([0-9]{1,9}))?")
 
 
 class CpuLayout(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """`ids` is a Linux list (`0-63`); the columns are runs. Cores and caches are numbered by their lowest CPU, sockets as the
-    kernel numbers them (physical_package_id)."""
+    """`ids` is a Linux list (`0-63`); the columns are runs. Cores and caches are numbered by their
+    lowest CPU, sockets as the kernel numbers them (physical_package_id)."""
 
     ids: str = ""
     zones: str = ""
@@ -49,7 +50,9 @@ def _length(numbers: Sequence[int], at: int, step: int) -> int:
 
 
 def parse_runs(text: str, limit: int = MAX_CPUS) -> tuple[int, ...]:
-    """The numbers of a column. ValueError names the run that is wrong, or says that there are more than `limit`."""
+    """The numbers of a column. ValueError names the run that is wrong, or says that there are more
+    than `limit`.
+    """
     numbers: list[int] = []
     for part in text.split(",") if text else ():
         found = _RUN.fullmatch(part)

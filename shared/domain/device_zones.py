@@ -1,7 +1,9 @@
-"""Devices that lie in several zones at once (device plugins may name more than one NUMA node for a device).
+"""Devices that lie in several zones at once (device plugins may name more than one NUMA node for a
+device).
 
-What a pod takes of them in one zone is gone from the others too: zones that give such a resource are not independent of each
-other. Whoever counts zone by zone asks here first. Rare, so that nobody counts them any better; must not know pods.
+What a pod takes of them in one zone is gone from the others too: zones that give such a resource
+are not independent of each other. Whoever counts zone by zone asks here first. Rare, so that nobody
+counts them any better; must not know pods.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _known: dict[int, tuple[tuple[DeviceGroup, ...], Between]] = {}
 
 
 def between_zones(report: Report) -> Between:
-    """The resources of which some device lies in several zones; empty nearly always, and where no report tells of devices."""
+    """The resources of which some device lies in several zones; empty nearly always, and where no
+    report tells of devices.
+    """
     devices = report.devices
     if not devices:
         return _NOTHING

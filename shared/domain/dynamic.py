@@ -1,7 +1,9 @@
-"""Devices of dynamic resource allocation by zone: how many a driver has there, how many may be given away, how many are free.
+"""Devices of dynamic resource allocation by zone: how many a driver has there, how many may be
+given away, how many are free.
 
-Only devices whose zone somebody names count, and only those that are given away whole. No pod asks for them as a resource: these
-figures are for people and for NodeResourceTopology objects, and decide nothing. Must not know where a report came from.
+Only devices whose zone somebody names count, and only those that are given away whole. No pod asks
+for them as a resource: these figures are for people and for NodeResourceTopology objects, and
+decide nothing. Must not know where a report came from.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ Held = set[tuple[str, str, str]]
 
 
 def resource_name(driver: str) -> str:
-    """What a driver's devices are called among a zone's resources; no device plugin may use this domain."""
+    """What a driver's devices are called among a zone's resources; no device plugin may use this
+    domain.
+    """
     return PREFIX + driver
 
 
@@ -34,9 +38,15 @@ def by_zone(report: Report) -> dict[int, dict[str, ZoneResource]]:
             amounts = found.setdefault(zone, {})
             name = resource_name(group.driver)
             before = amounts.get(name, ZoneResource(0, 0, 0))
-            amounts[name] = ZoneResource(before.capacity + every, before.allocatable + len(ids), before.available + free)
+            amounts[name] = ZoneResource(
+                before.capacity + every, before.allocatable + len(ids), before.available + free
+            )
     return found
 
 
 def _held(report: Report) -> Held:
-    return {(each.driver, each.pool, each.device) for placement in report.placements or () for each in placement.claims}
+    return {
+        (each.driver, each.pool, each.device)
+        for placement in report.placements or ()
+        for each in placement.claims
+    }

@@ -1,8 +1,10 @@
-"""What a pod asks of a node as a whole: the kube-scheduler's formula (k8s.io/component-helpers PodRequests).
+"""What a pod asks of a node as a whole: the kube-scheduler's formula (k8s.io/component-helpers
+PodRequests).
 
-App containers and sidecars add up; an ordinary init container counts with the sidecars started before it; the larger of
-both is taken by resource; pod-level requests replace cpu, memory and hugepages; overhead comes on top. This module
-must not know zones: which part is pinned where is the kubelet model's matter.
+App containers and sidecars add up; an ordinary init container counts with the sidecars started
+before it; the larger of both is taken by resource; pod-level requests replace cpu, memory and
+hugepages; overhead comes on top. This module must not know zones: which part is pinned where is the
+kubelet model's matter.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ def effective_request(pod: Pod) -> Amounts:
     """Resource -> amount that the pod needs of its node, by name (KEP-753, KEP-2837)."""
     total = container_request(pod.containers)
     if pod.pod_level is not None:
-        total = {**total, **{name: held for name, held in pod.pod_level.items() if is_pod_level(name)}}
+        total = {
+            **total,
+            **{name: held for name, held in pod.pod_level.items() if is_pod_level(name)},
+        }
     return add(total, pod.overhead)
 
 

@@ -1,7 +1,9 @@
-"""Reading fields of untrusted JSON: the right type, or a refusal that names field, value and remedy.
+"""Reading fields of untrusted JSON: the right type, or a refusal that names field, value and
+remedy.
 
-Inside a parser a bad field is thrown as `RefusedError` and caught once at its door, so that parsers read straight down;
-outside only `ManifestError` values are seen. This module must not know what the fields mean.
+Inside a parser a bad field is thrown as `RefusedError` and caught once at its door, so that parsers
+read straight down; outside only `ManifestError` values are seen. This module must not know what the
+fields mean.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ Json = Mapping[str, Any]
 
 
 class ManifestError(msgspec.Struct, frozen=True):
-    """Why a manifest is refused: the JSON path of the field, what stood there, and what to write instead."""
+    """Why a manifest is refused: the JSON path of the field, what stood there, and what to write
+    instead.
+    """
 
     field: str
     value: str
@@ -61,7 +65,9 @@ def shown(value: object) -> str:
 
 @lru_cache(4096)
 def join(path: str, key: str) -> str:
-    """`path.key`, or `path["key"]` where the key itself holds dots or slashes. Paths are few, and asked for by every pod."""
+    """`path.key`, or `path["key"]` where the key itself holds dots or slashes. Paths are few, and
+    asked for by every pod.
+    """
     step = f'["{key[:MAX_NAME_CHARS]}"]' if any(sign in key for sign in './[" ') else key
     return step if not path else path + step if step.startswith("[") else f"{path}.{step}"
 
@@ -126,7 +132,9 @@ def name(doc: Json, key: str, path: str) -> str:
     """A required object name: not empty, printable, without `/`, at most 320 characters."""
     value = text(doc, key, path)
     if not value or "/" in value or len(value) > MAX_NAME_CHARS or not value.isprintable():
-        raise refuse(join(path, key), value, "write a name: lower case letters, digits, '-' and '.'")
+        raise refuse(
+            join(path, key), value, "write a name: lower case letters, digits, '-' and '.'"
+        )
     return value
 
 
@@ -153,7 +161,11 @@ def texts(doc: Json, key: str, path: str) -> dict[str, str]:
     found = mapping(doc, key, path)
     for entry, value in found.items():
         if not isinstance(value, str) or not is_unicode(value):
-            raise refuse(join(join(path, key), entry), value, "write a text (put numbers and booleans in quotes)")
+            raise refuse(
+                join(join(path, key), entry),
+                value,
+                "write a text (put numbers and booleans in quotes)",
+            )
     return {entry: found[entry] for entry in sorted(found)}
 
 
@@ -167,15 +179,22 @@ def text_list(doc: Json, key: str, path: str) -> tuple[str, ...]:
 
 
 def amounts(doc: Json, key: str, path: str) -> Amounts:
-    """A resource list: names to quantities, in millicpu, bytes and counts, sorted by name; never negative."""
+    """A resource list: names to quantities, in millicpu, bytes and counts, sorted by name; never
+    negative.
+    """
     found = mapping(doc, key, path)
     where = join(path, key)
-    return {resource: _amount(resource, found[resource], join(where, resource)) for resource in sorted(found)}
+    return {
+        resource: _amount(resource, found[resource], join(where, resource))
+        for resource in sorted(found)
+    }
 
 
 def _amount(resource: str, value: object, path: str) -> int:
     if not resource or len(resource) > MAX_NAME_CHARS or not resource.isprintable():
-        raise refuse(path, resource, "write a resource name such as cpu, memory or vendor.example/device")
+        raise refuse(
+            path, resource, "write a resource name such as cpu, memory or vendor.example/device"
+        )
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise refuse(path, value, "write a quantity such as 2, 500m or 4Gi")
     try:

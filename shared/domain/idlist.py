@@ -1,7 +1,8 @@
 """Device ids as short text: hostlist notation, as Slurm writes it (`nic-[0-3,7],GPU-ab12`).
 
-Ids that differ only in a number at their end share one item; `%`, `,`, `[`, `]`, blanks and control characters inside an id are
-percent-encoded. CPU ids are not written so: they are Linux lists. Must not know what a device is.
+Ids that differ only in a number at their end share one item; `%`, `,`, `[`, `]`, blanks and control
+characters inside an id are percent-encoded. CPU ids are not written so: they are Linux lists. Must
+not know what a device is.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ def format_ids(ids: Iterable[str]) -> str:
             plain.append(text)
         else:
             numbers.setdefault(found[1], []).append(int(found[2]))
-    items = [f"{prefix}[{_ranges(found)}]" if len(found) > 1 else f"{prefix}{found[0]}" for prefix, found in numbers.items()]
+    items = [
+        f"{prefix}[{_ranges(found)}]" if len(found) > 1 else f"{prefix}{found[0]}"
+        for prefix, found in numbers.items()
+    ]
     return ",".join(sorted(items + plain))
 
 
 def parse_ids(text: str, limit: int = MAX_IDS) -> tuple[str, ...]:
-    """The ids of a hostlist, sorted. ValueError names the part that is wrong, or says that it names more than `limit` ids."""
+    """The ids of a hostlist, sorted. ValueError names the part that is wrong, or says that it names
+    more than `limit` ids.
+    """
     found: set[str] = set()
     at = 0
     while at < len(text):

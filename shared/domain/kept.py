@@ -1,11 +1,13 @@
-"""What of a pod's labels and annotations is kept in the log: what deciding needs, by a stated list, and nothing else.
+"""What of a pod's labels and annotations is kept in the log: what deciding needs, by a stated list,
+and nothing else.
 
-Facts are never altered: whatever enters one stays. Annotations hold whole manifests (kubectl's last applied configuration) and
-with them secrets; so only those stand here that somebody decides by. Labels are kept in words that selectors mostly name: the
-keys by which workloads are told apart, and those that the pod's own affinity and spread constraints select by. Of the others the
-key stays and a digest of the value, since a required anti-affinity of any pod may select by any label. Nodes keep all labels,
-since any later pod may select by any of them, and no annotations. Of containers only names and amounts are read
-(`shared.domain.manifest`)."""
+Facts are never altered: whatever enters one stays. Annotations hold whole manifests (kubectl's last
+applied configuration) and with them secrets; so only those stand here that somebody decides by.
+Labels are kept in words that selectors mostly name: the keys by which workloads are told apart, and
+those that the pod's own affinity and spread constraints select by. Of the others the key stays and
+a digest of the value, since a required anti-affinity of any pod may select by any label. Nodes keep
+all labels, since any later pod may select by any of them, and no annotations. Of containers only
+names and amounts are read (`shared.domain.manifest`)."""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def trimmed(pod: Pod, spec: dict[str, Any]) -> Pod:
 
 
 def digest(value: str) -> str:
-    """Equal for equal values, and no value of a label itself: those are at most 63 characters of another alphabet."""
+    """Equal for equal values, and no value of a label itself: those are at most 63 characters of
+    another alphabet.
+    """
     return f"~{xxhash.xxh3_128_hexdigest(value.encode())}"
 
 
@@ -79,7 +83,9 @@ def _selected(spec: dict[str, Any]) -> Iterator[str]:
 
 def _keys(term: dict[str, Any]) -> Iterator[str]:
     for names in (term.get("matchLabelKeys"), term.get("mismatchLabelKeys")):
-        yield from (name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+        yield from (
+            (name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+        )
     selector = term.get("labelSelector")
     if isinstance(selector, dict):
         labels = selector.get("matchLabels")

@@ -1,7 +1,9 @@
-"""A Kubernetes pod as JSON -> the `Pod` value, or a refusal that names field, value and remedy. Never raises.
+"""A Kubernetes pod as JSON -> the `Pod` value, or a refusal that names field, value and remedy.
+Never raises.
 
-The API server's defaults are applied (requests from limits, KEP-2837 pod-level requests), so that a manifest from
-a file and the same pod read back from the API are one pod. This module must not know nodes or zones.
+The API server's defaults are applied (requests from limits, KEP-2837 pod-level requests), so that a
+manifest from a file and the same pod read back from the API are one pod. This module must not know
+nodes or zones.
 """
 
 from __future__ import annotations
@@ -11,7 +13,12 @@ from typing import Any
 import msgspec
 
 from shared.domain import constraints, fields, qos
-from shared.domain.effective import container_limit, container_request, effective_request, is_pod_level
+from shared.domain.effective import (
+    container_limit,
+    container_request,
+    effective_request,
+    is_pod_level,
+)
 from shared.domain.fields import Json, ManifestError, RefusedError
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
 from shared.domain.resources import Amounts, is_hugepages
@@ -19,14 +26,19 @@ from shared.domain.resources import Amounts, is_hugepages
 __all__ = ["ManifestError", "pod_from_manifest"]
 
 MAX_POD_AMOUNT = 2**60
-_QOS: dict[str, Qos] = {"Guaranteed": "Guaranteed", "Burstable": "Burstable", "BestEffort": "BestEffort"}
+_QOS: dict[str, Qos] = {
+    "Guaranteed": "Guaranteed",
+    "Burstable": "Burstable",
+    "BestEffort": "BestEffort",
+}
 
 
 def pod_from_manifest(doc: dict[str, Any], *, defaults: bool = True) -> Pod | ManifestError:
     """The pod that a core/v1 Pod object describes, in the units of `shared.domain.resources`.
 
-    A pod without `metadata.uid` (a file, not an API object) gets `namespace/name` as its uid. `defaults=False` leaves
-    out the API server's defaulting of requests and takes the object as it stands.
+    A pod without `metadata.uid` (a file, not an API object) gets `namespace/name` as its uid.
+    `defaults=False` leaves out the API server's defaulting of requests and takes the object as it
+    stands.
     """
     try:
         pod = _pod(fields.as_mapping(doc if doc is not None else [], ""), defaults)
@@ -41,11 +53,15 @@ def _pod(doc: Json, defaults: bool) -> Pod:
         raise fields.refuse("kind", doc["kind"], "write Pod")
     metadata, spec = fields.mapping(doc, "metadata", ""), fields.mapping(doc, "spec", "")
     name = fields.name(metadata, "name", "metadata")
-    namespace = fields.name(metadata, "namespace", "metadata") if metadata.get("namespace") else "default"
+    namespace = (
+        fields.name(metadata, "namespace", "metadata") if metadata.get("namespace") else "default"
+    )
     containers = _containers(spec, defaults)
     level = _pod_level(spec, containers, defaults)
     return Pod(
-        uid=fields.name(metadata, "uid", "metadata") if metadata.get("uid") else f"{namespace}/{name}",
+        uid=fields.name(metadata, "uid", "metadata")
+        if metadata.get("uid")
+        else f"{namespace}/{name}",
         namespace=namespace,
         name=name,
         qos=_qos(doc, containers, level),
@@ -62,7 +78,10 @@ def _pod(doc: Json, defaults: bool) -> Pod:
 
 
 def _containers(spec: Json, defaults: bool) -> tuple[Container, ...]:
-    first, later = fields.objects(spec, "initContainers", "spec"), fields.objects(spec, "containers", "spec")
+    first, later = (
+        fields.objects(spec, "initContainers", "spec"),
+        fields.objects(spec, "containers", "spec"),
+    )
     inits = [_container(path, doc, _init_kind(path, doc)) for path, doc in first]
     apps = [_container(path, doc, "app") for path, doc in later]
     if not apps:
@@ -70,7 +89,9 @@ def _containers(spec: Json, defaults: bool) -> tuple[Container, ...]:
     seen: set[str] = set()
     for container in (*inits, *apps):
         if container.name in seen:
-            raise fields.refuse("spec.containers", container.name, "give every container its own name")
+            raise fields.refuse(
+                "spec.containers", container.name, "give every container its own name"
+            )
         seen.add(container.name)
     return tuple(_defaulted(container) if defaults else container for container in (*inits, *apps))
 
@@ -95,10 +116,14 @@ def _defaulted(container: Container) -> Container:
     if all(name in container.requests for name in container.limits):
         return container
     merged = {**container.limits, **container.requests}
-    return msgspec.structs.replace(container, requests={name: merged[name] for name in sorted(merged)})
+    return msgspec.structs.replace(
+        container, requests={name: merged[name] for name in sorted(merged)}
+    )
 
 
-def _pod_level(spec: Json, containers: tuple[Container, ...], defaults: bool) -> tuple[Amounts, Amounts] | None:
+def _pod_level(
+    spec: Json, containers: tuple[Container, ...], defaults: bool
+) -> tuple[Amounts, Amounts] | None:
     """`spec.resources` as (requests, limits), or None where the pod has none."""
     if spec.get("resources") is None:
         return None
@@ -108,7 +133,9 @@ def _pod_level(spec: Json, containers: tuple[Container, ...], defaults: bool) ->
     return _defaulted_pod_level(requests, limits, containers) if defaults else (requests, limits)
 
 
-def _defaulted_pod_level(requests: Amounts, limits: Amounts, containers: tuple[Container, ...]) -> tuple[Amounts, Amounts]:
+def _defaulted_pod_level(
+    requests: Amounts, limits: Amounts, containers: tuple[Container, ...]
+) -> tuple[Amounts, Amounts]:
     """defaultHugePagePodLimits and defaultPodRequests (Kubernetes 1.35)."""
     if not requests and not limits:
         return requests, limits
@@ -117,14 +144,18 @@ def _defaulted_pod_level(requests: Amounts, limits: Amounts, containers: tuple[C
     if not limits:
         return requests, limits
     from_containers = {
-        name: held for name, held in container_request(containers).items() if is_pod_level(name) and not is_hugepages(name)
+        name: held
+        for name, held in container_request(containers).items()
+        if is_pod_level(name) and not is_hugepages(name)
     }
     from_limits = {name: held for name, held in limits.items() if is_pod_level(name)}
     merged = {**from_limits, **from_containers, **requests}
     return {name: merged[name] for name in sorted(merged)}, limits
 
 
-def _qos(doc: Json, containers: tuple[Container, ...], level: tuple[Amounts, Amounts] | None) -> Qos:
+def _qos(
+    doc: Json, containers: tuple[Container, ...], level: tuple[Amounts, Amounts] | None
+) -> Qos:
     stated = fields.text(fields.mapping(doc, "status", ""), "qosClass", "status")
     if stated in _QOS:
         return _QOS[stated]
@@ -134,4 +165,6 @@ def _qos(doc: Json, containers: tuple[Container, ...], level: tuple[Amounts, Amo
 def _check_total(pod: Pod) -> None:
     for name, total in effective_request(pod).items():
         if total > MAX_POD_AMOUNT:
-            raise fields.refuse(f"spec.containers.resources.requests.{name}", total, "ask for less in total")
+            raise fields.refuse(
+                f"spec.containers.resources.requests.{name}", total, "ask for less in total"
+            )

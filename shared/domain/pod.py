@@ -1,6 +1,8 @@
-"""A pod as the deciding and the admitting side see it: identity, containers, amounts, class of service, constraints.
+"""A pod as the deciding and the admitting side see it: identity, containers, amounts, class of
+service, constraints.
 
-Built from a Kubernetes manifest by `shared.domain.manifest`; this module must not know JSON or quantities as text.
+Built from a Kubernetes manifest by `shared.domain.manifest`; this module must not know JSON or
+quantities as text.
 """
 
 from __future__ import annotations
@@ -34,15 +36,18 @@ class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeSelectorTerm(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One term of required node affinity: all expressions and fields must match. Each is (key, operator, values)."""
+    """One term of required node affinity: all expressions and fields must match. Each is (key,
+    operator, values).
+    """
 
     expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     fields: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
 
 class Constraints(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a pod may go apart from resources. `unsupported` names spec fields that Topolog does not implement, `gates` those
-    that hold the pod back (spec.schedulingGates). `kept` is what a scheduler's constraints keep of the spec, by their names."""
+    """Where a pod may go apart from resources. `unsupported` names spec fields that Topolog does
+    not implement, `gates` those that hold the pod back (spec.schedulingGates). `kept` is what a
+    scheduler's constraints keep of the spec, by their names."""
 
     node_name: str = ""
     node_selector: dict[str, str] = {}
@@ -55,9 +60,11 @@ class Constraints(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod's identity and demand. `containers` are in the kubelet's order: init containers (and sidecars) first, then apps.
+    """A pod's identity and demand. `containers` are in the kubelet's order: init containers (and
+    sidecars) first, then apps.
 
-    `pod_level` holds spec.resources.requests where it is set (KEP-2837), else None. `overhead` is RuntimeClass overhead.
+    `pod_level` holds spec.resources.requests where it is set (KEP-2837), else None. `overhead` is
+    RuntimeClass overhead.
     """
 
     uid: str

@@ -1,4 +1,5 @@
-"""Policies and scopes of the kubelet's Topology Manager: their names (KEP-693, kubelet 1.36), and every other spelling in use.
+"""Policies and scopes of the kubelet's Topology Manager: their names (KEP-693, kubelet 1.36), and
+every other spelling in use.
 
 Must not know what a policy admits.
 """
@@ -26,7 +27,9 @@ _SUFFIXES = {"podlevel": "pod", "containerlevel": "container"}
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> tuple[str, str] | None:
-    """(policy, scope or "") of any spelling in use: kubelet's, NodeResourceTopology's, Koordinator's; None when unknown."""
+    """(policy, scope or "") of any spelling in use: kubelet's, NodeResourceTopology's,
+    Koordinator's; None when unknown.
+    """
     name, scope = text.strip().lower().replace("-", ""), ""
     for suffix, found in _SUFFIXES.items():
         if name.endswith(suffix):

@@ -1,4 +1,5 @@
-"""The quality-of-service class of a pod, as Kubernetes computes it (ComputePodQOS, Kubernetes 1.35).
+"""The quality-of-service class of a pod, as Kubernetes computes it (ComputePodQOS, Kubernetes
+1.35).
 
 Only cpu and memory count. Ephemeral containers do not. This module must not know manifests.
 """
@@ -14,7 +15,9 @@ _COUNTED = (CPU, MEMORY)
 
 
 def of_containers(containers: Iterable[Container]) -> Qos:
-    """The class that the containers' requests and limits give (init containers and sidecars included)."""
+    """The class that the containers' requests and limits give (init containers and sidecars
+    included).
+    """
     requests: Amounts = {}
     limits: Amounts = {}
     all_limited = True

@@ -1,8 +1,10 @@
-"""Kubernetes quantities, exactly: the whole text grammar, its rounding, and the text Kubernetes prints back.
+"""Kubernetes quantities, exactly: the whole text grammar, its rounding, and the text Kubernetes
+prints back.
 
-Everything the grammar can say ends as a whole number of nano units (apimachinery's `resource.Quantity` rounds finer
-values away from zero), so one integer holds any quantity and no float is ever involved. This module must not know
-pods or nodes. Source of the rules: k8s.io/apimachinery `pkg/api/resource`; checked against its recorded answers.
+Everything the grammar can say ends as a whole number of nano units (apimachinery's
+`resource.Quantity` rounds finer values away from zero), so one integer holds any quantity and no
+float is ever involved. This module must not know pods or nodes. Source of the rules:
+k8s.io/apimachinery `pkg/api/resource`; checked against its recorded answers.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _BINARY_TEXT = ["", *_BINARY]
 _SCANNED = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 
-SHAPE_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+SHAPE_ERROR = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
 SUFFIX_ERROR = "unable to parse quantity's suffix"
 NUMERIC_ERROR = "unable to parse numeric part of quantity"
 
@@ -56,16 +60,21 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         return Fraction(self.nano, NANO)
 
     def value(self) -> int:
-        """Whole units, rounded away from zero (apimachinery `Value`, without its 64-bit wrap-around)."""
+        """Whole units, rounded away from zero (apimachinery `Value`, without its 64-bit
+        wrap-around).
+        """
         return _away_from_zero(self.nano, NANO)
 
     def milli_value(self) -> int:
-        """Thousandths, rounded away from zero (apimachinery `MilliValue`, without its 64-bit wrap-around)."""
+        """Thousandths, rounded away from zero (apimachinery `MilliValue`, without its 64-bit
+        wrap-around).
+        """
         return _away_from_zero(self.nano, NANO // 1000)
 
     def canonical(self) -> str:
-        """Canonical form: no fraction digits, the largest lossless suffix (apimachinery `CanonicalizeBytes`, which loses the
-        exponent of decimal amounts that end in 21 zeros or more; here it stays)."""
+        """Canonical form: no fraction digits, the largest lossless suffix (apimachinery
+        `CanonicalizeBytes`, which loses the exponent of decimal amounts that end in 21 zeros or
+        more; here it stays)."""
         if self.nano == 0:
             return "0"
         whole, rest = divmod(self.nano, NANO)
@@ -74,14 +83,17 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         return _decimal_text(self.nano, self.format)
 
     def text(self) -> str:
-        """What `Quantity.String()` prints after parsing: the source text if in good form, else canonical."""
+        """What `Quantity.String()` prints after parsing: the source text if in good form, else
+        canonical.
+        """
         return self.written or self.canonical()
 
 
 def parse(text: str | int | float) -> Quantity:
     """The quantity that `text` (or a JSON number) says.
 
-    Raises `QuantityError` for anything else, for texts over 256 characters, and for exponents beyond 10^64.
+    Raises `QuantityError` for anything else, for texts over 256 characters, and for exponents
+    beyond 10^64.
     """
     if isinstance(text, bool) or not isinstance(text, (str, int, float)):
         raise QuantityError(f"a quantity is a text or a number, not {type(text).__name__}")
@@ -93,7 +105,9 @@ def parse(text: str | int | float) -> Quantity:
 @lru_cache(maxsize=8192)
 def _parse(text: str) -> Quantity:
     if len(text) > MAX_TEXT_CHARS:
-        raise QuantityError(f"a quantity of {len(text)} characters is too long (limit {MAX_TEXT_CHARS})")
+        raise QuantityError(
+            f"a quantity of {len(text)} characters is too long (limit {MAX_TEXT_CHARS})"
+        )
     scanned = _SCANNED.fullmatch(text) if text else None
     if scanned is None:
         raise QuantityError(SHAPE_ERROR)
@@ -126,8 +140,12 @@ def _interpret(suffix: str) -> tuple[int, int, Format]:
 
 
 def _slow_without_digits(number: str, base: int, exponent: int) -> bool:
-    """Without a digit a number is zero on the 64-bit path, and none on the other, which the suffix alone chooses then."""
-    return number.strip("+-.") == "" and (exponent >= _BINARY["Pi"] if base == 2 else exponent < _DECIMAL["n"])
+    """Without a digit a number is zero on the 64-bit path, and none on the other, which the suffix
+    alone chooses then.
+    """
+    return number.strip("+-.") == "" and (
+        exponent >= _BINARY["Pi"] if base == 2 else exponent < _DECIMAL["n"]
+    )
 
 
 def _to_nano(shifted: int, places: int, base: int, exponent: int) -> int:
@@ -143,7 +161,9 @@ def _ten_to(power: int) -> int:
 
 
 def _prints_itself(shifted: str, places: int, exponent: int, form: Format) -> bool:
-    """Does apimachinery keep the source text? Only for numbers on its 64-bit path that look canonical enough."""
+    """Does apimachinery keep the source text? Only for numbers on its 64-bit path that look
+    canonical enough.
+    """
     if form == "BinarySI":
         precision = 14 - len(shifted) - int(exponent * 3 / 10)
         return places == 0 and precision >= 0 and int(shifted) & 7 != 0
@@ -179,9 +199,11 @@ def counts_bytes(resource: str) -> bool:
 
 
 def amount(resource: str, text: str | int | float) -> int:
-    """`text` in the unit of `resource`: millicpu for cpu, bytes or counts otherwise, rounded up as Kubernetes does.
+    """`text` in the unit of `resource`: millicpu for cpu, bytes or counts otherwise, rounded up as
+    Kubernetes does.
 
-    Surrounding blanks are ignored, as in Kubernetes' JSON. Raises `QuantityError`, also beyond 64 bits.
+    Surrounding blanks are ignored, as in Kubernetes' JSON. Raises `QuantityError`, also beyond 64
+    bits.
     """
     quantity = parse(text.strip() if isinstance(text, str) else text)
     counted = quantity.milli_value() if resource == CPU else quantity.value()
@@ -191,7 +213,9 @@ def amount(resource: str, text: str | int | float) -> int:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """An amount as Kubernetes users write it: cpu `6` or `1500m`, bytes `2Gi`, counts as plain digits."""
+    """An amount as Kubernetes users write it: cpu `6` or `1500m`, bytes `2Gi`, counts as plain
+    digits.
+    """
     if resource == CPU:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     return _binary_text(amount) if amount and counts_bytes(resource) else str(amount)

@@ -1,4 +1,6 @@
-"""Why a node cannot take a pod, as values with numbers: a closed set of reasons. Must not know how they were found."""
+"""Why a node cannot take a pod, as values with numbers: a closed set of reasons. Must not know how
+they were found.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,8 @@ class Reason(StrEnum):
 
 
 class ZoneState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One zone of a refusing node in the resource that fell short: surely free, possibly free, allocatable, and the uids
-    of pods that hold or may hold it (by their charges)."""
+    """One zone of a refusing node in the resource that fell short: surely free, possibly free,
+    allocatable, and the uids of pods that hold or may hold it (by their charges)."""
 
     zone: int
     free: int
@@ -64,9 +66,10 @@ class ZoneState(msgspec.Struct, frozen=True, omit_defaults=True):
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """One node's refusal of one pod.
 
-    `asked` and `best` are in the unit of `resource`; `best` is the most that any admissible zone (`best_zone`) or the node
-    as a whole (None) surely has free. `subject` names the label, taint or field concerned. `policy`, `scope` and `policy_source`
-    say which rule was applied and where it came from. `remedy` says what would make the pod fit.
+    `asked` and `best` are in the unit of `resource`; `best` is the most that any admissible zone
+    (`best_zone`) or the node as a whole (None) surely has free. `subject` names the label, taint or
+    field concerned. `policy`, `scope` and `policy_source` say which rule was applied and where it
+    came from. `remedy` says what would make the pod fit.
     """
 
     node: str

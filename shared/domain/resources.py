@@ -1,7 +1,8 @@
 """Resource names and their units: which class a name belongs to, and in what integer it is counted.
 
-Amounts everywhere in Topolog are exact integers: `cpu` in millicpu, everything else in whole base units (bytes for
-memory and hugepages, counts for devices). This module must not know pods, zones or nodes.
+Amounts everywhere in Topolog are exact integers: `cpu` in millicpu, everything else in whole base
+units (bytes for memory and hugepages, counts for devices). This module must not know pods, zones or
+nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def is_hugepages(name: str) -> bool:
 
 
 def is_native(name: str) -> bool:
-    """Kubernetes' own names: without a domain, or inside `kubernetes.io/` (helper.IsNativeResource)."""
+    """Kubernetes' own names: without a domain, or inside `kubernetes.io/`
+    (helper.IsNativeResource).
+    """
     return "/" not in name or "kubernetes.io/" in name
 
 

@@ -1,8 +1,9 @@
 """A URL with a password in it: whether it is read as it was meant, and what of it may be shown.
 
-A password may hold what ends it in a URL (`#`, `/`, `?`, `@`), and then a part of it is taken for a host, a port or a path, which
-errors name. So a URL is refused before anybody takes it apart, in words that hold nothing of it but the character that is to be
-percent-encoded. Pure; where a URL's text comes from may change (`Address`), as when a password is rotated.
+A password may hold what ends it in a URL (`#`, `/`, `?`, `@`), and then a part of it is taken for a
+host, a port or a path, which errors name. So a URL is refused before anybody takes it apart, in
+words that hold nothing of it but the character that is to be percent-encoded. Pure; where a URL's
+text comes from may change (`Address`), as when a password is rotated.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ def text_of(address: Address) -> str:
 
 
 def looks_like_url(text: str) -> bool:
-    """Whether it was meant as a URL, though it may not be one: `scheme:/...`, or with an `@`, as no file is called."""
+    """Whether it was meant as a URL, though it may not be one: `scheme:/...`, or with an `@`, as no
+    file is called.
+    """
     return bool(re.match(r"[\w+.-]+:/", text)) or "@" in text
 
 
 def masked(text: str) -> str:
-    """The text with everything hidden between a scheme, with one slash or two, and the last `@`: for URLs of servers the last of
-    the line, for others that of the word."""
+    """The text with everything hidden between a scheme, with one slash or two, and the last `@`:
+    for URLs of servers the last of the line, for others that of the word."""
     if "@" in text:
         text = _BEFORE_HOST.sub(r"\1***@", _SERVERS.sub(r"\1***@", text))
     return _PASSWORD_FIELD.sub(r"\1***", text)
@@ -83,7 +86,11 @@ def _trouble(url: str, schemes: tuple[str, ...]) -> str:
     if scheme is None or scheme[1] not in schemes:
         return _BEGINS[schemes]
     rest = url[scheme.end() :]
-    return _userinfo_trouble(rest) or _hosts_trouble(_host_part(rest).rpartition("@")[2]) or _rest_trouble(url, rest)
+    return (
+        _userinfo_trouble(rest)
+        or _hosts_trouble(_host_part(rest).rpartition("@")[2])
+        or _rest_trouble(url, rest)
+    )
 
 
 def _host_part(rest: str) -> str:

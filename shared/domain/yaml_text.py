@@ -1,7 +1,8 @@
-"""YAML that somebody else wrote: read by libyaml where PyYAML has it, ten times as fast, and never deeper than is meant.
+"""YAML that somebody else wrote: read by libyaml where PyYAML has it, ten times as fast, and never
+deeper than is meant.
 
-Depth is counted before anything is built, because libyaml's reader has no limit of its own and ends the process. Must not know
-what the documents mean.
+Depth is counted before anything is built, because libyaml's reader has no limit of its own and ends
+the process. Must not know what the documents mean.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class _Loader(_SAFE):  # type: ignore[misc]
     """Dates are text, as Kubernetes' reader of YAML has them: an annotation may be `2026-01-31`."""
 
     yaml_implicit_resolvers = {
-        first: [(tag, looks) for tag, looks in found if tag != _DATE] for first, found in _SAFE.yaml_implicit_resolvers.items()
+        first: [(tag, looks) for tag, looks in found if tag != _DATE]
+        for first, found in _SAFE.yaml_implicit_resolvers.items()
     }
 
 
@@ -33,7 +35,9 @@ _Loader.add_constructor(_DATE, yaml.constructor.SafeConstructor.construct_yaml_s
 
 
 def document(text: str | bytes) -> Any:
-    """The one document; None where there is none. Raises YAMLError, or ValueError for what is nested too deeply."""
+    """The one document; None where there is none. Raises YAMLError, or ValueError for what is
+    nested too deeply.
+    """
     _check_depth(text)
     with _named():
         return yaml.load(text, _Loader)
@@ -48,7 +52,9 @@ def documents(text: str | bytes) -> list[Any]:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """PyYAML raises whatever comes where a tag (`!!bool`, `!!int`) stands before a text that is none."""
+    """PyYAML raises whatever comes where a tag (`!!bool`, `!!int`) stands before a text that is
+    none.
+    """
     try:
         yield
     except (AttributeError, LookupError, TypeError) as error:
@@ -63,7 +69,9 @@ class Repeated(msgspec.Struct, frozen=True):
 
 
 def repeated_keys(text: str | bytes) -> list[Repeated]:
-    """Every key that is there again in its mapping, for readers that refuse what would be lost. Raises as `document` does."""
+    """Every key that is there again in its mapping, for readers that refuse what would be lost.
+    Raises as `document` does.
+    """
     _check_depth(text)
     root = yaml.compose(text, _SAFE)
     left, seen, found = [root] if root is not None else [], set[int](), list[Repeated]()

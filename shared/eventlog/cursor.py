@@ -1,12 +1,14 @@
 """The position of one reader in the log, as a pure machine: replaying -> catching up -> live.
 
-Theory of operation. The reader asks `next_step` what to do, does it, and tells the cursor what came of it: `opened` (the
-log's identity and head), `received` (a page), `heard` (somebody says that a position exists). Hints may be lost, repeated,
-early or false; nothing is believed but a page, and a page must continue at `position + 1`. The cursor knows no clock and
-no I/O. Rules: (1) facts are delivered once each, in order, without a hole; (2) another log, another timeline, a head behind
-the position, or another chain at the position discards everything (`Reset`); (3) a hole is an error that stops the reader,
-never a guess. A page begins with the fact at the position itself, read again: its chain tells one history from another, also
-when a restored log has outgrown the reader before it looked.
+Theory of operation. The reader asks `next_step` what to do, does it, and tells the cursor what came
+of it: `opened` (the log's identity and head), `received` (a page), `heard` (somebody says that a
+position exists). Hints may be lost, repeated, early or false; nothing is believed but a page, and a
+page must continue at `position + 1`. The cursor knows no clock and no I/O. Rules: (1) facts are
+delivered once each, in order, without a hole; (2) another log, another timeline, a head behind the
+position, or another chain at the position discards everything (`Reset`); (3) a hole is an error
+that stops the reader, never a guess. A page begins with the fact at the position itself, read
+again: its chain tells one history from another, also when a restored log has outgrown the reader
+before it looked.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from shared.events.envelope import Envelope
 
 
 class Phase(Enum):
-    """How far the reader is: behind the head that it found at start; past it; at the end of all that it knows of."""
+    """How far the reader is: behind the head that it found at start; past it; at the end of all
+    that it knows of.
+    """
 
     REPLAYING = "replaying"
     CATCHING_UP = "catching up"
@@ -30,7 +34,9 @@ class Phase(Enum):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Step: read the page after this position, which is the reader's own less one (0 at the beginning)."""
+    """Step: read the page after this position, which is the reader's own less one (0 at the
+    beginning).
+    """
 
     after: int
 
@@ -46,8 +52,9 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """The state folded so far belongs to another history: discard it; reading begins again at 1. `lost` is what the reader had
-    and finds no more, None where the log itself says that it is another."""
+    """The state folded so far belongs to another history: discard it; reading begins again at 1.
+    `lost` is what the reader had and finds no more, None where the log itself says that it is
+    another."""
 
     cause: str
     lost: Lost | None = None
@@ -57,9 +64,9 @@ Step = Open | Read | Wait
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a reader stands. `chain` is that of the fact at `position`, None where it is to be learnt. `known` is the highest
-    position that is believed to exist; `promised` the highest that did exist (an append was answered with it); `replay_to`
-    the head at start."""
+    """Where a reader stands. `chain` is that of the fact at `position`, None where it is to be
+    learnt. `known` is the highest position that is believed to exist; `promised` the highest that
+    did exist (an append was answered with it); `replay_to` the head at start."""
 
     position: int = 0
     chain: bytes | None = None
@@ -92,15 +99,25 @@ def reading(cursor: Cursor) -> Read:
 
 
 def opened(cursor: Cursor, identity: LogIdentity, head: int) -> tuple[Cursor, Reset | None]:
-    """The log answered who it is and where its head stands; told at start, after a reconnect, and at every poll."""
+    """The log answered who it is and where its head stands; told at start, after a reconnect, and
+    at every poll.
+    """
     cause = _reset_cause(cursor, identity, head)
     if cause:
         lost = _lost(cursor, identity, max(cursor.position, cursor.promised))
-        return Cursor(identity=identity, known=head, replay_to=head, opened_once=True), Reset(cause, lost)
+        return Cursor(identity=identity, known=head, replay_to=head, opened_once=True), Reset(
+            cause, lost
+        )
     replay_to = cursor.replay_to if cursor.opened_once else head
     at_end = cursor.at_end and head <= cursor.position
     known = max(cursor.known, head)
-    fields = {"identity": identity, "known": known, "replay_to": replay_to, "opened_once": True, "at_end": at_end}
+    fields = {
+        "identity": identity,
+        "known": known,
+        "replay_to": replay_to,
+        "opened_once": True,
+        "at_end": at_end,
+    }
     return msgspec.structs.replace(cursor, **fields), None
 
 
@@ -114,10 +131,15 @@ def _reset_cause(cursor: Cursor, identity: LogIdentity, head: int) -> str:
 
 
 def _lost(cursor: Cursor, found: LogIdentity | None, position: int) -> Lost | None:
-    """What the reader had, with its chain where it was read and not only promised; None of another log, or of a timeline that
-    began since: those say themselves that they are others."""
+    """What the reader had, with its chain where it was read and not only promised; None of another
+    log, or of a timeline that began since: those say themselves that they are others."""
     before = cursor.identity
-    if before is None or found is None or found.log_id != before.log_id or found.timeline > before.timeline:
+    if (
+        before is None
+        or found is None
+        or found.log_id != before.log_id
+        or found.timeline > before.timeline
+    ):
         return None
     chain = cursor.chain if position == cursor.position else None
     return Lost(found.timeline, before.timeline, position, chain or b"")
@@ -136,14 +158,18 @@ def promised(cursor: Cursor, position: int) -> Cursor:
 
 
 def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Envelope] | Reset]:
-    """The facts of a page that are new, in order, or that the page is of another history. Raises LogBroken at a hole or disorder.
+    """The facts of a page that are new, in order, or that the page is of another history. Raises
+    LogBroken at a hole or disorder.
 
     A page without news says that nothing exists beyond the position, whatever hints said.
     """
     cause = _stranger(cursor, page)
     if cause:
         return Cursor(), Reset(cause, _lost(cursor, cursor.identity, cursor.position))
-    known_before = next((count for count, envelope in enumerate(page) if envelope.position > cursor.position), len(page))
+    known_before = next(
+        (count for count, envelope in enumerate(page) if envelope.position > cursor.position),
+        len(page),
+    )
     fresh = list(page[known_before:])
     for position, envelope in enumerate(fresh, start=cursor.position):
         if envelope.position != position + 1:
@@ -154,14 +180,24 @@ def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Env
     position, chain = cursor.position + len(fresh), page[-1].chain if page else cursor.chain
     at_end = not fresh
     known = position if at_end else max(cursor.known, position)
-    moved = msgspec.structs.replace(cursor, position=position, chain=chain, known=known, at_end=at_end)
+    moved = msgspec.structs.replace(
+        cursor, position=position, chain=chain, known=known, at_end=at_end
+    )
     # A page that reached all that is known ends the catching up without one more empty read.
-    return (msgspec.structs.replace(moved, at_end=True) if position >= moved.known else moved), fresh
+    return (
+        msgspec.structs.replace(moved, at_end=True) if position >= moved.known else moved
+    ), fresh
 
 
 def _stranger(cursor: Cursor, page: Sequence[Envelope]) -> str:
-    """Why the page cannot continue what was read: its first fact is not the one where the reader stands."""
+    """Why the page cannot continue what was read: its first fact is not the one where the reader
+    stands.
+    """
     if cursor.position and not page:
         return "head_behind"
-    here = next((envelope for envelope in page if envelope.position == cursor.position), None) if cursor.chain else None
+    here = (
+        next((envelope for envelope in page if envelope.position == cursor.position), None)
+        if cursor.chain
+        else None
+    )
     return "" if here is None or here.chain == cursor.chain else "other_history"

@@ -1,6 +1,8 @@
-"""A log that is read from files: an export, or a folder of archived ones. It answers what a reader asks, and takes nothing.
+"""A log that is read from files: an export, or a folder of archived ones. It answers what a reader
+asks, and takes nothing.
 
-The files are checked once, when they are opened; after that a block is unpacked when it is asked for, and few are kept.
+The files are checked once, when they are opened; after that a block is unpacked when it is asked
+for, and few are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ from pathlib import Path
 import msgspec
 
 from shared.eventlog.errors import LogBroken, LogUnavailable
-from shared.eventlog.history_file import SUFFIX, Block, Header, HistoryFileError, checked, header_of, unpack
+from shared.eventlog.history_file import (
+    SUFFIX,
+    Block,
+    Header,
+    HistoryFileError,
+    checked,
+    header_of,
+    unpack,
+)
 from shared.eventlog.limits import MAX_PAGE
 from shared.eventlog.pages import KeptBlocks, page_of
 from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place
@@ -37,7 +47,9 @@ class FileLog:
     def __init__(self, headers: Sequence[Header]) -> None:
         self._headers = headers
         self.first, self.last = headers[0].first, headers[-1].last
-        self.redacted = {position: digest for header in headers for position, digest in header.redacted.items()}
+        self.redacted = {
+            position: digest for header in headers for position, digest in header.redacted.items()
+        }
         """As headers say (`redactions` also asks the facts)."""
         self._blocks: list[_Where] = []
         self._starts: list[int] = []
@@ -54,11 +66,15 @@ class FileLog:
             raise HistoryFileError(f"{path} cannot be read: {error.strerror}") from error
         if not files:
             raise HistoryFileError(f"{path} holds no *{SUFFIX}")
-        ordered = sorted(((header_of(file), file) for file in files), key=lambda pair: pair[0].first)
+        ordered = sorted(
+            ((header_of(file), file) for file in files), key=lambda pair: pair[0].first
+        )
         log = cls([header for header, _ in ordered])
         for (before, _), (after, file) in pairwise(ordered):
             if after.log_id != before.log_id or after.first != before.last + 1:
-                raise HistoryFileError(f"{file} begins at {after.first}: it does not continue what ends at {before.last}")
+                raise HistoryFileError(
+                    f"{file} begins at {after.first}: it does not continue what ends at {before.last}"
+                )
         for _, file in ordered:
             for item in checked(file):
                 if isinstance(item, Block):
@@ -84,7 +100,9 @@ class FileLog:
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
         return page_of(self._from(max(after + 1, self.first)), min(limit, MAX_PAGE))
 
-    async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
+    async def read_stream(
+        self, stream: str, after_version: int = 0, limit: int = 1000
+    ) -> list[Envelope]:
         positions = self._streams.get(stream)
         if positions is None:
             return []
@@ -125,7 +143,8 @@ class FileLog:
     def _unpacked(self, number: int) -> list[Envelope]:
         return self._kept.get(number, lambda: _unpacked(self._blocks[number]))
 
-    # -- what a file cannot do -----------------------------------------------------------------------------------------
+    # -- what a file cannot do
+    # -----------------------------------------------------------------------------------------
 
     async def begin_timeline(self, now_us: int, lost: Lost | None = None) -> LogIdentity:
         raise self._fixed()
@@ -145,14 +164,18 @@ class FileLog:
     async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
         raise self._fixed()
 
-    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
+    async def save_snapshot(
+        self, projection: str, fingerprint: str, place: Place, state: bytes
+    ) -> None:
         raise self._fixed()
 
     async def save_mark(self, projection: str, mark: Mark) -> None:
         raise self._fixed()
 
     def _fixed(self) -> LogUnavailable:
-        return LogUnavailable("a history in a file takes no facts; give --database-url of a running log, or --data-dir")
+        return LogUnavailable(
+            "a history in a file takes no facts; give --database-url of a running log, or --data-dir"
+        )
 
 
 def _unpacked(where: _Where) -> list[Envelope]:
@@ -163,4 +186,6 @@ def _unpacked(where: _Where) -> list[Envelope]:
     except OSError as error:
         raise LogUnavailable(f"{where.path} cannot be read any more: {error.strerror}") from error
     except HistoryFileError as error:
-        raise LogBroken(f"{where.path} was altered while it was read: {error}; the same again with another copy of it") from error
+        raise LogBroken(
+            f"{where.path} was altered while it was read: {error}; the same again with another copy of it"
+        ) from error

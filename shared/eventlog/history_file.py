@@ -1,8 +1,10 @@
-"""A history as a file: what an export writes, an archive keeps, and replay reads as if it were the log.
+"""A history as a file: what an export writes, an archive keeps, and replay reads as if it were the
+log.
 
-JSON lines, compressed by gzip (`zcat` shows them): a header that says whose history it is, a line a fact, and an end with the
-count and a SHA-256 of everything before it. Every block of lines is a gzip member of its own, so that a reader may begin in
-the middle. Payloads stand byte for byte as they were appended, so that the hash chain can be followed. Must not know databases.
+JSON lines, compressed by gzip (`zcat` shows them): a header that says whose history it is, a line a
+fact, and an end with the count and a SHA-256 of everything before it. Every block of lines is a
+gzip member of its own, so that a reader may begin in the middle. Payloads stand byte for byte as
+they were appended, so that the hash chain can be followed. Must not know databases.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ _CHUNK = 1 << 20
 
 
 class HistoryFileError(Exception):
-    """The file is no history, or was cut or altered. Names the file; the remedy is another copy of it."""
+    """The file is no history, or was cut or altered. Names the file; the remedy is another copy of
+    it.
+    """
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """`before` is the chain ahead of `first` (hex), `redacted` position -> SHA-256 (hex) of payloads that were redacted, in this
-    file, wherever the fact stands that says so; `checkpoints` how far consumers had come, at most `last`."""
+    """`before` is the chain ahead of `first` (hex), `redacted` position -> SHA-256 (hex) of
+    payloads that were redacted, in this file, wherever the fact stands that says so; `checkpoints`
+    how far consumers had come, at most `last`."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -52,7 +57,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A fact's line. `payload` is the fact itself; one that is no JSON on one line stands in `base64`."""
+    """A fact's line. `payload` is the fact itself; one that is no JSON on one line stands in
+    `base64`.
+    """
 
     position: int
     stream: str
@@ -92,7 +99,13 @@ def line_of(envelope: Envelope) -> bytes:
 
 
 def _one_line_of_json(payload: bytes) -> bool:
-    if b"\n" in payload or b"\r" in payload or not payload or payload[:1].isspace() or payload[-1:].isspace():
+    if (
+        b"\n" in payload
+        or b"\r" in payload
+        or not payload
+        or payload[:1].isspace()
+        or payload[-1:].isspace()
+    ):
         return False
     try:
         msgspec.json.decode(payload)
@@ -120,7 +133,14 @@ def unpack(block: bytes) -> list[Envelope]:
     """The facts of a block. Raises HistoryFileError."""
     try:
         return [envelope_of(line) for line in gzip.decompress(block).splitlines()]
-    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (
+        OSError,
+        EOFError,
+        zlib.error,
+        msgspec.MsgspecError,
+        ValueError,
+        RecursionError,
+    ) as error:
         raise HistoryFileError(f"a block of archived facts cannot be read: {error}") from error
 
 
@@ -165,7 +185,9 @@ def header_of(path: Path) -> Header:
 
 
 def checked(path: Path) -> Iterator[Header | Block]:
-    """The header, then every block, each checked: order, chain, and at the end count and hash. Raises HistoryFileError."""
+    """The header, then every block, each checked: order, chain, and at the end count and hash.
+    Raises HistoryFileError.
+    """
     with _opened(path) as file:
         digest, header, chain, position, told = sha256(), None, b"", 0, ""
         for offset, size, text in _members(file, path):
@@ -187,7 +209,9 @@ def checked(path: Path) -> Iterator[Header | Block]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Read from the beginning, and later from the middle: a pipe, or a device that never ends, is none."""
+    """Read from the beginning, and later from the middle: a pipe, or a device that never ends, is
+    none.
+    """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise HistoryFileError(f"{path} is no regular file")
@@ -202,12 +226,20 @@ def _header(text: bytes, path: Path) -> Header:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise HistoryFileError(f"{path} is no history of Topolog: {error}") from error
     if header.format != FORMAT:
-        raise HistoryFileError(f"{path} is no history of Topolog: its header says {header.format[:80]!r}")
+        raise HistoryFileError(
+            f"{path} is no history of Topolog: its header says {header.format[:80]!r}"
+        )
     if header.version > VERSION:
         newer = f"format {shown(header.version)}, this one reads {VERSION}"
         raise HistoryFileError(f"{path} was written by a newer release ({newer})")
     if problem := header_problem(
-        header.log_id, header.timeline, header.first, header.last, header.before, header.redacted, header.checkpoints
+        header.log_id,
+        header.timeline,
+        header.first,
+        header.last,
+        header.before,
+        header.redacted,
+        header.checkpoints,
     ):
         raise HistoryFileError(f"{path} is no history of Topolog: {problem}")
     return header
@@ -220,9 +252,13 @@ def _facts(text: bytes, after: int, path: Path) -> list[Envelope]:
         try:
             found.append(envelope_of(line))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise HistoryFileError(f"{path}: at position {position} is a line that is no fact: {error}") from error
+            raise HistoryFileError(
+                f"{path}: at position {position} is a line that is no fact: {error}"
+            ) from error
         if problem := fact_problem(found[-1]):
-            raise HistoryFileError(f"{path}: the fact at position {position} is none that a log takes: {problem}")
+            raise HistoryFileError(
+                f"{path}: the fact at position {position} is none that a log takes: {problem}"
+            )
     if not found:
         raise HistoryFileError(f"{path}: after position {after} comes a block without facts")
     return found
@@ -234,18 +270,26 @@ def _check_end(text: bytes, facts: int, digest: str, path: Path) -> None:
     except msgspec.MsgspecError as error:
         raise HistoryFileError(f"{path} does not end as a history ends: {error}") from error
     if (end.facts, end.sha256) != (facts, digest):
-        raise HistoryFileError(f"{path} was altered: its {facts} facts do not have the hash that its end names")
+        raise HistoryFileError(
+            f"{path} was altered: its {facts} facts do not have the hash that its end names"
+        )
 
 
-def _follow(facts: Sequence[Envelope], position: int, chain: bytes, redacted: Mapping[int, str], path: Path) -> tuple[int, bytes]:
+def _follow(
+    facts: Sequence[Envelope], position: int, chain: bytes, redacted: Mapping[int, str], path: Path
+) -> tuple[int, bytes]:
     """Position and chain after these facts."""
     for fact in facts:
         if fact.position != position + 1:
-            raise HistoryFileError(f"{path}: after position {position} comes {shown(fact.position)}")
+            raise HistoryFileError(
+                f"{path}: after position {position} comes {shown(fact.position)}"
+            )
         computed = linked(chain, fact)
         known = bool(fact.chain) and bool(chain or position == 0)
         if known and fact.chain not in (computed, _as_before(chain, fact, redacted)):
-            raise HistoryFileError(f"{path} was altered: position {fact.position} is not what was appended")
+            raise HistoryFileError(
+                f"{path} was altered: position {fact.position} is not what was appended"
+            )
         position, chain = fact.position, fact.chain or computed
     return position, chain
 
@@ -263,14 +307,20 @@ def _members(file: BinaryIO, path: Path) -> Iterator[tuple[int, int, bytes]]:
         try:
             while not unpacker.eof:
                 if not data and not (data := file.read(_CHUNK)):
-                    raise HistoryFileError(f"{path} was cut in the middle of a block, at byte {offset + size}")
+                    raise HistoryFileError(
+                        f"{path} was cut in the middle of a block, at byte {offset + size}"
+                    )
                 parts.append(unpacker.decompress(data, room))
                 room -= len(parts[-1])
                 if room <= 0:
-                    raise HistoryFileError(f"{path}: the block at byte {offset} is larger than any export writes")
+                    raise HistoryFileError(
+                        f"{path}: the block at byte {offset} is larger than any export writes"
+                    )
                 size += len(data) - len(unpacker.unconsumed_tail) - len(unpacker.unused_data)
                 data = unpacker.unconsumed_tail or unpacker.unused_data
         except zlib.error as error:
-            raise HistoryFileError(f"{path} is no compressed history, or is damaged at byte {offset}: {error}") from error
+            raise HistoryFileError(
+                f"{path} is no compressed history, or is damaged at byte {offset}: {error}"
+            ) from error
         yield offset, size, b"".join(parts)
         offset += size

@@ -1,6 +1,8 @@
-"""What no log ever wrote, in a file that says it is a history: values that a reader or a database would stumble over. Pure.
+"""What no log ever wrote, in a file that says it is a history: values that a reader or a database
+would stumble over. Pure.
 
-Files come from anywhere. What a log takes when facts are appended (`limits`), and what its columns hold, bounds what is read.
+Files come from anywhere. What a log takes when facts are appended (`limits`), and what its columns
+hold, bounds what is read.
 """
 
 from __future__ import annotations
@@ -47,7 +49,13 @@ def fact_problem(fact: Envelope) -> str:
 
 
 def header_problem(
-    log_id: str, timeline: int, first: int, last: int, before: str, redacted: Mapping[int, str], checkpoints: Mapping[str, int]
+    log_id: str,
+    timeline: int,
+    first: int,
+    last: int,
+    before: str,
+    redacted: Mapping[int, str],
+    checkpoints: Mapping[str, int],
 ) -> str:
     """What is wrong with the values of a header; "" for nothing."""
     if not 0 < len(log_id) <= MAX_NAME or "\x00" in log_id:

@@ -1,4 +1,6 @@
-"""What a database says of the log that it holds, for people who look after it: one look, a few queries, nothing changed."""
+"""What a database says of the log that it holds, for people who look after it: one look, a few
+queries, nothing changed.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ GIVEN_UP_S = -1e9
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """`works`: this release works on the schema, its own or a newer one; else nothing more is known. `rank` says as what the
-    login may change facts, if it may. `leases` are seconds left by role, negative since it ran out. `span_*` measure growth over
-    the newest facts: how many, how many of them reserve a pod, and the seconds between the first and the last. `clock_skew_s` is
+    """`works`: this release works on the schema, its own or a newer one; else nothing more is
+    known. `rank` says as what the login may change facts, if it may. `leases` are seconds left by
+    role, negative since it ran out. `span_*` measure growth over the newest facts: how many, how
+    many of them reserve a pod, and the seconds between the first and the last. `clock_skew_s` is
     the database's clock less this machine's. `longest_*` is the stream of most facts."""
 
     revision: str
@@ -57,16 +60,26 @@ async def inspect(url: str) -> Inspection:
             " coalesce(max(time_us) - min(time_us), 0) AS span_us FROM fact WHERE position > $1",
             max(head - SPAN_FACTS, 0),
         )
-        leases = await connection.fetch("SELECT role, extract(epoch FROM expires_at - clock_timestamp()) AS left_s FROM lease")
-        longest = await connection.fetchrow("SELECT stream, version FROM stream_head ORDER BY version DESC LIMIT 1")
+        leases = await connection.fetch(
+            "SELECT role, extract(epoch FROM expires_at - clock_timestamp()) AS left_s FROM lease"
+        )
+        longest = await connection.fetchrow(
+            "SELECT stream, version FROM stream_head ORDER BY version DESC LIMIT 1"
+        )
         return Inspection(
             revision=revision,
             newest_revision=newest_revision(),
             login=rights.user,
             rank=rights.rank,
             head=head,
-            relayed=int(await connection.fetchval("SELECT coalesce(max(position), 0) FROM checkpoint WHERE consumer = 'relay'")),
-            size_bytes=int(await connection.fetchval("SELECT pg_database_size(current_database())")),
+            relayed=int(
+                await connection.fetchval(
+                    "SELECT coalesce(max(position), 0) FROM checkpoint WHERE consumer = 'relay'"
+                )
+            ),
+            size_bytes=int(
+                await connection.fetchval("SELECT pg_database_size(current_database())")
+            ),
             clock_skew_s=skew_s,
             leases={row["role"]: max(float(row["left_s"]), GIVEN_UP_S) for row in leases},
             longest_stream=longest["stream"] if longest else "",

@@ -25,9 +25,13 @@ KEPT_MARKS = 5
 
 def check_commit(commit: Commit) -> None:
     """Raise CommitInvalid for a commit that cannot be appended whatever the state of the log."""
-    problem = _problem(commit) or next((text for text in map(_draft_problem, commit.drafts) if text), "")
+    problem = _problem(commit) or next(
+        (text for text in map(_draft_problem, commit.drafts) if text), ""
+    )
     if problem:
-        raise CommitInvalid(f"commit {commit.commit_id[:MAX_NAME]!r} of role {commit.role!r}: {problem}")
+        raise CommitInvalid(
+            f"commit {commit.commit_id[:MAX_NAME]!r} of role {commit.role!r}: {problem}"
+        )
 
 
 def _problem(commit: Commit) -> str:
@@ -44,7 +48,9 @@ def _problem(commit: Commit) -> str:
 
 def _draft_problem(draft: Draft) -> str:
     if not 0 < len(draft.stream) <= MAX_NAME or "\x00" in draft.stream:
-        return f"stream {draft.stream[:80]!r} must have 1 to {MAX_NAME} characters, none of them NUL"
+        return (
+            f"stream {draft.stream[:80]!r} must have 1 to {MAX_NAME} characters, none of them NUL"
+        )
     if draft.expected < ANY_VERSION:
         return f"expected {draft.expected} on {draft.stream}; use a version or ANY_VERSION"
     return ""

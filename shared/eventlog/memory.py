@@ -1,6 +1,8 @@
-"""The in-memory twin of the log: the same answers as Postgres, for tests and for simulations in one process.
+"""The in-memory twin of the log: the same answers as Postgres, for tests and for simulations in one
+process.
 
-It is plain on purpose: the Postgres adapter is compared with it, operation by operation. It keeps nothing after close.
+It is plain on purpose: the Postgres adapter is compared with it, operation by operation. It keeps
+nothing after close.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def _loop_time() -> float:
 
 
 class MemoryEventLog:
-    """An EventLog in lists and dicts. `now_s` is the clock of the leases (default: the running loop's)."""
+    """An EventLog in lists and dicts. `now_s` is the clock of the leases (default: the running
+    loop's).
+    """
 
     def __init__(self, log_id: str = "", now_s: Callable[[], float] = _loop_time) -> None:
         self._identity = LogIdentity(log_id or str(uuid.uuid4()), 1)
@@ -66,7 +70,10 @@ class MemoryEventLog:
         known = max(self._identity.timeline, lost.followed if lost is not None else 0)
         self._identity = LogIdentity(self._identity.log_id, known + 1)
         self._epochs = {role: epoch + 1 for role, epoch in self._epochs.items()}
-        self._leases = {role: (Lease(role, "", lease.epoch), 0.0, 0.0) for role, (lease, _, _) in self._leases.items()}
+        self._leases = {
+            role: (Lease(role, "", lease.epoch), 0.0, 0.0)
+            for role, (lease, _, _) in self._leases.items()
+        }
         await self.append([opening(self._identity, now_us, lost)])
         return self._identity
 
@@ -88,7 +95,9 @@ class MemoryEventLog:
         appended: dict[str, bool] = {}
         outcomes: list[Outcome] = []
         for commit in commits:
-            outcomes.append(self._append_one(commit, not commit.follows or appended.get(commit.follows, False)))
+            outcomes.append(
+                self._append_one(commit, not commit.follows or appended.get(commit.follows, False))
+            )
             appended[commit.commit_id] = isinstance(outcomes[-1], Appended)
         async with self._grown:
             self._grown.notify_all()
@@ -156,8 +165,12 @@ class MemoryEventLog:
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
         return page_of(self._facts[max(after, 0) : max(after, 0) + min(limit, MAX_PAGE)], MAX_PAGE)
 
-    async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
-        found = (fact for fact in self._facts if fact.stream == stream and fact.version > after_version)
+    async def read_stream(
+        self, stream: str, after_version: int = 0, limit: int = 1000
+    ) -> list[Envelope]:
+        found = (
+            fact for fact in self._facts if fact.stream == stream and fact.version > after_version
+        )
         return page_of(found, min(limit, MAX_PAGE))
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
@@ -195,7 +208,11 @@ class MemoryEventLog:
         return sum(len(fact.payload) for fact in self._facts)
 
     async def members(self, role: str) -> list[Lease]:
-        return [lease for each in sorted(self._leases) if each.startswith(f"{role}/") and (lease := self._alive(each))]
+        return [
+            lease
+            for each in sorted(self._leases)
+            if each.startswith(f"{role}/") and (lease := self._alive(each))
+        ]
 
     def _alive(self, role: str) -> Lease | None:
         held, until_s, granted_s = self._leases[role]
@@ -220,7 +237,9 @@ class MemoryEventLog:
         found = self._snapshots.get((projection, fingerprint))
         return found if found and found[0].position and self._holds(found[0]) else None
 
-    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
+    async def save_snapshot(
+        self, projection: str, fingerprint: str, place: Place, state: bytes
+    ) -> None:
         kept = self._snapshots.get((projection, fingerprint))
         if kept is None or kept[0].position <= place.position or not self._holds(kept[0]):
             self._snapshots[projection, fingerprint] = (place, state)
@@ -233,10 +252,15 @@ class MemoryEventLog:
         kept = await self.marks(projection)
         if any((each.fingerprint, each.place) == (mark.fingerprint, mark.place) for each in kept):
             return
-        same = sorted((each.place.position for each in [*kept, mark] if each.fingerprint == mark.fingerprint), reverse=True)
+        same = sorted(
+            (each.place.position for each in [*kept, mark] if each.fingerprint == mark.fingerprint),
+            reverse=True,
+        )
         oldest = same[:KEPT_MARKS][-1]
         self._marks[projection] = [
-            each for each in [*kept, mark] if each.fingerprint != mark.fingerprint or each.place.position >= oldest
+            each
+            for each in [*kept, mark]
+            if each.fingerprint != mark.fingerprint or each.place.position >= oldest
         ]
 
     async def close(self) -> None:

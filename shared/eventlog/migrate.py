@@ -1,6 +1,7 @@
 """Bring the database to the newest revision: once, by one process, however many start together.
 
-A process that finds the newest revision in place returns after one query and does not import Alembic.
+A process that finds the newest revision in place returns after one query and does not import
+Alembic.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _AWAY: tuple[type[Exception], ...] = (*LOST_CONNECTION, DBAPIError)
 
 async def current_revision(connection: AsyncConnection) -> str | None:
     """The revision of the database, None for an empty one."""
-    exists = await connection.scalar(text("SELECT to_regclass('public.alembic_version') IS NOT NULL"))
+    exists = await connection.scalar(
+        text("SELECT to_regclass('public.alembic_version') IS NOT NULL")
+    )
     if not exists:
         return None
     revision: str | None = await connection.scalar(text("SELECT version_num FROM alembic_version"))
@@ -30,8 +33,12 @@ async def current_revision(connection: AsyncConnection) -> str | None:
 
 async def _works_from(connection: AsyncConnection) -> str:
     """The oldest revision whose code works on the schema; "" where the schema is too old to say so."""
-    exists = await connection.scalar(text("SELECT to_regclass('public.schema_works_from') IS NOT NULL"))
-    oldest = await connection.scalar(text("SELECT revision FROM schema_works_from")) if exists else None
+    exists = await connection.scalar(
+        text("SELECT to_regclass('public.schema_works_from') IS NOT NULL")
+    )
+    oldest = (
+        await connection.scalar(text("SELECT revision FROM schema_works_from")) if exists else None
+    )
     await connection.rollback()
     return str(oldest or "")
 
@@ -45,7 +52,9 @@ async def upgrade_or_tell(url: str) -> bool:
 
 
 async def upgrade(url: str) -> bool:
-    """Migrate to the newest revision; True when there was anything to do. Raises LogNotMigrated, or what the driver raises."""
+    """Migrate to the newest revision; True when there was anything to do. Raises LogNotMigrated, or
+    what the driver raises.
+    """
     engine = make_engine(url)
     try:
         async with engine.connect() as connection:
@@ -62,8 +71,11 @@ async def _upgrade_locked(connection: AsyncConnection, found: str | None) -> boo
     if found is not None and not is_ours(found):
         raise foreign(found)
     if found is not None and found > newest_revision():
-        raise LogNotMigrated(f"the log has revision {found}, this release knows {newest_revision()}; run a newer release")
-    # A session's lock, given up with the connection; the transaction after it sees what the holder before has committed.
+        raise LogNotMigrated(
+            f"the log has revision {found}, this release knows {newest_revision()}; run a newer release"
+        )
+    # A session's lock, given up with the connection; the transaction after it sees what the holder
+    # before has committed.
     await connection.execute(text("SET lock_timeout = '60s'"))
     await connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
     await connection.commit()
@@ -72,7 +84,9 @@ async def _upgrade_locked(connection: AsyncConnection, found: str | None) -> boo
     try:
         await connection.run_sync(_run_alembic)
     except DBAPIError as error:
-        raise LogNotMigrated(f"migration to revision {newest_revision()} failed: {error.orig}") from error
+        raise LogNotMigrated(
+            f"migration to revision {newest_revision()} failed: {error.orig}"
+        ) from error
     await connection.commit()
     return True
 

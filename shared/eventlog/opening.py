@@ -1,7 +1,7 @@
 """The first commit on a timeline: it says in the log itself that one began, and why.
 
-A timeline begins after a restore by an operator's word, or by that of a reader that had read more than the log holds now. Must
-not know who reads.
+A timeline begins after a restore by an operator's word, or by that of a reader that had read more
+than the log holds now. Must not know who reads.
 """
 
 from __future__ import annotations
@@ -17,4 +17,6 @@ def opening(identity: LogIdentity, now_us: int, lost: Lost | None = None) -> Com
     """`lost` is what a reader had, None where an operator begins the timeline."""
     opened = LogOpened(identity.log_id, identity.timeline, lost.position if lost is not None else 0)
     commit_id = f"timeline/{identity.log_id}/{identity.timeline}"
-    return Commit(commit_id, OPERATOR if lost is None else READER, 0, now_us, (Draft(streams.LOG, opened),))
+    return Commit(
+        commit_id, OPERATOR if lost is None else READER, 0, now_us, (Draft(streams.LOG, opened),)
+    )

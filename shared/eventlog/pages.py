@@ -1,6 +1,8 @@
-"""Facts by the page: what bounds one in number and in bytes of payloads; and blocks that were unpacked, kept within a bound.
+"""Facts by the page: what bounds one in number and in bytes of payloads; and blocks that were
+unpacked, kept within a bound.
 
-A fact may be a thousand times as large as another: who counts facts alone knows nothing of what a page takes.
+A fact may be a thousand times as large as another: who counts facts alone knows nothing of what a
+page takes.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ FACT_BYTES = 1_000
 """What a fact takes beside its payload, at most, for counting what is kept."""
 
 
-def page_of(envelopes: Iterable[Envelope], limit: int, limit_bytes: int = MAX_PAGE_BYTES) -> list[Envelope]:
+def page_of(
+    envelopes: Iterable[Envelope], limit: int, limit_bytes: int = MAX_PAGE_BYTES
+) -> list[Envelope]:
     """The first of them: at most `limit`, and none after the one that reaches `limit_bytes`."""
     return next(cut(envelopes, limit, limit_bytes), []) if limit > 0 else []
 

@@ -1,4 +1,5 @@
-"""What every reader and writer may ask of the log. Outcomes are values; only broken transport raises.
+"""What every reader and writer may ask of the log. Outcomes are values; only broken transport
+raises.
 
 The two adapters (memory, postgres) pass one contract suite (`tests/eventlog/contract.py`).
 """
@@ -25,16 +26,18 @@ class LogIdentity(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A position of one history: `chain` is that of the fact at `position` (empty at 0, and in rows older than chains)."""
+    """A position of one history: `chain` is that of the fact at `position` (empty at 0, and in rows
+    older than chains).
+    """
 
     position: int = 0
     chain: bytes = b""
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """What a reader had and finds no more on the `timeline` that the log says it is on: the fact at `position` with this `chain`
-    (empty where only the position was known), the commit of this id, which the log had said stands at `position`, or the timeline
-    that it had `followed`."""
+    """What a reader had and finds no more on the `timeline` that the log says it is on: the fact at
+    `position` with this `chain` (empty where only the position was known), the commit of this id,
+    which the log had said stands at `position`, or the timeline that it had `followed`."""
 
     timeline: int
     followed: int
@@ -44,9 +47,9 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """One fact to be appended. `expected` is the version that `stream` must have before this fact (0 = the stream is
-    new), or ANY_VERSION. Several drafts on one stream in one commit: the first carries the expectation, the others' is
-    not looked at."""
+    """One fact to be appended. `expected` is the version that `stream` must have before this fact
+    (0 = the stream is new), or ANY_VERSION. Several drafts on one stream in one commit: the first
+    carries the expectation, the others' is not looked at."""
 
     stream: str
     fact: Fact
@@ -54,12 +57,14 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """A small set of facts on one or more streams, all or nothing. `commit_id` makes a retry safe for ever.
+    """A small set of facts on one or more streams, all or nothing. `commit_id` makes a retry safe
+    for ever.
 
-    `role` and `epoch` are the writer's fence (epoch 0: the role is not fenced). `time_us` is the writer's clock. `seen` is where
-    the fold stood that the commit was decided on: a log with another history there answers Conflict on stream `log`.
-    `follows` is the id of an earlier commit of the same call: this one is appended only if that one was, by this call; else it is
-    a Conflict on its first stream. Versions do not tell whose fact made them.
+    `role` and `epoch` are the writer's fence (epoch 0: the role is not fenced). `time_us` is the
+    writer's clock. `seen` is where the fold stood that the commit was decided on: a log with
+    another history there answers Conflict on stream `log`. `follows` is the id of an earlier commit
+    of the same call: this one is appended only if that one was, by this call; else it is a Conflict
+    on its first stream. Versions do not tell whose fact made them.
     """
 
     commit_id: str
@@ -109,8 +114,8 @@ Outcome = Appended | Duplicate | Conflict | Fenced
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A role held by `holder` until `ttl_s` after its last renewal, or until its session with the log ends; `epoch` rises with
-    every change of holder."""
+    """A role held by `holder` until `ttl_s` after its last renewal, or until its session with the
+    log ends; `epoch` rises with every change of holder."""
 
     role: str
     holder: str
@@ -118,7 +123,9 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What the fold of one code (`fingerprint`) promised at a place: the `digest` of what no other code may see otherwise."""
+    """What the fold of one code (`fingerprint`) promised at a place: the `digest` of what no other
+    code may see otherwise.
+    """
 
     fingerprint: str
     place: Place
@@ -138,23 +145,29 @@ class EventLog(Protocol):
         """What the log takes where it is kept, with indexes and all."""
 
     async def begin_timeline(self, now_us: int, lost: Lost | None = None) -> LogIdentity:
-        """After a restore from a backup: consumers of the timeline before discard their state and refold, every lease ends and
-        every epoch is raised, so that no writer of the timeline before goes on; `opening` comes first on it, in one step with it.
+        """After a restore from a backup: consumers of the timeline before discard their state and
+        refold, every lease ends and every epoch is raised, so that no writer of the timeline before
+        goes on; `opening` comes first on it, in one step with it.
 
-        An operator says so (the owner's login; else LoginTooWeak), or a reader that `lost` what it had. Then nothing is done
-        where the log holds that after all (a replica that lagged for a moment), or where another timeline has begun since."""
+        An operator says so (the owner's login; else LoginTooWeak), or a reader that `lost` what it
+        had. Then nothing is done where the log holds that after all (a replica that lagged for a
+        moment), or where another timeline has begun since."""
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """Append each commit in order; one outcome each. A later commit sees the versions that an earlier one made.
+        """Append each commit in order; one outcome each. A later commit sees the versions that an
+        earlier one made.
 
-        Raises CommitInvalid before anything is sent, LogUnavailable when the log did not answer in time: then the same
-        commit ids may be sent again, and what had been appended is answered `Duplicate`."""
+        Raises CommitInvalid before anything is sent, LogUnavailable when the log did not answer in
+        time: then the same commit ids may be sent again, and what had been appended is answered
+        `Duplicate`."""
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-        """Facts at positions after+1.., in order, at most `limit`, and fewer where they are large (`MAX_PAGE_BYTES`): only an
-        empty page is the end."""
+        """Facts at positions after+1.., in order, at most `limit`, and fewer where they are large
+        (`MAX_PAGE_BYTES`): only an empty page is the end."""
 
-    async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
+    async def read_stream(
+        self, stream: str, after_version: int = 0, limit: int = 1000
+    ) -> list[Envelope]:
         """Facts of one stream in version order, bounded alike."""
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
@@ -164,14 +177,16 @@ class EventLog(Protocol):
         """Wait until the head is beyond `after`; False on timeout."""
 
     async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
-        """Take or renew the role's lease. A new holder raises the epoch; None while another holder's lease is alive."""
+        """Take or renew the role's lease. A new holder raises the epoch; None while another
+        holder's lease is alive.
+        """
 
     async def release(self, lease: Lease) -> None:
         """Give the lease up early; harmless when it was lost."""
 
     async def members(self, role: str) -> list[Lease]:
-        """The live leases of roles `<role>/...`, by role. Whoever is found gone is counted out for good: its epoch is raised, so
-        that it writes nothing more."""
+        """The live leases of roles `<role>/...`, by role. Whoever is found gone is counted out for
+        good: its epoch is raised, so that it writes nothing more."""
 
     async def load_checkpoint(self, consumer: str) -> int:
         """The last position whose effect `consumer` has completed, 0 when it is new."""
@@ -182,14 +197,18 @@ class EventLog(Protocol):
     async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
         """The newest snapshot of a projection made by the same fold of the same history, or None."""
 
-    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
+    async def save_snapshot(
+        self, projection: str, fingerprint: str, place: Place, state: bytes
+    ) -> None:
         """Keep a snapshot of the state at `place`; a disposable cache."""
 
     async def marks(self, projection: str) -> list[Mark]:
         """The kept marks of a projection on this history, of all codes, the newest place first."""
 
     async def save_mark(self, projection: str, mark: Mark) -> None:
-        """Keep a mark: the first of its code at its place stays, the newest `KEPT_MARKS` places of each code are kept."""
+        """Keep a mark: the first of its code at its place stays, the newest `KEPT_MARKS` places of
+        each code are kept.
+        """
 
     async def close(self) -> None:
         """Release connections."""

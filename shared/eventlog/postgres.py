@@ -1,6 +1,8 @@
-"""The event log in Postgres: reads, versions, checkpoints, snapshots and leases; appending and waiting have their own files.
+"""The event log in Postgres: reads, versions, checkpoints, snapshots and leases; appending and
+waiting have their own files.
 
-Ordinary queries go through asyncpg's pool; appender, listener, reader and leases have a connection each.
+Ordinary queries go through asyncpg's pool; appender, listener, reader and leases have a connection
+each.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_PAGE_BYTES, MAX_SNA
 from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_archived import Archived
-from shared.eventlog.postgres_connection import LOST_CONNECTION, WRITER, connect, make_pool, unavailable
+from shared.eventlog.postgres_connection import (
+    LOST_CONNECTION,
+    WRITER,
+    connect,
+    make_pool,
+    unavailable,
+)
 from shared.eventlog.postgres_logins import require_modest
 from shared.eventlog.postgres_pages import READ, READ_STREAM, page_in
 from shared.eventlog.postgres_session import Session
@@ -71,8 +79,8 @@ DELETE FROM projection_mark WHERE projection = $1 AND (
 
 
 class PostgresEventLog:
-    """An EventLog on a migrated database. `retry_for_s` bounds how long a lost database is hidden from callers, `role` what the
-    log may do where the user may do more."""
+    """An EventLog on a migrated database. `retry_for_s` bounds how long a lost database is hidden
+    from callers, `role` what the log may do where the user may do more."""
 
     def __init__(
         self,
@@ -88,14 +96,19 @@ class PostgresEventLog:
         self._pool = make_pool(address, pool_size, settings, role)
         self._archived = Archived(self._fetch)
         self._watch = HeadWatch(lambda: connect(address, settings, role=role), self._head_once)
-        self._appender = Appender(lambda: connect(address, settings, role=role), self._watch.heard, retry_for_s)
+        self._appender = Appender(
+            lambda: connect(address, settings, role=role), self._watch.heard, retry_for_s
+        )
         self._session = Session(lambda: connect(address, settings, role=role))
         self._reader = Session(lambda: connect(address, settings, role=role))
 
     @classmethod
-    async def open(cls, address: Address, *, production: bool | None = None, **options: Any) -> PostgresEventLog:
-        """Connect and check the revision. Raises LogUnavailable, LogNotMigrated. Services say whether this is `production`: then
-        a login that may change facts is refused (LoginTooStrong), else it is warned of; one that may only read is refused always
+    async def open(
+        cls, address: Address, *, production: bool | None = None, **options: Any
+    ) -> PostgresEventLog:
+        """Connect and check the revision. Raises LogUnavailable, LogNotMigrated. Services say
+        whether this is `production`: then a login that may change facts is refused
+        (LoginTooStrong), else it is warned of; one that may only read is refused always
         (LoginTooWeak)."""
         log = cls(address, **options)
         try:
@@ -119,7 +132,9 @@ class PostgresEventLog:
         return int((await self._fetchrow("SELECT position FROM counter"))["position"])
 
     async def size_bytes(self) -> int:
-        return int((await self._fetchrow("SELECT pg_database_size(current_database()) AS bytes"))["bytes"])
+        return int(
+            (await self._fetchrow("SELECT pg_database_size(current_database()) AS bytes"))["bytes"]
+        )
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         return await self._appender.append(commits)
@@ -129,9 +144,13 @@ class PostgresEventLog:
         page = page_in(await self._retry(lambda: self._reading(after, limit)))
         return await self._archived.completed(page, after, limit)
 
-    async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
+    async def read_stream(
+        self, stream: str, after_version: int = 0, limit: int = 1000
+    ) -> list[Envelope]:
         limit = min(limit, MAX_PAGE)
-        page = page_in(await self._fetchrow(READ_STREAM, stream, after_version, limit, MAX_PAGE_BYTES))
+        page = page_in(
+            await self._fetchrow(READ_STREAM, stream, after_version, limit, MAX_PAGE_BYTES)
+        )
         return await self._archived.completed_stream(page, stream, after_version, limit)
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
@@ -143,7 +162,9 @@ class PostgresEventLog:
         return await self._watch.wait(after, timeout_s)
 
     async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
-        epoch = await self._leasing(lambda c: c.fetchval("SELECT topolog_acquire($1, $2, $3)", role, holder, ttl_s))
+        epoch = await self._leasing(
+            lambda c: c.fetchval("SELECT topolog_acquire($1, $2, $3)", role, holder, ttl_s)
+        )
         return None if epoch is None else Lease(role, holder, epoch)
 
     async def release(self, lease: Lease) -> None:
@@ -166,20 +187,33 @@ class PostgresEventLog:
         row = await self._fetchrow(_LOAD_SNAPSHOT, projection, fingerprint)
         return (Place(row["position"], row["chain"]), row["state"]) if row else None
 
-    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
+    async def save_snapshot(
+        self, projection: str, fingerprint: str, place: Place, state: bytes
+    ) -> None:
         if len(state) > MAX_SNAPSHOT_BYTES:
-            raise ValueError(f"snapshot of {projection} has {len(state)} bytes; the limit is {MAX_SNAPSHOT_BYTES}")
-        await self._retried(lambda c: c.execute(_SAVE_SNAPSHOT, projection, fingerprint, place.position, place.chain, state))
+            raise ValueError(
+                f"snapshot of {projection} has {len(state)} bytes; the limit is {MAX_SNAPSHOT_BYTES}"
+            )
+        await self._retried(
+            lambda c: c.execute(
+                _SAVE_SNAPSHOT, projection, fingerprint, place.position, place.chain, state
+            )
+        )
         await self._retried(lambda c: c.execute(_DROP_OLD_SNAPSHOTS, projection, fingerprint))
 
     async def marks(self, projection: str) -> list[Mark]:
         rows = await self._fetch(_MARKS, projection)
-        return [Mark(row["fingerprint"], Place(row["position"], row["chain"]), row["digest"]) for row in rows]
+        return [
+            Mark(row["fingerprint"], Place(row["position"], row["chain"]), row["digest"])
+            for row in rows
+        ]
 
     async def save_mark(self, projection: str, mark: Mark) -> None:
         values = (projection, mark.fingerprint, mark.place.position, mark.place.chain, mark.digest)
         await self._retried(lambda c: c.execute(_SAVE_MARK, *values))
-        await self._retried(lambda c: c.execute(_DROP_OLD_MARKS, projection, mark.fingerprint, KEPT_MARKS))
+        await self._retried(
+            lambda c: c.execute(_DROP_OLD_MARKS, projection, mark.fingerprint, KEPT_MARKS)
+        )
 
     async def close(self) -> None:
         await self._appender.close()
@@ -199,7 +233,9 @@ class PostgresEventLog:
         return await self._retried(lambda c: c.fetchrow(query, *values))
 
     async def _reading(self, after: int, limit: int) -> Any:
-        """Every consumer of a process reads pages for ever: a connection of its own is a third of the cost of a pooled one."""
+        """Every consumer of a process reads pages for ever: a connection of its own is a third of
+        the cost of a pooled one.
+        """
         try:
             return await self._reader.run(lambda c: c.fetchrow(READ, after, limit, MAX_PAGE_BYTES))
         except LOST_CONNECTION as error:
@@ -209,12 +245,17 @@ class PostgresEventLog:
         return await self._retry(lambda: self._once(use))
 
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask what may be asked again, for as long as a lost connection may be hidden. The first try is nearly always the last,
-        and does without what the others need."""
+        """Ask what may be asked again, for as long as a lost connection may be hidden. The first
+        try is nearly always the last, and does without what the others need."""
         with contextlib.suppress(LogUnavailable):
             return await ask()
         async for attempt in stamina.retry_context(
-            on=LogUnavailable, attempts=None, timeout=self._retry_for_s, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
+            on=LogUnavailable,
+            attempts=None,
+            timeout=self._retry_for_s,
+            wait_initial=0.05,
+            wait_max=2.0,
+            wait_jitter=0.1,
         ):
             with attempt:
                 return await ask()
@@ -228,7 +269,9 @@ class PostgresEventLog:
             raise self._unavailable(error) from error
 
     async def _once(self, use: Callable[[Any], Awaitable[T]]) -> T:
-        """Run `use` with a pooled asyncpg connection. Raises LogUnavailable when the connection was lost."""
+        """Run `use` with a pooled asyncpg connection. Raises LogUnavailable when the connection was
+        lost.
+        """
         try:
             async with (await self._pool).acquire(timeout=_POOL_TIMEOUT_S) as connection:
                 try:

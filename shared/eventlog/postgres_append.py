@@ -1,6 +1,7 @@
 """Group commit: one appender task a process puts whatever waits into one statement.
 
-A batch whose answer was lost is sent again with the same commit ids: what had been appended comes back as `Duplicate`.
+A batch whose answer was lost is sent again with the same commit ids: what had been appended comes
+back as `Duplicate`.
 """
 
 from __future__ import annotations
@@ -43,9 +44,16 @@ class _Job:
 
 
 class Appender:
-    """Batches of at most MAX_BATCH_COMMITS commits over one connection of its own, in the order of arrival."""
+    """Batches of at most MAX_BATCH_COMMITS commits over one connection of its own, in the order of
+    arrival.
+    """
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]], appended: Callable[[int], None], retry_for_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Any]],
+        appended: Callable[[int], None],
+        retry_for_s: float = 30.0,
+    ) -> None:
         self._connect = connect
         self._appended = appended
         self._retry_for_s = retry_for_s
@@ -55,8 +63,8 @@ class Appender:
         self._task: asyncio.Task[None] | None = None
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """One outcome a commit. Raises CommitInvalid before anything is sent, LoginTooWeak for a reader's login,
-        LogUnavailable when retries run out."""
+        """One outcome a commit. Raises CommitInvalid before anything is sent, LoginTooWeak for a
+        reader's login, LogUnavailable when retries run out."""
         encoded = [encode_commit(commit) for commit in commits]
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="log appender")
@@ -84,7 +92,12 @@ class Appender:
             try:
                 await self._serve(jobs)
             except asyncio.CancelledError:
-                _finish_all(jobs, LogUnavailable("the log was closed; send the same commit ids again to learn the outcome"))
+                _finish_all(
+                    jobs,
+                    LogUnavailable(
+                        "the log was closed; send the same commit ids again to learn the outcome"
+                    ),
+                )
                 raise
             except Exception as error:
                 _finish_all(jobs, error)
@@ -119,12 +132,19 @@ class Appender:
             with contextlib.suppress(*LOST_CONNECTION):
                 return await self._send_once(batch)
             async for attempt in stamina.retry_context(
-                on=LOST_CONNECTION, attempts=None, timeout=self._retry_for_s, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
+                on=LOST_CONNECTION,
+                attempts=None,
+                timeout=self._retry_for_s,
+                wait_initial=0.05,
+                wait_max=2.0,
+                wait_jitter=0.1,
             ):
                 with attempt:
                     return await self._send_once(batch)
         except asyncpg.InsufficientPrivilegeError as error:
-            raise LoginTooWeak("this login may not append; give --database-url with the login topolog_service") from error
+            raise LoginTooWeak(
+                "this login may not append; give --database-url with the login topolog_service"
+            ) from error
         except LOST_CONNECTION as error:
             raise LogUnavailable(
                 f"append failed for {self._retry_for_s:g} s: {plain(error)}; "
@@ -166,7 +186,9 @@ def _chunks(commits: list[Encoded]) -> list[list[Encoded]]:
     chunks: list[list[Encoded]] = []
     size_bytes = 0
     for commit in commits:
-        full = chunks and (len(chunks[-1]) >= MAX_BATCH_COMMITS or size_bytes + commit.size_bytes > MAX_BATCH_BYTES)
+        full = chunks and (
+            len(chunks[-1]) >= MAX_BATCH_COMMITS or size_bytes + commit.size_bytes > MAX_BATCH_BYTES
+        )
         if full or not chunks:
             chunks.append([])
             size_bytes = 0

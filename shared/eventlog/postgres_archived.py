@@ -1,7 +1,8 @@
-"""Reading archived facts as if they were rows: pages that begin below the first row come out of compressed blocks.
+"""Reading archived facts as if they were rows: pages that begin below the first row come out of
+compressed blocks.
 
-Only a page that lacks its beginning asks here, by one look at an index: a reader at the head, whose page holds the fact that it
-stands on, never does.
+Only a page that lacks its beginning asks here, by one look at an index: a reader at the head, whose
+page holds the fact that it stands on, never does.
 """
 
 from __future__ import annotations
@@ -47,13 +48,17 @@ class Archived:
             except LogBroken:
                 if not found:
                     raise
-                return page_of(found, limit)  # what comes before it is whole; whoever asks for it is told
+                return page_of(
+                    found, limit
+                )  # what comes before it is whole; whoever asks for it is told
             more = block[after + 1 + len(found) - block[0].position :]
             found += more
             size += sum(len(envelope.payload) for envelope in more)
         return page_of([*found, *page], limit) if found else page
 
-    async def completed_stream(self, page: list[Envelope], stream: str, after: int, limit: int) -> list[Envelope]:
+    async def completed_stream(
+        self, page: list[Envelope], stream: str, after: int, limit: int
+    ) -> list[Envelope]:
         """The page of a stream with what of it is archived before it."""
         if limit <= 0 or (page and page[0].version == after + 1):
             return page
@@ -62,9 +67,15 @@ class Archived:
         for row in await self._fetch(_BLOCKS_OF_STREAM, stream, after):
             blocks = await self._fetch(_BLOCK_AT, row["block"])
             if not blocks:
-                raise LogBroken(f"the archived block from position {row['block']} is gone; restore it from a backup")
+                raise LogBroken(
+                    f"the archived block from position {row['block']} is gone; restore it from a backup"
+                )
             block = self._unpacked(blocks[0])
-            more = [envelope for envelope in block if envelope.stream == stream and envelope.version > after]
+            more = [
+                envelope
+                for envelope in block
+                if envelope.stream == stream and envelope.version > after
+            ]
             found += more
             size += sum(len(envelope.payload) for envelope in more)
             if len(found) >= limit or size >= MAX_PAGE_BYTES:
@@ -78,11 +89,17 @@ class Archived:
 def _unpacked(row: Any) -> list[Envelope]:
     first, last, data = row["first"], row["last"], row["data"]
     if sha256(data).digest() != bytes(row["sha256"]):
-        raise LogBroken(f"the archived block from position {first} was altered; restore it from a backup")
+        raise LogBroken(
+            f"the archived block from position {first} was altered; restore it from a backup"
+        )
     try:
         found = unpack(data)
     except HistoryFileError as error:
-        raise LogBroken(f"the archived block from position {first} was altered ({error}); restore it from a backup") from error
+        raise LogBroken(
+            f"the archived block from position {first} was altered ({error}); restore it from a backup"
+        ) from error
     if [envelope.position for envelope in found] != list(range(first, last + 1)):
-        raise LogBroken(f"the archived block from position {first} does not hold {first} to {last}; restore it from a backup")
+        raise LogBroken(
+            f"the archived block from position {first} does not hold {first} to {last}; restore it from a backup"
+        )
     return found

@@ -1,6 +1,8 @@
-"""A batch of commits as the parallel arrays that `topolog_append` takes, and its arrays back as outcomes.
+"""A batch of commits as the parallel arrays that `topolog_append` takes, and its arrays back as
+outcomes.
 
-Pure: it knows the function's signature (migrations/versions/0007_following.py) and nothing about connections.
+Pure: it knows the function's signature (migrations/versions/0007_following.py) and nothing about
+connections.
 """
 
 from __future__ import annotations
@@ -11,7 +13,17 @@ from typing import Any
 import msgspec
 
 from shared.eventlog.limits import check_commit, check_payload
-from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, Fenced, Outcome, Place
+from shared.eventlog.port import (
+    ANY_VERSION,
+    Appended,
+    Commit,
+    Conflict,
+    Draft,
+    Duplicate,
+    Fenced,
+    Outcome,
+    Place,
+)
 from shared.events import streams as names
 from shared.events.catalog import CATALOG
 from shared.events.codec import encode, type_of
@@ -48,7 +60,9 @@ def _roots(names: Sequence[str]) -> list[int]:
 
 
 def _expectations(commit: Commit) -> list[int]:
-    """The first draft of a stream carries the commit's expectation; those after it on the same stream carry none."""
+    """The first draft of a stream carries the commit's expectation; those after it on the same
+    stream carry none.
+    """
     seen: set[str] = set()
     expected = []
     for draft in commit.drafts:
@@ -90,8 +104,8 @@ def arguments(batch: Sequence[Encoded]) -> list[list[Any]]:
 
 
 def _follows(commits: Sequence[Commit]) -> list[int]:
-    """For each commit the 1-based index of the one that it follows, the last of that id before it; 0 for none, -1 where the batch
-    lacks it: a call that is larger than a batch is cut."""
+    """For each commit the 1-based index of the one that it follows, the last of that id before it;
+    0 for none, -1 where the batch lacks it: a call that is larger than a batch is cut."""
     index: dict[str, int] = {}
     found = []
     for number, commit in enumerate(commits, 1):
@@ -101,9 +115,14 @@ def _follows(commits: Sequence[Commit]) -> list[int]:
 
 
 def _places(commits: Sequence[Commit]) -> tuple[list[int], list[int], list[bytes]]:
-    """For each commit the 1-based index of the place that it was decided at (0: none), and those places, each once."""
+    """For each commit the 1-based index of the place that it was decided at (0: none), and those
+    places, each once.
+    """
     index: dict[Place, int] = {}
-    place_of = [index.setdefault(commit.seen, len(index) + 1) if commit.seen is not None else 0 for commit in commits]
+    place_of = [
+        index.setdefault(commit.seen, len(index) + 1) if commit.seen is not None else 0
+        for commit in commits
+    ]
     return place_of, [place.position for place in index], [place.chain for place in index]
 
 
@@ -118,18 +137,27 @@ def _first_drafts(commits: Sequence[Commit]) -> list[int]:
 def outcomes(batch: Sequence[Encoded], row: Any) -> list[Outcome]:
     """The outcome of each commit, from the row that APPEND answered with."""
     starts = _first_drafts([encoded.commit for encoded in batch])
-    return [_outcome(encoded.commit, index, start, row) for index, (encoded, start) in enumerate(zip(batch, starts, strict=True))]
+    return [
+        _outcome(encoded.commit, index, start, row)
+        for index, (encoded, start) in enumerate(zip(batch, starts, strict=True))
+    ]
 
 
 def _outcome(commit: Commit, index: int, start: int, row: Any) -> Outcome:
     code = row["outcome"][index]
     if code == 0:
         made = zip(commit.drafts, row["versions"][start - 1 :], strict=False)
-        return Appended(row["firsts"][index], row["lasts"][index], {draft.stream: version for draft, version in made})
+        return Appended(
+            row["firsts"][index],
+            row["lasts"][index],
+            {draft.stream: version for draft, version in made},
+        )
     if code == 1:
         return Duplicate(row["firsts"][index], row["lasts"][index])
     if code == 2 and row["blamed"][index] == 0:
-        return Conflict(names.LOG, commit.seen.position if commit.seen is not None else 0, row["actual"][index])
+        return Conflict(
+            names.LOG, commit.seen.position if commit.seen is not None else 0, row["actual"][index]
+        )
     if code == 2:
         draft = commit.drafts[row["blamed"][index] - start]
         return Conflict(draft.stream, draft.expected, row["actual"][index])

@@ -1,7 +1,9 @@
-"""What the owner of a log may do to its tables, and nobody else: take a history in, mask payloads, archive. And its sizes.
+"""What the owner of a log may do to its tables, and nobody else: take a history in, mask payloads,
+archive. And its sizes.
 
-Each is one transaction, and no two that rewrite history run beside each other: an interruption leaves the log as it was, and what
-one has read no other has changed when it is written. Must not know why anything is done.
+Each is one transaction, and no two that rewrite history run beside each other: an interruption
+leaves the log as it was, and what one has read no other has changed when it is written. Must not
+know why anything is done.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from shared.eventlog.errors import LogBusy, LoginTooWeak, LogUnavailable
 from shared.eventlog.history_file import BLOCK_BYTES, BLOCK_FACTS, Header, pack, unpack
 from shared.eventlog.port import Commit, LogIdentity
 from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
-from shared.eventlog.postgres_connection import LOST_CONNECTION, SERVER_SETTINGS, connect, unavailable
+from shared.eventlog.postgres_connection import (
+    LOST_CONNECTION,
+    SERVER_SETTINGS,
+    connect,
+    unavailable,
+)
 from shared.eventlog.postgres_pages import READ, READ_THESE, page_in
 from shared.events.envelope import Envelope
 
@@ -54,7 +61,9 @@ class NotEmpty(Exception):
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """Positions `first`..`last`; `full` when no append reaches it any more. `newest_us` is when its last fact was written."""
+    """Positions `first`..`last`; `full` when no append reaches it any more. `newest_us` is when its
+    last fact was written.
+    """
 
     name: str
     first: int
@@ -65,9 +74,10 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The log by size: what stands in rows and what is archived. `lowest` is the lowest place that a consumer or a snapshot
-    stands at: nothing above it is archived. `bytes` is what the database takes, `tables` what each table takes that grows, with
-    its indexes; `archived_bytes` are those of the compressed blocks alone."""
+    """The log by size: what stands in rows and what is archived. `lowest` is the lowest place that
+    a consumer or a snapshot stands at: nothing above it is archived. `bytes` is what the database
+    takes, `tables` what each table takes that grows, with its indexes; `archived_bytes` are those
+    of the compressed blocks alone."""
 
     log_id: str
     timeline: int
@@ -84,10 +94,14 @@ class Status(msgspec.Struct, frozen=True):
 
 
 async def take_in(
-    url: str, header: Header, blocks: Iterable[Sequence[Envelope]], opening: Callable[[LogIdentity], Sequence[Commit]]
+    url: str,
+    header: Header,
+    blocks: Iterable[Sequence[Envelope]],
+    opening: Callable[[LogIdentity], Sequence[Commit]],
 ) -> LogIdentity:
-    """Fill an empty log with a whole history and begin a new timeline of it, on which `opening` comes first: nobody ever sees the
-    one without the other. Raises NotEmpty, LogBusy, LogUnavailable."""
+    """Fill an empty log with a whole history and begin a new timeline of it, on which `opening`
+    comes first: nobody ever sees the one without the other. Raises NotEmpty, LogBusy,
+    LogUnavailable."""
     async with _owner(url) as connection, _rewriting(connection):
         held = await connection.fetchrow(_LOCK)
         if held["position"]:
@@ -101,13 +115,16 @@ async def take_in(
             await connection.copy_records_to_table("fact", records=rows, columns=COLUMNS)
         await connection.execute(_FILL_HEADS)
         await connection.executemany(
-            "INSERT INTO checkpoint (consumer, position) VALUES ($1, $2)", list(header.checkpoints.items())
+            "INSERT INTO checkpoint (consumer, position) VALUES ($1, $2)",
+            list(header.checkpoints.items()),
         )
         await connection.execute(
             "UPDATE counter SET position = $1, chain = $2, log_id = $3, timeline = $4",
             *(header.last, chain, header.log_id, header.timeline),
         )
-        begun = LogIdentity(header.log_id, await connection.fetchval("SELECT topolog_begin_timeline()"))
+        begun = LogIdentity(
+            header.log_id, await connection.fetchval("SELECT topolog_begin_timeline()")
+        )
         for commit in opening(begun):
             await connection.fetchrow(APPEND, *arguments([encode_commit(commit)]))
     return begun
@@ -118,9 +135,9 @@ Masked = Callable[[str, bytes], bytes | None]
 
 
 async def mask(url: str, positions: Collection[int], masked: Masked) -> int:
-    """Put what `masked` makes of them, as they are when nobody else rewrites, in the place of the payloads at these positions, in
-    rows and in the archive; snapshots, which may hold what they held, go. Returns how many payloads there were. Raises LogBusy,
-    LogUnavailable."""
+    """Put what `masked` makes of them, as they are when nobody else rewrites, in the place of the
+    payloads at these positions, in rows and in the archive; snapshots, which may hold what they
+    held, go. Returns how many payloads there were. Raises LogBusy, LogUnavailable."""
     async with _owner(url) as connection:
         async with _rewriting(connection):
             done = await _mask_archived(connection, positions, masked)
@@ -140,7 +157,8 @@ async def _mask_rows(connection: Any, positions: Sequence[int], masked: Masked) 
         start = bisect_right(positions, page[-1].position) if page else start + len(asked)
         changed = [(fact.position, masked(fact.stream, fact.payload)) for fact in page]
         await connection.executemany(
-            "UPDATE fact SET payload = $2 WHERE position = $1", [each for each in changed if each[1] is not None]
+            "UPDATE fact SET payload = $2 WHERE position = $1",
+            [each for each in changed if each[1] is not None],
         )
         done += len(page)
     await connection.execute("ALTER TABLE fact ENABLE TRIGGER fact_immutable")
@@ -149,13 +167,25 @@ async def _mask_rows(connection: Any, positions: Sequence[int], masked: Masked) 
 
 async def _mask_archived(connection: Any, positions: Collection[int], masked: Masked) -> int:
     done = 0
-    for first, last in await connection.fetch("SELECT first, last FROM archived_block ORDER BY first"):
+    for first, last in await connection.fetch(
+        "SELECT first, last FROM archived_block ORDER BY first"
+    ):
         wanted = {position for position in positions if first <= position <= last}
         if wanted:
-            data = await connection.fetchval("SELECT data FROM archived_block WHERE first = $1", first)
-            packed = pack([_masked(each, masked) if each.position in wanted else each for each in unpack(data)])
+            data = await connection.fetchval(
+                "SELECT data FROM archived_block WHERE first = $1", first
+            )
+            packed = pack(
+                [
+                    _masked(each, masked) if each.position in wanted else each
+                    for each in unpack(data)
+                ]
+            )
             await connection.execute(
-                "UPDATE archived_block SET data = $2, sha256 = $3 WHERE first = $1", first, packed, sha256(packed).digest()
+                "UPDATE archived_block SET data = $2, sha256 = $3 WHERE first = $1",
+                first,
+                packed,
+                sha256(packed).digest(),
             )
             done += len(wanted)
     return done
@@ -167,14 +197,17 @@ def _masked(envelope: Envelope, masked: Masked) -> Envelope:
 
 
 async def require_owner(url: str) -> None:
-    """Raises LoginTooWeak, LogUnavailable: for whoever would find out only when there is something to do."""
+    """Raises LoginTooWeak, LogUnavailable: for whoever would find out only when there is something
+    to do.
+    """
     async with _owner(url):
         pass
 
 
 async def archive(url: str, partition: Partition) -> None:
-    """Turn the rows of a full partition into compressed blocks that the log reads as if they were rows, a block at a time. A
-    partition that somebody else has archived since is left as it is. Raises LogBusy, LogUnavailable."""
+    """Turn the rows of a full partition into compressed blocks that the log reads as if they were
+    rows, a block at a time. A partition that somebody else has archived since is left as it is.
+    Raises LogBusy, LogUnavailable."""
     async with _owner(url) as connection, _rewriting(connection):
         if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition.name):
             return
@@ -200,8 +233,14 @@ async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[E
     """All facts of the partition, a block of at most BLOCK_FACTS and about BLOCK_BYTES at a time."""
     after = partition.first - 1
     while after < partition.last:
-        page = page_in(await connection.fetchrow(READ, after, min(BLOCK_FACTS, partition.last - after), BLOCK_BYTES))
-        if not page or [fact.position for fact in page] != list(range(after + 1, after + 1 + len(page))):
+        page = page_in(
+            await connection.fetchrow(
+                READ, after, min(BLOCK_FACTS, partition.last - after), BLOCK_BYTES
+            )
+        )
+        if not page or [fact.position for fact in page] != list(
+            range(after + 1, after + 1 + len(page))
+        ):
             raise LogUnavailable(
                 f"partition {partition.name} lacks facts after {after}: nothing was archived; topolog replay verify"
             )
@@ -224,18 +263,26 @@ async def status(url: str) -> Status:
         async with _connected(url) as connection:
             return await _status(connection)
     except asyncpg.InsufficientPrivilegeError as error:
-        raise LoginTooWeak(f"{error}; give --database-url with the login topolog_viewer, or another that may read") from error
+        raise LoginTooWeak(
+            f"{error}; give --database-url with the login topolog_viewer, or another that may read"
+        ) from error
 
 
 async def _status(connection: Any) -> Status:
-    head = await connection.fetchrow("SELECT position, log_id, timeline, partition_size FROM counter")
+    head = await connection.fetchrow(
+        "SELECT position, log_id, timeline, partition_size FROM counter"
+    )
     checkpoints = dict(await connection.fetch("SELECT consumer, position FROM checkpoint"))
-    snapshots = await connection.fetch("SELECT max(position) AS position FROM snapshot GROUP BY projection")
+    snapshots = await connection.fetch(
+        "SELECT max(position) AS position FROM snapshot GROUP BY projection"
+    )
     archived = await connection.fetchrow(
         "SELECT coalesce(max(last), 0) AS last, coalesce(sum(length(data)), 0)::bigint AS bytes FROM archived_block"
     )
     begins_us = await connection.fetchval("SELECT time_us FROM fact ORDER BY position LIMIT 1")
-    listed = [await _partition(connection, row, head) for row in await connection.fetch(_PARTITIONS)]
+    listed = [
+        await _partition(connection, row, head) for row in await connection.fetch(_PARTITIONS)
+    ]
     return Status(
         head["log_id"],
         head["timeline"],
@@ -255,20 +302,33 @@ async def _status(connection: Any) -> Status:
 async def _partition(connection: Any, row: Any, head: Any) -> Partition:
     last = row["first"] + head["partition_size"] - 1
     full = last <= head["position"]
-    newest = await connection.fetchval("SELECT time_us FROM fact WHERE position = $1", last) if full else 0
+    newest = (
+        await connection.fetchval("SELECT time_us FROM fact WHERE position = $1", last)
+        if full
+        else 0
+    )
     return Partition(
-        row["name"], row["first"], min(last, max(head["position"], row["first"] - 1)), row["bytes"], full, newest or 0
+        row["name"],
+        row["first"],
+        min(last, max(head["position"], row["first"] - 1)),
+        row["bytes"],
+        full,
+        newest or 0,
     )
 
 
 @asynccontextmanager
 async def _owner(url: str) -> AsyncIterator[Any]:
-    """A connection with the owner's rights. Raises LoginTooWeak for anybody else, LogUnavailable when the database goes away."""
+    """A connection with the owner's rights. Raises LoginTooWeak for anybody else, LogUnavailable
+    when the database goes away.
+    """
     async with _connected(url) as connection:
         if not await connection.fetchval(
             "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = to_regclass('public.fact')"
         ):
-            raise LoginTooWeak("this is the owner's to do; give --database-url with the owner's login")
+            raise LoginTooWeak(
+                "this is the owner's to do; give --database-url with the owner's login"
+            )
         yield connection
 
 
@@ -279,7 +339,9 @@ async def _connected(url: str) -> AsyncIterator[Any]:
         connection = await connect(url, {"statement_timeout": "0"}, command_timeout_s=None)
         yield connection
     except asyncpg.LockNotAvailableError as error:
-        raise LogBusy("somebody reads the log in one long transaction (a dump?); the same again when it has ended") from error
+        raise LogBusy(
+            "somebody reads the log in one long transaction (a dump?); the same again when it has ended"
+        ) from error
     except LOST_CONNECTION as error:
         raise unavailable(url, error) from error
     finally:
@@ -289,8 +351,9 @@ async def _connected(url: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _rewriting(connection: Any) -> AsyncIterator[None]:
-    """A transaction beside which no other one rewrites history: what was read in it is still so when it is written. The lock is
-    taken before anything is read, and goes with the transaction. Raises LogBusy."""
+    """A transaction beside which no other one rewrites history: what was read in it is still so
+    when it is written. The lock is taken before anything is read, and goes with the transaction.
+    Raises LogBusy."""
     async with connection.transaction():
         await connection.execute(f"SET LOCAL lock_timeout = '{_REWRITE_WAIT_S}s'")
         try:

@@ -1,8 +1,10 @@
-"""How to reach Postgres: a connection, or a pool of them a process, and what a URL may show of itself in a log line. An address
-that is a file of a URL is read at every connection, so that a password in it is rotated without a restart.
+"""How to reach Postgres: a connection, or a pool of them a process, and what a URL may show of
+itself in a log line. An address that is a file of a URL is read at every connection, so that a
+password in it is rotated without a restart.
 
-Connections are made from the URL by asyncpg itself, so that every libpq form works (unix sockets, sslmode, pgpass). What services
-run on: must not import SQLAlchemy, whose engine only migrations need and which takes a third of a service's start.
+Connections are made from the URL by asyncpg itself, so that every libpq form works (unix sockets,
+sslmode, pgpass). What services run on: must not import SQLAlchemy, whose engine only migrations
+need and which takes a third of a service's start.
 """
 
 from __future__ import annotations
@@ -51,8 +53,9 @@ _STEP_DOWN = "SELECT set_config('role', rolname, false) FROM pg_roles WHERE roln
 
 
 class Watchful(asyncpg.Connection):  # type: ignore[misc]
-    """Lost as soon as nobody is there: a server whose machine died says nothing, and its statement would be waited for as long
-    as a statement may take, while another server is primary long since. A server that is only slow is waited for."""
+    """Lost as soon as nobody is there: a server whose machine died says nothing, and its statement
+    would be waited for as long as a statement may take, while another server is primary long since.
+    A server that is only slow is waited for."""
 
     def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
@@ -65,8 +68,8 @@ class Watchful(asyncpg.Connection):  # type: ignore[misc]
 
 
 def plain_url(url: str) -> str:
-    """The URL without an SQLAlchemy driver name, as asyncpg reads it. Raises LogUnavailable for one that cannot be read as it was
-    meant."""
+    """The URL without an SQLAlchemy driver name, as asyncpg reads it. Raises LogUnavailable for one
+    that cannot be read as it was meant."""
     if trouble := database_trouble(url):
         raise LogUnavailable(f"the database URL {trouble}; check TOPOLOG_DATABASE_URL")
     return f"postgresql://{url.partition('://')[2]}"
@@ -82,7 +85,9 @@ def masked_url(address: Address) -> str:
 
 def unavailable(address: Address, error: Exception) -> LogUnavailable:
     """What a lost connection is told as: which database, why, and what to look at."""
-    standby = isinstance(error, asyncpg.ReadOnlySQLTransactionError | asyncpg.TargetServerAttributeNotMatched)
+    standby = isinstance(
+        error, asyncpg.ReadOnlySQLTransactionError | asyncpg.TargetServerAttributeNotMatched
+    )
     reason = "it takes no writes, as a standby does" if standby else plain(error)
     return LogUnavailable(
         f"Postgres at {masked_url(address)} does not answer ({reason}); "
@@ -97,8 +102,9 @@ async def connect(
     role: str = "",
     command_timeout_s: float | None = 60.0,
 ) -> Any:
-    """A raw asyncpg connection outside any pool, which steps down to `role` where that exists and the user belongs to it (the
-    owner does). A writer's is to the first server of the URL that takes writes. Raises what asyncpg raises."""
+    """A raw asyncpg connection outside any pool, which steps down to `role` where that exists and
+    the user belongs to it (the owner does). A writer's is to the first server of the URL that takes
+    writes. Raises what asyncpg raises."""
     connection = await asyncpg.connect(
         plain_url(text_of(address)),
         timeout=timeout_s,
@@ -112,9 +118,11 @@ async def connect(
     return connection
 
 
-def make_pool(address: Address, size: int, settings: dict[str, str] | None = None, role: str = "") -> Any:
-    """At most `size` connections, made when they are needed and given back as they are: nothing that runs on them changes its
-    session. To be awaited before it is used."""
+def make_pool(
+    address: Address, size: int, settings: dict[str, str] | None = None, role: str = ""
+) -> Any:
+    """At most `size` connections, made when they are needed and given back as they are: nothing
+    that runs on them changes its session. To be awaited before it is used."""
     if isinstance(address, str):
         plain_url(address)
 

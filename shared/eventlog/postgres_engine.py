@@ -1,4 +1,6 @@
-"""SQLAlchemy's engine over asyncpg: what Alembic runs migrations on. Services have a pool of `postgres_connection` instead."""
+"""SQLAlchemy's engine over asyncpg: what Alembic runs migrations on. Services have a pool of
+`postgres_connection` instead.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ def make_engine(url: str) -> AsyncEngine:
         try:
             return await connect(url)
         except LOST_CONNECTION as error:
-            # SQLAlchemy would wrap the driver's own errors (57P03: the database is starting up) in one that nobody expects.
+            # SQLAlchemy would wrap the driver's own errors (57P03: the database is starting up) in
+            # one that nobody expects.
             raise ConnectionError(str(error) or type(error).__name__) from error
 
-    return create_async_engine("postgresql+asyncpg://", async_creator=creator, pool_size=1, max_overflow=0, pool_timeout=10.0)
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=creator,
+        pool_size=1,
+        max_overflow=0,
+        pool_timeout=10.0,
+    )

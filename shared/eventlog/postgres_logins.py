@@ -1,7 +1,8 @@
-"""Logins of their own for those who write the log and those who read it: made by the owner, members of the migrations' roles.
+"""Logins of their own for those who write the log and those who read it: made by the owner, members
+of the migrations' roles.
 
-Passwords go to the server as SCRAM verifiers, so that none stands in its log. Made again with another password, a login is
-rotated.
+Passwords go to the server as SCRAM verifiers, so that none stands in its log. Made again with
+another password, a login is rotated.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ class Rights(msgspec.Struct, frozen=True):
         """As what it may change facts; empty when it may not."""
         if self.superuser:
             return "a superuser of the database"
-        return "the owner of the log" if self.owner else "a writer of every table" if self.changes else ""
+        return (
+            "the owner of the log"
+            if self.owner
+            else "a writer of every table"
+            if self.changes
+            else ""
+        )
 
     @property
     def problem(self) -> str:
@@ -69,7 +76,9 @@ async def rights_of(connection: Any) -> Rights:
 
 
 async def require_modest(connection: Any, production: bool) -> None:
-    """Warn of a login that may change facts; in production raise LoginTooStrong. Raises LoginTooWeak for a reader's."""
+    """Warn of a login that may change facts; in production raise LoginTooStrong. Raises
+    LoginTooWeak for a reader's.
+    """
     rights = await rights_of(connection)
     if not rights.appends:
         raise LoginTooWeak(
@@ -83,17 +92,25 @@ async def require_modest(connection: Any, production: bool) -> None:
 
 
 async def make_login(url: str, login: str, password: str) -> bool:
-    """Make `login`, or give it this password; True when it is new. `url` is the owner's, who may create roles. Logins are
-    the whole server's: none is touched from a database without a log. Raises LogNotMigrated, LoginTooWeak, or
-    what asyncpg raises."""
+    """Make `login`, or give it this password; True when it is new. `url` is the owner's, who may
+    create roles. Logins are the whole server's: none is touched from a database without a log.
+    Raises LogNotMigrated, LoginTooWeak, or what asyncpg raises."""
     connection = await connect(url)
     try:
         role = LOGINS[login]
         if not await connection.fetchval("SELECT to_regclass('public.stream_head') IS NOT NULL"):
-            raise LogNotMigrated("the database holds no log; name the log's own, or migrate it first")
-        if not await connection.fetchval("SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", role):
-            raise LogNotMigrated(f"the database has no role {role}; migrate it as a user who may create roles")
-        exists = await connection.fetchval("SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", login)
+            raise LogNotMigrated(
+                "the database holds no log; name the log's own, or migrate it first"
+            )
+        if not await connection.fetchval(
+            "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", role
+        ):
+            raise LogNotMigrated(
+                f"the database has no role {role}; migrate it as a user who may create roles"
+            )
+        exists = await connection.fetchval(
+            "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", login
+        )
         verb = "ALTER" if exists else "CREATE"
         made = f"SELECT format('{verb} ROLE %I LOGIN PASSWORD %L', $1::text, $2::text)"
         statement = await connection.fetchval(made, login, scram(password))
@@ -102,7 +119,9 @@ async def make_login(url: str, login: str, password: str) -> bool:
             await connection.execute(f"GRANT {role} TO {login}")
         return not exists
     except asyncpg.InsufficientPrivilegeError as error:
-        raise LoginTooWeak(f"this login may not make others ({error}); give the owner's, who may create roles") from error
+        raise LoginTooWeak(
+            f"this login may not make others ({error}); give the owner's, who may create roles"
+        ) from error
     finally:
         await connection.close()
 

@@ -1,6 +1,8 @@
-"""The one connection on which a process takes its leases: it lives as long as the process, and the leases end with it.
+"""The one connection on which a process takes its leases: it lives as long as the process, and the
+leases end with it.
 
-Where it breaks while the process lives, the next renewal takes the leases into a new one, unless somebody else was faster.
+Where it breaks while the process lives, the next renewal takes the leases into a new one, unless
+somebody else was faster.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ T = TypeVar("T")
 
 
 class Session:
-    """One query at a time, on a connection that is made when it is first needed. Raises what the driver raises."""
+    """One query at a time, on a connection that is made when it is first needed. Raises what the
+    driver raises.
+    """
 
     def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
         self._connect = connect

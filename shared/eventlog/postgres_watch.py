@@ -1,4 +1,6 @@
-"""Waiting for the head to move: LISTEN on one connection, with polling beside it, because a notification may be lost."""
+"""Waiting for the head to move: LISTEN on one connection, with polling beside it, because a
+notification may be lost.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _POLL_DEAF_S = 0.2
 class HeadWatch:
     """Knows the highest head heard of and wakes those who wait for a higher one."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]], head: Callable[[], Awaitable[int]]) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[Any]], head: Callable[[], Awaitable[int]]
+    ) -> None:
         self._connect = connect
         self._head = head
         self._known = 0
@@ -70,7 +74,9 @@ class HeadWatch:
             self._waiters.discard(waiter)
 
     async def _poll(self) -> None:
-        """Ask for the head; a restored backup may have set it back, and then only the answer counts."""
+        """Ask for the head; a restored backup may have set it back, and then only the answer
+        counts.
+        """
         self._polled_s = asyncio.get_running_loop().time()
         with contextlib.suppress(LogUnavailable, *LOST_CONNECTION):
             position = await self._head()
@@ -96,7 +102,9 @@ class HeadWatch:
         """Listen until the connection ends."""
         ended = asyncio.Event()
         connection.add_termination_listener(lambda *_: ended.set())
-        await connection.add_listener(CHANNEL, lambda _c, _pid, _channel, payload: self.heard(int(payload)))
+        await connection.add_listener(
+            CHANNEL, lambda _c, _pid, _channel, payload: self.heard(int(payload))
+        )
         self._listening = True
         self._polled_s = -math.inf  # what was appended before the channel was open was not told
         self._wake()

@@ -15,8 +15,8 @@ from shared.events.log_facts import FactsRedacted
 
 
 async def redactions(log: EventLog) -> dict[int, str]:
-    """Position -> SHA-256 (hex) of the payload as it was appended. A history in a file may end before the fact that says so: then
-    its header does."""
+    """Position -> SHA-256 (hex) of the payload as it was appended. A history in a file may end
+    before the fact that says so: then its header does."""
     found = dict(log.redacted) if isinstance(log, FileLog) else {}
     async for envelope in envelopes_of(log, streams.LOG):
         for position, digest in told_by([envelope]).items():

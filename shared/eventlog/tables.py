@@ -1,11 +1,23 @@
-"""The tables of the log as SQLAlchemy sees them, for queries by people and tools (the hot path writes its own SQL).
+"""The tables of the log as SQLAlchemy sees them, for queries by people and tools (the hot path
+writes its own SQL).
 
 The migrations make the tables; a test compares these declarations with a migrated database.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, Double, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Double,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+)
 
 metadata = MetaData()
 
@@ -40,7 +52,10 @@ counter = Table(
     Column("chain", LargeBinary, nullable=False),
 )
 stream_head = Table(
-    "stream_head", metadata, Column("stream", Text, primary_key=True), Column("version", BigInteger, nullable=False)
+    "stream_head",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
 )
 commit_seen = Table(
     "commit_seen",
@@ -49,7 +64,12 @@ commit_seen = Table(
     Column("first", BigInteger, nullable=False),
     Column("last", BigInteger, nullable=False),
 )
-writer = Table("writer", metadata, Column("role", Text, primary_key=True), Column("epoch", BigInteger, nullable=False))
+writer = Table(
+    "writer",
+    metadata,
+    Column("role", Text, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+)
 lease = Table(
     "lease",
     metadata,
@@ -61,7 +81,10 @@ lease = Table(
     Column("session", Boolean, nullable=False),
 )
 checkpoint = Table(
-    "checkpoint", metadata, Column("consumer", Text, primary_key=True), Column("position", BigInteger, nullable=False)
+    "checkpoint",
+    metadata,
+    Column("consumer", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
 )
 snapshot = Table(
     "snapshot",
@@ -84,7 +107,10 @@ projection_mark = Table(
     Column("made_at", DateTime(timezone=True), nullable=False),
 )
 schema_works_from = Table(
-    "schema_works_from", metadata, Column("revision", Text, nullable=False), Column("one", Boolean, primary_key=True)
+    "schema_works_from",
+    metadata,
+    Column("revision", Text, nullable=False),
+    Column("one", Boolean, primary_key=True),
 )
 archived_block = Table(
     "archived_block",

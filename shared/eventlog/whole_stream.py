@@ -1,4 +1,6 @@
-"""One stream from its first version to its last, page by page. What a fact means is the reader's matter."""
+"""One stream from its first version to its last, page by page. What a fact means is the reader's
+matter.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,14 @@ from shared.events.envelope import Envelope
 PAGE = 1000
 
 
-async def envelopes_of(log: EventLog, stream: str, after: int = 0, most: int = sys.maxsize) -> AsyncIterator[Envelope]:
+async def envelopes_of(
+    log: EventLog, stream: str, after: int = 0, most: int = sys.maxsize
+) -> AsyncIterator[Envelope]:
     """Every envelope of the stream after a version, in order of version, at most so many."""
     version, end = after, after + most
-    while version < end and (page := await log.read_stream(stream, version, min(PAGE, end - version))):
+    while version < end and (
+        page := await log.read_stream(stream, version, min(PAGE, end - version))
+    ):
         for envelope in page:
             yield envelope
         version = page[-1].version

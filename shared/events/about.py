@@ -1,4 +1,6 @@
-"""What a fact is about: a pod, a node, both, or neither. Every fact says so itself, so that no reader guesses by field names."""
+"""What a fact is about: a pod, a node, both, or neither. Every fact says so itself, so that no
+reader guesses by field names.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Facts of the binder: intent before every write to Kubernetes, outcome after it. Stream `pod/<uid>`.
+"""Facts of the binder: intent before every write to Kubernetes, outcome after it. Stream
+`pod/<uid>`.
 
-After an intent only a definite answer ends it; `BindUncertain` permits only resending to the same node.
+After an intent only a definite answer ends it; `BindUncertain` permits only resending to the same
+node.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from shared.events.about import About
 
 
 class BindIntended(msgspec.Struct, frozen=True, tag=True):
-    """The binder is about to bind the pod to `node`; `reserved_at` is the position of the reservation that it carries out."""
+    """The binder is about to bind the pod to `node`; `reserved_at` is the position of the
+    reservation that it carries out.
+    """
 
     uid: str
     namespace: str
@@ -25,7 +29,9 @@ class BindIntended(msgspec.Struct, frozen=True, tag=True):
 
 
 class PodBound(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The API server holds the binding. `attempts` counts calls; `found` says it was already bound to our node."""
+    """The API server holds the binding. `attempts` counts calls; `found` says it was already bound
+    to our node.
+    """
 
     uid: str
     node: str
@@ -38,9 +44,9 @@ class PodBound(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class BindRefused(msgspec.Struct, frozen=True, tag=True):
-    """A definite no, by which the charge is freed: `gone`, `other_uid`, `other_node`, `terminating` (the pod is being deleted),
-    `denied` (an admission policy, to this pod on this node), `forbidden` (the binder lacks a right) or `invalid` (the API server
-    cannot take the Binding)."""
+    """A definite no, by which the charge is freed: `gone`, `other_uid`, `other_node`, `terminating`
+    (the pod is being deleted), `denied` (an admission policy, to this pod on this node),
+    `forbidden` (the binder lacks a right) or `invalid` (the API server cannot take the Binding)."""
 
     uid: str
     node: str
@@ -101,4 +107,12 @@ class EvictRefused(msgspec.Struct, frozen=True, tag=True):
         return About(pod=self.uid)
 
 
-BindingFact = BindIntended | PodBound | BindRefused | BindUncertain | EvictIntended | PodEvicted | EvictRefused
+BindingFact = (
+    BindIntended
+    | PodBound
+    | BindRefused
+    | BindUncertain
+    | EvictIntended
+    | PodEvicted
+    | EvictRefused
+)

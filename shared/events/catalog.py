@@ -1,6 +1,8 @@
-"""The catalog: every fact type, its schema version, and its area. Adding a fact begins here (CONTRIBUTING.md).
+"""The catalog: every fact type, its schema version, and its area. Adding a fact begins here
+(CONTRIBUTING.md).
 
-A type's schema number only grows; an old number needs an upcaster (`shared.events.upcasting`) and keeps its vectors.
+A type's schema number only grows; an old number needs an upcaster (`shared.events.upcasting`) and
+keeps its vectors.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ _GROWN = {
 
 
 def _area(area: str, *structs: type[Fact]) -> dict[str, Entry]:
-    return {struct.__name__: Entry(struct, _GROWN.get(struct.__name__, 1), area) for struct in structs}
+    return {
+        struct.__name__: Entry(struct, _GROWN.get(struct.__name__, 1), area) for struct in structs
+    }
 
 
 CATALOG: dict[str, Entry] = {

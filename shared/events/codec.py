@@ -1,4 +1,5 @@
-"""The codec: fact <-> JSON bytes, through the catalog and the upcasters. The only place that (de)serialises facts.
+"""The codec: fact <-> JSON bytes, through the catalog and the upcasters. The only place that
+(de)serialises facts.
 
 What a row calls itself says how its payload is read, so that a replay looks at each payload once.
 """
@@ -23,7 +24,9 @@ _UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionE
 
 
 class UndecodableFact(Exception):
-    """A stored fact that this code cannot read: unknown type, newer schema, or damaged payload. Names position and type."""
+    """A stored fact that this code cannot read: unknown type, newer schema, or damaged payload.
+    Names position and type.
+    """
 
     def __init__(self, envelope: Envelope, problem: str) -> None:
         super().__init__(
@@ -40,10 +43,15 @@ def type_of(fact: Fact) -> str:
 
 
 def encode(fact: Fact) -> bytes:
-    """The payload as stored: JSON with the type tag inside. Texts come from outside and may hold the character 0, which Postgres'
-    jsonb does not know: it becomes U+FFFD, so that every fact can be looked at."""
+    """The payload as stored: JSON with the type tag inside. Texts come from outside and may hold
+    the character 0, which Postgres' jsonb does not know: it becomes U+FFFD, so that every fact can
+    be looked at."""
     payload = _encoder.encode(fact)
-    return payload if _NUL not in payload else _ESCAPE.sub(lambda found: found[0].replace(_NUL, _REPLACEMENT), payload)
+    return (
+        payload
+        if _NUL not in payload
+        else _ESCAPE.sub(lambda found: found[0].replace(_NUL, _REPLACEMENT), payload)
+    )
 
 
 def decode(envelope: Envelope) -> Fact:
@@ -53,7 +61,9 @@ def decode(envelope: Envelope) -> Fact:
         raise UndecodableFact(envelope, "unknown type")
     read = schemas.get(envelope.schema)
     if read is None:
-        raise UndecodableFact(envelope, f"schema is newer than {CATALOG[envelope.type].schema}, or none")
+        raise UndecodableFact(
+            envelope, f"schema is newer than {CATALOG[envelope.type].schema}, or none"
+        )
     try:
         return read(envelope.payload)
     except _UNREADABLE as error:
@@ -61,7 +71,9 @@ def decode(envelope: Envelope) -> Fact:
 
 
 def decode_all(page: Sequence[Envelope]) -> list[Fact] | None:
-    """All facts of a page, or None where one of them cannot be read: `decode` says which. A third cheaper than one by one."""
+    """All facts of a page, or None where one of them cannot be read: `decode` says which. A third
+    cheaper than one by one.
+    """
     readers = _READERS
     try:
         return [readers[envelope.type][envelope.schema](envelope.payload) for envelope in page]
@@ -72,13 +84,18 @@ def decode_all(page: Sequence[Envelope]) -> list[Fact] | None:
 def _older(type_name: str, schema: int, payload: bytes) -> Fact:
     entry = CATALOG[type_name]
     old = msgspec.json.decode(payload, type=dict)
-    return msgspec.convert(upcast(type_name, schema, entry.schema, old), entry.struct, str_keys=True)
+    return msgspec.convert(
+        upcast(type_name, schema, entry.schema, old), entry.struct, str_keys=True
+    )
 
 
 def _readers(name: str, entry: Entry) -> dict[int, Callable[[bytes], Fact]]:
     """Schema -> what reads it. A payload that says it is of another type is refused by it."""
     newest = msgspec.json.Decoder(entry.struct).decode
-    return {entry.schema: newest, **{schema: partial(_older, name, schema) for schema in range(1, entry.schema)}}
+    return {
+        entry.schema: newest,
+        **{schema: partial(_older, name, schema) for schema in range(1, entry.schema)},
+    }
 
 
 _READERS = {name: _readers(name, entry) for name, entry in CATALOG.items()}

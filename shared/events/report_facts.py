@@ -1,4 +1,6 @@
-"""Facts of the topology-store: what a node's exporter reported, and that it fell silent. Stream `report/<node>`."""
+"""Facts of the topology-store: what a node's exporter reported, and that it fell silent. Stream
+`report/<node>`.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ class NodeReported(msgspec.Struct, frozen=True, tag=True):
 class NodeReportChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """What changed since the report before it on this stream (same boot, same shape of zones).
 
-    `available` holds zone id -> resource -> new available amount. `listed` are the placements of pods that are new or changed
-    (all containers of the pod), `unlisted` the `namespace/pod` keys no longer listed. `free` holds zone id -> all of the
-    Memory Manager's own figures, for zones where one changed, `groups` zone id -> its new group.
-    `checkpoints` and `hidden` are None where they are as before.
+    `available` holds zone id -> resource -> new available amount. `listed` are the placements of
+    pods that are new or changed (all containers of the pod), `unlisted` the `namespace/pod` keys no
+    longer listed. `free` holds zone id -> all of the Memory Manager's own figures, for zones where
+    one changed, `groups` zone id -> its new group. `checkpoints` and `hidden` are None where they
+    are as before.
     """
 
     node: str
@@ -46,7 +49,9 @@ class NodeReportChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
 
 
 class NodeReportExpired(msgspec.Struct, frozen=True, tag=True):
-    """The node was silent for longer than `report_max_age_s`; it takes no pod that needs alignment until it reports again."""
+    """The node was silent for longer than `report_max_age_s`; it takes no pod that needs alignment
+    until it reports again.
+    """
 
     node: str
     silent_s: int
@@ -57,8 +62,9 @@ class NodeReportExpired(msgspec.Struct, frozen=True, tag=True):
 
 
 class NodeReportRefused(msgspec.Struct, frozen=True, tag=True):
-    """A report that contradicts what is known (a superseded boot returning, a boot time that the clock forbids) was refused; kept
-    once per exporter instance, and once more when the node has expired meanwhile: then these refusals lock it out."""
+    """A report that contradicts what is known (a superseded boot returning, a boot time that the
+    clock forbids) was refused; kept once per exporter instance, and once more when the node has
+    expired meanwhile: then these refusals lock it out."""
 
     node: str
     boot_id: str
@@ -71,8 +77,9 @@ class NodeReportRefused(msgspec.Struct, frozen=True, tag=True):
 
 
 class NodeReleased(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """An operator released the node: its next report counts as that of a new boot, whatever boot and moment it names, and boots
-    superseded before are forgotten. `by` is who said so, for people."""
+    """An operator released the node: its next report counts as that of a new boot, whatever boot
+    and moment it names, and boots superseded before are forgotten. `by` is who said so, for people.
+    """
 
     node: str
     by: str = ""

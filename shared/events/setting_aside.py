@@ -1,10 +1,12 @@
-"""What of a log cannot be folded, and what of it need not be: the one rule for services and replay. Pure.
+"""What of a log cannot be folded, and what of it need not be: the one rule for services and replay.
+Pure.
 
-A fact that this code cannot read, or that its fold cannot take, sets its stream aside: it and all later facts of that stream
-are passed over, and the rest goes on. Of streams of a kind that this release does not know, what it cannot read is not its
-business and is passed over without a word (`shared.events.streams`). An operator's `FactSkipped` says that a fact counts as
-never told; the stream goes on without it. Skips are known before the fold begins, so that the state at a position is the same
-for everybody who knows of them.
+A fact that this code cannot read, or that its fold cannot take, sets its stream aside: it and all
+later facts of that stream are passed over, and the rest goes on. Of streams of a kind that this
+release does not know, what it cannot read is not its business and is passed over without a word
+(`shared.events.streams`). An operator's `FactSkipped` says that a fact counts as never told; the
+stream goes on without it. Skips are known before the fold begins, so that the state at a position
+is the same for everybody who knows of them.
 """
 
 from __future__ import annotations
@@ -24,15 +26,19 @@ UNFOLDABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticErro
 
 
 class Aside(msgspec.Struct):
-    """`skipped` is position -> where its `FactSkipped` stands; `streams` those set aside, with what is wrong."""
+    """`skipped` is position -> where its `FactSkipped` stands; `streams` those set aside, with what
+    is wrong.
+    """
 
     skipped: dict[int, int] = {}
     streams: dict[str, str] = {}
 
     def fact_of(self, envelope: Envelope) -> Fact | None:
-        """The fact to fold; None when it is to be passed over. A fact that cannot be read sets its stream aside, if this release
-        must make sense of it."""
-        if (self.skipped and envelope.position in self.skipped) or (self.streams and envelope.stream in self.streams):
+        """The fact to fold; None when it is to be passed over. A fact that cannot be read sets its
+        stream aside, if this release must make sense of it."""
+        if (self.skipped and envelope.position in self.skipped) or (
+            self.streams and envelope.stream in self.streams
+        ):
             return None
         try:
             return decode(envelope)
@@ -42,8 +48,9 @@ class Aside(msgspec.Struct):
             return None
 
     def facts_of(self, page: Sequence[Envelope]) -> list[Fact] | None:
-        """The facts of a page, read at once, where all of them are to be folded, which is nearly always; None where one may not
-        be, or says that another is skipped: those are looked at one by one, as streams may be set aside meanwhile."""
+        """The facts of a page, read at once, where all of them are to be folded, which is nearly
+        always; None where one may not be, or says that another is skipped: those are looked at one
+        by one, as streams may be set aside meanwhile."""
         facts = None if self.skipped or self.streams else decode_all(page)
         return None if facts is None or FactSkipped in map(type, facts) else facts
 
@@ -55,5 +62,7 @@ class Aside(msgspec.Struct):
         )
 
     def known_to(self, position: int) -> bool:
-        """True when a state that was folded up to `position` has all skips behind it that concern it."""
+        """True when a state that was folded up to `position` has all skips behind it that concern
+        it.
+        """
         return all(skipped > position or told <= position for skipped, told in self.skipped.items())

@@ -1,9 +1,9 @@
-"""Facts about what surrounds pods and nodes, as the Kubernetes API shows it: volumes, claims, limits of nodes, namespaces,
-nominations by other schedulers, classes of devices.
+"""Facts about what surrounds pods and nodes, as the Kubernetes API shows it: volumes, claims,
+limits of nodes, namespaces, nominations by other schedulers, classes of devices.
 
-Only what is asked for is told: a claim that is bound, where its volume can be reached, how many volumes of a driver a node takes,
-the labels of namespaces, which pending pods have room kept for them, which resources drivers give by a class. Appended by the
-scheduler's leased observer role.
+Only what is asked for is told: a claim that is bound, where its volume can be reached, how many
+volumes of a driver a node takes, the labels of namespaces, which pending pods have room kept for
+them, which resources drivers give by a class. Appended by the scheduler's leased observer role.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Surrounding = Literal["volume", "claim", "namespace", "csinode", "nomination", "
 class VolumeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, gc=False):
     """A bound PersistentVolume was first seen or changed. Stream `volume/<name>`.
 
-    `driver` and `handle` are its CSI driver's, empty for others. `terms` is its required node affinity: () for none, else one of
-    them must match a node. `zones` are its zone and region labels, each with the values that it names."""
+    `driver` and `handle` are its CSI driver's, empty for others. `terms` is its required node
+    affinity: () for none, else one of them must match a node. `zones` are its zone and region
+    labels, each with the values that it names."""
 
     name: str
     resource_version: str = ""
@@ -41,8 +42,9 @@ class VolumeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, 
 class ClaimObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, gc=False):
     """A PersistentVolumeClaim was seen bound to `volume`. Stream `claim/<namespace>/<name>`.
 
-    `name` is `namespace/name`. `alone`: one pod may use it at a time (ReadWriteOncePod). `owner` is the uid of the pod that an
-    ephemeral volume's claim was made for, empty for others. `leaving`: it is being deleted, and no new pod may use it."""
+    `name` is `namespace/name`. `alone`: one pod may use it at a time (ReadWriteOncePod). `owner` is
+    the uid of the pod that an ephemeral volume's claim was made for, empty for others. `leaving`:
+    it is being deleted, and no new pod may use it."""
 
     name: str
     volume: str
@@ -69,8 +71,9 @@ class NamespaceObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
 
 
 class NodeVolumesLimited(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A CSINode was first seen or changed in how many volumes its drivers attach: `limits` is driver -> volumes, without the
-    drivers that name none. Stream `csinode/<name>`, apart from the node's own, where it would cost reservations their race."""
+    """A CSINode was first seen or changed in how many volumes its drivers attach: `limits` is
+    driver -> volumes, without the drivers that name none. Stream `csinode/<name>`, apart from the
+    node's own, where it would cost reservations their race."""
 
     node: str
     resource_version: str = ""
@@ -82,9 +85,10 @@ class NodeVolumesLimited(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tr
 
 
 class NominationObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A pending pod of another scheduler has `node` in `status.nominatedNodeName`: pods are evicted there for it, or its binding
-    is prepared. `key` is its `namespace/name`, `requests` what it asks of the node as a whole, `zonal` what it takes at most of
-    one zone where managers pin all of that. Ends with its own fact, with the pod, or when the pod has a node in the log. Stream
+    """A pending pod of another scheduler has `node` in `status.nominatedNodeName`: pods are evicted
+    there for it, or its binding is prepared. `key` is its `namespace/name`, `requests` what it asks
+    of the node as a whole, `zonal` what it takes at most of one zone where managers pin all of
+    that. Ends with its own fact, with the pod, or when the pod has a node in the log. Stream
     `nomination/<pod_uid>`."""
 
     pod_uid: str
@@ -101,8 +105,9 @@ class NominationObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tr
 
 
 class DeviceClassObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A DeviceClass was first seen that names an extended resource, or names another: DRA drivers give `resource` where no device
-    plugin offers it (`spec.extendedResourceName`, KEP-5004). Stream `deviceclass/<name>`."""
+    """A DeviceClass was first seen that names an extended resource, or names another: DRA drivers
+    give `resource` where no device plugin offers it (`spec.extendedResourceName`, KEP-5004). Stream
+    `deviceclass/<name>`."""
 
     name: str
     resource: str
@@ -114,8 +119,8 @@ class DeviceClassObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=T
 
 
 class SurroundingEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A volume, claim, namespace, CSINode, nomination or DeviceClass is gone, or a volume or claim bound no more, or a class
-    names no resource any more (`unbound`). On its own stream."""
+    """A volume, claim, namespace, CSINode, nomination or DeviceClass is gone, or a volume or claim
+    bound no more, or a class names no resource any more (`unbound`). On its own stream."""
 
     kind: Surrounding
     name: str
@@ -140,7 +145,9 @@ _KINDS: frozenset[object] = frozenset(get_args(SurroundingFact))
 
 
 def is_surrounding(fact: object) -> TypeGuard[SurroundingFact]:
-    """Whether the fact is one of these: asked for every fact that is folded, where `isinstance` costs ten times as much."""
+    """Whether the fact is one of these: asked for every fact that is folded, where `isinstance`
+    costs ten times as much.
+    """
     return type(fact) in _KINDS
 
 

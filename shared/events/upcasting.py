@@ -1,7 +1,7 @@
 """Upcasting: an old fact as stored becomes the newest form of its type before it is decoded.
 
-An upcaster takes the payload of schema n as a plain dict and returns that of schema n + 1. It must be total: old facts
-decode for ever.
+An upcaster takes the payload of schema n as a plain dict and returns that of schema n + 1. It must
+be total: old facts decode for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def _ended(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _withdrawn(old: dict[str, Any]) -> dict[str, Any]:
-    """Six causes and `detail` went: every reservation that was ever withdrawn stood on a node that ended."""
+    """Six causes and `detail` went: every reservation that was ever withdrawn stood on a node that
+    ended.
+    """
     return {key: value for key, value in old.items() if key != "detail"} | {"cause": "node_ended"}
 
 
@@ -43,7 +45,9 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
 
 
 def upcast(type_name: str, schema: int, current: int, payload: dict[str, Any]) -> dict[str, Any]:
-    """Walk `payload` from `schema` up to `current`. Raises KeyError when a step is missing (a test forbids that)."""
+    """Walk `payload` from `schema` up to `current`. Raises KeyError when a step is missing (a test
+    forbids that).
+    """
     for step in range(schema, current):
         payload = UPCASTERS[type_name, step](payload)
     return payload

@@ -1,8 +1,10 @@
-"""Admission of one pod by hints and merge: every state that it may leave behind, and whether it may be refused.
+"""Admission of one pod by hints and merge: every state that it may leave behind, and whether it may
+be refused.
 
-The walk is the kubelet's (kubelet 1.36, topologymanager/scope_*.go): hints, merge, then each provider allocates, container by
-container. Most pods fit one zone that every manager prefers: the merge then takes the lowest such zone, whatever the policy, and
-nothing else is asked. Must not know the ledger, nor in which order pods come.
+The walk is the kubelet's (kubelet 1.36, topologymanager/scope_*.go): hints, merge, then each
+provider allocates, container by container. Most pods fit one zone that every manager prefers: the
+merge then takes the lowest such zone, whatever the policy, and nothing else is asked. Must not know
+the ledger, nor in which order pods come.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ REMEMBERED = 1 << 15
 
 
 class Admitted(NamedTuple):
-    """`states` are all that the pod may leave; `refused`: some choice of the kubelet refuses it. `zones` are the masks by
-    container of the first way, 0 where a container has no mask. `untold`: it may leave more states than are told apart."""
+    """`states` are all that the pod may leave; `refused`: some choice of the kubelet refuses it.
+    `zones` are the masks by container of the first way, 0 where a container has no mask. `untold`:
+    it may leave more states than are told apart."""
 
     states: tuple[States, ...]
     refused: bool
@@ -61,7 +64,9 @@ class Rules:
         return found
 
     def refuses(self, states: States, request: Request) -> bool:
-        """Does some choice of the kubelet refuse the pod, whatever it leaves? Raises TooManyChoicesError."""
+        """Does some choice of the kubelet refuse the pod, whatever it leaves? Raises
+        TooManyChoicesError.
+        """
         return self._admitted(states, request).refused
 
     def _admitted(self, states: States, request: Request) -> Admitted:
@@ -90,15 +95,21 @@ class Rules:
 
     def released(self, states: States, held: Sequence[ZonedAmount]) -> States:
         """The node once a pod that held this has ended."""
-        return tuple([book.release(state, held) for book, state in zip(self.books, states, strict=True)])
+        return tuple(
+            [book.release(state, held) for book, state in zip(self.books, states, strict=True)]
+        )
 
     def taken(self, before: States, after: States) -> tuple[Taken, ...]:
         """What an admission took that led from one to the other. Raises TooManyChoicesError."""
-        return tuple([book.taken(*each) for book, *each in zip(self.books, before, after, strict=True)])
+        return tuple(
+            [book.taken(*each) for book, *each in zip(self.books, before, after, strict=True)]
+        )
 
     def given_back(self, states: States, taken: Sequence[Taken]) -> States:
         """The node once the pod has ended that took this."""
-        return tuple([book.given_back(*each) for book, *each in zip(self.books, states, taken, strict=True)])
+        return tuple(
+            [book.given_back(*each) for book, *each in zip(self.books, states, taken, strict=True)]
+        )
 
     def _admit(self, states: States, request: Request) -> Admitted:
         ways, refused = [_Way(states, (None,) * len(states), ())], False
@@ -113,7 +124,9 @@ class Rules:
             except TooManyWaysError:
                 if at < len(request.steps):
                     raise
-                return Admitted((), refused or any(self._refused(way, step, whole) for way in ways), untold=True)
+                return Admitted(
+                    (), refused or any(self._refused(way, step, whole) for way in ways), untold=True
+                )
             refused = refused or not all(after)
             ways = [each for found in after for each in found]
         left = {self._after_admission(way): None for way in ways}
@@ -142,8 +155,8 @@ class Rules:
         return hint if admitted else None
 
     def _single(self, book: Book, state: State, own: Own, asked: Asked) -> int:
-        """Without any hint a manager has no preference. Asked container by container it then refuses to allocate; of a whole pod
-        each container may yet find what it asks for."""
+        """Without any hint a manager has no preference. Asked container by container it then
+        refuses to allocate; of a whole pod each container may yet find what it asks for."""
         found = book.single(state, own, asked)
         if found or self.manager.scope != "pod" or self.manager.policy != SINGLE_NUMA_NODE:
             return found
@@ -170,7 +183,9 @@ class Rules:
         return [_Way(states, own, zones) for states, own in found]
 
     def _refused(self, way: _Way, step: Step, whole: Hint | None) -> bool:
-        """Is the container refused on this way? Managers allocate apart from each other, some maybe in too many ways."""
+        """Is the container refused on this way? Managers allocate apart from each other, some maybe
+        in too many ways.
+        """
         hint = whole or self._hint(way.states, way.own, step.asked)
         each = zip(self.books, way.states, way.own, step.asked, strict=True)
         return hint is None or not all(_allocates(*one, step.kind, hint) for one in each)
@@ -178,10 +193,17 @@ class Rules:
     def _after_admission(self, way: _Way) -> States:
         if not any(way.own):
             return way.states
-        return tuple([book.after_admission(state, own) for book, state, own in zip(self.books, way.states, way.own, strict=True)])
+        return tuple(
+            [
+                book.after_admission(state, own)
+                for book, state, own in zip(self.books, way.states, way.own, strict=True)
+            ]
+        )
 
 
-def _allocates(book: Book, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> bool:
+def _allocates(
+    book: Book, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+) -> bool:
     """Asked for nothing, or not refused."""
     try:
         return not asked or bool(book.allocate(state, own, asked, kind, hint))

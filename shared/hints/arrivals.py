@@ -1,9 +1,10 @@
-"""May this pod go to this node? Kubelets admit in order of arrival: it must be admitted whoever comes before it, and no pod that
-is on its way already may be refused because of it.
+"""May this pod go to this node? Kubelets admit in order of arrival: it must be admitted whoever
+comes before it, and no pod that is on its way already may be refused because of it.
 
-The node's states are those that the report allows, and all that pods on their way may make of them, in every order. Pods that ask
-alike are told apart by number only. The search is bounded in steps, never in time, so that a verdict can be reproduced; where the
-budget ends the answer is "nobody knows". Must not know the ledger, names or a clock.
+The node's states are those that the report allows, and all that pods on their way may make of them,
+in every order. Pods that ask alike are told apart by number only. The search is bounded in steps,
+never in time, so that a verdict can be reproduced; where the budget ends the answer is "nobody
+knows". Must not know the ledger, names or a clock.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ class Budget:
 
 
 class Coming(NamedTuple):
-    """A pod on its way, sent after this position, 0 for unknown. `runs`: since this position its kubelet is known to have it,
-    nobody knows where; it cannot lose its place. 0 while it may not have come yet. `started_s`: by the node's clock it was
-    admitted before this second was over; 0 for unknown."""
+    """A pod on its way, sent after this position, 0 for unknown. `runs`: since this position its
+    kubelet is known to have it, nobody knows where; it cannot lose its place. 0 while it may not
+    have come yet. `started_s`: by the node's clock it was admitted before this second was over; 0
+    for unknown."""
 
     request: Request
     sent: int = 0
@@ -65,17 +67,20 @@ class Moment(NamedTuple):
 
 
 class Reachable(NamedTuple):
-    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same; where
-    there are such, it is of one state of the node alone: who is doomed in one state may lose the place that another gives."""
+    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be
+    refused all the same; where there are such, it is of one state of the node alone: who is doomed
+    in one state may lose the place that another gives."""
 
     kinds: tuple[Coming, ...]
     moments: tuple[Moment, ...]
     doomed: frozenset[int]
 
 
-def reachable(rules: Rules, bases: Collection[States], coming: Sequence[Coming], budget: Budget) -> Reachable:
-    """Whatever the pods on their way may make of the node, where none ended that it may still count (`ends`). Raises
-    OverBudgetError."""
+def reachable(
+    rules: Rules, bases: Collection[States], coming: Sequence[Coming], budget: Budget
+) -> Reachable:
+    """Whatever the pods on their way may make of the node, where none ended that it may still count
+    (`ends`). Raises OverBudgetError."""
     by_key = {(each.there, each.request.key): each for each in coming}
     keys = Counter((each.there, each.request.key) for each in coming)
     counts = tuple([keys[key] for key in by_key])
@@ -92,21 +97,27 @@ def reachable(rules: Rules, bases: Collection[States], coming: Sequence[Coming],
                 pending.append(after)
     there = [kind for kind, each in enumerate(kinds) if each.there]
     moments = [moment for moment in found if not any(moment.coming[kind] for kind in there)]
-    if all(each.there for each in kinds if each.request.inits) and not any(rules.later(states) for states in bases):
-        moments = [moment for moment in moments if not rules.later(moment.states)]  # who runs has done with init containers
+    if all(each.there for each in kinds if each.request.inits) and not any(
+        rules.later(states) for states in bases
+    ):
+        moments = [
+            moment for moment in moments if not rules.later(moment.states)
+        ]  # who runs has done with init containers
     return Reachable(kinds, tuple(moments), frozenset(doomed))
 
 
 def fewest_steps(counts: Sequence[int]) -> int:
-    """What a search over pods on their way takes at least, so many of each kind: any part of them may have come, and then one of
-    each kind that is left is looked at."""
+    """What a search over pods on their way takes at least, so many of each kind: any part of them
+    may have come, and then one of each kind that is left is looked at."""
     parts = prod(count + 1 for count in counts)
     return sum(parts // (count + 1) * count for count in counts)
 
 
-def _next(rules: Rules, kinds: Sequence[Coming], moment: Moment, doomed: set[int], budget: Budget) -> list[Moment]:
-    """One pod comes, or an init container's pod starts to run. A refused pod leaves the state as it was; one that is known to be
-    there was not refused."""
+def _next(
+    rules: Rules, kinds: Sequence[Coming], moment: Moment, doomed: set[int], budget: Budget
+) -> list[Moment]:
+    """One pod comes, or an init container's pod starts to run. A refused pod leaves the state as it
+    was; one that is known to be there was not refused."""
     found = [Moment(states, moment.coming) for states in rules.later(moment.states)]
     for kind, count in enumerate(moment.coming):
         if count:
@@ -136,8 +147,8 @@ def _refuses(rules: Rules, states: States, request: Request) -> bool:
 
 
 def judged(rules: Rules, before: Sequence[Reachable], newcomer: Request, budget: Budget) -> Verdict:
-    """The verdict on a newcomer, "admitted" if it is in all of these; UNKNOWN where what is known of the others contradicts
-    itself."""
+    """The verdict on a newcomer, "admitted" if it is in all of these; UNKNOWN where what is known
+    of the others contradicts itself."""
     possible = [each for each in before if each.moments]
     if not possible:
         return UNKNOWN

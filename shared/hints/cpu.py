@@ -1,9 +1,12 @@
-"""The CPU Manager, static policy, by counts: how many exclusive CPUs each zone has left (kubelet 1.36, cpumanager).
+"""The CPU Manager, static policy, by counts: how many exclusive CPUs each zone has left (kubelet
+1.36, cpumanager).
 
-Enough where no allocation's CPU ids matter: what is taken of one zone is a number. Where a container takes of several zones at
-once, or its pod's init containers left CPUs to reuse, every split is a successor. `cpu_ids` knows better where the report tells
-ids. Under Topology Manager policy none zones do not matter: all CPUs are one zone. Under align-by-socket a zone's CPUs come from
-anywhere in its socket, and which zones make one only a layout would tell: whatever comes after such a pick is not known.
+Enough where no allocation's CPU ids matter: what is taken of one zone is a number. Where a
+container takes of several zones at once, or its pod's init containers left CPUs to reuse, every
+split is a successor. `cpu_ids` knows better where the report tells ids. Under Topology Manager
+policy none zones do not matter: all CPUs are one zone. Under align-by-socket a zone's CPUs come
+from anywhere in its socket, and which zones make one only a layout would tell: whatever comes after
+such a pick is not known.
 """
 
 from __future__ import annotations
@@ -30,34 +33,52 @@ Counts = tuple[int, ...]
 
 
 class Left(NamedTuple):
-    """What this pod's init containers left by zone. `again` is (count, mask) of an init container whose very CPUs the next one
-    that asks for as many under that mask gets: it picks from the same set."""
+    """What this pod's init containers left by zone. `again` is (count, mask) of an init container
+    whose very CPUs the next one that asks for as many under that mask gets: it picks from the same
+    set."""
 
     counts: Counts
     again: tuple[int, int] | None = None
 
 
 class CpuCounts:
-    """`zones` bear CPUs, ascending; `capacity` counts all of a zone's CPUs, `allocatable` those that are not reserved. `pooled`:
-    zones do not matter. `by_socket`: CPUs are picked from all zones of a socket."""
+    """`zones` bear CPUs, ascending; `capacity` counts all of a zone's CPUs, `allocatable` those
+    that are not reserved. `pooled`: zones do not matter. `by_socket`: CPUs are picked from all
+    zones of a socket."""
 
     def __init__(
-        self, zones: tuple[int, ...], capacity: Counts, allocatable: Counts, pooled: bool, by_socket: bool = False
+        self,
+        zones: tuple[int, ...],
+        capacity: Counts,
+        allocatable: Counts,
+        pooled: bool,
+        by_socket: bool = False,
     ) -> None:
-        self.zones, self.capacity, self.allocatable, self.pooled, self.by_socket = zones, capacity, allocatable, pooled, by_socket
+        self.zones, self.capacity, self.allocatable, self.pooled, self.by_socket = (
+            zones,
+            capacity,
+            allocatable,
+            pooled,
+            by_socket,
+        )
         self._index = {zone: at for at, zone in enumerate(zones)}
         self._places = lru_cache(maxsize=256)(self._positions)
         self._ascending = sorted(capacity, reverse=True)
 
     def single(self, state: Counts, own: Own, asked: Asked) -> int:
-        """Zones with enough free beside what must be reused; none when no zone could ever hold it alone."""
+        """Zones with enough free beside what must be reused; none when no zone could ever hold it
+        alone.
+        """
         count = _count(asked)
         if not count or self.pooled:
             return NO_OPINION
         if not self._ascending or self._ascending[0] < count:
             return 0
         left = own.counts if isinstance(own, Left) else ()
-        short, must = count - sum(left), sum(1 << zone for zone, kept in zip(self.zones, left, strict=False) if kept)
+        short, must = (
+            count - sum(left),
+            sum(1 << zone for zone, kept in zip(self.zones, left, strict=False) if kept),
+        )
         found = 0
         for zone, free in zip(self.zones, state, strict=True):
             if free >= short and not must & ~(1 << zone):
@@ -65,15 +86,31 @@ class CpuCounts:
         return found
 
     def hints(self, state: Counts, own: Own, asked: Asked) -> Hints:
-        """Every mask with enough free CPUs that holds all reusable ones; preferred with as few zones as could ever do."""
+        """Every mask with enough free CPUs that holds all reusable ones; preferred with as few
+        zones as could ever do.
+        """
         count = _count(asked)
         if not count:
             return None
         left = own.counts if isinstance(own, Left) else ()
-        short, must = count - sum(left), sum(1 << zone for zone, kept in zip(self.zones, left, strict=False) if kept)
+        short, must = (
+            count - sum(left),
+            sum(1 << zone for zone, kept in zip(self.zones, left, strict=False) if kept),
+        )
         least = self._least(count)
-        sized = zip(enumerate_masks(self.zones), mask_sums(self.zones, state), mask_sizes(self.zones), strict=True)
-        return {CPU: [Hint(mask, size == least) for mask, free, size in sized if free >= short and not must & ~mask]}
+        sized = zip(
+            enumerate_masks(self.zones),
+            mask_sums(self.zones, state),
+            mask_sizes(self.zones),
+            strict=True,
+        )
+        return {
+            CPU: [
+                Hint(mask, size == least)
+                for mask, free, size in sized
+                if free >= short and not must & ~mask
+            ]
+        }
 
     def _least(self, count: int) -> int:
         held = 0
@@ -83,26 +120,38 @@ class CpuCounts:
                 return zones
         return len(self.zones)
 
-    def allocate(self, state: Counts, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Counts, Own]]:
+    def allocate(
+        self, state: Counts, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[Counts, Own]]:
         """CPUs under the hint first, then any. Raises TooManyWaysError."""
         count = _count(asked)
         if not count:
             return ((state, own),)
         if self.by_socket and sum(state) >= count:
             raise TooManyWaysError
-        mask = (1 << len(self.zones)) - 1 if hint.mask is None or self.pooled else self._places(hint.mask)
+        mask = (
+            (1 << len(self.zones)) - 1
+            if hint.mask is None or self.pooled
+            else self._places(hint.mask)
+        )
         left = own if isinstance(own, Left) else Left((0,) * len(state))
         if kind != "init" and not mask & (mask - 1) and not any(left.counts):
             return self._plain(state, own, count, mask)
         return [
-            self._booked(state, left, taken, reused, kind, (count, mask)) for taken, reused in _picks(state, left, count, mask)
+            self._booked(state, left, taken, reused, kind, (count, mask))
+            for taken, reused in _picks(state, left, count, mask)
         ]
 
-    def _plain(self, state: Counts, own: Own, count: int, mask: int) -> Sequence[tuple[Counts, Own]]:
+    def _plain(
+        self, state: Counts, own: Own, count: int, mask: int
+    ) -> Sequence[tuple[Counts, Own]]:
         """Nothing to reuse, one zone: the usual case."""
         at = mask.bit_length() - 1
         if at < 0 or state[at] < count:
-            return [(_minus(state, taken), own) for taken, _ in _picks(state, Left((0,) * len(state)), count, mask)]
+            return [
+                (_minus(state, taken), own)
+                for taken, _ in _picks(state, Left((0,) * len(state)), count, mask)
+            ]
         return (((*state[:at], state[at] - count, *state[at + 1 :]), own),)
 
     def _positions(self, mask: int) -> int:
@@ -110,7 +159,13 @@ class CpuCounts:
         return sum(1 << at for zone, at in self._index.items() if mask >> zone & 1)
 
     def _booked(
-        self, state: Counts, left: Left, taken: Counts, reused: Counts, kind: ContainerKind, asked: tuple[int, int]
+        self,
+        state: Counts,
+        left: Left,
+        taken: Counts,
+        reused: Counts,
+        kind: ContainerKind,
+        asked: tuple[int, int],
     ) -> tuple[Counts, Own]:
         after = _minus(state, taken)
         if kind == "init":
@@ -127,7 +182,9 @@ class CpuCounts:
             if item.resource == CPU and item.zones:
                 at = 0 if self.pooled else self._index.get(item.zones[0])
                 if at is not None:
-                    back[at] = max(back[at], min(back[at] + item.amount // MILLI, self.allocatable[at]))
+                    back[at] = max(
+                        back[at], min(back[at] + item.amount // MILLI, self.allocatable[at])
+                    )
         return tuple(back)
 
     def hold(self, state: Counts, held: Sequence[ZonedAmount]) -> Counts:
@@ -166,7 +223,9 @@ def _minus(counts: Counts, taken: Counts) -> Counts:
 
 
 def _picks(state: Counts, left: Left, count: int, mask: int) -> list[tuple[Counts, Counts]]:
-    """(free CPUs taken, reusable CPUs taken) by zone, in every way; under the mask first. Empty where too few are there."""
+    """(free CPUs taken, reusable CPUs taken) by zone, in every way; under the mask first. Empty
+    where too few are there.
+    """
     if left.again == (count, mask):
         return [((0,) * len(state), left.counts)]
     rooms = [*state, *left.counts]
@@ -187,20 +246,30 @@ def _plus(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _book(zones: tuple[int, ...], capacity: Counts, allocatable: Counts, pooled: bool, by_socket: bool = False) -> CpuCounts:
+def _book(
+    zones: tuple[int, ...],
+    capacity: Counts,
+    allocatable: Counts,
+    pooled: bool,
+    by_socket: bool = False,
+) -> CpuCounts:
     """Nodes of one kind share their book."""
     return CpuCounts(zones, capacity, allocatable, pooled, by_socket)
 
 
 def by_counts(report: Report, pooled: bool) -> tuple[CpuCounts, Counts]:
     """The book and what is free as the report counts it."""
-    bearing = [zone for zone in sorted(report.zones, key=lambda zone: zone.id) if CPU in zone.resources]
+    bearing = [
+        zone for zone in sorted(report.zones, key=lambda zone: zone.id) if CPU in zone.resources
+    ]
     capacity = tuple([zone.resources[CPU].capacity // MILLI for zone in bearing])
     allocatable = tuple([zone.resources[CPU].allocatable // MILLI for zone in bearing])
     free = tuple([zone.resources[CPU].available // MILLI for zone in bearing])
     if pooled and bearing:
         return _book((bearing[0].id,), (sum(capacity),), (sum(allocatable),), True), (sum(free),)
-    return _book(tuple([zone.id for zone in bearing]), capacity, allocatable, False, by_socket(report)), free
+    return _book(
+        tuple([zone.id for zone in bearing]), capacity, allocatable, False, by_socket(report)
+    ), free
 
 
 class CpuHints:
@@ -216,8 +285,12 @@ class CpuHints:
     def zones(self, report: Report, resource: str) -> None:
         """The report's amounts say it."""
 
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
-        """By ids where they matter (`fine`) and the report tells them, else by what it counts as free."""
+    def observe(
+        self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
+    ) -> Observed:
+        """By ids where they matter (`fine`) and the report tells them, else by what it counts as
+        free.
+        """
         pooled = policy == NONE
         known = by_ids(report, placements, pooled) if fine else None
         if known is not None:

@@ -1,7 +1,9 @@
-"""The CPU Manager, static policy, by CPU ids: exact where the report tells the machine's CPUs and who holds which.
+"""The CPU Manager, static policy, by CPU ids: exact where the report tells the machine's CPUs and
+who holds which.
 
-The kubelet model's own functions over sets of CPUs (kubelet 1.36, cpumanager): whole cores, packing over several zones,
-sockets and caches come out as they do on the node. A state is the set of free CPUs, without the reserved ones.
+The kubelet model's own functions over sets of CPUs (kubelet 1.36, cpumanager): whole cores, packing
+over several zones, sockets and caches come out as they do on the node. A state is the set of free
+CPUs, without the reserved ones.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class CpuIds:
         self._largest = max(cpus.bit_count() for _, cpus in self._masks)
 
     def single(self, state: int, own: Own, asked: Asked) -> int:
-        """Zones with enough free beside what must be reused; none when no zone could ever hold it alone."""
+        """Zones with enough free beside what must be reused; none when no zone could ever hold it
+        alone.
+        """
         count = _count(asked)
         if not count or self.pooled:
             return NO_OPINION
@@ -50,9 +54,15 @@ class CpuIds:
     def hints(self, state: int, own: Own, asked: Asked) -> Hints:
         """As the kubelet makes them."""
         count = _count(asked)
-        return {CPU: hints(self.manager, state, own if isinstance(own, int) else 0, count)} if count else None
+        return (
+            {CPU: hints(self.manager, state, own if isinstance(own, int) else 0, count)}
+            if count
+            else None
+        )
 
-    def allocate(self, state: int, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[int, Own]]:
+    def allocate(
+        self, state: int, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[int, Own]]:
         """One way only: the kubelet's choice of CPUs is determined."""
         count = _count(asked)
         if not count:
@@ -73,11 +83,17 @@ class CpuIds:
         return state & ~self.manager.reserved
 
     def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        """Fewer free: which ones, where no ids are told, nobody knows; the kubelet's own order is taken."""
+        """Fewer free: which ones, where no ids are told, nobody knows; the kubelet's own order is
+        taken.
+        """
         for item in held:
             if item.resource == CPU:
                 mask = self.manager.topology.numa_mask.get(item.zones[0], 0) if item.zones else 0
-                taken = take(self.manager, state & mask, min(item.amount // MILLI, (state & mask).bit_count()))
+                taken = take(
+                    self.manager,
+                    state & mask,
+                    min(item.amount // MILLI, (state & mask).bit_count()),
+                )
                 state &= ~taken if isinstance(taken, int) else -1
         return state
 
@@ -106,13 +122,21 @@ def _count(asked: Asked) -> int:
     return asked[0][1] // MILLI if asked else 0
 
 
-def by_ids(report: Report, placements: Sequence[Placement], pooled: bool) -> tuple[CpuIds, int] | None:
+def by_ids(
+    report: Report, placements: Sequence[Placement], pooled: bool
+) -> tuple[CpuIds, int] | None:
     """The book and the free CPUs; None where the report does not tell layout and holders by id."""
     layout = report.cpus
     if layout is None or not (layout.zones and layout.sockets and layout.cores):
         return None
     options = tuple(sorted(report.options.items()))
-    book = _book(layout, report.reserved_cpus, options, tuple(sorted(zone.id for zone in report.zones)), pooled)
+    book = _book(
+        layout,
+        report.reserved_cpus,
+        options,
+        tuple(sorted(zone.id for zone in report.zones)),
+        pooled,
+    )
     if book is None:
         return None
     taken = book.manager.reserved
@@ -133,13 +157,25 @@ def ids_of(text: str) -> int:
 
 @lru_cache(maxsize=1024)
 def _book(
-    layout: CpuLayout, reserved: str, options: tuple[tuple[str, str], ...], zones: tuple[int, ...], pooled: bool
+    layout: CpuLayout,
+    reserved: str,
+    options: tuple[tuple[str, str], ...],
+    zones: tuple[int, ...],
+    pooled: bool,
 ) -> CpuIds | None:
     """Nodes of one kind share their book; None for a layout that does not fit the zones."""
-    known = {name: value for name, value in options if not isinstance(parse_cpu_options({name: value}), ConfigError)}
+    known = {
+        name: value
+        for name, value in options
+        if not isinstance(parse_cpu_options({name: value}), ConfigError)
+    }
     parsed = parse_cpu_options(known)
     topology = topology_of(layout)
-    if topology is None or isinstance(parsed, ConfigError) or not set(topology.numa_nodes) <= set(zones):
+    if (
+        topology is None
+        or isinstance(parsed, ConfigError)
+        or not set(topology.numa_nodes) <= set(zones)
+    ):
         return None
     kept = parse_cpus(reserved) & topology.every
     cores = sum(cpus for _, cpus in topology.cores if cpus & kept)
@@ -148,10 +184,14 @@ def _book(
 
 @lru_cache(maxsize=1024)
 def topology_of(layout: CpuLayout) -> CpuTopology | None:
-    """The machine's CPUs as the kubelet sees them; None for columns that do not fit each other. Without caches a zone is one."""
+    """The machine's CPUs as the kubelet sees them; None for columns that do not fit each other.
+    Without caches a zone is one.
+    """
     try:
         ids = tuple(each_cpu(parse_cpus(layout.ids)))
-        zones, sockets, cores = (parse_runs(column) for column in (layout.zones, layout.sockets, layout.cores))
+        zones, sockets, cores = (
+            parse_runs(column) for column in (layout.zones, layout.sockets, layout.cores)
+        )
         caches = parse_runs(layout.caches) if layout.caches else zones
         rows = zip(ids, cores, sockets, zones, caches, strict=True)
         return cpu_topology([Cpu(*row) for row in rows])

@@ -1,8 +1,9 @@
-"""What a node may look like where pods ended that its report may still count: whoever came since came before or after each end.
+"""What a node may look like where pods ended that its report may still count: whoever came since
+came before or after each end.
 
-Admissions and ends are followed in every order that is possible (`orders`). A pod that came and went since the report takes and
-gives back what it is followed to take. Bounded in steps as `arrivals` is, which judges the newcomer. Must not know the ledger,
-names, or a clock of ours.
+Admissions and ends are followed in every order that is possible (`orders`). A pod that came and
+went since the report takes and gives back what it is followed to take. Bounded in steps as
+`arrivals` is, which judges the newcomer. Must not know the ledger, names, or a clock of ours.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from shared.hints.splits import TooManyChoicesError
 
 
 class _Moment(NamedTuple):
-    """The steps `ahead` have yet to happen; `taken` is what those took who came since the report and will end, by number."""
+    """The steps `ahead` have yet to happen; `taken` is what those took who came since the report
+    and will end, by number.
+    """
 
     states: States
     ahead: int
@@ -26,22 +29,32 @@ class _Moment(NamedTuple):
 
 
 def reachable_after_ends(
-    rules: Rules, bases: Collection[States], coming: Sequence[Coming], gone: Sequence[Gone], budget: Budget
+    rules: Rules,
+    bases: Collection[States],
+    coming: Sequence[Coming],
+    gone: Sequence[Gone],
+    budget: Budget,
 ) -> Reachable:
-    """Whatever those on their way may make of the node once all of these have ended. Raises OverBudgetError."""
+    """Whatever those on their way may make of the node once all of these have ended. Raises
+    OverBudgetError.
+    """
     return _Search(rules, (*coming, *gone), budget).run(bases)
 
 
 class _Search:
     def __init__(self, rules: Rules, pods: Sequence[Coming | Gone], budget: Budget) -> None:
         self._rules, self._pods, self._budget, self._orders = rules, pods, budget, Orders(pods)
-        optional = {pod.request.key: pod for pod in pods if isinstance(pod, Coming) and not pod.there}
+        optional = {
+            pod.request.key: pod for pod in pods if isinstance(pod, Coming) and not pod.there
+        }
         self._kinds = {key: number for number, key in enumerate(optional)}
         self._coming = tuple(optional.values())
         self._doomed: set[int] = set()
 
     def run(self, bases: Collection[States]) -> Reachable:
-        """Raises OverBudgetError at once where the budget surely is too small: most searches that have no answer."""
+        """Raises OverBudgetError at once where the budget surely is too small: most searches that
+        have no answer.
+        """
         if bases and self._fewest_steps(self._budget.left) > self._budget.left:
             raise OverBudgetError
         found = dict.fromkeys(_Moment(states, self._orders.everything) for states in bases)
@@ -51,12 +64,15 @@ class _Search:
                 if after not in found:
                     found[after] = None
                     pending.append(after)
-        now = dict.fromkeys(self._as_now(moment) for moment in found if not moment.ahead & ~self._orders.optional)
+        now = dict.fromkeys(
+            self._as_now(moment) for moment in found if not moment.ahead & ~self._orders.optional
+        )
         return Reachable(self._coming, tuple(now), frozenset(self._doomed))
 
     def _fewest_steps(self, most: int) -> int:
-        """What the search takes at least, whatever the states: an admission is looked at for each set of steps that are surely
-        ahead at some moment. Counted as far as `most` and a little beyond."""
+        """What the search takes at least, whatever the states: an admission is looked at for each
+        set of steps that are surely ahead at some moment. Counted as far as `most` and a little
+        beyond."""
         found, pending, count = {self._orders.everything}, [self._orders.everything], 0
         while pending and count <= most:
             ahead = pending.pop()
@@ -70,8 +86,9 @@ class _Search:
         return count
 
     def _surely_over(self, step: int) -> int:
-        """The steps that are not ahead any more at some moment after this one; 0 where nobody may get that far: who is known to
-        be there or to have come may be refused in these states, and what it took is not known."""
+        """The steps that are not ahead any more at some moment after this one; 0 where nobody may
+        get that far: who is known to be there or to have come may be refused in these states, and
+        what it took is not known."""
         number = self._orders.steps[step].pod
         pod = self._pods[number]
         if isinstance(pod, Coming):
@@ -102,16 +119,22 @@ class _Search:
         return _Moment(states, moment.ahead & ~(1 << step), taken)
 
     def _came(self, moment: _Moment, step: int) -> Iterator[_Moment]:
-        """Who is known to have been there was not refused. Who was sent here because of an end is not doomed for coming before
-        it."""
+        """Who is known to have been there was not refused. Who was sent here because of an end is
+        not doomed for coming before it."""
         number, ahead = self._orders.steps[step].pod, moment.ahead & ~(1 << step)
         pod = self._pods[number]
         assert pod.request is not None
         try:
             admitted = self._rules.admit(moment.states, pod.request)
             for states in admitted.states:
-                more = ((number, self._rules.taken(moment.states, states)),) if isinstance(pod, Gone) else ()
-                yield _Moment(states, ahead, tuple(sorted((*moment.taken, *more))) if more else moment.taken)
+                more = (
+                    ((number, self._rules.taken(moment.states, states)),)
+                    if isinstance(pod, Gone)
+                    else ()
+                )
+                yield _Moment(
+                    states, ahead, tuple(sorted((*moment.taken, *more))) if more else moment.taken
+                )
         except TooManyChoicesError as error:
             raise OverBudgetError from error
         if isinstance(pod, Gone):

@@ -1,8 +1,10 @@
-"""A node's states where the kubelet may see devices otherwise than they are listed: each as it may see them.
+"""A node's states where the kubelet may see devices otherwise than they are listed: each as it may
+see them.
 
-Unhealthy devices that nobody lists are given to nobody, but decide how few zones are enough and which zones bear devices, and so
-what the kubelet prefers. How many there are and where is not known: every way is tried that makes a difference to who asks. And
-hints once ran over every zone, not only over those that bear devices (until kubernetes PR 138244). Must not know the ledger.
+Unhealthy devices that nobody lists are given to nobody, but decide how few zones are enough and
+which zones bear devices, and so what the kubelet prefers. How many there are and where is not
+known: every way is tried that makes a difference to who asks. And hints once ran over every zone,
+not only over those that bear devices (until kubernetes PR 138244). Must not know the ledger.
 """
 
 from __future__ import annotations
@@ -23,30 +25,44 @@ Amounts = Mapping[str, frozenset[int]]
 
 
 def asked_of(resources: Collection[str], request: Request) -> Asked:
-    """What a pod asks for of these resources, container by container and as a whole; each amount once."""
+    """What a pod asks for of these resources, container by container and as a whole; each amount
+    once.
+    """
     found: set[tuple[str, int]] = set()
     for name in resources:
         at = registry.owner_of(name)
         if at >= 0:
             found.update(
-                each for step in (*[s.asked for s in request.steps], request.whole) for each in step[at] if each[0] == name
+                each
+                for step in (*[s.asked for s in request.steps], request.whole)
+                for each in step[at]
+                if each[0] == name
             )
     return tuple(sorted(found))
 
 
-def wanted(resources: Collection[str], others: Iterable[Request | None], newcomer: Asked) -> Amounts:
+def wanted(
+    resources: Collection[str], others: Iterable[Request | None], newcomer: Asked
+) -> Amounts:
     """By resource the amounts that the newcomer and the others ask for."""
     if not resources:
         return {}
     found: dict[str, set[int]] = {}
     own = [each for each in newcomer if each[0] in resources]
-    for name, amount in (*own, *(each for other in others if other is not None for each in asked_of(resources, other))):
+    for name, amount in (
+        *own,
+        *(each for other in others if other is not None for each in asked_of(resources, other)),
+    ):
         found.setdefault(name, set()).add(amount)
     return {name: frozenset(amounts) for name, amounts in sorted(found.items())}
 
 
 def with_hidden(
-    books: Sequence[Book], bases: Collection[States], asked: Amounts, zones: Collection[int], most: int
+    books: Sequence[Book],
+    bases: Collection[States],
+    asked: Amounts,
+    zones: Collection[int],
+    most: int,
 ) -> tuple[States, ...] | None:
     """Every base in every way to see these resources; None for more than `most`."""
     at = next((number for number, book in enumerate(books) if isinstance(book, DeviceBook)), -1)
@@ -60,11 +76,17 @@ def with_hidden(
     if len(bases) * prod(map(len, views)) > most:
         return None
     ways = [dict(zip(asked, chosen, strict=True)) for chosen in product(*views)]
-    return tuple([(*base[:at], book.seen(base[at], way), *base[at + 1 :]) for base in bases for way in ways])
+    return tuple(
+        [(*base[:at], book.seen(base[at], way), *base[at + 1 :]) for base in bases for way in ways]
+    )
 
 
-def also_over_every_zone(books: Sequence[Book], bases: Collection[States], zones: Collection[int]) -> tuple[States, ...]:
-    """Every base, and as a kubelet sees it whose hints run over every zone. Those that are not preferred alone differ."""
+def also_over_every_zone(
+    books: Sequence[Book], bases: Collection[States], zones: Collection[int]
+) -> tuple[States, ...]:
+    """Every base, and as a kubelet sees it whose hints run over every zone. Those that are not
+    preferred alone differ.
+    """
     at = next((number for number, book in enumerate(books) if isinstance(book, DeviceBook)), -1)
     book = books[at]
     if at < 0 or not isinstance(book, DeviceBook):

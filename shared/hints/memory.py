@@ -1,5 +1,6 @@
-"""The Memory Manager as a hint provider: memory and hugepages together, as a report tells of them. What hints and allocations do
-is the book's (`memory_book.py`); here it is opened with what is known of a node.
+"""The Memory Manager as a hint provider: memory and hugepages together, as a report tells of them.
+What hints and allocations do is the book's (`memory_book.py`); here it is opened with what is known
+of a node.
 """
 
 from __future__ import annotations
@@ -31,35 +32,63 @@ class MemoryHints:
     def zones(self, report: Report, resource: str) -> None:
         """The report's amounts say it."""
 
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
-        """Free is the Memory Manager's own figure where its checkpoint was read, else what is allocatable less the listed blocks,
-        and less what the report counts as used beyond them. What ended pods still hold is free at the next admission."""
+    def observe(
+        self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
+    ) -> Observed:
+        """Free is the Memory Manager's own figure where its checkpoint was read, else what is
+        allocatable less the listed blocks, and less what the report counts as used beyond them.
+        What ended pods still hold is free at the next admission."""
         zones = tuple(sorted(zone.id for zone in report.zones))
-        names = tuple(sorted({name for zone in report.zones for name in zone.resources if is_memory(name)}))
+        names = tuple(
+            sorted({name for zone in report.zones for name in zone.resources if is_memory(name)})
+        )
         tables = {zone.id: zone.resources for zone in report.zones}
-        allocatable = tuple([tuple([_table(tables[zone], name).allocatable for zone in zones]) for name in names])
+        allocatable = tuple(
+            [tuple([_table(tables[zone], name).allocatable for zone in zones]) for name in names]
+        )
         book = _book(zones, names, allocatable)
-        held = [item for placement in placements for item in placement.held if is_memory(item.resource)]
-        state = book.hold(book.empty(), sorted(held, key=lambda item: (item.zones, item.resource, item.amount)))
+        held = [
+            item for placement in placements for item in placement.held if is_memory(item.resource)
+        ]
+        state = book.hold(
+            book.empty(), sorted(held, key=lambda item: (item.zones, item.resource, item.amount))
+        )
         if "memory" in report.checkpoints and any(zone.free for zone in report.zones):
             return Observed(book, (_by_checkpoint(book, state, report),))
-        unexplained = [[_unexplained(_table(tables[zone], name), zone, name, held) for zone in zones] for name in names]
-        free = [[a - b for a, b in zip(row, more, strict=True)] for row, more in zip(state.free, unexplained, strict=True)]
+        unexplained = [
+            [_unexplained(_table(tables[zone], name), zone, name, held) for zone in zones]
+            for name in names
+        ]
+        free = [
+            [a - b for a, b in zip(row, more, strict=True)]
+            for row, more in zip(state.free, unexplained, strict=True)
+        ]
         state = state._replace(free=tuple([tuple(row) for row in free]), loose=_loose(held))
         shared = {zone for item in held if len(item.zones) > 1 for zone in item.zones}
-        return Observed(book, _ways_to_group(state, zones, shared), frozenset({SEVERAL_GROUPS}) if shared else frozenset())
+        return Observed(
+            book,
+            _ways_to_group(state, zones, shared),
+            frozenset({SEVERAL_GROUPS}) if shared else frozenset(),
+        )
 
 
 def _ways_to_group(state: Memory, zones: tuple[int, ...], shared: set[int]) -> tuple[Memory, ...]:
-    """A zone of a group stands alone in the kubelet's book once a block of its own was put there, even if that one is gone."""
+    """A zone of a group stands alone in the kubelet's book once a block of its own was put there,
+    even if that one is gone.
+    """
     if 1 << len(shared) > MOST:
         raise TooManyChoicesError
-    ways = [((group, 1 << zone) if zone in shared else (group,)) for zone, group in zip(zones, state.groups, strict=True)]
+    ways = [
+        ((group, 1 << zone) if zone in shared else (group,))
+        for zone, group in zip(zones, state.groups, strict=True)
+    ]
     return tuple([state._replace(groups=groups) for groups in product(*ways)])
 
 
 def _loose(held: Sequence[ZonedAmount]) -> tuple[int, ...]:
-    """Zones over which blocks lie together: what is free there went lowest zone first, from what was free then."""
+    """Zones over which blocks lie together: what is free there went lowest zone first, from what
+    was free then.
+    """
     found: list[int] = []
     for mask in dict.fromkeys(mask_of(item.zones) for item in held if len(item.zones) > 1):
         joined, apart = mask, []
@@ -73,8 +102,8 @@ def _loose(held: Sequence[ZonedAmount]) -> tuple[int, ...]:
 
 
 def _by_checkpoint(book: MemoryBook, state: Memory, report: Report) -> Memory:
-    """With the manager's own figures. Init containers' blocks wait for their pod to run; those of pods that no listing names are
-    dropped when the manager is next asked."""
+    """With the manager's own figures. Init containers' blocks wait for their pod to run; those of
+    pods that no listing names are dropped when the manager is next asked."""
     inits = [book.blocks_of(hidden.held) for hidden in report.hidden if hidden.pod]
     stale = [item for hidden in report.hidden if not hidden.pod for item in hidden.held]
     for blocks in inits:
@@ -102,6 +131,8 @@ def _unexplained(table: ZoneResource, zone: int, name: str, held: Sequence[Zoned
 
 
 @lru_cache(maxsize=1024)
-def _book(zones: tuple[int, ...], names: tuple[str, ...], allocatable: tuple[tuple[int, ...], ...]) -> MemoryBook:
+def _book(
+    zones: tuple[int, ...], names: tuple[str, ...], allocatable: tuple[tuple[int, ...], ...]
+) -> MemoryBook:
     """Nodes of one kind share their book."""
     return MemoryBook(zones, names, allocatable)

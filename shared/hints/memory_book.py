@@ -1,8 +1,9 @@
-"""The kubelet's book of memory: what is free in each zone, which zones stand in a group, and what blocks do to both (kubelet
-1.36, memorymanager, policy Static).
+"""The kubelet's book of memory: what is free in each zone, which zones stand in a group, and what
+blocks do to both (kubelet 1.36, memorymanager, policy Static).
 
-A zone that holds a block of its own never joins a group, and a group stays one until it is empty. The kubelet books a block of
-several zones lowest zone first. Blocks of ordinary init containers are free again once their pod runs. Must not know reports.
+A zone that holds a block of its own never joins a group, and a group stays one until it is empty.
+The kubelet books a block of several zones lowest zone first. Blocks of ordinary init containers are
+free again once their pod runs. Must not know reports.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from shared.domain.report import ZonedAmount
 from shared.hints.provider import Asked, Own
 from shared.hints.splits import TooManyChoicesError
 from shared.kubelet.hint import Hint, Hints
-from shared.kubelet.masks import MAX_NODES, enumerate_masks, mask_of, mask_sizes, mask_sums, narrower, nodes_of
+from shared.kubelet.masks import (
+    MAX_NODES,
+    enumerate_masks,
+    mask_of,
+    mask_sizes,
+    mask_sums,
+    narrower,
+    nodes_of,
+)
 
 
 class Block(NamedTuple):
@@ -28,9 +37,10 @@ class Block(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """By zone: the group that it belongs to (itself alone where it has none), how many blocks touch it, and free bytes
-    [resource][zone]. `waiting` are blocks that are free once their pod runs, a tuple a pod. `loose` are masks of zones of which
-    it is known only together what is free: in which of them it lies depends on blocks that are gone."""
+    """By zone: the group that it belongs to (itself alone where it has none), how many blocks touch
+    it, and free bytes [resource][zone]. `waiting` are blocks that are free once their pod runs, a
+    tuple a pod. `loose` are masks of zones of which it is known only together what is free: in
+    which of them it lies depends on blocks that are gone."""
 
     groups: tuple[int, ...]
     blocks: tuple[int, ...]
@@ -40,8 +50,8 @@ class Memory(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a pod took in single zones: blocks by zone and bytes [resource][zone], without what its init containers hold until it
-    runs (`inits`)."""
+    """What a pod took in single zones: blocks by zone and bytes [resource][zone], without what its
+    init containers hold until it runs (`inits`)."""
 
     blocks: tuple[int, ...]
     free: tuple[tuple[int, ...], ...]
@@ -49,14 +59,18 @@ class Taken(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What this pod's init containers leave: bytes to reuse by (mask, resource), and the blocks that they still hold."""
+    """What this pod's init containers leave: bytes to reuse by (mask, resource), and the blocks
+    that they still hold.
+    """
 
     reuse: tuple[tuple[int, str, int], ...] = ()
     inits: tuple[Block, ...] = ()
 
     def reusable(self, mask: int, resource: str) -> int:
         """Bytes that a container with this mask need not take anew."""
-        return next((size for each, name, size in self.reuse if (each, name) == (mask, resource)), 0)
+        return next(
+            (size for each, name, size in self.reuse if (each, name) == (mask, resource)), 0
+        )
 
 
 NOTHING = Left()
@@ -65,7 +79,12 @@ NOTHING = Left()
 class MemoryBook:
     """`allocatable` is [resource][zone], in the order of `names` and `zones`."""
 
-    def __init__(self, zones: tuple[int, ...], names: tuple[str, ...], allocatable: tuple[tuple[int, ...], ...]) -> None:
+    def __init__(
+        self,
+        zones: tuple[int, ...],
+        names: tuple[str, ...],
+        allocatable: tuple[tuple[int, ...], ...],
+    ) -> None:
         self.zones, self.names, self.allocatable = zones, names, allocatable
         self._at = {zone: at for at, zone in enumerate(zones)}
         self._rows = {name: row for row, name in enumerate(names)}
@@ -74,20 +93,27 @@ class MemoryBook:
 
     def empty(self) -> Memory:
         """Nothing is held."""
-        return Memory(tuple([1 << zone for zone in self.zones]), (0,) * len(self.zones), self.allocatable)
+        return Memory(
+            tuple([1 << zone for zone in self.zones]), (0,) * len(self.zones), self.allocatable
+        )
 
-    # -- hints ---------------------------------------------------------------------------------------------------
+    # -- hints
+    # ---------------------------------------------------------------------------------------------------
 
     def single(self, state: Memory, own: Own, asked: Asked) -> int:
-        """Zones that hold it alone and are in no group; none where no zone ever could. Raises TooManyChoicesError where `loose`
-        zones leave that open."""
+        """Zones that hold it alone and are in no group; none where no zone ever could. Raises
+        TooManyChoicesError where `loose` zones leave that open."""
         if state.loose:
             masks = [each.mask or 0 for each in self._candidates(state, own, asked)]
             return sum([mask for mask in masks if not mask & (mask - 1)])
         left, found = own if isinstance(own, Left) else NOTHING, 0
         groups, wanted = (
             state.groups,
-            [(state.free[self._rows[name]], name, amount) for name, amount in asked if name in self._rows],
+            [
+                (state.free[self._rows[name]], name, amount)
+                for name, amount in asked
+                if name in self._rows
+            ],
         )
         for at, bit in self._large(asked):
             if groups[at] != bit:
@@ -104,7 +130,11 @@ class MemoryBook:
         rows = [(self._rows.get(name, -1), amount) for name, amount in asked]
         if any(row < 0 for row, _ in rows):
             return ()
-        large = [at for at in range(len(self.zones)) if all(self.allocatable[row][at] >= amount for row, amount in rows)]
+        large = [
+            at
+            for at in range(len(self.zones))
+            if all(self.allocatable[row][at] >= amount for row, amount in rows)
+        ]
         return tuple([(at, 1 << self.zones[at]) for at in large])
 
     def hints(self, state: Memory, own: Own, asked: Asked) -> Hints:
@@ -131,15 +161,28 @@ class MemoryBook:
         fitting, least = self.capable(asked)
         if state.loose:
             allowed = [at for at in fitting if self._allowed(state, masks[at])]
-            return [Hint(masks[at], sizes[at] == least) for at in allowed if self._holds(state, masks[at], asked, left)]
+            return [
+                Hint(masks[at], sizes[at] == least)
+                for at in allowed
+                if self._holds(state, masks[at], asked, left)
+            ]
         for name, amount in asked:
             sums = mask_sums(self.zones, state.free[self._rows[name]]) if name in self._rows else []
-            fitting = tuple([at for at in fitting if sums[at] + left.reusable(masks[at], name) >= amount])
-        return [Hint(masks[at], sizes[at] == least) for at in fitting if self._allowed(state, masks[at])]
+            fitting = tuple(
+                [at for at in fitting if sums[at] + left.reusable(masks[at], name) >= amount]
+            )
+        return [
+            Hint(masks[at], sizes[at] == least) for at in fitting if self._allowed(state, masks[at])
+        ]
 
     def _holds(self, state: Memory, mask: int, asked: Asked, left: Left) -> bool:
-        """Is enough free on the zones of the mask? Raises TooManyChoicesError where it matters in which `loose` ones it lies."""
-        return all(self._enough(state, mask, name, amount - left.reusable(mask, name)) for name, amount in asked)
+        """Is enough free on the zones of the mask? Raises TooManyChoicesError where it matters in
+        which `loose` ones it lies.
+        """
+        return all(
+            self._enough(state, mask, name, amount - left.reusable(mask, name))
+            for name, amount in asked
+        )
 
     def _enough(self, state: Memory, mask: int, name: str, amount: int) -> bool:
         row = self._rows.get(name)
@@ -148,7 +191,10 @@ class MemoryBook:
         least = most = self._sum(state.free[row], mask)
         for group in state.loose:
             if group & mask and group & ~mask:
-                inside, free = self._sum(state.free[row], group & mask), self._sum(state.free[row], group)
+                inside, free = (
+                    self._sum(state.free[row], group & mask),
+                    self._sum(state.free[row], group),
+                )
                 least += max(0, free - self._sum(self.allocatable[row], group & ~mask)) - inside
                 most += min(free, self._sum(self.allocatable[row], group & mask)) - inside
         if least < amount <= most:
@@ -165,11 +211,18 @@ class MemoryBook:
 
     def _allowed_wide(self, state: Memory, mask: int) -> bool:
         """No zone of the mask is used alone or in another group."""
-        return all(not state.blocks[at] or state.groups[at] == mask for zone, at in self._at.items() if mask >> zone & 1)
+        return all(
+            not state.blocks[at] or state.groups[at] == mask
+            for zone, at in self._at.items()
+            if mask >> zone & 1
+        )
 
-    # -- allocation ----------------------------------------------------------------------------------------------
+    # -- allocation
+    # ----------------------------------------------------------------------------------------------
 
-    def allocate(self, state: Memory, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Memory, Own]]:
+    def allocate(
+        self, state: Memory, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[Memory, Own]]:
         """Near the hint, widened where it cannot hold the request; one way only."""
         if not asked:
             return ((state, own),)
@@ -210,7 +263,13 @@ class MemoryBook:
                 return 0
             mask, preferred = best.mask or 0, best.preferred
         if not self._covers(state, mask, asked):
-            wider = _best([each for each in self._candidates(state, own, asked) if (each.mask or 0) & mask == mask])
+            wider = _best(
+                [
+                    each
+                    for each in self._candidates(state, own, asked)
+                    if (each.mask or 0) & mask == mask
+                ]
+            )
             if wider is None or (preferred and not wider.preferred):
                 return 0
             mask = wider.mask or 0
@@ -231,7 +290,9 @@ class MemoryBook:
         for zone in nodes_of(block.mask):
             at = self._at[zone]
             groups[at], blocks[at] = block.mask, blocks[at] + 1
-        return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=_with(state.free, row, free))
+        return state._replace(
+            groups=tuple(groups), blocks=tuple(blocks), free=_with(state.free, row, free)
+        )
 
     def _given_back(self, state: Memory, block: Block) -> Memory:
         """Each zone in order of id gives what it can, whoever took it there."""
@@ -245,10 +306,14 @@ class MemoryBook:
             at = self._at[zone]
             blocks[at] = max(0, blocks[at] - 1)
             groups[at] = groups[at] if blocks[at] else 1 << zone
-        return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=_with(state.free, row, free))
+        return state._replace(
+            groups=tuple(groups), blocks=tuple(blocks), free=_with(state.free, row, free)
+        )
 
     def _in_order(self, state: Memory, mask: int) -> list[int]:
-        """Positions of the mask's zones, lowest first, then of those that are loose together with one of them."""
+        """Positions of the mask's zones, lowest first, then of those that are loose together with
+        one of them.
+        """
         beside = 0
         for group in state.loose:
             beside |= group if group & mask else 0
@@ -287,7 +352,9 @@ class MemoryBook:
         changed = [at for at in range(len(self.zones)) if before.blocks[at] != after.blocks[at]]
         if any(after.groups[at] != 1 << self.zones[at] for at in changed):
             raise TooManyChoicesError
-        free = tuple([_minus(one, other) for one, other in zip(before.free, rest.free, strict=True)])
+        free = tuple(
+            [_minus(one, other) for one, other in zip(before.free, rest.free, strict=True)]
+        )
         return Taken(_minus(rest.blocks, before.blocks), free, inits)
 
     def given_back(self, state: Memory, taken: Taken) -> Memory:
@@ -298,8 +365,18 @@ class MemoryBook:
             for block in taken.inits:
                 state = self._given_back(state, block)
         blocks = _minus(state.blocks, taken.blocks)
-        groups = tuple([group if held else 1 << zone for group, held, zone in zip(state.groups, blocks, self.zones, strict=True)])
-        free = tuple([_minus(row, [-more for more in back]) for row, back in zip(state.free, taken.free, strict=True)])
+        groups = tuple(
+            [
+                group if held else 1 << zone
+                for group, held, zone in zip(state.groups, blocks, self.zones, strict=True)
+            ]
+        )
+        free = tuple(
+            [
+                _minus(row, [-more for more in back])
+                for row, back in zip(state.free, taken.free, strict=True)
+            ]
+        )
         return Memory(groups, blocks, free, state.waiting, state.loose)
 
     def after_admission(self, state: Memory, own: Own) -> Memory:
@@ -321,7 +398,9 @@ class MemoryBook:
         return found
 
 
-def _with(rows: tuple[tuple[int, ...], ...], at: int, row: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def _with(
+    rows: tuple[tuple[int, ...], ...], at: int, row: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
     return (*rows[:at], tuple(row), *rows[at + 1 :])
 
 
@@ -334,13 +413,19 @@ def _best(hints: list[Hint]) -> Hint | None:
     best: Hint | None = None
     for hint in hints:
         better = best is None or hint.preferred > best.preferred
-        if better or (best is not None and hint.preferred == best.preferred and narrower(hint.mask or 0, best.mask or 0)):
+        if better or (
+            best is not None
+            and hint.preferred == best.preferred
+            and narrower(hint.mask or 0, best.mask or 0)
+        ):
             best = hint
     return best
 
 
 def _after(left: Left, blocks: Sequence[Block], kind: ContainerKind) -> Left:
-    """What is left to reuse, and what the init containers before still hold, after a container took these blocks."""
+    """What is left to reuse, and what the init containers before still hold, after a container took
+    these blocks.
+    """
     inits = list(left.inits)
     for block in blocks:
         rest = block.size

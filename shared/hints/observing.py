@@ -1,4 +1,6 @@
-"""From a report to a node's rules and the states that it allows: every provider of the registry is asked."""
+"""From a report to a node's rules and the states that it allows: every provider of the registry is
+asked.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,29 @@ UNKNOWN_DISTANCE = 255
 
 
 class Node(NamedTuple):
-    """`bases` are the states that the report allows, `bounds` what of them is only known within bounds, by name."""
+    """`bases` are the states that the report allows, `bounds` what of them is only known within
+    bounds, by name.
+    """
 
     rules: Rules
     bases: tuple[States, ...]
     bounds: frozenset[str]
 
 
-def observe(report: Report, placements: Sequence[Placement], policy: str, scope: str, fine: bool) -> Node | None:
+def observe(
+    report: Report, placements: Sequence[Placement], policy: str, scope: str, fine: bool
+) -> Node | None:
     """The node under this policy and scope; None for one without zones."""
     zones = tuple(sorted(zone.id for zone in report.zones))
     if not zones:
         return None
     seen = [provider.observe(report, placements, policy, fine) for provider in registry.PROVIDERS]
     rules = _rules(
-        policy, "pod" if scope == "pod" else "container", zones, _distances(report), tuple([each.book for each in seen])
+        policy,
+        "pod" if scope == "pod" else "container",
+        zones,
+        _distances(report),
+        tuple([each.book for each in seen]),
     )
     bases = tuple(product(*[each.states for each in seen]))
     return Node(rules, bases, frozenset().union(*[each.bounds for each in seen]))
@@ -41,10 +51,18 @@ def observe(report: Report, placements: Sequence[Placement], policy: str, scope:
 
 @lru_cache(maxsize=1024)
 def _rules(
-    policy: str, scope: str, zones: tuple[int, ...], distances: tuple[tuple[int, ...], ...] | None, books: tuple[Book, ...]
+    policy: str,
+    scope: str,
+    zones: tuple[int, ...],
+    distances: tuple[tuple[int, ...], ...] | None,
+    books: tuple[Book, ...],
 ) -> Rules:
     """Nodes of one kind share their rules, and what these remember."""
-    closest = dict(zip(zones, distances, strict=True)) if distances is not None and policy != NONE else None
+    closest = (
+        dict(zip(zones, distances, strict=True))
+        if distances is not None and policy != NONE
+        else None
+    )
     manager = TopologyManager(policy, "none" if policy == NONE else scope, mask_of(zones), closest)  # type: ignore[arg-type]
     return Rules(manager, books)
 

@@ -1,10 +1,12 @@
-"""In what order may pods have come and gone? What the positions of the log and the node's own clock leave open.
+"""In what order may pods have come and gone? What the positions of the log and the node's own clock
+leave open.
 
-An end, or an admission, happened after the pod was sent and before it was heard of, in positions of the log: so a pod that was
-heard to run came before one that was sent later. The node's own clock tells more. Its kubelet notes when a pod was started, just
-after its admission, and when its last container had finished, just before what the pod held is free: where that was in a later
-second than the start of another, the other was admitted first. All else may have happened in any order. Must not know what a pod
-takes, names, or a clock of ours.
+An end, or an admission, happened after the pod was sent and before it was heard of, in positions of
+the log: so a pod that was heard to run came before one that was sent later. The node's own clock
+tells more. Its kubelet notes when a pod was started, just after its admission, and when its last
+container had finished, just before what the pod held is free: where that was in a later second than
+the start of another, the other was admitted first. All else may have happened in any order. Must
+not know what a pod takes, names, or a clock of ours.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ UNHEARD = 1 << 62
 
 
 class Gone(NamedTuple):
-    """A pod that ended. `held` is what the report lists for it; one that the report lacks has its `request`, and came after the
-    report was made, or (unless `since`) had gone by then. Positions: sent after `sent`, heard to run at `runs`, to have ended at
-    `ended`; 0 for unknown. By the node's clock it was admitted before the second `started_s` was over, and held what it had until
+    """A pod that ended. `held` is what the report lists for it; one that the report lacks has its
+    `request`, and came after the report was made, or (unless `since`) had gone by then. Positions:
+    sent after `sent`, heard to run at `runs`, to have ended at `ended`; 0 for unknown. By the
+    node's clock it was admitted before the second `started_s` was over, and held what it had until
     `finished_s` had begun; 0 for unknown."""
 
     held: tuple[ZonedAmount, ...] = ()
@@ -39,8 +42,9 @@ class Gone(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The admission or the end of the pod of this number: not before `first`, and heard of at `last`. `clock_s` is of the node's
-    clock: an admission was before that second was over, an end not before it had begun; 0 for unknown."""
+    """The admission or the end of the pod of this number: not before `first`, and heard of at
+    `last`. `clock_s` is of the node's clock: an admission was before that second was over, an end
+    not before it had begun; 0 for unknown."""
 
     pod: int
     ends: bool
@@ -50,25 +54,36 @@ class Step(NamedTuple):
 
 
 class Orders:
-    """What may happen next. Sets of steps are bits, the step that was heard of first is the lowest: `everything`, those that
-    need not happen (`optional`), and those of each pod."""
+    """What may happen next. Sets of steps are bits, the step that was heard of first is the lowest:
+    `everything`, those that need not happen (`optional`), and those of each pod."""
 
     def __init__(self, pods: Sequence[Coming | Gone]) -> None:
-        self.steps = tuple(sorted([step for number, pod in enumerate(pods) for step in _steps(number, pod)], key=_heard))
+        self.steps = tuple(
+            sorted(
+                [step for number, pod in enumerate(pods) for step in _steps(number, pod)],
+                key=_heard,
+            )
+        )
         self.everything = (1 << len(self.steps)) - 1
         self.of = [0] * len(pods)
         for at, step in enumerate(self.steps):
             self.of[step.pod] |= 1 << at
-        self.optional = sum(own for own, pod in zip(self.of, pods, strict=True) if _is_optional(pod))
+        self.optional = sum(
+            own for own, pod in zip(self.of, pods, strict=True) if _is_optional(pod)
+        )
         admissions = [(1 << at, step) for at, step in enumerate(self.steps) if not step.ends]
         self._admissions = sum(bit for bit, _ in admissions)
-        self._before = [sum(bit for bit, each in admissions if _must_come_first(each, step)) for step in self.steps]
+        self._before = [
+            sum(bit for bit, each in admissions if _must_come_first(each, step))
+            for step in self.steps
+        ]
         self._begun = _begun(self.steps)
         self._known: dict[int, tuple[list[int], list[int]]] = {}
 
     def next(self, ahead: int) -> tuple[list[int], list[int]]:
-        """The admissions and the ends that may be next of those ahead. Where nobody can come before the next end that was heard
-        of, that end is next: of several ends between two admissions it does not matter which comes first."""
+        """The admissions and the ends that may be next of those ahead. Where nobody can come before
+        the next end that was heard of, that end is next: of several ends between two admissions it
+        does not matter which comes first."""
         found = self._known.get(ahead)
         if found is None:
             found = self._known[ahead] = self._next(ahead)
@@ -86,7 +101,10 @@ class Orders:
 def _begun(steps: Sequence[Step]) -> list[int]:
     """By step those that may happen before it was heard of."""
     by_first = sorted(range(len(steps)), key=lambda at: steps[at].first)
-    firsts, before = [steps[at].first for at in by_first], [0, *accumulate(1 << at for at in by_first)]
+    firsts, before = (
+        [steps[at].first for at in by_first],
+        [0, *accumulate(1 << at for at in by_first)],
+    )
     return [before[bisect_left(firsts, step.last)] for step in steps]
 
 
@@ -128,13 +146,21 @@ def _came_first(admission: Step, other: Step) -> bool:
 
 
 def relevant(coming: Sequence[Coming], gone: Sequence[Gone]) -> list[Gone]:
-    """Those that the report lists, and of those that came and went who may have stood in somebody's way: in that of a pod that is
-    still there or comes, or of another who may have. The others leave the node as if they had never come."""
-    listed, others = [each for each in gone if each.request is None], [each for each in gone if each.request is not None]
+    """Those that the report lists, and of those that came and went who may have stood in somebody's
+    way: in that of a pod that is still there or comes, or of another who may have. The others leave
+    the node as if they had never come."""
+    listed, others = (
+        [each for each in gone if each.request is None],
+        [each for each in gone if each.request is not None],
+    )
     windows = [(each.sent, each.runs or UNHEARD) for each in coming]
     kept: list[Gone] = []
     while True:
-        met = [each for each in others if any(sent < each.ended and each.sent < came for sent, came in windows)]
+        met = [
+            each
+            for each in others
+            if any(sent < each.ended and each.sent < came for sent, came in windows)
+        ]
         if not met:
             return [*listed, *kept]
         kept, others = kept + met, [each for each in others if each not in met]
@@ -142,14 +168,17 @@ def relevant(coming: Sequence[Coming], gone: Sequence[Gone]) -> list[Gone]:
 
 
 def disorder(coming: Sequence[Coming], gone: Sequence[Gone]) -> int:
-    """How many pairs of an admission and another pod's admission or end may have happened in either order: a search over them
-    takes the longer, the more there are."""
+    """How many pairs of an admission and another pod's admission or end may have happened in either
+    order: a search over them takes the longer, the more there are."""
     pods: tuple[Coming | Gone, ...] = (*coming, *gone)
     steps = [step for number, pod in enumerate(pods) for step in _steps(number, pod)]
     admissions = [step for step in steps if not step.ends]
     return sum(
         [
-            one.pod != other.pod and one.first < other.last and other.first < one.last and not _came_first(one, other)
+            one.pod != other.pod
+            and one.first < other.last
+            and other.first < one.last
+            and not _came_first(one, other)
             for one in admissions
             for other in steps
         ]

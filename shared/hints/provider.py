@@ -1,9 +1,10 @@
 """What a hint provider is: one of the kubelet's resource managers, as far as a report shows it.
 
-A provider observes a report and answers with a book (what never changes between two shapes of the node) and the states that
-its manager may be in. States are immutable and hashable, so that equal states are judged once. Hints and their merge are the
-kubelet's (KEP-693); where the kubelet or a device plugin may choose, `allocate` has several successors. Must not know pods,
-the ledger or other providers.
+A provider observes a report and answers with a book (what never changes between two shapes of the
+node) and the states that its manager may be in. States are immutable and hashable, so that equal
+states are judged once. Hints and their merge are the kubelet's (KEP-693); where the kubelet or a
+device plugin may choose, `allocate` has several successors. Must not know pods, the ledger or other
+providers.
 """
 
 from __future__ import annotations
@@ -34,16 +35,21 @@ class Book(Protocol):
     """One manager of one node."""
 
     def single(self, state: State, own: Own, asked: Asked) -> int:
-        """Mask of the zones that, each alone, are a preferred hint; NO_OPINION where the manager has no preference."""
+        """Mask of the zones that, each alone, are a preferred hint; NO_OPINION where the manager
+        has no preference.
+        """
         ...
 
     def hints(self, state: State, own: Own, asked: Asked) -> Hints:
         """The manager's hints, in the kubelet's order; None for no preference."""
         ...
 
-    def allocate(self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[State, Own]]:
-        """Every state that the allocation may lead to; none where the manager refuses. Raises TooManyWaysError where it does not,
-        and TooManyChoicesError where that is too much to ask."""
+    def allocate(
+        self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[State, Own]]:
+        """Every state that the allocation may lead to; none where the manager refuses. Raises
+        TooManyWaysError where it does not, and TooManyChoicesError where that is too much to ask.
+        """
         ...
 
     def release(self, state: State, held: Sequence[ZonedAmount]) -> State:
@@ -51,7 +57,9 @@ class Book(Protocol):
         ...
 
     def hold(self, state: State, held: Sequence[ZonedAmount]) -> State:
-        """The state with this taken, as far as it is there: what somebody holds whom no report shows."""
+        """The state with this taken, as far as it is there: what somebody holds whom no report
+        shows.
+        """
         ...
 
     def after_admission(self, state: State, own: Own) -> State:
@@ -59,7 +67,9 @@ class Book(Protocol):
         ...
 
     def taken(self, before: State, after: State) -> Taken:
-        """What an admission took that led from one state to the other. Raises TooManyChoicesError where that cannot be told."""
+        """What an admission took that led from one state to the other. Raises TooManyChoicesError
+        where that cannot be told.
+        """
         ...
 
     def given_back(self, state: State, taken: Taken) -> State:
@@ -67,12 +77,16 @@ class Book(Protocol):
         ...
 
     def later(self, state: State) -> Sequence[State]:
-        """What the state may become by itself, one step: an init container's memory is free once its pod runs."""
+        """What the state may become by itself, one step: an init container's memory is free once
+        its pod runs.
+        """
         ...
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """`states` are those consistent with the report; `bounds` names what of them is only known within bounds."""
+    """`states` are those consistent with the report; `bounds` names what of them is only known
+    within bounds.
+    """
 
     book: Book
     states: tuple[State, ...]
@@ -80,8 +94,9 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class HintProvider(Protocol):
-    """A provider as it stands in the registry. One that has arguments is a frozen msgspec.Struct of plain values: they are part
-    of the keys of snapshots and of the code that a decision tells, beside its name."""
+    """A provider as it stands in the registry. One that has arguments is a frozen msgspec.Struct of
+    plain values: they are part of the keys of snapshots and of the code that a decision tells,
+    beside its name."""
 
     @property
     def name(self) -> str:
@@ -90,8 +105,9 @@ class HintProvider(Protocol):
 
     @property
     def by_amounts(self) -> bool:
-        """Whether the zone amounts of a report bound what this manager admits: enough in one zone beside everybody is enough. If
-        not, nodes are judged one by one, by hints and merge alone: that costs time, never a wrong verdict."""
+        """Whether the zone amounts of a report bound what this manager admits: enough in one zone
+        beside everybody is enough. If not, nodes are judged one by one, by hints and merge alone:
+        that costs time, never a wrong verdict."""
         ...
 
     def owns(self, resource: str) -> bool:
@@ -99,10 +115,14 @@ class HintProvider(Protocol):
         ...
 
     def zones(self, report: Report, resource: str) -> frozenset[int] | None:
-        """Zones that may ever give the resource; None for every zone in which the report shows some."""
+        """Zones that may ever give the resource; None for every zone in which the report shows
+        some.
+        """
         ...
 
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
-        """The node's book and states. `placements` are all that the report lists, `policy` is the Topology Manager's. `fine`:
-        it matters which of equal things are free, not only how many."""
+    def observe(
+        self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
+    ) -> Observed:
+        """The node's book and states. `placements` are all that the report lists, `policy` is the
+        Topology Manager's. `fine`: it matters which of equal things are free, not only how many."""
         ...

@@ -1,5 +1,5 @@
-"""Every hint provider, in the kubelet's order. Whoever folds the log loads this registry: filter, charge, prediction, preemption
-and explanation ask the same ones."""
+"""Every hint provider, in the kubelet's order. Whoever folds the log loads this registry: filter,
+charge, prediction, preemption and explanation ask the same ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ PROVIDERS: tuple[HintProvider, ...] = (
 
 
 def owner_of(resource: str) -> int:
-    """Position of the provider that hands the resource out, -1 for none; of several the last one registered."""
+    """Position of the provider that hands the resource out, -1 for none; of several the last one
+    registered.
+    """
     return _owner(PROVIDERS, resource)
 
 
@@ -58,6 +60,8 @@ def beyond_amounts(resource: str) -> bool:
 
 
 def zones_of(report: Report, resource: str) -> frozenset[int] | None:
-    """Zones that may ever give the resource, as its provider says; None where the report's amounts say it."""
+    """Zones that may ever give the resource, as its provider says; None where the report's amounts
+    say it.
+    """
     at = owner_of(resource)
     return PROVIDERS[at].zones(report, resource) if at >= 0 else None

@@ -1,4 +1,5 @@
-"""A pod's demand as the hint providers are asked for it: container by container, and as a whole under scope pod.
+"""A pod's demand as the hint providers are asked for it: container by container, and as a whole
+under scope pod.
 
 What a provider does not own it is not asked for. Must not know states or nodes.
 """
@@ -27,7 +28,9 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """`whole` is what scope pod asks for at once. `key` is equal for pods that ask alike. `inits`: some init container asks."""
+    """`whole` is what scope pod asks for at once. `key` is equal for pods that ask alike. `inits`:
+    some init container asks.
+    """
 
     key: tuple[tuple[str, Questions], ...]
     steps: tuple[Step, ...]
@@ -72,6 +75,10 @@ def _questions(amounts: Amounts, zeros: Collection[str]) -> Questions:
 
 
 def _whole(demand: Sequence[ContainerDemand]) -> Amounts:
-    """The kubelet's pod-scope requests: CPUs and devices at their peak, memory only of what app containers name."""
+    """The kubelet's pod-scope requests: CPUs and devices at their peak, memory only of what app
+    containers name.
+    """
     apps = {name for part in demand if part.kind == "app" for name in (*part.amounts, *part.zeros)}
-    return {name: amount for name, amount in peak(demand).items() if not is_memory(name) or name in apps}
+    return {
+        name: amount for name, amount in peak(demand).items() if not is_memory(name) or name in apps
+    }

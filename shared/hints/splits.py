@@ -1,4 +1,6 @@
-"""Ways to take an amount out of several zones or groups, where which of them give how much is not known."""
+"""Ways to take an amount out of several zones or groups, where which of them give how much is not
+known.
+"""
 
 from __future__ import annotations
 

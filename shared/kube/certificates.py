@@ -1,8 +1,10 @@
-"""TLS to a Kubernetes API server: whose certificates it trusts and which one it shows, read again when a file changes.
+"""TLS to a Kubernetes API server: whose certificates it trusts and which one it shows, read again
+when a file changes.
 
-Files are looked at when a connection is made, as client-go 1.36 does now and then (transport/ca_rotation.go, cert_rotation.go).
-New ones are added to the one context that every connection is made with, so that an authority that was taken away is trusted
-until the process ends. Files that cannot be used (half of a rotation) leave the old ones. Must not know requests.
+Files are looked at when a connection is made, as client-go 1.36 does now and then
+(transport/ca_rotation.go, cert_rotation.go). New ones are added to the one context that every
+connection is made with, so that an authority that was taken away is trusted until the process ends.
+Files that cannot be used (half of a rotation) leave the old ones. Must not know requests.
 """
 
 from __future__ import annotations
@@ -20,16 +22,24 @@ from shared.tls import as_go_checks
 
 
 class Certificates:
-    """What a kubeconfig names. Raises what lightkube lets through of files that cannot be used at the start."""
+    """What a kubeconfig names. Raises what lightkube lets through of files that cannot be used at
+    the start.
+    """
 
     def __init__(self, config: SingleConfig) -> None:
         user = config.user or User()
         authority = config.cluster.certificate_auth
         self._authority = str(config.abs_file(authority)) if authority else ""
-        self._files = [str(config.abs_file(path)) for path in (authority, user.client_cert, user.client_key) if path]
+        self._files = [
+            str(config.abs_file(path))
+            for path in (authority, user.client_cert, user.client_key)
+            if path
+        ]
         self._seen = self._signatures()
         self._config, self._user = config, user
-        self._context = as_go_checks(client_adapter.verify_cluster(config.cluster, user, config.abs_file))
+        self._context = as_go_checks(
+            client_adapter.verify_cluster(config.cluster, user, config.abs_file)
+        )
         self._out = logs.get("kubernetes")
 
     def context(self) -> ssl.SSLContext:
@@ -40,7 +50,9 @@ class Certificates:
             try:
                 self._load()
             except (OSError, ValueError) as error:
-                self._out.warning(names.KUBE_CERTIFICATE, problem=f"{' or '.join(self._files)}: {plain(error)}")
+                self._out.warning(
+                    names.KUBE_CERTIFICATE, problem=f"{' or '.join(self._files)}: {plain(error)}"
+                )
         return self._context
 
     def _load(self) -> None:

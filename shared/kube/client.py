@@ -1,7 +1,8 @@
-"""The Kubernetes client: raw JSON over authenticated connections, to the next API server where one does not answer.
+"""The Kubernetes client: raw JSON over authenticated connections, to the next API server where one
+does not answer.
 
-lightkube's typed calls are not used: its `create` of a Binding binds and then raises on the Status that the server answers, and
-its watch reconnects for ever (lightkube 1.0.1, measured).
+lightkube's typed calls are not used: its `create` of a Binding binds and then raises on the Status
+that the server answers, and its watch reconnects for ever (lightkube 1.0.1, measured).
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ _NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class KubeClient:
-    """`shared.kube.port.Kube` over HTTP. `kubeconfig` may be a list: each names a server of the same cluster."""
+    """`shared.kube.port.Kube` over HTTP. `kubeconfig` may be a list: each names a server of the
+    same cluster.
+    """
 
     def __init__(self, kubeconfig: str, max_connections: int = 64) -> None:
         self._connections = [Connection(each, max_connections) for each in each_of(kubeconfig)]
@@ -121,7 +124,8 @@ class KubeClient:
                 if refused.status in (400, 422):
                     self._in_pages.add(kind)
             except _ToldError:
-                # An API server whose etcd tells no progress (before 3.4.25 and 3.5.8) begins the watch, and says so there.
+                # An API server whose etcd tells no progress (before 3.4.25 and 3.5.8) begins the
+                # watch, and says so there.
                 if began:
                     raise
         async with aclosing(self._in_parts(kind)) as parts:
@@ -129,23 +133,32 @@ class KubeClient:
                 yield part
 
     async def _initial(self, kind: Kind) -> AsyncGenerator[Listed]:
-        """A list as a stream. What began and did not end is no list, and lists of the kind come in pages from then on: whoever
-        ended it (the server, a proxy on the way, silence) may do so each time."""
+        """A list as a stream. What began and did not end is no list, and lists of the kind come in
+        pages from then on: whoever ended it (the server, a proxy on the way, silence) may do so
+        each time."""
         found = InitialEvents(kind)
         try:
-            async with aclosing(self._stream(kind, PARAMS, INITIAL_TIMEOUT_S, INITIAL_IDLE_S)) as lines:
+            async with aclosing(
+                self._stream(kind, PARAMS, INITIAL_TIMEOUT_S, INITIAL_IDLE_S)
+            ) as lines:
                 async for seen in lines:
                     found.add(seen)
                     if found.version or len(found) >= PAGE_LIMIT:
                         yield found.take()
                     if found.version:
                         return
-            raise NotServedError(f"watch of {kind} from {self._server} ended before it had shown all")
+            raise NotServedError(
+                f"watch of {kind} from {self._server} ended before it had shown all"
+            )
         except WatchExpiredError as error:
             self._in_pages.add(kind)
-            raise KubeUnavailableError(f"watch of {kind} from {self._server}: 410 among initial events") from error
+            raise KubeUnavailableError(
+                f"watch of {kind} from {self._server}: 410 among initial events"
+            ) from error
         except KubeUnavailableError as error:
-            if not isinstance(error, _RefusedError) and not isinstance(error.__cause__, _NOBODY_THERE):
+            if not isinstance(error, _RefusedError) and not isinstance(
+                error.__cause__, _NOBODY_THERE
+            ):
                 self._in_pages.add(kind)
             raise
 
@@ -163,7 +176,9 @@ class KubeClient:
             if not token:
                 return
             params["continue"] = token
-        raise KubeUnavailableError(f"list of {kind} from {self._server} does not end after {MAX_PAGES} pages")
+        raise KubeUnavailableError(
+            f"list of {kind} from {self._server} does not end after {MAX_PAGES} pages"
+        )
 
     async def _page(self, kind: Kind, params: dict[str, str]) -> Object:
         server = self._server
@@ -174,7 +189,9 @@ class KubeClient:
             raise KubeUnavailableError(f"list of {kind} from {server} failed: {_describe(answer)}")
         if problem := page_problem(kind, answer.body):
             shown = f": {answer.message[:60]!r}" if answer.message else ""
-            raise KubeUnavailableError(f"list of {kind} from {server} is none: {problem}{shown}; is a proxy in between?")
+            raise KubeUnavailableError(
+                f"list of {kind} from {server} is none: {problem}{shown}; is a proxy in between?"
+            )
         return answer.body
 
     async def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:
@@ -183,26 +200,38 @@ class KubeClient:
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",
         }
-        async with aclosing(self._stream(kind, params, WATCH_TIMEOUT_S, WATCH_TIMEOUT_S + CALL_TIMEOUT_S)) as events:
+        async with aclosing(
+            self._stream(kind, params, WATCH_TIMEOUT_S, WATCH_TIMEOUT_S + CALL_TIMEOUT_S)
+        ) as events:
             async for seen in events:
                 yield seen
 
-    async def _stream(self, kind: Kind, params: dict[str, str], whole_s: int, idle_s: float) -> AsyncGenerator[Seen]:
-        """Events of one watch until the server ends it. Raises _RefusedError before the first where it does not begin."""
+    async def _stream(
+        self, kind: Kind, params: dict[str, str], whole_s: int, idle_s: float
+    ) -> AsyncGenerator[Seen]:
+        """Events of one watch until the server ends it. Raises _RefusedError before the first where
+        it does not begin.
+        """
         timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=idle_s)
         params = {**params, "timeoutSeconds": str(whole_s)}
         connection = self._connections[0]
         try:
-            async with connection.streams.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
+            async with connection.streams.stream(
+                "GET", _PATHS[kind], params=params, timeout=timeout
+            ) as response:
                 if response.status_code == 410:
                     raise WatchExpiredError(kind)
                 if response.status_code != 200:
-                    raise _RefusedError(f"watch of {kind} from {connection.server}", response.status_code)
+                    raise _RefusedError(
+                        f"watch of {kind} from {connection.server}", response.status_code
+                    )
                 async for line in _lines(response.aiter_bytes()):
                     yield _seen(kind, line)
         except httpx2.HTTPError as error:
             self._pass_over(connection)
-            raise KubeUnavailableError(f"watch of {kind} from {connection.server} broke: {plain(error)}") from error
+            raise KubeUnavailableError(
+                f"watch of {kind} from {connection.server} broke: {plain(error)}"
+            ) from error
 
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
         return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}", frees=True)
@@ -210,14 +239,23 @@ class KubeClient:
     async def get_node(self, name: str) -> Answer | Lost:
         return await self._call("GET", f"{_PATHS['nodes']}/{name}", frees=True)
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer | Lost:
+    async def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]
+    ) -> Answer | Lost:
         metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": annotations}
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        return await self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body, frees=True)
+        return await self._call(
+            "POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body, frees=True
+        )
 
-    async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Answer | Lost:
-        options: Object = {"preconditions": {"uid": uid}, **({"dryRun": ["All"]} if dry_run else {})}
+    async def evict(
+        self, namespace: str, name: str, uid: str, dry_run: bool = False
+    ) -> Answer | Lost:
+        options: Object = {
+            "preconditions": {"uid": uid},
+            **({"dryRun": ["All"]} if dry_run else {}),
+        }
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -229,15 +267,21 @@ class KubeClient:
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Object) -> Answer | Lost:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
-        return await self._call("PATCH", path, body=patch, content_type="application/strategic-merge-patch+json")
+        return await self._call(
+            "PATCH", path, body=patch, content_type="application/strategic-merge-patch+json"
+        )
 
     async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
         return await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event)
 
-    async def apply_topology(self, name: str, topology: Object, force: bool = True) -> Answer | Lost:
+    async def apply_topology(
+        self, name: str, topology: Object, force: bool = True
+    ) -> Answer | Lost:
         params = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
         path = f"{_PATHS['noderesourcetopologies']}/{name}"
-        return await self._call("PATCH", path, params=params, body=topology, content_type="application/apply-patch+yaml")
+        return await self._call(
+            "PATCH", path, params=params, body=topology, content_type="application/apply-patch+yaml"
+        )
 
     async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
         exactly = {"uid": uid, "resourceVersion": resource_version}
@@ -245,13 +289,20 @@ class KubeClient:
         return await self._call("DELETE", f"{_PATHS['noderesourcetopologies']}/{name}", body=body)
 
     async def patch_node(self, name: str, patch: Sequence[Object]) -> Answer | Lost:
-        return await self._call("PATCH", f"{_PATHS['nodes']}/{name}", body=patch, content_type="application/json-patch+json")
+        return await self._call(
+            "PATCH",
+            f"{_PATHS['nodes']}/{name}",
+            body=patch,
+            content_type="application/json-patch+json",
+        )
 
     async def resource_slices(self, node: str) -> Answer | Lost:
         answer: Answer | Lost = Answer(404)
         for version in SLICE_VERSIONS:
             path = f"/apis/resource.k8s.io/{version}/resourceslices"
-            answer = await self._call("GET", path, params={"fieldSelector": f"spec.nodeName={node}"})
+            answer = await self._call(
+                "GET", path, params={"fieldSelector": f"spec.nodeName={node}"}
+            )
             if isinstance(answer, Lost) or answer.status != 404:
                 break
         return answer
@@ -267,17 +318,30 @@ class KubeClient:
 
     async def may(self, right: Right, user: str = "") -> Answer | Lost:
         resource, _, subresource = right.resource.partition("/")
-        asked = {"group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb}
+        asked = {
+            "group": right.group,
+            "resource": resource,
+            "subresource": subresource,
+            "verb": right.verb,
+        }
         kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
         spec: Object = {"resourceAttributes": asked, **({"user": user} if user else {})}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
         path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
         answer = await self._call("POST", path, body=body)
-        return _foreign(f"POST {path}", answer) if isinstance(answer, Answer) and answer.ok and not _is_object(answer) else answer
+        return (
+            _foreign(f"POST {path}", answer)
+            if isinstance(answer, Answer) and answer.ok and not _is_object(answer)
+            else answer
+        )
 
     async def review_token(self, token: str, audience: str) -> Answer | Lost:
         spec = {"token": token, "audiences": [audience]}
-        body: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        body: Object = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": spec,
+        }
         return await self._call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=body)
 
     async def close(self) -> None:
@@ -294,19 +358,29 @@ class KubeClient:
         timeout_s: float = 0.0,
         frees: bool = False,
     ) -> Answer | Lost:
-        """`frees`: a definite answer frees or takes zones, and is believed only as an object that an API server sends."""
+        """`frees`: a definite answer frees or takes zones, and is believed only as an object that
+        an API server sends.
+        """
         content = msgspec.json.encode(body) if body is not None else None
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if content is not None:
             headers["Content-Type"] = content_type
         connection = self._connections[0]
         try:
-            reply = await connection.call(Request(method, path, params, headers, content, timeout_s or CALL_TIMEOUT_S))
+            reply = await connection.call(
+                Request(method, path, params, headers, content, timeout_s or CALL_TIMEOUT_S)
+            )
         except httpx2.HTTPError as error:
             self._pass_over(connection)
             return Lost(f"{method} {path}: {plain(error)}")
-        answer = _answer(reply.status, reply.content, _retry_after_s(reply.headers.get("retry-after", "")))
-        return _foreign(f"{method} {path}", answer) if frees and answer.definite and not _is_object(answer) else answer
+        answer = _answer(
+            reply.status, reply.content, _retry_after_s(reply.headers.get("retry-after", ""))
+        )
+        return (
+            _foreign(f"{method} {path}", answer)
+            if frees and answer.definite and not _is_object(answer)
+            else answer
+        )
 
 
 def _is_object(answer: Answer) -> bool:
@@ -314,22 +388,30 @@ def _is_object(answer: Answer) -> bool:
 
 
 def _foreign(asked: str, answer: Answer) -> Lost:
-    return Lost(f"{asked}: HTTP {answer.status} {answer.message!r} is no API server's; is a proxy in between?")
+    return Lost(
+        f"{asked}: HTTP {answer.status} {answer.message!r} is no API server's; is a proxy in between?"
+    )
 
 
 def _answer(status: int, content: bytes, retry_after_s: float = 0.0) -> Answer:
     try:
         body: Any = _json_object.decode(content) if content else {}
     except _NO_JSON:
-        return Answer(status, message=content[:200].decode(errors="replace"), retry_after_s=retry_after_s)
+        return Answer(
+            status, message=content[:200].decode(errors="replace"), retry_after_s=retry_after_s
+        )
     if status < 400:
         return Answer(status, body=body)
-    return Answer(status, str(body.get("reason", "")), str(body.get("message", "")), body, retry_after_s)
+    return Answer(
+        status, str(body.get("reason", "")), str(body.get("message", "")), body, retry_after_s
+    )
 
 
 def _retry_after_s(header: str) -> float:
     """Whole seconds, as the API server writes them; a date, or nonsense, counts as nothing."""
-    return min(float(header), LONGEST_RETRY_AFTER_S) if header.isascii() and header.isdigit() else 0.0
+    return (
+        min(float(header), LONGEST_RETRY_AFTER_S) if header.isascii() and header.isdigit() else 0.0
+    )
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -357,4 +439,8 @@ def _seen(kind: Kind, line: bytes) -> Seen:
 
 
 def _describe(answer: Answer | Lost) -> str:
-    return answer.message if isinstance(answer, Lost) else f"HTTP {answer.status} {answer.reason} {answer.message}"
+    return (
+        answer.message
+        if isinstance(answer, Lost)
+        else f"HTTP {answer.status} {answer.reason} {answer.message}"
+    )

@@ -1,6 +1,8 @@
-"""One way to a Kubernetes API server: address, TLS and credentials from a kubeconfig, and the HTTP clients that use them.
+"""One way to a Kubernetes API server: address, TLS and credentials from a kubeconfig, and the HTTP
+clients that use them.
 
-lightkube reads the kubeconfig; requests go by a lean transport, watches and proxies by the general one. Knows no resource.
+lightkube reads the kubeconfig; requests go by a lean transport, watches and proxies by the general
+one. Knows no resource.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from shared.telemetry.reasons import plain
 CALL_TIMEOUT_S = 10.0
 
 # What lightkube lets through of a file that is absent, no YAML, or YAML of another shape.
-_UNUSABLE = (ConfigError, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError)
+_UNUSABLE = (
+    ConfigError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    yaml.YAMLError,
+)
 
 
 class Connection:
@@ -37,8 +47,14 @@ class Connection:
         self.server = config.cluster.server.rstrip("/")
         self._certificates, self._auth = _trusted(config, kubeconfig)
         timeout = httpx2.Timeout(CALL_TIMEOUT_S)
-        self._streams = httpx2.AsyncClient(base_url=self.server, auth=self._auth, timeout=timeout, verify=self._tls() or True)
-        self._lean = None if _behind_proxy(config) else LeanTransport(self.server, max_connections, self._tls)
+        self._streams = httpx2.AsyncClient(
+            base_url=self.server, auth=self._auth, timeout=timeout, verify=self._tls() or True
+        )
+        self._lean = (
+            None
+            if _behind_proxy(config)
+            else LeanTransport(self.server, max_connections, self._tls)
+        )
 
     @property
     def streams(self) -> httpx2.AsyncClient:
@@ -82,7 +98,9 @@ class Connection:
 def _signed(request: Request, authorization: str) -> Request:
     if not authorization:
         return request
-    return msgspec.structs.replace(request, headers={**request.headers, "Authorization": authorization})
+    return msgspec.structs.replace(
+        request, headers={**request.headers, "Authorization": authorization}
+    )
 
 
 def each_of(kubeconfigs: str) -> list[str]:
@@ -102,7 +120,8 @@ def runs_plugin(kubeconfigs: str) -> bool:
 
 
 def configuration(kubeconfig: str) -> SingleConfig:
-    """`kubeconfig` is a file, a bare `http://` URL (no credentials, as `kubectl --server`), or empty for in-cluster.
+    """`kubeconfig` is a file, a bare `http://` URL (no credentials, as `kubectl --server`), or
+    empty for in-cluster.
 
     Raises KubeUnavailableError that names the file and what is wrong with it.
     """
@@ -111,28 +130,39 @@ def configuration(kubeconfig: str) -> SingleConfig:
         cluster = Cluster(server=_checked_address(kubeconfig, "the Kubernetes address"))
         return SingleConfig(context_name="server", context=context, cluster=cluster, user=User())
     try:
-        found = (KubeConfig.from_file(Path(kubeconfig)) if kubeconfig else KubeConfig.from_service_account()).get()
+        found = (
+            KubeConfig.from_file(Path(kubeconfig))
+            if kubeconfig
+            else KubeConfig.from_service_account()
+        ).get()
     except _UNUSABLE as error:
         where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
         raise KubeUnavailableError(
             f"{where} cannot be used: {_unusable(kubeconfig, error)}; name a kubeconfig file or the http:// URL of a server"
         ) from error
     if found is None:
-        raise KubeUnavailableError(f"kubeconfig {kubeconfig!r} has no usable context; set current-context in it")
-    _checked_address(found.cluster.server, f"the server of kubeconfig {kubeconfig!r}" if kubeconfig else "the API server")
+        raise KubeUnavailableError(
+            f"kubeconfig {kubeconfig!r} has no usable context; set current-context in it"
+        )
+    _checked_address(
+        found.cluster.server,
+        f"the server of kubeconfig {kubeconfig!r}" if kubeconfig else "the API server",
+    )
     return found
 
 
 def _checked_address(url: str, what: str) -> str:
-    """The URL without a slash at its end. Raises KubeUnavailableError: `http://:18001` would go to any host that answers to
-    no name, or to none."""
+    """The URL without a slash at its end. Raises KubeUnavailableError: `http://:18001` would go to
+    any host that answers to no name, or to none."""
     try:
         parts = urlsplit(url)
         good = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
     except ValueError:
         good = False
     if not good:
-        raise KubeUnavailableError(f"{what} is {url!r}, which names no host and port; write http://HOST:PORT")
+        raise KubeUnavailableError(
+            f"{what} is {url!r}, which names no host and port; write http://HOST:PORT"
+        )
     return url.rstrip("/")
 
 
@@ -145,19 +175,27 @@ def _unusable(kubeconfig: str, error: BaseException) -> str:
 
 
 def _trusted(config: SingleConfig, kubeconfig: str) -> tuple[Certificates | None, Auth | None]:
-    """TLS, where it is spoken, and credentials. Raises KubeUnavailableError that names what cannot be used."""
+    """TLS, where it is spoken, and credentials. Raises KubeUnavailableError that names what cannot
+    be used.
+    """
     try:
         found = Certificates(config) if config.cluster.server.startswith("https://") else None
         folder = config.fname.parent if config.fname else None
-        return found, credentials(config.user, found.context() if found is not None else None, folder)
+        return found, credentials(
+            config.user, found.context() if found is not None else None, folder
+        )
     except (*_UNUSABLE, ssl.SSLError) as error:
         where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
-        raise KubeUnavailableError(f"certificates of {where} cannot be used: {plain(error)}; correct the file") from error
+        raise KubeUnavailableError(
+            f"certificates of {where} cannot be used: {plain(error)}; correct the file"
+        ) from error
     except CredentialsError as error:
         raise KubeUnavailableError(f"kubeconfig {kubeconfig!r}: {error}") from error
 
 
 def _behind_proxy(config: SingleConfig) -> bool:
-    """Whether the environment names a proxy for this server: then the general transport goes through it."""
+    """Whether the environment names a proxy for this server: then the general transport goes
+    through it.
+    """
     parts = urlsplit(config.cluster.server)
     return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")

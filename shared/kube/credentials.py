@@ -1,8 +1,10 @@
-"""Who Topolog is for the API server: tokens, token files, credential plugins, passwords. Client certificates belong to TLS.
+"""Who Topolog is for the API server: tokens, token files, credential plugins, passwords. Client
+certificates belong to TLS.
 
-What cannot be used is a `CredentialsError`, which is a failed request to all callers: they try again later, and a file or plugin
-that works by then is used. A token file is read again every minute and after a 401, a plugin is run again when its credential
-expires and after a 401 (client-go 1.36, plugin/pkg/client/auth/exec). Secrets stand in no error and no log line.
+What cannot be used is a `CredentialsError`, which is a failed request to all callers: they try
+again later, and a file or plugin that works by then is used. A token file is read again every
+minute and after a 401, a plugin is run again when its credential expires and after a 401 (client-go
+1.36, plugin/pkg/client/auth/exec). Secrets stand in no error and no log line.
 """
 
 from __future__ import annotations
@@ -52,11 +54,13 @@ class Auth(httpx2.Auth):
     renews = False
 
     async def authorization(self, refused: str = "") -> str:
-        """The header's value, empty for none; another than the one that was `refused`, if there is another to be had. Raises
-        CredentialsError."""
+        """The header's value, empty for none; another than the one that was `refused`, if there is
+        another to be had. Raises CredentialsError."""
         raise NotImplementedError
 
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         used = await self.authorization()
         _sign(request, used)
         response = yield request
@@ -70,9 +74,12 @@ def _sign(request: httpx2.Request, authorization: str) -> None:
         request.headers["Authorization"] = authorization
 
 
-def credentials(user: User | None, tls: ssl.SSLContext | None, folder: Path | None = None) -> Auth | None:
-    """What authenticates this user's requests, None where nothing (or the TLS layer) does. `folder` is that of the kubeconfig: a
-    command with a slash is found from there. Raises CredentialsError on what can never work."""
+def credentials(
+    user: User | None, tls: ssl.SSLContext | None, folder: Path | None = None
+) -> Auth | None:
+    """What authenticates this user's requests, None where nothing (or the TLS layer) does. `folder`
+    is that of the kubeconfig: a command with a slash is found from there. Raises CredentialsError
+    on what can never work."""
     if user is None:
         return None
     if user.token_file is not None:
@@ -82,9 +89,13 @@ def credentials(user: User | None, tls: ssl.SSLContext | None, folder: Path | No
     if user.exec is not None:
         return Plugin(user.exec, tls, folder)
     if user.username and user.password:
-        return _Fixed(f"Basic {base64.b64encode(f'{user.username}:{user.password}'.encode()).decode()}")
+        return _Fixed(
+            f"Basic {base64.b64encode(f'{user.username}:{user.password}'.encode()).decode()}"
+        )
     if user.auth_provider:
-        raise CredentialsError("the kubeconfig's auth-provider is not served any more; use an exec plugin or a token")
+        raise CredentialsError(
+            "the kubeconfig's auth-provider is not served any more; use an exec plugin or a token"
+        )
     return None
 
 
@@ -99,7 +110,9 @@ class _Renewed(Auth):
         self._one_at_a_time = asyncio.Lock()
 
     async def authorization(self, refused: str = "") -> str:
-        """Had anew when it is old, or is the one that was `refused`. One renewal serves all who wait."""
+        """Had anew when it is old, or is the one that was `refused`. One renewal serves all who
+        wait.
+        """
         async with self._one_at_a_time:
             if time.monotonic() >= self._good_until_s or (refused and refused == self._header):
                 token, self._good_until_s = await self._renew()
@@ -131,24 +144,36 @@ class TokenFile(_Renewed):
         try:
             token = self._path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise CredentialsError(f"the token file {self._path} cannot be read ({plain(error)}); mount or write it") from None
+            raise CredentialsError(
+                f"the token file {self._path} cannot be read ({plain(error)}); mount or write it"
+            ) from None
         if not token:
             raise CredentialsError(f"the token file {self._path} is empty; write a token into it")
         return token, time.monotonic() + TOKEN_FILE_AGE_S
 
 
 class Plugin(_Renewed):
-    """A command that prints an ExecCredential (KEP-541), v1 or v1beta1: a token, a client certificate, or both."""
+    """A command that prints an ExecCredential (KEP-541), v1 or v1beta1: a token, a client
+    certificate, or both.
+    """
 
-    def __init__(self, spec: UserExec, tls: ssl.SSLContext | None, folder: Path | None = None) -> None:
+    def __init__(
+        self, spec: UserExec, tls: ssl.SSLContext | None, folder: Path | None = None
+    ) -> None:
         super().__init__()
         self._spec, self._tls = spec, tls
-        self._command = str(folder / spec.command) if folder is not None and "/" in spec.command else spec.command
+        self._command = (
+            str(folder / spec.command)
+            if folder is not None and "/" in spec.command
+            else spec.command
+        )
 
     async def _renew(self) -> tuple[str, float]:
         if self._spec.apiVersion not in PLUGIN_VERSIONS:
             known = " or ".join(PLUGIN_VERSIONS)
-            raise CredentialsError(f"the credential plugin speaks {self._spec.apiVersion!r}; its kubeconfig may ask for {known}")
+            raise CredentialsError(
+                f"the credential plugin speaks {self._spec.apiVersion!r}; its kubeconfig may ask for {known}"
+            )
         status = self._read(await self._run())
         if status.certificate:
             self._load(status)
@@ -159,7 +184,11 @@ class Plugin(_Renewed):
             "apiVersion": self._spec.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False},
         }  # fmt: skip
         named = {each.name: each.value for each in self._spec.env or []}
-        environment = {**_for_others(os.environ), **named, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+        environment = {
+            **_for_others(os.environ),
+            **named,
+            "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(),
+        }
         try:
             process = await asyncio.create_subprocess_exec(
                 self._command, *(self._spec.args or []), env=environment,
@@ -185,13 +214,17 @@ class Plugin(_Renewed):
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise self._unusable("printed no ExecCredential") from None
         if found.version != self._spec.apiVersion:
-            raise self._unusable(f"printed an ExecCredential of {found.version!r}, not of {self._spec.apiVersion!r}")
+            raise self._unusable(
+                f"printed an ExecCredential of {found.version!r}, not of {self._spec.apiVersion!r}"
+            )
         if not found.status.token and not found.status.certificate:
             raise self._unusable("printed a credential with neither token nor client certificate")
         return found.status
 
     def _load(self, status: _Status) -> None:
-        """From the next connection on the certificate is shown. It stands in a file for the moment of loading only."""
+        """From the next connection on the certificate is shown. It stands in a file for the moment
+        of loading only.
+        """
         if self._tls is None:
             return
         with tempfile.NamedTemporaryFile() as both:
@@ -200,7 +233,9 @@ class Plugin(_Renewed):
             try:
                 self._tls.load_cert_chain(both.name)
             except (ssl.SSLError, OSError):
-                raise self._unusable("printed a client certificate and key that do not fit each other") from None
+                raise self._unusable(
+                    "printed a client certificate and key that do not fit each other"
+                ) from None
 
     def _unusable(self, problem: str) -> CredentialsError:
         hint = (self._spec.installHint or "").strip()
@@ -209,14 +244,18 @@ class Plugin(_Renewed):
 
 
 def _for_others(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a plugin gets of it: what is Topolog's own (the database's password) is none of its business."""
+    """What a plugin gets of it: what is Topolog's own (the database's password) is none of its
+    business.
+    """
     return {name: value for name, value in environment.items() if not name.startswith("TOPOLOG_")}
 
 
 def _good_until_s(expires: str) -> float:
     """Monotonic seconds; without a date the credential holds until it is refused."""
     try:
-        left_s = datetime.fromisoformat(expires).timestamp() - time.time() if expires else float("inf")
+        left_s = (
+            datetime.fromisoformat(expires).timestamp() - time.time() if expires else float("inf")
+        )
     except ValueError:
         left_s = float("inf")
     return time.monotonic() + max(1.0, left_s - EARLY_S)

@@ -1,6 +1,8 @@
-"""A list as a watch sends it: initial events up to the mark that says they were all (KEP-3157, `sendInitialEvents`).
+"""A list as a watch sends it: initial events up to the mark that says they were all (KEP-3157,
+`sendInitialEvents`).
 
-A stream that ends without the mark is no list, whatever it showed: what is absent from it is not known. Must not know transport.
+A stream that ends without the mark is no list, whatever it showed: what is absent from it is not
+known. Must not know transport.
 """
 
 from __future__ import annotations
@@ -34,20 +36,31 @@ class InitialEvents:
         return len(self._items) + len(self._gone)
 
     def add(self, seen: Seen) -> None:
-        """One event. Raises NotServedError for a bookmark without the mark, KubeUnavailableError for what is no object."""
+        """One event. Raises NotServedError for a bookmark without the mark, KubeUnavailableError
+        for what is no object.
+        """
         metadata = seen.object.get("metadata")
         if seen.type == "BOOKMARK":
             marks = metadata.get("annotations") if isinstance(metadata, dict) else None
             version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-            if not isinstance(marks, dict) or marks.get(END) != "true" or not isinstance(version, str) or not version:
-                raise NotServedError(f"watch of {self._kind}: a bookmark without {END} among initial events")
+            if (
+                not isinstance(marks, dict)
+                or marks.get(END) != "true"
+                or not isinstance(version, str)
+                or not version
+            ):
+                raise NotServedError(
+                    f"watch of {self._kind}: a bookmark without {END} among initial events"
+                )
             self.version = version
             return
         if problem := item_problem(seen.object):
             raise KubeUnavailableError(f"watch of {self._kind}: an object that {problem}")
         assert isinstance(metadata, dict)
         uid = str(metadata["uid"])
-        into, out_of = (self._gone, self._items) if seen.type == "DELETED" else (self._items, self._gone)
+        into, out_of = (
+            (self._gone, self._items) if seen.type == "DELETED" else (self._items, self._gone)
+        )
         out_of.pop(uid, None)
         into[uid] = seen.object
 

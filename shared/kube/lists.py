@@ -1,7 +1,8 @@
-"""Is this answer a list at all? A proxy's error page with status 200 is none, and neither is a list without a version.
+"""Is this answer a list at all? A proxy's error page with status 200 is none, and neither is a list
+without a version.
 
-What is absent from a list ends, so that a list must be one: its kind, items with names and uids, and the resourceVersion at which
-it was true. Must not know transport.
+What is absent from a list ends, so that a list must be one: its kind, items with names and uids,
+and the resourceVersion at which it was true. Must not know transport.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """NodeResourceTopology v1alpha2 objects and reports, both ways.
 
-Out: the shape that resource-topology-exporter writes (zone names, attributes, annotations, decimal quantities), sorted.
-In: objects by RTE, NFD or hand, with their attributes or the older `topologyPolicies`; anything else is an `NrtError`
-that names object, field and remedy. Must not know how objects travel. Source: noderesourcetopology-api v1alpha2.
+Out: the shape that resource-topology-exporter writes (zone names, attributes, annotations, decimal
+quantities), sorted. In: objects by RTE, NFD or hand, with their attributes or the older
+`topologyPolicies`; anything else is an `NrtError` that names object, field and remedy. Must not
+know how objects travel. Source: noderesourcetopology-api v1alpha2.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ _LEGACY = {
 
 
 class NrtError(ValueError):
-    """The object cannot be read as a report; names the object, the field, what it says and the remedy."""
+    """The object cannot be read as a report; names the object, the field, what it says and the
+    remedy.
+    """
 
 
 class _Named(msgspec.Struct):
@@ -99,12 +102,16 @@ def to_nrt(report: Report, update: str = "periodic") -> dict[str, Any]:
         "metadata": {"name": report.node, "annotations": _annotations(report, update)},
         "topologyPolicies": [_legacy_policy(report)],
         "attributes": _attributes(report, metadata),
-        "zones": [_zone_out(zone, claimable.get(zone.id, {}), vectors.get(zone.id)) for zone in report.zones],
+        "zones": [
+            _zone_out(zone, claimable.get(zone.id, {}), vectors.get(zone.id))
+            for zone in report.zones
+        ],
     }
 
 
 def from_nrt(found: object, boot_id: str, boot_time_ms: int) -> Report:
-    """The report of a decoded object; without placements. The caller says which freshness its source can prove.
+    """The report of a decoded object; without placements. The caller says which freshness its
+    source can prove.
 
     Raises NrtError.
     """
@@ -114,7 +121,9 @@ def from_nrt(found: object, boot_id: str, boot_time_ms: int) -> Report:
         raise NrtError(f"{KIND}: {error}; expected the schema of v1alpha2 or v1alpha1") from error
     name = read.metadata.name
     zones = _zones_in(name, read.zones)
-    attributes = {attribute.name: attribute.value for attribute in read.attributes or [] if attribute.value}
+    attributes = {
+        attribute.name: attribute.value for attribute in read.attributes or [] if attribute.value
+    }
     policy, scope = _policy_in(name, read, attributes)
     fingerprint, method = _fingerprint_in(read, attributes)
     return Report(
@@ -134,7 +143,9 @@ def from_nrt(found: object, boot_id: str, boot_time_ms: int) -> Report:
 
 
 def _payload(report: Report) -> tuple[str, dict[int, str]] | None:
-    """RTE writes it for single-numa-node with fingerprints on, over the containers that hold something exclusive."""
+    """RTE writes it for single-numa-node with fingerprints on, over the containers that hold
+    something exclusive.
+    """
     if not report.fingerprint or report.policy != SINGLE_NUMA_NODE or report.placements is None:
         return None
     return numaplacement.encode(report.placements, (zone.id for zone in report.zones))
@@ -148,15 +159,19 @@ def _annotations(report: Report, update: str) -> dict[str, str]:
 
 
 def _attributes(report: Report, payload: str) -> list[dict[str, str]]:
-    """As RTE orders them. It never tells the limit of zones, which readers take for the kubelet's default; a higher one is told,
-    because the plugin's LeastNUMANodes is negative for more zones than the limit, and its framework refuses that."""
+    """As RTE orders them. It never tells the limit of zones, which readers take for the kubelet's
+    default; a higher one is told, because the plugin's LeastNUMANodes is negative for more zones
+    than the limit, and its framework refuses that."""
     pairs = [
         (FINGERPRINT, report.fingerprint),
         (FINGERPRINT_METHOD, report.fingerprint_method if report.fingerprint else ""),
         (numaplacement.METADATA_ATTRIBUTE, payload),
         (SCOPE, report.scope),
         (POLICY, report.policy if report.policy != UNKNOWN else ""),
-        (MAX_NUMA_NODES, str(report.max_numa_nodes) if report.max_numa_nodes > DEFAULT_NUMA_NODES else ""),
+        (
+            MAX_NUMA_NODES,
+            str(report.max_numa_nodes) if report.max_numa_nodes > DEFAULT_NUMA_NODES else "",
+        ),
     ]
     return [{"name": name, "value": value} for name, value in pairs if value]
 
@@ -164,12 +179,17 @@ def _attributes(report: Report, payload: str) -> list[dict[str, str]]:
 def _legacy_policy(report: Report) -> str:
     """The deprecated enumeration, for readers from before attributes."""
     pair = (report.policy, report.scope)
-    return next((text for text, meaning in _LEGACY.items() if meaning == pair and text != "SingleNUMANode"), "None")
+    return next(
+        (text for text, meaning in _LEGACY.items() if meaning == pair and text != "SingleNUMANode"),
+        "None",
+    )
 
 
 def _zone_out(zone: Zone, claimable: dict[str, ZoneResource], vector: str | None) -> dict[str, Any]:
     made: dict[str, Any] = {"name": f"node-{zone.id}", "type": "Node"}
-    made["costs"] = [{"name": f"node-{other}", "value": zone.costs[other]} for other in sorted(zone.costs)]
+    made["costs"] = [
+        {"name": f"node-{other}", "value": zone.costs[other]} for other in sorted(zone.costs)
+    ]
     if vector is not None:
         made["attributes"] = [{"name": numaplacement.VECTOR_ATTRIBUTE, "value": vector}]
     resources = {**zone.resources, **claimable}
@@ -194,12 +214,16 @@ def _quantity_out(name: str, amount: int) -> str:
 
 def _zones_in(node: str, found: list[_Zone]) -> tuple[Zone, ...]:
     if len(found) > MAX_ZONES:
-        raise NrtError(f"{KIND} {node}: zones: {len(found)} zones are above the limit of {MAX_ZONES}")
+        raise NrtError(
+            f"{KIND} {node}: zones: {len(found)} zones are above the limit of {MAX_ZONES}"
+        )
     zones = [_zone_in(node, zone) for zone in found if zone.type == "Node"]
     ids = [zone.id for zone in zones]
     twice = sorted({one for one in ids if ids.count(one) > 1})
     if twice:
-        raise NrtError(f"{KIND} {node}: zones: node-{twice[0]} appears twice; each zone may appear once")
+        raise NrtError(
+            f"{KIND} {node}: zones: node-{twice[0]} appears twice; each zone may appear once"
+        )
     return tuple(sorted(zones, key=lambda zone: zone.id))
 
 
@@ -207,7 +231,9 @@ def _zone_in(node: str, found: _Zone) -> Zone:
     where = f"{KIND} {node}: zone {found.name}"
     resources = {resource.name: _resource_in(where, resource) for resource in found.resources}
     costs = {_zone_id(where, cost.name): cost.value for cost in found.costs}
-    return Zone(_zone_id(where, found.name), dict(sorted(resources.items())), dict(sorted(costs.items())))
+    return Zone(
+        _zone_id(where, found.name), dict(sorted(resources.items())), dict(sorted(costs.items()))
+    )
 
 
 def _zone_id(where: str, name: str) -> int:
@@ -218,7 +244,9 @@ def _zone_id(where: str, name: str) -> int:
 
 
 def _resource_in(where: str, found: _Resource) -> ZoneResource:
-    return ZoneResource(*(_amount_in(where, found, field) for field in ("capacity", "allocatable", "available")))
+    return ZoneResource(
+        *(_amount_in(where, found, field) for field in ("capacity", "allocatable", "available"))
+    )
 
 
 def _amount_in(where: str, found: _Resource, field: str) -> int:
@@ -229,16 +257,20 @@ def _amount_in(where: str, found: _Resource, field: str) -> int:
     except quantity.QuantityError as error:
         raise NrtError(f"{where}: resource {found.name}: {field} {text!r}: {error}") from error
     if amount < 0 and field != "available":
-        raise NrtError(f"{where}: resource {found.name}: {field} {text!r} is negative; expected 0 or more")
+        raise NrtError(
+            f"{where}: resource {found.name}: {field} {text!r} is negative; expected 0 or more"
+        )
     return max(0, amount)
 
 
 def _policy_in(node: str, read: _Object, attributes: dict[str, str]) -> tuple[str, str]:
-    """The older `topologyPolicies` (its first entry alone, as the plugin reads it), which attributes override field by field. An
-    object that says neither has an unknown policy."""
+    """The older `topologyPolicies` (its first entry alone, as the plugin reads it), which
+    attributes override field by field. An object that says neither has an unknown policy."""
     legacy = (read.policies or [""])[0]
     if legacy and legacy not in _LEGACY:
-        raise NrtError(f"{KIND} {node}: topologyPolicies: {legacy!r} is unknown; known: {', '.join(sorted(_LEGACY))}")
+        raise NrtError(
+            f"{KIND} {node}: topologyPolicies: {legacy!r} is unknown; known: {', '.join(sorted(_LEGACY))}"
+        )
     policy, scope = _LEGACY.get(legacy, (UNKNOWN, "container"))
     return (
         _checked(node, POLICY, attributes.get(POLICY) or policy, (*POLICIES, policy)),
@@ -247,14 +279,18 @@ def _policy_in(node: str, read: _Object, attributes: dict[str, str]) -> tuple[st
 
 
 def _max_numa_nodes(attributes: dict[str, str]) -> int:
-    """The kubelet's limit of zones; what is no number above 1 to Go is the default, as the plugin reads it."""
+    """The kubelet's limit of zones; what is no number above 1 to Go is the default, as the plugin
+    reads it.
+    """
     found = atoi(attributes.get(MAX_NUMA_NODES, "")) or 0
     return min(found, NUMA_NODES_CAP) if found > 1 else DEFAULT_NUMA_NODES
 
 
 def _checked(node: str, field: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise NrtError(f"{KIND} {node}: attribute {field}: {value!r} is unknown; known: {', '.join(known)}")
+        raise NrtError(
+            f"{KIND} {node}: attribute {field}: {value!r} is unknown; known: {', '.join(known)}"
+        )
     return value
 
 
@@ -267,6 +303,13 @@ def _fingerprint_in(read: _Object, attributes: dict[str, str]) -> tuple[str, str
 
 
 def _tracked(zones: tuple[Zone, ...]) -> tuple[str, ...]:
-    """A zone lists what the kubelet's managers hand out; an entry with nothing allocatable anywhere is a placeholder."""
-    offered = {name for zone in zones for name, resource in zone.resources.items() if resource.allocatable > 0}
+    """A zone lists what the kubelet's managers hand out; an entry with nothing allocatable anywhere
+    is a placeholder.
+    """
+    offered = {
+        name
+        for zone in zones
+        for name, resource in zone.resources.items()
+        if resource.allocatable > 0
+    }
     return tuple(sorted(offered))

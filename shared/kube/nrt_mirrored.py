@@ -1,7 +1,9 @@
-"""The NodeResourceTopology object that mirrors a node as the ledger sees it: made, recognised, compared.
+"""The NodeResourceTopology object that mirrors a node as the ledger sees it: made, recognised,
+compared.
 
-An attribute marks it as Topolog's, because attributes are what other exporters replace whole: an object that one of them has
-taken over has lost the mark. Must not know how objects travel, or when one is written.
+An attribute marks it as Topolog's, because attributes are what other exporters replace whole: an
+object that one of them has taken over has lost the mark. Must not know how objects travel, or when
+one is written.
 """
 
 from __future__ import annotations
@@ -22,11 +24,18 @@ ANNOTATIONS = (EXPIRED_SINCE, nrt.FINGERPRINT_ANNOTATION, nrt.UPDATE_ANNOTATION)
 Object = dict[str, Any]
 
 
-def mirrored(report: Report, available: ZoneAmounts, node_uid: str, pessimism: str, expired_since: str = "") -> Object:
-    """The object for a report with the amounts that are free in the ledger's view, owned by the Node of `node_uid`.
+def mirrored(
+    report: Report, available: ZoneAmounts, node_uid: str, pessimism: str, expired_since: str = ""
+) -> Object:
+    """The object for a report with the amounts that are free in the ledger's view, owned by the
+    Node of `node_uid`.
 
     `expired_since` (RFC 3339) is annotated on a node that has fallen silent."""
-    made = nrt.to_nrt(msgspec.structs.replace(report, zones=tuple(_zone(zone, available) for zone in report.zones)))
+    made = nrt.to_nrt(
+        msgspec.structs.replace(
+            report, zones=tuple(_zone(zone, available) for zone in report.zones)
+        )
+    )
     made["attributes"] = [*made["attributes"], {"name": MARK, "value": pessimism}]
     owner = {"apiVersion": "v1", "kind": "Node", "name": report.node, "uid": node_uid}
     made["metadata"]["ownerReferences"] = [owner]
@@ -47,7 +56,9 @@ def _zone(zone: Zone, available: ZoneAmounts) -> Zone:
 def is_mirrored(found: Object) -> bool:
     """Whether the object is Topolog's own: only such are written over, deleted, and never taken in."""
     attributes = found.get("attributes")
-    return isinstance(attributes, list) and any(isinstance(one, dict) and one.get("name") == MARK for one in attributes)
+    return isinstance(attributes, list) and any(
+        isinstance(one, dict) and one.get("name") == MARK for one in attributes
+    )
 
 
 def content(found: Object) -> int:

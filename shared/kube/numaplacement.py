@@ -1,8 +1,10 @@
-"""The numaplacement payload of resource-topology-exporter 0.25: which container lies on which NUMA node, in few characters.
+"""The numaplacement payload of resource-topology-exporter 0.25: which container lies on which NUMA
+node, in few characters.
 
-A container is known by the XXH64 of `namespace \\0 pod \\0 container`; its offset is its place among all sorted hashes. Each
-zone but the busiest carries the delta-coded offsets of its containers in LEB89. Source: numaplacement v0.1.0. Must
-not know NodeResourceTopology objects beyond the two strings that it makes.
+A container is known by the XXH64 of `namespace \\0 pod \\0 container`; its offset is its place
+among all sorted hashes. Each zone but the busiest carries the delta-coded offsets of its containers
+in LEB89. Source: numaplacement v0.1.0. Must not know NodeResourceTopology objects beyond the two
+strings that it makes.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ _TERMINALS = 64
 _DIGITS = 25
 
 
-def encode(placements: Iterable[Placement], zones: Iterable[int]) -> tuple[str, dict[int, str]] | None:
-    """Metadata and the vector of each zone; None when a container spans zones (the payload cannot say it). What a pod holds
-    beyond its containers (no container's name) is none of them: a reader compares their count with that of the pods' specs."""
+def encode(
+    placements: Iterable[Placement], zones: Iterable[int]
+) -> tuple[str, dict[int, str]] | None:
+    """Metadata and the vector of each zone; None when a container spans zones (the payload cannot
+    say it). What a pod holds beyond its containers (no container's name) is none of them: a reader
+    compares their count with that of the pods' specs."""
     zone_of: dict[int, int] = {}
     for placement in placements:
         found = _zone(placement) if placement.container else None
@@ -38,17 +43,25 @@ def encode(placements: Iterable[Placement], zones: Iterable[int]) -> tuple[str, 
 
 
 def _numbers(zones: Iterable[int]) -> int:
-    """How many zones a reader must reckon with: it refuses the ids that are not below, so gaps between ids count as zones."""
+    """How many zones a reader must reckon with: it refuses the ids that are not below, so gaps
+    between ids count as zones.
+    """
     return 1 + max(zones, default=-1)
 
 
 def _zone(placement: Placement) -> tuple[int, ...] | None:
-    """The zones of the first resource that decides: CPUs, else devices, else memory; None when nothing does."""
-    ranked = sorted((entry for entry in placement.held if entry.zones), key=lambda entry: _rank(entry.resource))
+    """The zones of the first resource that decides: CPUs, else devices, else memory; None when
+    nothing does.
+    """
+    ranked = sorted(
+        (entry for entry in placement.held if entry.zones), key=lambda entry: _rank(entry.resource)
+    )
     if not ranked:
         return None
     first = _rank(ranked[0].resource)
-    return tuple(sorted({zone for entry in ranked if _rank(entry.resource) == first for zone in entry.zones}))
+    return tuple(
+        sorted({zone for entry in ranked if _rank(entry.resource) == first for zone in entry.zones})
+    )
 
 
 def _rank(resource: str) -> int:
@@ -70,11 +83,15 @@ def _offsets(zone_of: dict[int, int]) -> dict[int, list[int]]:
 
 
 def _vector(offsets: list[int]) -> str:
-    return "".join(_leb89(value - before) for before, value in zip([0, *offsets], offsets, strict=False))
+    return "".join(
+        _leb89(value - before) for before, value in zip([0, *offsets], offsets, strict=False)
+    )
 
 
 def _leb89(value: int) -> str:
-    """Below 64 one symbol; else base-25 digits of (value - 64) // 64, most significant first, then the terminal."""
+    """Below 64 one symbol; else base-25 digits of (value - 64) // 64, most significant first, then
+    the terminal.
+    """
     if value < _TERMINALS:
         return _ALPHABET[value]
     rest, terminal = divmod(value - _TERMINALS, _TERMINALS)

@@ -1,7 +1,8 @@
-"""The rights that each service asks of the Kubernetes API: one table for readiness, `topolog doctor` and manifests.
+"""The rights that each service asks of the Kubernetes API: one table for readiness, `topolog
+doctor` and manifests.
 
-tests/deploy holds the roles in k8s/ to it, and tests/kube holds it to the calls that the client makes. Must not know how
-rights are asked for.
+tests/deploy holds the roles in k8s/ to it, and tests/kube holds it to the calls that the client
+makes. Must not know how rights are asked for.
 """
 
 from __future__ import annotations
@@ -47,11 +48,15 @@ BINDER = (
 """The only writer of pods, through their subresources, and of events."""
 
 TOPOLOGY_INTAKE = _rights(TOPOLOGY_GROUP, "noderesourcetopologies", "list", "watch")
-TOPOLOGY_MIRROR = _rights(TOPOLOGY_GROUP, "noderesourcetopologies", "list", "watch", "create", "patch", "delete")
+TOPOLOGY_MIRROR = _rights(
+    TOPOLOGY_GROUP, "noderesourcetopologies", "list", "watch", "create", "patch", "delete"
+)
 TOPOLOGY_STORE = TOPOLOGY_INTAKE | TOPOLOGY_MIRROR
 """NodeResourceTopology objects: those of other exporters read, its own written."""
 
-EXPORTER_OBJECTS = _rights("", "nodes", "get") | _rights(TOPOLOGY_GROUP, "noderesourcetopologies", "create", "patch")
+EXPORTER_OBJECTS = _rights("", "nodes", "get") | _rights(
+    TOPOLOGY_GROUP, "noderesourcetopologies", "create", "patch"
+)
 """Only where exporters write NodeResourceTopology objects themselves; the exporter's."""
 
 EXPORTER_READINESS = _rights("", "pods/status", "patch")

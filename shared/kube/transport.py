@@ -1,9 +1,11 @@
-"""A lean HTTP/1.1 transport under the Kubernetes client: short calls to one API server over kept connections.
+"""A lean HTTP/1.1 transport under the Kubernetes client: short calls to one API server over kept
+connections.
 
-The general transport costs about 0.5 ms of CPU a call, most of it in its connection pool (httpcore2 2.16, measured), and the
-general client's objects for request, URL, headers and response 0.15 ms more; this one a tenth. Parsing is llhttp's (httptools);
-TLS is lightkube's. Nothing is sent twice: a connection that breaks after the request was written is an error, and the caller
-decides. Must not know Kubernetes.
+The general transport costs about 0.5 ms of CPU a call, most of it in its connection pool (httpcore2
+2.16, measured), and the general client's objects for request, URL, headers and response 0.15 ms
+more; this one a tenth. Parsing is llhttp's (httptools); TLS is lightkube's. Nothing is sent twice:
+a connection that breaks after the request was written is an error, and the caller decides. Must not
+know Kubernetes.
 """
 
 from __future__ import annotations
@@ -47,13 +49,16 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class LeanTransport:
-    """At most `limit` connections to `server` (`http[s]://HOST[:PORT][/PREFIX]`); further calls wait for one, within their
-    timeout. `tls` is asked at each connection."""
+    """At most `limit` connections to `server` (`http[s]://HOST[:PORT][/PREFIX]`); further calls
+    wait for one, within their timeout. `tls` is asked at each connection."""
 
     def __init__(self, server: str, limit: int, tls: Callable[[], ssl.SSLContext | None]) -> None:
         parts = urlsplit(server)
         self._tls = tls
-        self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        self._host, self._port = (
+            parts.hostname or "",
+            parts.port or (443 if parts.scheme == "https" else 80),
+        )
         self._prefix, self._host_header = parts.path.rstrip("/"), parts.netloc.rpartition("@")[2]
         self._slots = asyncio.Semaphore(limit)
         self._idle: list[_Connection] = []
@@ -90,7 +95,9 @@ class LeanTransport:
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls())
+        _, connection = await loop.create_connection(
+            _Connection, self._host, self._port, ssl=self._tls()
+        )
         return connection
 
     async def _exchange(self, connection: _Connection, message: bytes) -> Reply:
@@ -108,9 +115,14 @@ class LeanTransport:
         return _reply(status, headers, body)
 
     def _message(self, request: Request) -> bytes:
-        path = request.path if _PLAIN_PATH.fullmatch(request.path) else quote(request.path, safe="/~")
+        path = (
+            request.path if _PLAIN_PATH.fullmatch(request.path) else quote(request.path, safe="/~")
+        )
         query = f"?{urlencode(request.params)}" if request.params else ""
-        lines = [f"{request.method} {self._prefix}{path}{query} HTTP/1.1", f"Host: {self._host_header}"]
+        lines = [
+            f"{request.method} {self._prefix}{path}{query} HTTP/1.1",
+            f"Host: {self._host_header}",
+        ]
         for name, value in request.headers.items():
             if not _PLAIN_VALUE.fullmatch(value):
                 raise httpx2.LocalProtocolError(f"the header {name} may hold printable ASCII only")
@@ -159,7 +171,8 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    # -- called by the event loop ----------------------------------------------------------------------------------
+    # -- called by the event loop
+    # ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -171,14 +184,19 @@ class _Connection(asyncio.Protocol):
             self._fail(ConnectionAbortedError(f"not an HTTP answer: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(ConnectionResetError(str(exc) if exc else "the server closed the connection before it answered"))
+        self._fail(
+            ConnectionResetError(
+                str(exc) if exc else "the server closed the connection before it answered"
+            )
+        )
 
     def _fail(self, error: Exception) -> None:
         self.close()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
 
-    # -- called by the parser --------------------------------------------------------------------------------------
+    # -- called by the parser
+    # --------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self._headers.clear()
@@ -189,7 +207,9 @@ class _Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._body += body
         if len(self._body) > MAX_BODY_BYTES:
-            self._fail(ConnectionAbortedError(f"an answer above the limit of {MAX_BODY_BYTES} bytes"))
+            self._fail(
+                ConnectionAbortedError(f"an answer above the limit of {MAX_BODY_BYTES} bytes")
+            )
 
     def on_message_complete(self) -> None:
         if 100 <= self._parser.get_status_code() < 200:

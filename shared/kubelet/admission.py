@@ -1,7 +1,8 @@
 """Admission of a pod by one kubelet, as others use it: verdict, end, start of containers, restart.
 
-A state is a value: everything here returns a new one. What a rejected or removed pod held stays in the books until the
-next admission, as in the kubelet; `drop_stale` drops it at once. Must not know I/O or time.
+A state is a value: everything here returns a new one. What a rejected or removed pod held stays in
+the books until the next admission, as in the kubelet; `drop_stale` drops it at once. Must not know
+I/O or time.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ __all__ = [
 ]
 
 
-def admit(state: KubeletState, pod: Pod, pick: Pick = lowest_id, prefer: Preferred | None = None) -> Admission:
+def admit(
+    state: KubeletState, pod: Pod, pick: Pick = lowest_id, prefer: Preferred | None = None
+) -> Admission:
     """The kubelet's verdict on a pod; `pick` makes the device manager's arbitrary choices.
 
     `prefer` is the plugins' GetPreferredAllocation, None where they do not offer it.
@@ -52,7 +55,8 @@ def admit(state: KubeletState, pod: Pod, pick: Pick = lowest_id, prefer: Preferr
 def admission_steps(
     state: KubeletState, pod: Pod, pick: Pick = lowest_id, prefer: Preferred | None = None
 ) -> Generator[KubeletState, None, Admission]:
-    """Admission in the steps that podresources shows: the pod listed with nothing, then after each allocation.
+    """Admission in the steps that podresources shows: the pod listed with nothing, then after each
+    allocation.
 
     Yields states; the generator's return value is the verdict.
     """
@@ -68,12 +72,16 @@ def _verdict(result: tuple[KubeletState, AllocationError | None], pod: Pod) -> A
 
 
 def remove(state: KubeletState, uid: str) -> KubeletState:
-    """The state after a pod ended: it is listed no more, its holdings are stale. Unknown uids change nothing."""
+    """The state after a pod ended: it is listed no more, its holdings are stale. Unknown uids
+    change nothing.
+    """
     return removed(state, uid)
 
 
 def start_container(state: KubeletState, pod: Pod, name: str) -> KubeletState:
-    """The state after a container started: memory of the regular init containers listed before it is free."""
+    """The state after a container started: memory of the regular init containers listed before it
+    is free.
+    """
     memory = memory_manager.release_init(state.memory, pod, name)
     return KubeletState(state.kubelet, state.cpu, memory, state.devices, state.pods, state.stale)
 

@@ -17,7 +17,9 @@ from shared.kubelet.topology_manager import NO_HINT
 
 
 class ContainerAssignment(msgspec.Struct, frozen=True):
-    """What one container holds: its stored hint, exclusive CPUs (bit i = CPU i), memory blocks, devices by resource."""
+    """What one container holds: its stored hint, exclusive CPUs (bit i = CPU i), memory blocks,
+    devices by resource.
+    """
 
     name: str
     hint: Hint
@@ -37,7 +39,9 @@ class ContainerAssignment(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """A verdict with the state after it. `reason` and `message` are the kubelet's, empty when admitted."""
+    """A verdict with the state after it. `reason` and `message` are the kubelet's, empty when
+    admitted.
+    """
 
     state: KubeletState
     admitted: bool

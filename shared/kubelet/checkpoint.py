@@ -1,8 +1,10 @@
-"""The kubelet's checkpoint files of the CPU and Memory Manager: bytes to values and back, checksums included.
+"""The kubelet's checkpoint files of the CPU and Memory Manager: bytes to values and back, checksums
+included.
 
-`cpu_manager_state` and `memory_manager_state` as kubelet 1.36 writes them with default feature gates, and as 1.37 does: the
-same, with what counts once more in `data`, so that the form beside it may go one day (kubernetes PR 139102). What a corrupt file
-costs a kubelet is said in its own words. This module must not read or write files.
+`cpu_manager_state` and `memory_manager_state` as kubelet 1.36 writes them with default feature
+gates, and as 1.37 does: the same, with what counts once more in `data`, so that the form beside it
+may go one day (kubernetes PR 139102). What a corrupt file costs a kubelet is said in its own words.
+This module must not read or write files.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ NodeId = Annotated[int, msgspec.Meta(ge=0, le=63)]
 
 
 class CheckpointError(msgspec.Struct, frozen=True):
-    """Why a checkpoint is refused: `message` is the kubelet's error, `detail` says what is wrong with the file."""
+    """Why a checkpoint is refused: `message` is the kubelet's error, `detail` says what is wrong
+    with the file.
+    """
 
     message: str
     detail: str
@@ -92,9 +96,11 @@ class _MemoryFile(msgspec.Struct):
 File = TypeVar("File", _CpuFile, _MemoryFile)
 
 
-def read_cpu(data: bytes, policy: str | None = None, verify: bool = True) -> CpuCheckpoint | CheckpointError:
-    """`cpu_manager_state` as a value. `policy` is the configured one, to be compared with the file's; `verify` computes the
-    checksum, which costs more than all the rest."""
+def read_cpu(
+    data: bytes, policy: str | None = None, verify: bool = True
+) -> CpuCheckpoint | CheckpointError:
+    """`cpu_manager_state` as a value. `policy` is the configured one, to be compared with the
+    file's; `verify` computes the checksum, which costs more than all the rest."""
     file = decode(data, _CpuFile)
     if isinstance(file, CheckpointError):
         return file
@@ -119,7 +125,10 @@ def _cpu_corrupted(file: _CpuFile) -> str:
 def _cpu_value(file: _CpuFile) -> CpuCheckpoint:
     default = _cpus(file.defaultCpuSet, "default cpu set", "")
     entries = {
-        uid: {name: _cpus(cpus, "cpuset", f' for container "{name}" in pod "{uid}"') for name, cpus in held.items()}
+        uid: {
+            name: _cpus(cpus, "cpuset", f' for container "{name}" in pod "{uid}"')
+            for name, cpus in held.items()
+        }
         for uid, held in (file.entries or {}).items()
     }
     return CpuCheckpoint(file.policyName, default, entries)
@@ -134,9 +143,16 @@ def _cpus(text: str, what: str, where: str) -> int:
 
 def write_cpu(checkpoint: CpuCheckpoint) -> bytes:
     """The bytes of `cpu_manager_state`, as a kubelet would write them."""
-    entries = {uid: {name: format_cpus(held[name]) for name in sorted(held)} for uid, held in sorted(checkpoint.entries.items())}
+    entries = {
+        uid: {name: format_cpus(held[name]) for name in sorted(held)}
+        for uid, held in sorted(checkpoint.entries.items())
+    }
     file = _CpuFile(checkpoint.policy, format_cpus(checkpoint.default_cpus), entries)
-    document = {"policyName": file.policyName, "defaultCpuSet": file.defaultCpuSet, "entries": entries}
+    document = {
+        "policyName": file.policyName,
+        "defaultCpuSet": file.defaultCpuSet,
+        "entries": entries,
+    }
     return sealed(document, _cpu_dump(file))
 
 
@@ -149,8 +165,12 @@ def _cpu_dump(file: _CpuFile) -> str:
     )
 
 
-def read_memory(data: bytes, policy: str | None = None, verify: bool = True) -> MemoryCheckpoint | CheckpointError:
-    """`memory_manager_state` as a value, as `read_cpu`. Whether it fits the machine is `memory_state.restored`'s matter."""
+def read_memory(
+    data: bytes, policy: str | None = None, verify: bool = True
+) -> MemoryCheckpoint | CheckpointError:
+    """`memory_manager_state` as a value, as `read_cpu`. Whether it fits the machine is
+    `memory_state.restored`'s matter.
+    """
     file = decode(data, _MemoryFile)
     if isinstance(file, CheckpointError):
         return file
@@ -171,7 +191,9 @@ def _nodes(file: _MemoryFile) -> dict[int, NodeMemory]:
 
 def _tables(node: _Node) -> dict[str, MemoryTable]:
     return {
-        name: MemoryTable(table.total, table.systemReserved, table.allocatable, table.reserved, table.free)
+        name: MemoryTable(
+            table.total, table.systemReserved, table.allocatable, table.reserved, table.free
+        )
         for name, table in (node.memoryMap or {}).items()
     }
 
@@ -179,7 +201,9 @@ def _tables(node: _Node) -> dict[str, MemoryTable]:
 def _entries(file: _MemoryFile) -> Entries:
     return {
         uid: {
-            name: tuple(Block(mask_of(block.numaAffinity or ()), block.size, block.type) for block in blocks)
+            name: tuple(
+                Block(mask_of(block.numaAffinity or ()), block.size, block.type) for block in blocks
+            )
             for name, blocks in held.items()
             if blocks is not None
         }
@@ -193,12 +217,15 @@ def memory_checkpoint(state: MemoryState) -> MemoryCheckpoint:
 
 
 def write_memory(checkpoint: MemoryCheckpoint, seal: bool = True) -> bytes:
-    """The bytes of `memory_manager_state`, as a kubelet would write them; without `seal` the checksum is 0, which kubelets
-    accept."""
+    """The bytes of `memory_manager_state`, as a kubelet would write them; without `seal` the
+    checksum is 0, which kubelets accept."""
     file = _MemoryFile(
         checkpoint.policy,
         {node_id: _node_file(checkpoint.nodes[node_id]) for node_id in sorted(checkpoint.nodes)},
-        {uid: {name: _block_files(held[name]) for name in sorted(held)} for uid, held in sorted(checkpoint.entries.items())},
+        {
+            uid: {name: _block_files(held[name]) for name in sorted(held)}
+            for uid, held in sorted(checkpoint.entries.items())
+        },
     )
     document = {
         "policyName": file.policyName,
@@ -210,7 +237,9 @@ def write_memory(checkpoint: MemoryCheckpoint, seal: bool = True) -> bytes:
 
 def _node_file(node: NodeMemory) -> _Node:
     tables = {
-        name: _Table(table.total, table.system_reserved, table.allocatable, table.reserved, table.free)
+        name: _Table(
+            table.total, table.system_reserved, table.allocatable, table.reserved, table.free
+        )
         for name, table in sorted(node.tables.items())
     }
     return _Node(node.assignments, tables, list(nodes_of(node.cells)))
@@ -222,7 +251,9 @@ def _block_files(blocks: tuple[Block, ...]) -> list[_Block] | None:
 
 def _memory_dump(file: _MemoryFile) -> str:
     machine = dump_map(file.machineState, _node_dump)
-    entries = dump_map(file.entries, lambda held: dump_map(held, lambda blocks: dump_list(blocks, _block_dump)))
+    entries = dump_map(
+        file.entries, lambda held: dump_map(held, lambda blocks: dump_list(blocks, _block_dump))
+    )
     return (
         f"(*state.MemoryManagerCheckpoint){{PolicyName:(string){file.policyName} "
         f"MachineState:(state.NUMANodeMap){machine} Entries:(state.ContainerMemoryAssignments){entries} "
@@ -251,8 +282,8 @@ def _block_dump(block: _Block) -> str:
 
 
 def _told(file: File, policy: str | None, prefix: str = "") -> File | CheckpointError:
-    """What the file says, if it says it for this policy. One of a form that is not known yet must not pass for one that says that
-    nobody holds anything."""
+    """What the file says, if it says it for this policy. One of a form that is not known yet must
+    not pass for one that says that nobody holds anything."""
     told = decode(file.data.encode(), type(file)) if file.data else file
     if isinstance(told, CheckpointError):
         return told
@@ -270,7 +301,9 @@ def decode(data: bytes, shape: type[T]) -> T | CheckpointError:
         return msgspec.json.decode(data, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         detail = str(error) or "nested too deeply"
-        return CheckpointError("unexpected end of JSON input" if not data.strip() else f"json: {detail}", detail)
+        return CheckpointError(
+            "unexpected end of JSON input" if not data.strip() else f"json: {detail}", detail
+        )
 
 
 def sealed(document: Mapping[str, object], dump: str | None) -> bytes:

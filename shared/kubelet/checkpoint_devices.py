@@ -1,7 +1,9 @@
-"""The kubelet's `kubelet_internal_checkpoint`: which container holds which devices, and what plugins registered.
+"""The kubelet's `kubelet_internal_checkpoint`: which container holds which devices, and what
+plugins registered.
 
-A kubelet that finds this file corrupt starts without it. Devices are listed under each of their NUMA nodes, `-1` for
-none. This module must not read or write files. Source: kubelet 1.36 devicemanager/checkpoint.
+A kubelet that finds this file corrupt starts without it. Devices are listed under each of their
+NUMA nodes, `-1` for none. This module must not read or write files. Source: kubelet 1.36
+devicemanager/checkpoint.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class _File(msgspec.Struct):
 
 
 def read_devices(data: bytes, verify: bool = True) -> DeviceCheckpoint | CheckpointError:
-    """`kubelet_internal_checkpoint` as a value; `verify` computes the checksum, which costs more than all the rest."""
+    """`kubelet_internal_checkpoint` as a value; `verify` computes the checksum, which costs more
+    than all the rest.
+    """
     file = decode(data, _File)
     if isinstance(file, CheckpointError):
         return file
@@ -72,7 +76,9 @@ def read_devices(data: bytes, verify: bool = True) -> DeviceCheckpoint | Checkpo
         return CheckpointError(f"json: AllocResp is no base64: {error}", str(error))
     if verify and file.Checksum != fnv32a(_dump(file.Data)):
         return CheckpointError(CORRUPTED, CORRUPTED)
-    registered = {name: tuple(ids or ()) for name, ids in (file.Data.RegisteredDevices or {}).items()}
+    registered = {
+        name: tuple(ids or ()) for name, ids in (file.Data.RegisteredDevices or {}).items()
+    }
     return DeviceCheckpoint(entries, registered, file.BootID)
 
 
@@ -83,8 +89,8 @@ def _entry(entry: _Entry) -> DeviceEntry:
 
 
 def write_devices(checkpoint: DeviceCheckpoint, seal: bool = True) -> bytes:
-    """The bytes of `kubelet_internal_checkpoint`, as a kubelet would write them (its list order is its own). Without `seal` the
-    checksum is 0, which only readers accept that do not verify it."""
+    """The bytes of `kubelet_internal_checkpoint`, as a kubelet would write them (its list order is
+    its own). Without `seal` the checksum is 0, which only readers accept that do not verify it."""
     entries = [_entry_file(entry) for entry in checkpoint.entries]
     registered = {name: list(checkpoint.registered[name]) for name in sorted(checkpoint.registered)}
     data = _Data(entries or None, dict(registered))
@@ -97,7 +103,9 @@ def write_devices(checkpoint: DeviceCheckpoint, seal: bool = True) -> bytes:
 
 
 def _entry_file(entry: DeviceEntry) -> _Entry:
-    devices: dict[int, list[str] | None] = {node: list(entry.devices[node]) for node in sorted(entry.devices)}
+    devices: dict[int, list[str] | None] = {
+        node: list(entry.devices[node]) for node in sorted(entry.devices)
+    }
     response = None if entry.alloc_resp is None else b64encode(entry.alloc_resp).decode()
     return _Entry(entry.pod_uid, entry.container, entry.resource, devices, response)
 
@@ -138,7 +146,9 @@ def device_checkpoint(state: DeviceState) -> DeviceCheckpoint:
         for container in sorted(held)
         for resource in sorted(held[container])
     ]
-    registered = {resource: tuple(sorted(state.healthy(resource))) for resource in sorted(state.registered)}
+    registered = {
+        resource: tuple(sorted(state.healthy(resource))) for resource in sorted(state.registered)
+    }
     return DeviceCheckpoint(tuple(entries), registered)
 
 

@@ -1,7 +1,9 @@
-"""How the kubelet's Go code writes checkpoint files: its JSON, the one-line dump it hashes, and the hash.
+"""How the kubelet's Go code writes checkpoint files: its JSON, the one-line dump it hashes, and the
+hash.
 
-The checksum is FNV-32a over a dump of the Go value (go-spew, `%#v`, map keys sorted). This module must not know what
-the files mean. Source: kubelet 1.36 checkpointmanager/checksum, k8s.io/apimachinery/pkg/util/dump.
+The checksum is FNV-32a over a dump of the Go value (go-spew, `%#v`, map keys sorted). This module
+must not know what the files mean. Source: kubelet 1.36 checkpointmanager/checksum,
+k8s.io/apimachinery/pkg/util/dump.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ V = TypeVar("V")
 NIL = "<nil>"
 _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
-_HTML = (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
+_HTML = (
+    ("&", "\\u0026"),
+    ("<", "\\u003c"),
+    (">", "\\u003e"),
+    ("\u2028", "\\u2028"),
+    ("\u2029", "\\u2029"),
+)
 
 
 def fnv32a(text: str) -> int:
@@ -29,7 +37,9 @@ def fnv32a(text: str) -> int:
 
 
 def go_json(document: Any) -> bytes:
-    """The document as Go's encoding/json writes it: no blanks, HTML signs escaped. Key order is the caller's."""
+    """The document as Go's encoding/json writes it: no blanks, HTML signs escaped. Key order is the
+    caller's.
+    """
     text = msgspec.json.encode(document).decode()
     for sign, escaped in _HTML:
         text = text.replace(sign, escaped)

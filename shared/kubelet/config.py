@@ -1,6 +1,7 @@
 """What a kubelet is given: the machine as cAdvisor shows it, and the kubelet's configuration.
 
-Plain values, unchecked: `shared.kubelet.admission.build` checks them as the kubelet would. Must not know any manager.
+Plain values, unchecked: `shared.kubelet.admission.build` checks them as the kubelet would. Must not
+know any manager.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from shared.kubelet.topology import Cpu
 
 
 class ZoneConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One NUMA node. `hugepages` maps page size in bytes to the number of pages; they are part of `memory_bytes`.
+    """One NUMA node. `hugepages` maps page size in bytes to the number of pages; they are part of
+    `memory_bytes`.
 
     `distances` go to every zone in ascending id; empty where the machine does not tell them.
     """
@@ -32,11 +34,13 @@ class MachineConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The kubelet's settings that admission depends on, in the kubelet's own words and defaults (kubelet 1.36).
+    """The kubelet's settings that admission depends on, in the kubelet's own words and defaults
+    (kubelet 1.36).
 
-    `reserved_cpus` is a Linux list (reservedSystemCPUs); with it set, `reserved_cpu_milli` 0 means its size.
-    `reserved_memory` is bytes by zone and resource. `alpha_cpu_options` is the gate CPUManagerPolicyAlphaOptions.
-    `device_hints_on_all_zones` is how kubelets before kubernetes PR 138244 enumerate device hints.
+    `reserved_cpus` is a Linux list (reservedSystemCPUs); with it set, `reserved_cpu_milli` 0 means
+    its size. `reserved_memory` is bytes by zone and resource. `alpha_cpu_options` is the gate
+    CPUManagerPolicyAlphaOptions. `device_hints_on_all_zones` is how kubelets before kubernetes PR
+    138244 enumerate device hints.
     """
 
     topology_policy: str = policies.NONE

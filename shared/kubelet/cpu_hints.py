@@ -1,6 +1,8 @@
-"""Topology hints of the CPU Manager: which NUMA nodes could give a container or pod its exclusive CPUs.
+"""Topology hints of the CPU Manager: which NUMA nodes could give a container or pod its exclusive
+CPUs.
 
-Source: kubelet 1.36, cm/cpumanager/policy_static.go. Must not know other managers, nor who merges the hints.
+Source: kubelet 1.36, cm/cpumanager/policy_static.go. Must not know other managers, nor who merges
+the hints.
 """
 
 from __future__ import annotations
@@ -38,11 +40,15 @@ def pod_hints(manager: CpuManager, state: CpuState, pod: Pod) -> Hints:
     assigned = union(owned.values())
     if assigned.bit_count() == count:
         return {CPU: hints(manager, assigned, 0, count)}
-    return {CPU: hints(manager, state.available(manager), state.reusable(pod.uid) | assigned, count)}
+    return {
+        CPU: hints(manager, state.available(manager), state.reusable(pod.uid) | assigned, count)
+    }
 
 
 def hints(manager: CpuManager, available: int, reusable: int, count: int) -> list[Hint]:
-    """A hint for each mask that holds all reusable CPUs and enough available ones, in enumeration order."""
+    """A hint for each mask that holds all reusable CPUs and enough available ones, in enumeration
+    order.
+    """
     topology, nodes = manager.topology, manager.topology.numa_nodes
     free = mask_sums(nodes, [(available & cpus).bit_count() for _, cpus in topology.numas])
     needed = sum(1 << numa for numa, cpus in topology.numas if reusable & cpus)
@@ -50,15 +56,26 @@ def hints(manager: CpuManager, available: int, reusable: int, count: int) -> lis
     sized = zip(enumerate_masks(nodes), free, mask_sizes(nodes), strict=True)
     if manager.options.align_by_socket:
         aligned = _sockets_wanted(topology, least)
-        fitting = [(mask, size) for mask, cpus, size in sized if cpus >= short and not needed & ~mask]
-        return [Hint(mask, size == least or _sockets(topology, mask) == aligned) for mask, size in fitting]
-    return [Hint(mask, size == least) for mask, cpus, size in sized if cpus >= short and not needed & ~mask]
+        fitting = [
+            (mask, size) for mask, cpus, size in sized if cpus >= short and not needed & ~mask
+        ]
+        return [
+            Hint(mask, size == least or _sockets(topology, mask) == aligned)
+            for mask, size in fitting
+        ]
+    return [
+        Hint(mask, size == least)
+        for mask, cpus, size in sized
+        if cpus >= short and not needed & ~mask
+    ]
 
 
 def _least_nodes(topology: CpuTopology, count: int) -> int:
     """The smallest number of NUMA nodes whose CPUs, used or not, could hold the request."""
     held = 0
-    for nodes, cpus in enumerate(sorted((cpus.bit_count() for _, cpus in topology.numas), reverse=True), 1):
+    for nodes, cpus in enumerate(
+        sorted((cpus.bit_count() for _, cpus in topology.numas), reverse=True), 1
+    ):
         held += cpus
         if held >= count:
             return nodes
@@ -72,4 +89,6 @@ def _sockets_wanted(topology: CpuTopology, least_nodes: int) -> int:
 
 
 def _sockets(topology: CpuTopology, mask: int) -> int:
-    return len({socket for numa in nodes_of(mask) for socket, _, _ in topology.sockets_in_numa[numa]})
+    return len(
+        {socket for numa in nodes_of(mask) for socket, _, _ in topology.sockets_in_numa[numa]}
+    )

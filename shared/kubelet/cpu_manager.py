@@ -1,6 +1,8 @@
-"""The CPU Manager at work: exclusive CPUs for containers of Guaranteed pods, near a hint, with reuse inside a pod.
+"""The CPU Manager at work: exclusive CPUs for containers of Guaranteed pods, near a hint, with
+reuse inside a pod.
 
-Source: kubelet 1.36, cm/cpumanager/policy_static.go. Must not know other managers, nor who merges the hints.
+Source: kubelet 1.36, cm/cpumanager/policy_static.go. Must not know other managers, nor who merges
+the hints.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ __all__ = [
 SMT_ALIGNMENT = "SMTAlignmentError"
 
 
-def allocate(manager: CpuManager, state: CpuState, pod: Pod, container: Container, hint: Hint) -> CpuState | AllocationError:
+def allocate(
+    manager: CpuManager, state: CpuState, pod: Pod, container: Container, hint: Hint
+) -> CpuState | AllocationError:
     """Gives a container its exclusive CPUs under the stored hint; the mask is a wish, not a bound."""
     count = exclusive_cpus(pod, container) if manager.policy == STATIC else 0
     if not count:
@@ -48,11 +52,15 @@ def allocate(manager: CpuManager, state: CpuState, pod: Pod, container: Containe
     owned = state.of(pod.uid, container.name)
     if owned:
         return _with_reuse(state, pod, container, owned)
-    taken = take_aligned(manager, state.available(manager) | state.reusable(pod.uid), count, hint.mask)
+    taken = take_aligned(
+        manager, state.available(manager) | state.reusable(pod.uid), count, hint.mask
+    )
     if isinstance(taken, str):
         return unexpected(taken)
     containers = {**state.entries.get(pod.uid, {}), container.name: taken}
-    after = CpuState(state.shared & ~taken, {**state.entries, pod.uid: containers}, state.reuse_uid, state.reuse)
+    after = CpuState(
+        state.shared & ~taken, {**state.entries, pod.uid: containers}, state.reuse_uid, state.reuse
+    )
     return _with_reuse(after, pod, container, taken)
 
 
@@ -63,24 +71,34 @@ def _smt_refusal(manager: CpuManager, state: CpuState, count: int) -> Allocation
     per_core = manager.topology.cpus_per_core
     if count % per_core:
         return AllocationError(
-            SMT_ALIGNMENT, f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {per_core}"
+            SMT_ALIGNMENT,
+            f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {per_core}",
         )
     physical = (state.shared & ~manager.reserved_cores).bit_count()
     if count <= physical:
         return None
     numbers = f"available physical CPUs = {physical}, requested CPUs = {count}, CPUs per core = {per_core}"
-    return AllocationError(SMT_ALIGNMENT, f"SMT Alignment Error: not enough free physical CPUs: {numbers}")
+    return AllocationError(
+        SMT_ALIGNMENT, f"SMT Alignment Error: not enough free physical CPUs: {numbers}"
+    )
 
 
 def too_few_whole_cores(manager: CpuManager, shared: int, count: int) -> bool:
-    """Would full-pcpus-only refuse `count` CPUs beside this shared pool, the reserved ones included?"""
+    """Would full-pcpus-only refuse `count` CPUs beside this shared pool, the reserved ones
+    included?
+    """
     if not manager.options.full_pcpus_only:
         return False
-    return bool(count % manager.topology.cpus_per_core) or count > (shared & ~manager.reserved_cores).bit_count()
+    return (
+        bool(count % manager.topology.cpus_per_core)
+        or count > (shared & ~manager.reserved_cores).bit_count()
+    )
 
 
 def take_aligned(manager: CpuManager, allocatable: int, count: int, mask: int | None) -> int | str:
-    """`count` CPUs of `allocatable`, those that the mask prefers first; or the kubelet's error text."""
+    """`count` CPUs of `allocatable`, those that the mask prefers first; or the kubelet's error
+    text.
+    """
     aligned = 0 if mask is None else allocatable & _reach(manager, mask)
     first = take(manager, aligned, min(count, aligned.bit_count()))
     if isinstance(first, str) or first.bit_count() == count:
@@ -90,7 +108,9 @@ def take_aligned(manager: CpuManager, allocatable: int, count: int, mask: int | 
 
 
 def _reach(manager: CpuManager, mask: int) -> int:
-    """The CPUs that a mask prefers: those of its NUMA nodes, or of all their sockets under align-by-socket."""
+    """The CPUs that a mask prefers: those of its NUMA nodes, or of all their sockets under
+    align-by-socket.
+    """
     topology = manager.topology
     nodes = [numa for numa in nodes_of(mask) if numa in topology.numa_mask]
     if not manager.options.align_by_socket:
@@ -99,7 +119,9 @@ def _reach(manager: CpuManager, mask: int) -> int:
 
 
 def _with_reuse(state: CpuState, pod: Pod, container: Container, cpus: int) -> CpuState:
-    """CPUs of a regular init container may be taken again by later ones; the reuse data of other pods is dropped."""
+    """CPUs of a regular init container may be taken again by later ones; the reuse data of other
+    pods is dropped.
+    """
     before = state.reusable(pod.uid)
     after = before | cpus if container.kind == "init" else before & ~cpus
     return CpuState(state.shared, state.entries, pod.uid, after)

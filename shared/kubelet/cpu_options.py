@@ -1,6 +1,7 @@
 """Options of the static CPU policy: names, parsing, and which of them exclude one another.
 
-Source: kubelet 1.36, cm/cpumanager/policy_options.go. Must not know how an option changes an allocation.
+Source: kubelet 1.36, cm/cpumanager/policy_options.go. Must not know how an option changes an
+allocation.
 """
 
 from __future__ import annotations
@@ -46,14 +47,18 @@ class CpuOptions(msgspec.Struct, frozen=True):
     align_uncore: bool = False
 
 
-def parse_cpu_options(options: dict[str, str], alpha_allowed: bool = True) -> CpuOptions | ConfigError:
+def parse_cpu_options(
+    options: dict[str, str], alpha_allowed: bool = True
+) -> CpuOptions | ConfigError:
     """Options by name; `alpha_allowed` is the feature gate CPUManagerPolicyAlphaOptions."""
     flags: dict[str, bool] = {}
     for name, text in sorted(options.items()):
         if name not in _FIELDS:
             return ConfigError(f'unknown CPU Manager Policy option: "{name}"')
         if name in _ALPHA and not alpha_allowed:
-            return ConfigError(f'CPU Manager Policy Alpha-level Options not enabled, but option "{name}" provided')
+            return ConfigError(
+                f'CPU Manager Policy Alpha-level Options not enabled, but option "{name}" provided'
+            )
         flag = parse_bool(text)
         if isinstance(flag, ConfigError):
             return bad_value(name, flag)
@@ -64,12 +69,18 @@ def parse_cpu_options(options: dict[str, str], alpha_allowed: bool = True) -> Cp
 def _without_conflict(flags: dict[str, bool]) -> CpuOptions | ConfigError:
     for one, other in _CONFLICTS:
         if flags.get(one) and flags.get(other):
-            return ConfigError(f"static policy options {one} and {other} can not be used at the same time")
+            return ConfigError(
+                f"static policy options {one} and {other} can not be used at the same time"
+            )
     return CpuOptions(**{_FIELDS[name]: flag for name, flag in flags.items()})
 
 
-def check_machine(options: CpuOptions, topology: CpuTopology, topology_policy: str) -> ConfigError | None:
-    """align-by-socket needs another policy than single-numa-node and no more sockets than NUMA nodes."""
+def check_machine(
+    options: CpuOptions, topology: CpuTopology, topology_policy: str
+) -> ConfigError | None:
+    """align-by-socket needs another policy than single-numa-node and no more sockets than NUMA
+    nodes.
+    """
     if not options.align_by_socket:
         return None
     if topology_policy == SINGLE_NUMA_NODE:

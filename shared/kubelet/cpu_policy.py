@@ -1,4 +1,5 @@
-"""The CPU Manager as configured: policy, options, the reserved set, and how its options make it take CPUs.
+"""The CPU Manager as configured: policy, options, the reserved set, and how its options make it
+take CPUs.
 
 Source: kubelet 1.36, cm/cpumanager/policy_static.go. Must not know pods, hints or who holds what.
 """
@@ -18,7 +19,9 @@ NONE, STATIC = "none", "static"
 
 
 class CpuManager(msgspec.Struct, frozen=True):
-    """A configured CPU Manager; sets of CPUs are integers. `reserved_cores` is `reserved` with all thread siblings."""
+    """A configured CPU Manager; sets of CPUs are integers. `reserved_cores` is `reserved` with all
+    thread siblings.
+    """
 
     policy: str
     topology: CpuTopology
@@ -50,7 +53,9 @@ def configure(
     if isinstance(parsed, ConfigError):
         return parsed
     clash = check_machine(parsed, topology, topology_policy)
-    return clash or _with_reservation(CpuManager(STATIC, topology, parsed), reserved_count, reserved)
+    return clash or _with_reservation(
+        CpuManager(STATIC, topology, parsed), reserved_count, reserved
+    )
 
 
 def _with_reservation(manager: CpuManager, count: int, explicit: int) -> CpuManager | ConfigError:
@@ -74,4 +79,10 @@ def take(manager: CpuManager, cpus: int, count: int) -> int | str:
     if options.across_numa:
         group = manager.topology.cpus_per_core if options.full_pcpus_only else 1
         return take_spread(manager.topology, cpus, count, group, spread_cores=options.across_cores)
-    return take_packed(manager.topology, cpus, count, spread_cores=options.across_cores, align_uncore=options.align_uncore)
+    return take_packed(
+        manager.topology,
+        cpus,
+        count,
+        spread_cores=options.across_cores,
+        align_uncore=options.align_uncore,
+    )

@@ -18,7 +18,9 @@ def exclusive_cpus(pod: Pod, container: Container) -> int:
 
 
 def pod_exclusive_cpus(pod: Pod) -> int:
-    """The pod-scope request: the larger of the long-running sum and the peak while init containers run (KEP-753)."""
+    """The pod-scope request: the larger of the long-running sum and the peak while init containers
+    run (KEP-753).
+    """
     sidecars = apps = peak = 0
     for container in pod.containers:
         count = exclusive_cpus(pod, container)

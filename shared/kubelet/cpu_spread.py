@@ -1,8 +1,10 @@
-"""Which CPUs a request takes under distribute-cpus-across-numa: an even share on each of the fewest NUMA nodes.
+"""Which CPUs a request takes under distribute-cpus-across-numa: an even share on each of the fewest
+NUMA nodes.
 
-Among combinations of nodes the one that leaves the free CPUs best balanced wins. The kubelet remembers combinations by
-reference to slices that later appends overwrite; that is visible from four nodes on and reproduced here (`_Slice`).
-Source: kubelet 1.36, cm/cpumanager/cpu_assignment.go, takeByTopologyNUMADistributed. Must not know pods or hints.
+Among combinations of nodes the one that leaves the free CPUs best balanced wins. The kubelet
+remembers combinations by reference to slices that later appends overwrite; that is visible from
+four nodes on and reproduced here (`_Slice`). Source: kubelet 1.36, cm/cpumanager/cpu_assignment.go,
+takeByTopologyNUMADistributed. Must not know pods or hints.
 """
 
 from __future__ import annotations
@@ -52,8 +54,12 @@ class _Request(msgspec.Struct, frozen=True):
     free: dict[int, int]
 
 
-def take_spread(topology: CpuTopology, available: int, count: int, group: int, *, spread_cores: bool = False) -> int | str:
-    """`count` CPUs in groups of `group`, spread evenly; packed where no even spread exists; or the error text."""
+def take_spread(
+    topology: CpuTopology, available: int, count: int, group: int, *, spread_cores: bool = False
+) -> int | str:
+    """`count` CPUs in groups of `group`, spread evenly; packed where no even spread exists; or the
+    error text.
+    """
     if count <= 0:
         return 0
     if available.bit_count() < count and not count % group:
@@ -75,14 +81,18 @@ def _choose(topology: CpuTopology, available: int, count: int, group: int) -> _C
     return None
 
 
-def _node_range(topology: CpuTopology, available_nodes: int, count: int, group: int) -> tuple[int, int]:
+def _node_range(
+    topology: CpuTopology, available_nodes: int, count: int, group: int
+) -> tuple[int, int]:
     groups = -(-topology.every.bit_count() // group)
     groups_per_node = -(-groups // len(topology.numas))
     needed = -(-count // group)
     return -(-needed // groups_per_node), min(needed, available_nodes)
 
 
-def _combinations(nodes: list[int], size: int, start: int = 0, chosen: _Slice | None = None) -> Iterator[_Slice]:
+def _combinations(
+    nodes: list[int], size: int, start: int = 0, chosen: _Slice | None = None
+) -> Iterator[_Slice]:
     chosen = chosen or _Slice([], 0)
     if size == 0:
         yield chosen
@@ -92,7 +102,9 @@ def _combinations(nodes: list[int], size: int, start: int = 0, chosen: _Slice | 
 
 
 def _best_of_size(nodes: list[int], size: int, request: _Request) -> _Choice | None:
-    """The first strictly best combination; a perfect balance ends the search, as one step later in the kubelet."""
+    """The first strictly best combination; a perfect balance ends the search, as one step later in
+    the kubelet.
+    """
     best: _Choice | None = None
     for combination in _combinations(nodes, size):
         if best is not None and best.balance == 0:
@@ -118,7 +130,9 @@ def _balanced(combination: _Slice, request: _Request) -> _Choice | None:
     remainder = request.count - share * len(nodes)
     if not remainder:
         return _Choice(combination, _Slice([], 0), _deviation(left))
-    return _best_remainder(combination, [node for node in nodes if left[node] >= group], left, remainder, group)
+    return _best_remainder(
+        combination, [node for node in nodes if left[node] >= group], left, remainder, group
+    )
 
 
 def _best_remainder(
@@ -134,7 +148,9 @@ def _best_remainder(
 
 
 def _deviation_after(left: dict[int, int], subset: list[int], remainder: int, group: int) -> float:
-    """The balance after dealing the remainder round robin over `subset`; never, if it does not hold it."""
+    """The balance after dealing the remainder round robin over `subset`; never, if it does not hold
+    it.
+    """
     if sum(left[node] for node in subset) < remainder:
         return _NEVER
     after = dict(left)
@@ -149,16 +165,22 @@ def _deviation_after(left: dict[int, int], subset: list[int], remainder: int, gr
 
 
 def _deviation(counts: dict[int, int]) -> float:
-    """Population standard deviation; mean and result rounded to three decimals, half away from zero."""
+    """Population standard deviation; mean and result rounded to three decimals, half away from
+    zero.
+    """
     mean = _round3(sum(counts.values()) / len(counts))
-    return _round3(math.sqrt(sum((count - mean) * (count - mean) for count in counts.values()) / len(counts)))
+    return _round3(
+        math.sqrt(sum((count - mean) * (count - mean) for count in counts.values()) / len(counts))
+    )
 
 
 def _round3(value: float) -> float:
     return math.floor(value * 1000 + 0.5) / 1000
 
 
-def _hand_out(topology: CpuTopology, free: int, request: _Request, choice: _Choice, spread_cores: bool) -> int | str:
+def _hand_out(
+    topology: CpuTopology, free: int, request: _Request, choice: _Choice, spread_cores: bool
+) -> int | str:
     """The even share of each chosen node, packed inside it, then the remainder group by group."""
     nodes, taken, group = choice.nodes.read(), 0, request.group
     share = _share(request, len(nodes))
@@ -174,6 +196,8 @@ def _hand_out(topology: CpuTopology, free: int, request: _Request, choice: _Choi
     return taken
 
 
-def _take_within(topology: CpuTopology, free: int, node: int, count: int, spread_cores: bool) -> int:
+def _take_within(
+    topology: CpuTopology, free: int, node: int, count: int, spread_cores: bool
+) -> int:
     taken = take_packed(topology, free & topology.numa_mask[node], count, spread_cores=spread_cores)
     return 0 if isinstance(taken, str) else taken

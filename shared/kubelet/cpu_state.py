@@ -1,6 +1,8 @@
-"""The CPU Manager's book as a value: the shared pool, who holds exclusive CPUs, and whether a stored book still fits.
+"""The CPU Manager's book as a value: the shared pool, who holds exclusive CPUs, and whether a
+stored book still fits.
 
-Source: kubelet 1.36, cm/cpumanager/policy_static.go, validateState. Must not know hints, nor how CPUs are chosen.
+Source: kubelet 1.36, cm/cpumanager/policy_static.go, validateState. Must not know hints, nor how
+CPUs are chosen.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from shared.kubelet.options import ConfigError
 
 
 class CpuState(msgspec.Struct, frozen=True):
-    """The shared pool, the exclusive CPUs per pod uid and container, and what `reuse_uid` may take again."""
+    """The shared pool, the exclusive CPUs per pod uid and container, and what `reuse_uid` may take
+    again.
+    """
 
     shared: int
     entries: Mapping[str, Mapping[str, int]] = {}
@@ -44,7 +48,9 @@ def initial(manager: CpuManager) -> CpuState:
 
 
 def validate(manager: CpuManager, state: CpuState) -> ConfigError | None:
-    """Why a restarted kubelet would refuse this state, as read from its checkpoint; None if it starts."""
+    """Why a restarted kubelet would refuse this state, as read from its checkpoint; None if it
+    starts.
+    """
     if manager.policy == NONE or not (state.shared or state.entries):
         return None
     if not state.shared:
@@ -55,8 +61,16 @@ def validate(manager: CpuManager, state: CpuState) -> ConfigError | None:
 def _reserved_error(manager: CpuManager, state: CpuState) -> ConfigError | None:
     inside = manager.reserved & state.shared
     if manager.options.strict_reservation:
-        return ConfigError(f"some of strictly reserved cpus: {_present(inside, state)}") if inside else None
-    return ConfigError(f"not all reserved cpus: {_present(manager.reserved, state)}") if inside != manager.reserved else None
+        return (
+            ConfigError(f"some of strictly reserved cpus: {_present(inside, state)}")
+            if inside
+            else None
+        )
+    return (
+        ConfigError(f"not all reserved cpus: {_present(manager.reserved, state)}")
+        if inside != manager.reserved
+        else None
+    )
 
 
 def _present(cpus: int, state: CpuState) -> str:
@@ -68,7 +82,9 @@ def _overlap_error(state: CpuState) -> ConfigError | None:
         for name, cpus in sorted(containers.items()):
             if cpus & state.shared:
                 where = f'pod: {uid}, container: {name} cpuset: "{format_cpus(cpus)}"'
-                return ConfigError(f'{where} overlaps with default cpuset "{format_cpus(state.shared)}"')
+                return ConfigError(
+                    f'{where} overlaps with default cpuset "{format_cpus(state.shared)}"'
+                )
     return None
 
 
@@ -78,12 +94,16 @@ def _known_error(manager: CpuManager, state: CpuState) -> ConfigError | None:
         known |= union(containers.values())
     if known == expected:
         return None
-    text = f'current set of available CPUs "{format_cpus(expected)}" doesn\'t match with CPUs in state'
+    text = (
+        f'current set of available CPUs "{format_cpus(expected)}" doesn\'t match with CPUs in state'
+    )
     return ConfigError(f'{text} "{format_cpus(known)}"')
 
 
 def remove_pod(state: CpuState, uid: str) -> CpuState:
-    """All CPUs of a pod go back to the shared pool; its reuse data is forgotten, as its uid never returns."""
+    """All CPUs of a pod go back to the shared pool; its reuse data is forgotten, as its uid never
+    returns.
+    """
     if state.reuse_uid == uid:
         state = CpuState(state.shared, state.entries)
     if uid not in state.entries:

@@ -1,4 +1,5 @@
-"""Which CPUs a request takes, packed: whole upper units first, then lower ones, emptiest-but-sufficient order.
+"""Which CPUs a request takes, packed: whole upper units first, then lower ones,
+emptiest-but-sufficient order.
 
 Every level is sorted by (free CPUs ascending, id ascending) inside its sorted upper level.
 Source: kubelet 1.36, cm/cpumanager/cpu_assignment.go. Must not know pods, hints or the shared pool.
@@ -18,7 +19,12 @@ def too_few(requested: int, available: int) -> str:
 
 
 def take_packed(
-    topology: CpuTopology, available: int, count: int, *, spread_cores: bool = False, align_uncore: bool = False
+    topology: CpuTopology,
+    available: int,
+    count: int,
+    *,
+    spread_cores: bool = False,
+    align_uncore: bool = False,
 ) -> int | str:
     """`count` CPUs out of the set `available`, or the kubelet's error text."""
     if count <= 0:
@@ -42,25 +48,39 @@ def numa_order(topology: CpuTopology, free: int) -> list[int]:
 
 
 def _by_free(groups: Iterable[Group], free: int) -> list[tuple[int, int, int]]:
-    return sorted([((free & cpus).bit_count(), group, cpus) for group, cpus in groups if free & cpus])
+    return sorted(
+        [((free & cpus).bit_count(), group, cpus) for group, cpus in groups if free & cpus]
+    )
 
 
 def _children(groups: Iterable[Child], free: int) -> list[tuple[int, int, int]]:
-    return sorted([((free & cpus).bit_count(), group, cpus) for group, cpus, inside in groups if free & inside])
+    return sorted(
+        [
+            ((free & cpus).bit_count(), group, cpus)
+            for group, cpus, inside in groups
+            if free & inside
+        ]
+    )
 
 
 def _numas(topology: CpuTopology, free: int) -> list[tuple[int, int, int]]:
     if not topology.sockets_first:
         return _by_free(topology.numas, free)
     sockets = _by_free(topology.sockets, free)
-    return [each for _, socket, _ in sockets for each in _children(topology.numas_in_socket[socket], free)]
+    return [
+        each
+        for _, socket, _ in sockets
+        for each in _children(topology.numas_in_socket[socket], free)
+    ]
 
 
 def _sockets(topology: CpuTopology, free: int) -> list[tuple[int, int, int]]:
     if topology.sockets_first:
         return _by_free(topology.sockets, free)
     numas = _by_free(topology.numas, free)
-    return [each for _, numa, _ in numas for each in _children(topology.sockets_in_numa[numa], free)]
+    return [
+        each for _, numa, _ in numas for each in _children(topology.sockets_in_numa[numa], free)
+    ]
 
 
 def _cores(topology: CpuTopology, free: int) -> Iterator[tuple[int, int, int]]:
@@ -75,11 +95,15 @@ def _cores(topology: CpuTopology, free: int) -> Iterator[tuple[int, int, int]]:
 
 def _uncores(topology: CpuTopology, free: int) -> list[tuple[int, int, int]]:
     numas = _numas(topology, free)
-    return [each for _, numa, _ in numas for each in _children(topology.uncores_in_numa[numa], free)]
+    return [
+        each for _, numa, _ in numas for each in _children(topology.uncores_in_numa[numa], free)
+    ]
 
 
 class _Taking:
-    """A request being served: what is still free, still needed, already taken (the kubelet's cpuAccumulator)."""
+    """A request being served: what is still free, still needed, already taken (the kubelet's
+    cpuAccumulator).
+    """
 
     def __init__(self, topology: CpuTopology, free: int, need: int) -> None:
         self.topology, self.free, self.need, self.taken = topology, free, need, 0
@@ -112,10 +136,14 @@ class _Taking:
         """A socket counts as whole by the machine's average size, as in the kubelet."""
         if self.need >= self.topology.smallest_socket:
             sockets = _sockets(self.topology, self.free)
-            self._take_fitting([cpus for count, _, cpus in sockets if count == self.topology.cpus_per_socket])
+            self._take_fitting(
+                [cpus for count, _, cpus in sockets if count == self.topology.cpus_per_socket]
+            )
 
     def uncore_caches(self) -> None:
-        """Whole caches while the need is at least an average cache, else one cache that holds the rest exactly."""
+        """Whole caches while the need is at least an average cache, else one cache that holds the
+        rest exactly.
+        """
         for _, cache, _ in _uncores(self.topology, self.free):
             if not self.need:
                 return
@@ -128,7 +156,9 @@ class _Taking:
     def _partial_uncore(self, cache: int) -> None:
         per_core = self.topology.cpus_per_core
         wanted = -(-self.need // per_core)
-        usable = [cpus for _, cpus, inside in self.topology.cores_in_uncore[cache] if self.free & inside]
+        usable = [
+            cpus for _, cpus, inside in self.topology.cores_in_uncore[cache] if self.free & inside
+        ]
         cpus = 0
         for core in usable[:wanted]:
             cpus |= core & self.free
@@ -147,8 +177,12 @@ class _Taking:
                 self._take(cpus)
 
     def single_cpus(self, by_socket: bool) -> None:
-        """Single CPUs, core by core; socket by socket in CPU order under distribute-cpus-across-cores."""
-        groups = _sockets(self.topology, self.free) if by_socket else _cores(self.topology, self.free)
+        """Single CPUs, core by core; socket by socket in CPU order under
+        distribute-cpus-across-cores.
+        """
+        groups = (
+            _sockets(self.topology, self.free) if by_socket else _cores(self.topology, self.free)
+        )
         for _, _, cpus in groups:
             for cpu in each_cpu(cpus & self.free):
                 if not self.need:

@@ -1,8 +1,9 @@
-"""The Device Manager: topology hints for device-plugin resources, and which devices a container gets.
+"""The Device Manager: topology hints for device-plugin resources, and which devices a container
+gets.
 
-Requests are container limits, whatever the class of service. Where the kubelet picks in Go's random set order, the pick
-is the caller's `pick` (lowest id by default). This module must not know CPUs, memory or the merge.
-Source: kubelet 1.36 devicemanager.
+Requests are container limits, whatever the class of service. Where the kubelet picks in Go's random
+set order, the pick is the caller's `pick` (lowest id by default). This module must not know CPUs,
+memory or the merge. Source: kubelet 1.36 devicemanager.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from shared.kubelet.errors import AllocationError, unexpected
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_of, mask_sizes, mask_sums, nodes_of
 
-__all__ = ["allocate", "container_hints", "pod_hints", "register", "remove_pod", "split_by_affinity"]
+__all__ = [
+    "allocate",
+    "container_hints",
+    "pod_hints",
+    "register",
+    "remove_pod",
+    "split_by_affinity",
+]
 
 Pick = Callable[[Collection[str], int], Iterable[str]]
 """Choose that many members of a set where the kubelet chooses at random."""
@@ -78,7 +86,9 @@ def allocate(
 
 
 def remove_pod(state: DeviceState, uid: str) -> DeviceState:
-    """The book after the pod is gone; what its init containers left is forgotten, as its uid never returns."""
+    """The book after the pod is gone; what its init containers left is forgotten, as its uid never
+    returns.
+    """
     if state.reuse_uid == uid:
         state = msgspec.structs.replace(state, reuse_uid="", reuse={})
     return drop_pod(state, uid)
@@ -100,7 +110,9 @@ def _device_limits(state: DeviceState, limits: Amounts) -> list[tuple[str, int]]
     return [(resource, limits[resource]) for resource in sorted(limits) if state.is_known(resource)]
 
 
-def _hints(state: DeviceState, resource: str, request: int, held: frozenset[str], reusable: frozenset[str]) -> list[Hint] | None:
+def _hints(
+    state: DeviceState, resource: str, request: int, held: frozenset[str], reusable: frozenset[str]
+) -> list[Hint] | None:
     pool = state.pool(resource)
     if not pool.bearing:
         return None
@@ -113,18 +125,30 @@ def _hints(state: DeviceState, resource: str, request: int, held: frozenset[str]
 
 
 def _enumerate(
-    state: DeviceState, pool: DevicePool, request: int, available: frozenset[str], reusable: frozenset[str]
+    state: DeviceState,
+    pool: DevicePool,
+    request: int,
+    available: frozenset[str],
+    reusable: frozenset[str],
 ) -> list[Hint]:
-    """Every mask that enough free and reusable devices touch; preferred where no narrower one ever could."""
+    """Every mask that enough free and reusable devices touch; preferred where no narrower one ever
+    could.
+    """
     nodes = state.nodes if state.hint_nodes == "all" else _bearing(pool.bearing, state.nodes)
-    must = [pool[name].mask or 0 for name in reusable if name in pool and pool[name].mask is not None]
+    must = [
+        pool[name].mask or 0 for name in reusable if name in pool and pool[name].mask is not None
+    ]
     matching = _touching(nodes, [(mask, len(ids & available)) for mask, ids in pool.groups])
     least = _least_nodes(nodes, pool.counts, request)
     short = request - len(must)
     found = zip(enumerate_masks(nodes), matching, mask_sizes(nodes), strict=True)
     if not must:
         return [Hint(mask, size == least) for mask, count, size in found if count >= short]
-    bound = [(mask, size) for mask, count, size in found if count >= short and all(mask & each for each in must)]
+    bound = [
+        (mask, size)
+        for mask, count, size in found
+        if count >= short and all(mask & each for each in must)
+    ]
     return [Hint(mask, size == least) for mask, size in bound]
 
 
@@ -135,18 +159,25 @@ def _bearing(mask: int, nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def _least_nodes(nodes: tuple[int, ...], counts: tuple[tuple[int, int], ...], request: int) -> int:
-    """The fewest nodes that `request` devices touch, free or not; the node count if there are too few."""
+    """The fewest nodes that `request` devices touch, free or not; the node count if there are too
+    few.
+    """
     sized = zip(mask_sizes(nodes), _touching(nodes, counts), strict=True)
     return next((size for size, count in sized if count >= request), len(nodes))
 
 
 def _touching(nodes: tuple[int, ...], counts: Iterable[tuple[int, int]]) -> list[int]:
-    """How many devices touch each mask, in enumeration order, of `counts` by device mask; each counts once."""
+    """How many devices touch each mask, in enumeration order, of `counts` by device mask; each
+    counts once.
+    """
     by_mask = dict(counts)
     touching = mask_sums(nodes, [by_mask.pop(1 << node, 0) for node in nodes])
     for spread, count in by_mask.items():
         masks = enumerate_masks(nodes)
-        touching = [total + count if mask & spread else total for mask, total in zip(masks, touching, strict=True)]
+        touching = [
+            total + count if mask & spread else total
+            for mask, total in zip(masks, touching, strict=True)
+        ]
     return touching
 
 
@@ -178,21 +209,35 @@ def _devices(
     return _choose(state, pod.uid, resource, request, hint, pick, prefer)
 
 
-def _health_refusal(state: DeviceState, resource: str, held: frozenset[str]) -> AllocationError | None:
+def _health_refusal(
+    state: DeviceState, resource: str, held: frozenset[str]
+) -> AllocationError | None:
     if resource not in state.registered:
         return unexpected(f"cannot allocate unregistered device {resource}")
     healthy = state.healthy(resource)
     if not healthy:
-        return unexpected(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        return unexpected(
+            f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+        )
     if not held <= healthy:
-        return unexpected(f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}")
+        return unexpected(
+            f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+        )
     return None
 
 
 def _choose(
-    state: DeviceState, uid: str, resource: str, request: int, hint: Hint, pick: Pick, prefer: Preferred | None
+    state: DeviceState,
+    uid: str,
+    resource: str,
+    request: int,
+    hint: Hint,
+    pick: Pick,
+    prefer: Preferred | None,
 ) -> frozenset[str] | AllocationError:
-    """Reusable ones first, then aligned ones, then what the plugin prefers, then other nodes, then no node."""
+    """Reusable ones first, then aligned ones, then what the plugin prefers, then other nodes, then
+    no node.
+    """
     reusable = state.reusable(uid, resource)
     chosen = _NONE.union(reusable if len(reusable) <= request else pick(reusable, request))
     need = request - len(chosen)
@@ -215,7 +260,9 @@ def _choose(
     return _filled(chosen, (available.intersection(wish), unaligned, no_affinity), request, pick)
 
 
-def _filled(chosen: frozenset[str], groups: Iterable[frozenset[str]], request: int, pick: Pick) -> frozenset[str]:
+def _filled(
+    chosen: frozenset[str], groups: Iterable[frozenset[str]], request: int, pick: Pick
+) -> frozenset[str]:
     """`chosen` with members of the groups, in their order, up to `request` in all."""
     for group in groups:
         room = request - len(chosen)
@@ -232,7 +279,9 @@ def _aligned(pool: DevicePool, available: frozenset[str], mask: int | None) -> f
 
 
 def _with_reuse(state: DeviceState, pod: Pod, container: Container) -> DeviceState:
-    """An ordinary init container leaves its devices to later ones; app containers and sidecars take theirs away."""
+    """An ordinary init container leaves its devices to later ones; app containers and sidecars take
+    theirs away.
+    """
     reuse = dict(state.reuse) if state.reuse_uid == pod.uid else {}
     held = state.held.get(pod.uid, {}).get(container.name)
     if not held and not state.reuse:
@@ -240,4 +289,6 @@ def _with_reuse(state: DeviceState, pod: Pod, container: Container) -> DeviceSta
     for resource, devices in (held or {}).items():
         before = reuse.get(resource, _NONE)
         reuse[resource] = before | devices if container.kind == "init" else before - devices
-    return DeviceState(state.nodes, state.registered, state.held, state.in_use, pod.uid, reuse, state.hint_nodes)
+    return DeviceState(
+        state.nodes, state.registered, state.held, state.in_use, pod.uid, reuse, state.hint_nodes
+    )

@@ -1,4 +1,5 @@
-"""The Device Manager's book as a value: what plugins registered, and which container holds which devices.
+"""The Device Manager's book as a value: what plugins registered, and which container holds which
+devices.
 
 Which devices a container gets is decided in `device_manager`. Source: kubelet 1.36 devicemanager.
 """
@@ -15,24 +16,30 @@ HintNodes = Literal["device-bearing", "all"]
 
 
 class Device(msgspec.Struct, frozen=True, gc=False):
-    """One device. `mask` is its NUMA nodes: None without topology information, 0 with topology that names no node."""
+    """One device. `mask` is its NUMA nodes: None without topology information, 0 with topology that
+    names no node.
+    """
 
     mask: int | None
     healthy: bool = True
 
 
 class DevicePool(dict[str, Device]):
-    """The devices of one resource by id, never changed once made, with what every admission asks of them.
+    """The devices of one resource by id, never changed once made, with what every admission asks of
+    them.
 
-    `groups` are the ids by the NUMA nodes they name, for devices that name any; `counts` their sizes; `bearing` the union of
-    those nodes.
+    `groups` are the ids by the NUMA nodes they name, for devices that name any; `counts` their
+    sizes; `bearing` the union of those nodes.
     """
 
     def __init__(self, devices: Mapping[str, Device]) -> None:
         super().__init__(devices)
         self.healthy = frozenset(name for name, device in devices.items() if device.healthy)
         masks = sorted({device.mask for device in devices.values() if device.mask})
-        self.groups = tuple((mask, frozenset(name for name in devices if devices[name].mask == mask)) for mask in masks)
+        self.groups = tuple(
+            (mask, frozenset(name for name in devices if devices[name].mask == mask))
+            for mask in masks
+        )
         self.counts = tuple((mask, len(ids)) for mask, ids in self.groups)
         self.bearing = 0
         for mask in masks:
@@ -48,7 +55,8 @@ Holdings = Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]]
 class DeviceState(msgspec.Struct, frozen=True):
     """The whole book. `in_use` is the union of all holdings by resource.
 
-    `reuse` is what init containers of pod `reuse_uid` leave to later ones; the kubelet loses it on restart.
+    `reuse` is what init containers of pod `reuse_uid` leave to later ones; the kubelet loses it on
+    restart.
     """
 
     nodes: tuple[int, ...]
@@ -84,20 +92,28 @@ class DeviceState(msgspec.Struct, frozen=True):
 
 def register(state: DeviceState, resource: str, devices: Mapping[str, Device]) -> DeviceState:
     """The book after a plugin lists its devices (ListAndWatch): the new list replaces the old one."""
-    return msgspec.structs.replace(state, registered={**state.registered, resource: DevicePool(devices)})
+    return msgspec.structs.replace(
+        state, registered={**state.registered, resource: DevicePool(devices)}
+    )
 
 
-def hold(state: DeviceState, uid: str, container: str, resource: str, devices: Iterable[str]) -> DeviceState:
+def hold(
+    state: DeviceState, uid: str, container: str, resource: str, devices: Iterable[str]
+) -> DeviceState:
     """The book after the container got `devices` of `resource`."""
     got = frozenset(devices)
     pod = state.held.get(uid, {})
     held = {**state.held, uid: {**pod, container: {**pod.get(container, {}), resource: got}}}
     in_use = {**state.in_use, resource: state.in_use.get(resource, frozenset()) | got}
-    return DeviceState(state.nodes, state.registered, held, in_use, state.reuse_uid, state.reuse, state.hint_nodes)
+    return DeviceState(
+        state.nodes, state.registered, held, in_use, state.reuse_uid, state.reuse, state.hint_nodes
+    )
 
 
 def drop_pod(state: DeviceState, uid: str) -> DeviceState:
-    """The book after the pod is gone: devices are shared within a pod only, so all of its devices are free."""
+    """The book after the pod is gone: devices are shared within a pod only, so all of its devices
+    are free.
+    """
     pod = state.held.get(uid)
     if pod is None:
         return state

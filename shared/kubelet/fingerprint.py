@@ -1,9 +1,11 @@
-"""The pod fingerprint `pfp0v001`: a short text that two sides compare to know that they see the same pods on a node.
+"""The pod fingerprint `pfp0v001`: a short text that two sides compare to know that they see the
+same pods on a node.
 
-Of each pod only namespace and name count, doubles included; two specs under one name collide by design. Which pods
-belong to the set depends on the method: `all`, or `with-exclusive-resources`, which an exporter decides from
-allocations and a scheduler from pod specs. This module must not know where the pods come from.
-Source: k8stopologyawareschedwg/podfingerprint; scheduler-plugins noderesourcetopology (exclusive rule).
+Of each pod only namespace and name count, doubles included; two specs under one name collide by
+design. Which pods belong to the set depends on the method: `all`, or `with-exclusive-resources`,
+which an exporter decides from allocations and a scheduler from pod specs. This module must not know
+where the pods come from. Source: k8stopologyawareschedwg/podfingerprint; scheduler-plugins
+noderesourcetopology (exclusive rule).
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def _pod_hash(namespace: str, name: str) -> int:
 
 def check(expected: str, computed: str) -> Verdict:
     """Compare a published fingerprint with a computed one, as podfingerprint's `Check` does."""
-    if len(expected.encode("utf-8", "surrogatepass")) < _MIN_CHARS or not expected.startswith(PREFIX):
+    if len(expected.encode("utf-8", "surrogatepass")) < _MIN_CHARS or not expected.startswith(
+        PREFIX
+    ):
         return "malformed"
     if expected[4:8] != VERSION:
         return "incompatible-version"

@@ -1,6 +1,8 @@
-"""A topology hint: the NUMA nodes that a provider proposes for one resource, and whether that is its best.
+"""A topology hint: the NUMA nodes that a provider proposes for one resource, and whether that is
+its best.
 
-The shape that the Topology Manager and its providers share (KEP-693). This module must not know any provider.
+The shape that the Topology Manager and its providers share (KEP-693). This module must not know any
+provider.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ import msgspec
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """`mask` has bit i set for NUMA node i; None means "no preference". `preferred` marks the narrowest possible."""
+    """`mask` has bit i set for NUMA node i; None means "no preference". `preferred` marks the
+    narrowest possible.
+    """
 
     mask: int | None
     preferred: bool

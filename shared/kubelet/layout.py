@@ -28,11 +28,14 @@ def layout_of(cpus: Iterable[Cpu]) -> CpuLayout:
 
 
 def cpus_in(layout: CpuLayout) -> tuple[Cpu, ...] | None:
-    """The CPUs of a layout; None where it does not tell all, or is none (columns of different lengths, texts that are no
-    columns)."""
+    """The CPUs of a layout; None where it does not tell all, or is none (columns of different
+    lengths, texts that are no columns)."""
     try:
         ids = tuple(each_cpu(parse_cpus(layout.ids)))
-        columns = [parse_runs(text, len(ids)) for text in (layout.cores, layout.sockets, layout.zones, layout.caches)]
+        columns = [
+            parse_runs(text, len(ids))
+            for text in (layout.cores, layout.sockets, layout.zones, layout.caches)
+        ]
     except ValueError:
         return None
     if not ids or any(len(column) != len(ids) for column in columns):

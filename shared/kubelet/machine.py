@@ -1,6 +1,7 @@
 """The whole state of one kubelet's resource managers as an immutable value, and how it comes to be.
 
-A machine and a configuration that a kubelet would refuse give its error text. Must not know how a pod is admitted.
+A machine and a configuration that a kubelet would refuse give its error text. Must not know how a
+pod is admitted.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ __all__ = [
 
 
 class Kubelet(msgspec.Struct, frozen=True):
-    """What does not change between restarts: the machine, the configuration, and the managers made from them."""
+    """What does not change between restarts: the machine, the configuration, and the managers made
+    from them.
+    """
 
     machine: MachineConfig
     config: KubeletConfig
@@ -47,14 +50,18 @@ class Kubelet(msgspec.Struct, frozen=True):
 
 
 class ActivePod(msgspec.Struct, frozen=True):
-    """A pod that the kubelet holds active, with the hint stored for each container so far, in container order."""
+    """A pod that the kubelet holds active, with the hint stored for each container so far, in
+    container order.
+    """
 
     pod: Pod
     hints: tuple[Hint, ...] = ()
 
 
 class Stale(msgspec.Struct, frozen=True, gc=False):
-    """Uids of pods that ended or were rejected and whose holdings a manager has not dropped yet, by manager."""
+    """Uids of pods that ended or were rejected and whose holdings a manager has not dropped yet, by
+    manager.
+    """
 
     devices: tuple[str, ...] = ()
     cpu: tuple[str, ...] = ()
@@ -67,7 +74,8 @@ NOTHING_STALE = Stale()
 class KubeletState(msgspec.Struct, frozen=True):
     """One kubelet at one moment. `pods` are the active ones by uid, in order of arrival.
 
-    What `stale` pods hold is still in the books and checkpoints; each manager drops it when it is next asked.
+    What `stale` pods hold is still in the books and checkpoints; each manager drops it when it is
+    next asked.
     """
 
     kubelet: Kubelet
@@ -78,7 +86,9 @@ class KubeletState(msgspec.Struct, frozen=True):
     stale: Stale = NOTHING_STALE
 
 
-def build(machine: MachineConfig, config: KubeletConfig, devices: Registered | None = None) -> KubeletState | ConfigError:
+def build(
+    machine: MachineConfig, config: KubeletConfig, devices: Registered | None = None
+) -> KubeletState | ConfigError:
     """A kubelet freshly started on an empty machine, or the error with which it would not start."""
     made = _managers(machine, config)
     if isinstance(made, ConfigError):
@@ -86,20 +96,31 @@ def build(machine: MachineConfig, config: KubeletConfig, devices: Registered | N
     kubelet, memory = made
     hint_nodes: HintNodes = "all" if config.device_hints_on_all_zones else "device-bearing"
     registered = DeviceState(_zone_ids(machine), _pools(devices or {}), hint_nodes=hint_nodes)
-    return KubeletState(kubelet, cpu_manager.initial(kubelet.cpu), memory_manager.initial(memory), registered)
+    return KubeletState(
+        kubelet, cpu_manager.initial(kubelet.cpu), memory_manager.initial(memory), registered
+    )
 
 
 def _pools(devices: Registered) -> dict[str, DevicePool]:
-    return {name: listed if isinstance(listed, DevicePool) else DevicePool(listed) for name, listed in devices.items()}
+    return {
+        name: listed if isinstance(listed, DevicePool) else DevicePool(listed)
+        for name, listed in devices.items()
+    }
 
 
-def _managers(machine: MachineConfig, config: KubeletConfig) -> tuple[Kubelet, MemoryConfig] | ConfigError:
+def _managers(
+    machine: MachineConfig, config: KubeletConfig
+) -> tuple[Kubelet, MemoryConfig] | ConfigError:
     wrong = _machine_error(machine)
     if wrong is not None:
         return wrong
     zones = _zone_ids(machine)
     topology = configure_topology(
-        config.topology_policy, config.topology_scope, config.topology_options, zones, _distances(machine)
+        config.topology_policy,
+        config.topology_scope,
+        config.topology_options,
+        zones,
+        _distances(machine),
     )
     if isinstance(topology, ConfigError):
         return topology
@@ -107,7 +128,11 @@ def _managers(machine: MachineConfig, config: KubeletConfig) -> tuple[Kubelet, M
     if isinstance(cpu, ConfigError):
         return cpu
     memory = _memory_config(machine, config)
-    return memory if isinstance(memory, ConfigError) else (Kubelet(machine, config, topology, cpu), memory)
+    return (
+        memory
+        if isinstance(memory, ConfigError)
+        else (Kubelet(machine, config, topology, cpu), memory)
+    )
 
 
 def _zone_ids(machine: MachineConfig) -> tuple[int, ...]:
@@ -115,17 +140,27 @@ def _zone_ids(machine: MachineConfig) -> tuple[int, ...]:
 
 
 def _machine_error(machine: MachineConfig) -> ConfigError | None:
-    """Machines that no kubelet can be asked about: doubled or missing zones, more than the model enumerates."""
+    """Machines that no kubelet can be asked about: doubled or missing zones, more than the model
+    enumerates.
+    """
     zones = _zone_ids(machine)
     if not zones or len(set(zones)) != len(zones) or zones[0] < 0:
-        return ConfigError(f"zones {list(zones)}: a machine needs at least one zone, each id once and not negative")
+        return ConfigError(
+            f"zones {list(zones)}: a machine needs at least one zone, each id once and not negative"
+        )
     if len(zones) > MAX_NODES or zones[-1] >= 64:
-        return ConfigError(f"{len(zones)} zones up to id {zones[-1]}: at most {MAX_NODES} zones with ids under 64")
+        return ConfigError(
+            f"{len(zones)} zones up to id {zones[-1]}: at most {MAX_NODES} zones with ids under 64"
+        )
     homeless = [cpu.id for cpu in machine.cpus if cpu.numa not in zones]
     if homeless:
         return ConfigError(f"cpu {homeless[0]} lies in a zone that the machine does not list")
     doubled = len({cpu.id for cpu in machine.cpus}) != len(machine.cpus)
-    return ConfigError("a machine needs at least one cpu, each id once") if doubled or not machine.cpus else None
+    return (
+        ConfigError("a machine needs at least one cpu, each id once")
+        if doubled or not machine.cpus
+        else None
+    )
 
 
 def _distances(machine: MachineConfig) -> dict[int, tuple[int, ...]] | None:
@@ -147,13 +182,17 @@ def _cpu_manager(machine: MachineConfig, config: KubeletConfig) -> CpuManager | 
         return ConfigError(f"[cpumanager] the static policy requires {needed}")
     topology = cpu_topology(machine.cpus)
     policy, alpha = config.topology_policy, config.alpha_cpu_options
-    return cpu_manager.configure(topology, config.cpu_policy, config.cpu_options, count, reserved, policy, alpha)
+    return cpu_manager.configure(
+        topology, config.cpu_policy, config.cpu_options, count, reserved, policy, alpha
+    )
 
 
 def _memory_config(machine: MachineConfig, config: KubeletConfig) -> MemoryConfig | ConfigError:
     if config.memory_policy not in ("None", "Static"):
         return ConfigError(f'unknown policy: "{config.memory_policy}"')
-    nodes = tuple(_node_memory(zone, config) for zone in sorted(machine.zones, key=lambda zone: zone.id))
+    nodes = tuple(
+        _node_memory(zone, config) for zone in sorted(machine.zones, key=lambda zone: zone.id)
+    )
     memory = MemoryConfig("Static" if config.memory_policy == "Static" else "None", nodes)
     wrong = config_error(memory)
     return memory if wrong is None else ConfigError(wrong)
@@ -161,4 +200,6 @@ def _memory_config(machine: MachineConfig, config: KubeletConfig) -> MemoryConfi
 
 def _node_memory(zone: ZoneConfig, config: KubeletConfig) -> NodeMemoryConfig:
     pages = tuple(sorted(zone.hugepages.items()))
-    return NodeMemoryConfig(zone.id, zone.memory_bytes, pages, config.reserved_memory.get(zone.id, {}))
+    return NodeMemoryConfig(
+        zone.id, zone.memory_bytes, pages, config.reserved_memory.get(zone.id, {})
+    )

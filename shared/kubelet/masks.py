@@ -1,7 +1,8 @@
-"""Affinity masks: sets of NUMA node ids as integers (bit i = node i), in the kubelet's order of enumeration.
+"""Affinity masks: sets of NUMA node ids as integers (bit i = node i), in the kubelet's order of
+enumeration.
 
-The kubelet walks all 1-subsets, then all 2-subsets, and so on, each in lexicographic order of node id
-(kubelet 1.36, bitmask.IterateBitMasks). This module must not know hints, CPUs or memory.
+The kubelet walks all 1-subsets, then all 2-subsets, and so on, each in lexicographic order of node
+id (kubelet 1.36, bitmask.IterateBitMasks). This module must not know hints, CPUs or memory.
 """
 
 from __future__ import annotations
@@ -43,12 +44,16 @@ def mask_sizes(nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _sum_plan(nodes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """For each mask of two or more nodes: the index of the mask without its last node, and that node's position."""
+    """For each mask of two or more nodes: the index of the mask without its last node, and that
+    node's position.
+    """
     masks = enumerate_masks(nodes)
     index = {mask: at for at, mask in enumerate(masks)}
     position = {node: at for at, node in enumerate(nodes)}
     wide = masks[len(nodes) :]
-    return tuple((index[mask ^ 1 << (last := mask.bit_length() - 1)], position[last]) for mask in wide)
+    return tuple(
+        (index[mask ^ 1 << (last := mask.bit_length() - 1)], position[last]) for mask in wide
+    )
 
 
 def mask_sums(nodes: tuple[int, ...], amounts: Sequence[int]) -> list[int]:
@@ -61,5 +66,7 @@ def mask_sums(nodes: tuple[int, ...], amounts: Sequence[int]) -> list[int]:
 
 
 def narrower(left: int, right: int) -> bool:
-    """True when `left` has fewer nodes, or as many and is the smaller integer (bitmask.IsNarrowerThan)."""
+    """True when `left` has fewer nodes, or as many and is the smaller integer
+    (bitmask.IsNarrowerThan).
+    """
     return (left.bit_count(), left) < (right.bit_count(), right)

@@ -1,8 +1,9 @@
-"""The Memory Manager, policy Static: which NUMA nodes a container's memory and hugepages may take, and taking them.
+"""The Memory Manager, policy Static: which NUMA nodes a container's memory and hugepages may take,
+and taking them.
 
-Only Guaranteed pods without pod-level resources take part. A node that holds a block of its own alone never joins a
-group, and a group of nodes stays one until it is empty. This module must not know CPUs, devices or the merge.
-Source: kubelet 1.36 memorymanager/policy_static.go.
+Only Guaranteed pods without pod-level resources take part. A node that holds a block of its own
+alone never joins a group, and a group of nodes stays one until it is empty. This module must not
+know CPUs, devices or the merge. Source: kubelet 1.36 memorymanager/policy_static.go.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def container_hints(state: MemoryState, pod: Pod, container: Container) -> Hints
 
 
 def pod_hints(state: MemoryState, pod: Pod) -> Hints:
-    """Hints for the pod as a whole (scope pod); the first container that holds blocks decides them all."""
+    """Hints for the pod as a whole (scope pod); the first container that holds blocks decides them
+    all.
+    """
     if not _takes_part(state, pod):
         return None
     requested = _pod_requested(pod)
@@ -57,7 +60,9 @@ def pod_hints(state: MemoryState, pod: Pod) -> Hints:
     return _hints(state, pod, requested)
 
 
-def allocate(state: MemoryState, pod: Pod, container: Container, hint: Hint) -> MemoryState | AllocationError:
+def allocate(
+    state: MemoryState, pod: Pod, container: Container, hint: Hint
+) -> MemoryState | AllocationError:
     """The book with the container's blocks, near `hint`, or the kubelet's refusal. Idempotent."""
     if not _takes_part(state, pod):
         return state
@@ -73,7 +78,9 @@ def allocate(state: MemoryState, pod: Pod, container: Container, hint: Hint) -> 
 
 
 def remove_pod(state: MemoryState, uid: str) -> MemoryState:
-    """The book after the pod is gone; what its init containers left is forgotten, as its uid never returns."""
+    """The book after the pod is gone; what its init containers left is forgotten, as its uid never
+    returns.
+    """
     if state.reuse_uid == uid:
         state = MemoryState(state.config, state.nodes, state.entries)
     held = state.entries.get(uid)
@@ -81,7 +88,9 @@ def remove_pod(state: MemoryState, uid: str) -> MemoryState:
 
 
 def release_init(state: MemoryState, pod: Pod, started: str) -> MemoryState:
-    """The book after container `started` runs: ordinary init containers listed before it have ended."""
+    """The book after container `started` runs: ordinary init containers listed before it have
+    ended.
+    """
     return release(state, pod.uid, tuple(_inits_before(pod, started)))
 
 
@@ -95,7 +104,11 @@ def _held(state: MemoryState, pod: Pod, container: Container) -> Blocks | None:
 
 def _requested(container: Container) -> Amounts:
     asked = container.requests
-    return {name: asked[name] for name in sorted(asked) if name == MEMORY or name.startswith(HUGEPAGES_PREFIX)}
+    return {
+        name: asked[name]
+        for name in sorted(asked)
+        if name == MEMORY or name.startswith(HUGEPAGES_PREFIX)
+    }
 
 
 def _pod_requested(pod: Pod) -> Amounts:
@@ -110,8 +123,12 @@ def _pod_requested(pod: Pod) -> Amounts:
         elif container.kind == "sidecar":
             sidecars = add(sidecars, asked)
         else:
-            peak = largest(peak, {name: size + sidecars.get(name, 0) for name, size in asked.items()})
-    return {name: max(size + sidecars.get(name, 0), peak.get(name, 0)) for name, size in apps.items()}
+            peak = largest(
+                peak, {name: size + sidecars.get(name, 0) for name, size in asked.items()}
+            )
+    return {
+        name: max(size + sidecars.get(name, 0), peak.get(name, 0)) for name, size in apps.items()
+    }
 
 
 def _inits_before(pod: Pod, name: str) -> Iterator[str]:
@@ -123,7 +140,9 @@ def _inits_before(pod: Pod, name: str) -> Iterator[str]:
 
 
 def _hints_of(held: Blocks, requested: Amounts) -> Hints:
-    """What a container that already holds blocks proposes: exactly those, or no preference if it asks for others now."""
+    """What a container that already holds blocks proposes: exactly those, or no preference if it
+    asks for others now.
+    """
     if {block.resource: block.size for block in held} != requested or len(held) != len(requested):
         return None
     return {block.resource: [Hint(block.mask, True)] for block in held}
@@ -135,7 +154,9 @@ def _hints(state: MemoryState, pod: Pod, requested: Amounts) -> dict[str, list[H
 
 
 def _candidates(state: MemoryState, pod: Pod, requested: Amounts) -> list[Hint]:
-    """Every mask that can hold all of `requested`, in enumeration order; preferred where no narrower one ever could."""
+    """Every mask that can hold all of `requested`, in enumeration order; preferred where no
+    narrower one ever could.
+    """
     if not requested:
         return []
     ids = tuple(sorted(state.nodes))
@@ -148,7 +169,9 @@ def _candidates(state: MemoryState, pod: Pod, requested: Amounts) -> list[Hint]:
     return [Hint(mask, sizes[at] == least) for at in fitting if grouping.allows(mask := masks[at])]
 
 
-def _fitting(state: MemoryState, pod: Pod, requested: Amounts, capable: Sequence[int]) -> Sequence[int]:
+def _fitting(
+    state: MemoryState, pod: Pod, requested: Amounts, capable: Sequence[int]
+) -> Sequence[int]:
     """Those positions of masks whose free and reusable memory covers the request."""
     ids = tuple(sorted(state.nodes))
     reuse = state.reuse if state.reuse_uid == pod.uid else {}
@@ -179,7 +202,8 @@ def _positions(ids: tuple[int, ...]) -> dict[int, int]:
 def _capable(
     ids: tuple[int, ...], allocatable: tuple[tuple[int, ...], ...], needs: tuple[int, ...]
 ) -> tuple[tuple[int, ...], int]:
-    """Positions of the masks that could hold the request on an empty machine, and the fewest nodes among them.
+    """Positions of the masks that could hold the request on an empty machine, and the fewest nodes
+    among them.
 
     The fewest is the node count where none could.
     """
@@ -228,7 +252,9 @@ class _Grouping(msgspec.Struct, frozen=True):
         return all(mask == cells or not mask & members for cells, members in self.groups)
 
 
-def _final_mask(state: MemoryState, pod: Pod, requested: Amounts, hint: Hint) -> int | AllocationError:
+def _final_mask(
+    state: MemoryState, pod: Pod, requested: Amounts, hint: Hint
+) -> int | AllocationError:
     """The mask to take: the given one, widened or chosen anew where it cannot hold the request."""
     mask, preferred = hint.mask, hint.preferred
     if mask is None:
@@ -239,7 +265,9 @@ def _final_mask(state: MemoryState, pod: Pod, requested: Amounts, hint: Hint) ->
             return unexpected(NOT_PREFERRED_DEFAULT)
         mask, preferred = own.mask, own.preferred
     if not _covers(state, mask, requested):
-        wider = _best([own for own in _candidates(state, pod, requested) if _contains(own.mask, mask)])
+        wider = _best(
+            [own for own in _candidates(state, pod, requested) if _contains(own.mask, mask)]
+        )
         if wider is None or wider.mask is None:
             return unexpected(NO_EXTENSION)
         if preferred and not wider.preferred:
@@ -272,7 +300,10 @@ def _beats(hint: Hint, best: Hint) -> bool:
 def _covers(state: MemoryState, mask: int, requested: Amounts) -> bool:
     """Enough free memory under the mask, not counting what init containers left."""
     inside = [node for node_id, node in state.nodes.items() if mask >> node_id & 1]
-    return all(sum([_free(node, resource) for node in inside]) >= need for resource, need in requested.items())
+    return all(
+        sum([_free(node, resource) for node in inside]) >= need
+        for resource, need in requested.items()
+    )
 
 
 def _booked(state: MemoryState, pod: Pod, container: Container, blocks: Blocks) -> MemoryState:
@@ -286,7 +317,9 @@ def _booked(state: MemoryState, pod: Pod, container: Container, blocks: Blocks) 
     return _with_reuse(booked, pod, container, blocks)
 
 
-def _shrunk_inits(held: Mapping[str, Blocks], pod: Pod, container: Container, blocks: Blocks) -> dict[str, Blocks]:
+def _shrunk_inits(
+    held: Mapping[str, Blocks], pod: Pod, container: Container, blocks: Blocks
+) -> dict[str, Blocks]:
     """Stored blocks of earlier init containers shrink by what the new container reuses of them."""
     after = dict(held)
     for block in blocks:
@@ -294,7 +327,11 @@ def _shrunk_inits(held: Mapping[str, Blocks], pod: Pod, container: Container, bl
         for name in _inits_before(pod, container.name):
             shrunk = []
             for old in after.get(name, ()):
-                reused = min(old.size, rest) if (old.resource, old.mask) == (block.resource, block.mask) else 0
+                reused = (
+                    min(old.size, rest)
+                    if (old.resource, old.mask) == (block.resource, block.mask)
+                    else 0
+                )
                 rest -= reused
                 shrunk.append(Block(old.mask, old.size - reused, old.resource) if reused else old)
             if shrunk:
@@ -303,8 +340,14 @@ def _shrunk_inits(held: Mapping[str, Blocks], pod: Pod, container: Container, bl
 
 
 def _with_reuse(state: MemoryState, pod: Pod, container: Container, blocks: Blocks) -> MemoryState:
-    """An init container leaves its blocks to later ones (the largest per mask and resource); others use them up."""
-    reuse = {mask: dict(left) for mask, left in state.reuse.items()} if state.reuse_uid == pod.uid else {}
+    """An init container leaves its blocks to later ones (the largest per mask and resource); others
+    use them up.
+    """
+    reuse = (
+        {mask: dict(left) for mask, left in state.reuse.items()}
+        if state.reuse_uid == pod.uid
+        else {}
+    )
     for block in blocks:
         left = reuse.get(block.mask, {})
         before = left.get(block.resource, 0)

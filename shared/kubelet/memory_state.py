@@ -1,7 +1,9 @@
-"""The Memory Manager's book as a value: one table per NUMA node, and the blocks that containers hold.
+"""The Memory Manager's book as a value: one table per NUMA node, and the blocks that containers
+hold.
 
-Here are the values, how a fresh book looks, how blocks are taken and given back, and whether a stored book still
-fits the machine. Which mask a container gets is decided in `memory_manager`. Source: kubelet 1.36 memorymanager.
+Here are the values, how a fresh book looks, how blocks are taken and given back, and whether a
+stored book still fits the machine. Which mask a container gets is decided in `memory_manager`.
+Source: kubelet 1.36 memorymanager.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ MemoryPolicy = Literal["None", "Static"]
 
 
 class NodeMemoryConfig(msgspec.Struct, frozen=True):
-    """One NUMA node: `memory_bytes` in all, hugepages by page size (bytes) and page count, what the system reserves."""
+    """One NUMA node: `memory_bytes` in all, hugepages by page size (bytes) and page count, what the
+    system reserves.
+    """
 
     id: int
     memory_bytes: int
@@ -50,7 +54,9 @@ class MemoryTable(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeMemory(msgspec.Struct, frozen=True):
-    """One node: how many blocks touch it, the group of nodes it belongs to, and its tables by resource name."""
+    """One node: how many blocks touch it, the group of nodes it belongs to, and its tables by
+    resource name.
+    """
 
     assignments: int
     cells: int
@@ -71,7 +77,8 @@ Entries = Mapping[str, Mapping[str, Blocks]]
 
 
 class MemoryState(msgspec.Struct, frozen=True):
-    """The whole book. `reuse` is what init containers of pod `reuse_uid` leave to later ones: mask -> resource -> bytes.
+    """The whole book. `reuse` is what init containers of pod `reuse_uid` leave to later ones: mask
+    -> resource -> bytes.
 
     `reuse` lives in the kubelet's memory only and is lost on restart.
     """
@@ -103,7 +110,9 @@ def config_error(config: MemoryConfig) -> str | None:
 
 def initial(config: MemoryConfig) -> MemoryState:
     """The book of a machine on which nothing is allocated."""
-    return MemoryState(config, {node.id: NodeMemory(0, 1 << node.id, _tables(node)) for node in config.nodes})
+    return MemoryState(
+        config, {node.id: NodeMemory(0, 1 << node.id, _tables(node)) for node in config.nodes}
+    )
 
 
 def _tables(node: NodeMemoryConfig) -> dict[str, MemoryTable]:
@@ -121,7 +130,9 @@ def _tables(node: NodeMemoryConfig) -> dict[str, MemoryTable]:
 
 
 def take(nodes: Mapping[int, NodeMemory], block: Block, reused: int = 0) -> dict[int, NodeMemory]:
-    """The nodes after `block` is booked, node by node in id order; `reused` bytes of it are booked already."""
+    """The nodes after `block` is booked, node by node in id order; `reused` bytes of it are booked
+    already.
+    """
     rest = max(block.size - reused, 0)
     after = dict(nodes)
     for node_id in nodes_of(block.mask):
@@ -129,12 +140,16 @@ def take(nodes: Mapping[int, NodeMemory], block: Block, reused: int = 0) -> dict
         table = node.tables.get(block.resource)
         taken = min(rest, table.free) if table is not None else 0
         rest -= taken
-        after[node_id] = NodeMemory(node.assignments + 1, block.mask, _moved(node.tables, block.resource, taken))
+        after[node_id] = NodeMemory(
+            node.assignments + 1, block.mask, _moved(node.tables, block.resource, taken)
+        )
     return after
 
 
 def give_back(nodes: Mapping[int, NodeMemory], block: Block) -> dict[int, NodeMemory]:
-    """The nodes after `block` is released: each node in id order gives what it can, whoever took it there."""
+    """The nodes after `block` is released: each node in id order gives what it can, whoever took it
+    there.
+    """
     rest = block.size
     after = dict(nodes)
     for node_id in nodes_of(block.mask):
@@ -152,7 +167,9 @@ def _moved(tables: dict[str, MemoryTable], resource: str, taken: int) -> dict[st
     if not taken:
         return tables
     old = tables[resource]
-    moved = MemoryTable(old.total, old.system_reserved, old.allocatable, old.reserved + taken, old.free - taken)
+    moved = MemoryTable(
+        old.total, old.system_reserved, old.allocatable, old.reserved + taken, old.free - taken
+    )
     return {**tables, resource: moved}
 
 
@@ -172,8 +189,12 @@ def release(state: MemoryState, uid: str, containers: Iterable[str]) -> MemorySt
     return msgspec.structs.replace(state, nodes=nodes, entries=entries)
 
 
-def restored(config: MemoryConfig, nodes: Mapping[int, NodeMemory], entries: Entries) -> MemoryState | str:
-    """The book as read from a checkpoint, or the text with which the kubelet refuses to start on it."""
+def restored(
+    config: MemoryConfig, nodes: Mapping[int, NodeMemory], entries: Entries
+) -> MemoryState | str:
+    """The book as read from a checkpoint, or the text with which the kubelet refuses to start on
+    it.
+    """
     if not nodes:
         if entries:
             return "[memorymanager] machine state can not be empty when it has memory assignments"
@@ -208,7 +229,9 @@ def _missing(nodes: Mapping[int, NodeMemory], block: Block) -> str:
 
 
 def _same_machine(stored: Mapping[int, NodeMemory], expected: Mapping[int, NodeMemory]) -> bool:
-    """areMachineStatesEqual: fixed columns by node, free and reserved only in sum over a group of nodes."""
+    """areMachineStatesEqual: fixed columns by node, free and reserved only in sum over a group of
+    nodes.
+    """
     if stored.keys() != expected.keys():
         return False
     for node_id, left in stored.items():
@@ -220,7 +243,9 @@ def _same_machine(stored: Mapping[int, NodeMemory], expected: Mapping[int, NodeM
         for resource in left.tables:
             if _fixed(left, resource) != _fixed(right, resource):
                 return False
-            if _group_sums(stored, left.cells, resource) != _group_sums(expected, left.cells, resource):
+            if _group_sums(stored, left.cells, resource) != _group_sums(
+                expected, left.cells, resource
+            ):
                 return False
     return True
 
@@ -231,6 +256,8 @@ def _fixed(node: NodeMemory, resource: str) -> tuple[int, int, int]:
 
 
 def _group_sums(nodes: Mapping[int, NodeMemory], cells: int, resource: str) -> tuple[int, int]:
-    tables = [nodes[node_id].tables.get(resource) for node_id in nodes_of(cells) if node_id in nodes]
+    tables = [
+        nodes[node_id].tables.get(resource) for node_id in nodes_of(cells) if node_id in nodes
+    ]
     known = [table for table in tables if table is not None]
     return sum(table.free for table in known), sum(table.reserved for table in known)

@@ -1,8 +1,10 @@
-"""Merging hints into one affinity: the Topology Manager's choice, without walking every permutation.
+"""Merging hints into one affinity: the Topology Manager's choice, without walking every
+permutation.
 
-The kubelet builds the cartesian product of all hint lists. What it keeps of it is one best mask under a total order, so
-it is enough to know which masks the product can reach: exactly for the preferred ones, by an AND-convolution of sets of
-masks for the others. Source: kubelet 1.36, topologymanager/policy.go. Must not know providers or resources.
+The kubelet builds the cartesian product of all hint lists. What it keeps of it is one best mask
+under a total order, so it is enough to know which masks the product can reach: exactly for the
+preferred ones, by an AND-convolution of sets of masks for the others. Source: kubelet 1.36,
+topologymanager/policy.go. Must not know providers or resources.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _UNSATISFIABLE = [Hint(None, False)]
 
 
 def filter_hints(providers: Iterable[Hints]) -> list[list[Hint]]:
-    """One list per resource of each provider; absent opinions become `(null, true)`, refusals `(null, false)`."""
+    """One list per resource of each provider; absent opinions become `(null, true)`, refusals
+    `(null, false)`.
+    """
     lists: list[list[Hint]] = []
     for hints in providers:
         if not hints:
@@ -40,13 +44,20 @@ def filter_hints(providers: Iterable[Hints]) -> list[list[Hint]]:
 
 def single_node_hints(lists: list[list[Hint]]) -> list[list[Hint]]:
     """Only preferred hints of no or exactly one NUMA node; a list may become empty."""
-    return [[h for h in each if h.preferred and (h.mask is None or h.mask.bit_count() == 1)] for each in lists]
+    return [
+        [h for h in each if h.preferred and (h.mask is None or h.mask.bit_count() == 1)]
+        for each in lists
+    ]
 
 
-def merge_hints(lists: list[list[Hint]], default_mask: int, distances: Distances | None = None) -> Hint:
-    """The best hint of the product of `lists`; `(default_mask, False)` where no permutation shares a node.
+def merge_hints(
+    lists: list[list[Hint]], default_mask: int, distances: Distances | None = None
+) -> Hint:
+    """The best hint of the product of `lists`; `(default_mask, False)` where no permutation shares
+    a node.
 
-    `distances` is given under prefer-closest-numa-nodes only: equal node counts then compare by mean distance.
+    `distances` is given under prefer-closest-numa-nodes only: equal node counts then compare by
+    mean distance.
     """
     if not all(lists):
         return Hint(default_mask, False)
@@ -61,8 +72,12 @@ def merge_hints(lists: list[list[Hint]], default_mask: int, distances: Distances
 
 
 def _preferred_masks(lists: list[list[Hint]], default_mask: int) -> set[int]:
-    """Masks that a permutation of preferred hints yields: all its non-null masks must be the same one."""
-    by_list: list[set[int | None]] = [{hint.mask for hint in hints if hint.preferred} for hints in lists]
+    """Masks that a permutation of preferred hints yields: all its non-null masks must be the same
+    one.
+    """
+    by_list: list[set[int | None]] = [
+        {hint.mask for hint in hints if hint.preferred} for hints in lists
+    ]
     everywhere: set[int | None] = {default_mask}
     binding = [masks for masks in by_list if None not in masks]
     found = binding[0].intersection(*binding[1:]) if binding else everywhere.union(*by_list)
@@ -72,7 +87,9 @@ def _preferred_masks(lists: list[list[Hint]], default_mask: int) -> set[int]:
 def _reachable(lists: list[set[int | None]], default_mask: int) -> MaskSet:
     """Every non-empty AND that the product can yield."""
     reached: set[int] = {default_mask}
-    factors = ({default_mask if mask is None else mask & default_mask for mask in masks} for masks in lists)
+    factors = (
+        {default_mask if mask is None else mask & default_mask for mask in masks} for masks in lists
+    )
     pending = sorted(factors, key=len)
     while pending and reached:
         if len(reached) * len(pending[0]) > _SMALL_PRODUCT:
@@ -83,12 +100,20 @@ def _reachable(lists: list[set[int | None]], default_mask: int) -> MaskSet:
 
 
 def _convolved(factors: Sequence[MaskSet], default_mask: int) -> set[int]:
-    """AND-convolution by superset sums: counts of permutations per exact AND, zero means unreachable. Nodes whose ids leave gaps
-    are numbered without."""
+    """AND-convolution by superset sums: counts of permutations per exact AND, zero means
+    unreachable. Nodes whose ids leave gaps are numbered without."""
     bits, nodes = default_mask.bit_count(), nodes_of(default_mask)
     if nodes[-1] >= bits:
-        dense = [frozenset(mask_of(at for at, node in enumerate(nodes) if mask >> node & 1) for mask in each) for each in factors]
-        return {mask_of(nodes[at] for at in nodes_of(mask)) for mask in _convolved(dense, (1 << bits) - 1)}
+        dense = [
+            frozenset(
+                mask_of(at for at, node in enumerate(nodes) if mask >> node & 1) for mask in each
+            )
+            for each in factors
+        ]
+        return {
+            mask_of(nodes[at] for at in nodes_of(mask))
+            for mask in _convolved(dense, (1 << bits) - 1)
+        }
     counts, bound = np.ones(1 << bits, dtype=np.int64), 1
     for factor in factors:
         if bound * len(factor) >= _COUNT_LIMIT:
@@ -120,7 +145,9 @@ def _exact(sums: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.int64]:
 
 
 def _widest_minimum(lists: list[set[int | None]]) -> int:
-    """The largest, over the lists, of the size of the list's narrowest mask (maxOfMinAffinityCounts)."""
+    """The largest, over the lists, of the size of the list's narrowest mask
+    (maxOfMinAffinityCounts).
+    """
     sizes = ([mask.bit_count() for mask in masks if mask is not None] for masks in lists)
     return max((min(each) for each in sizes if each), default=0)
 
@@ -141,7 +168,9 @@ def _narrowest(masks: MaskSet, distances: Distances | None) -> int:
 
 
 def _order(distances: Distances | None) -> Callable[[int], tuple[int, int]]:
-    """Order among masks of one size: mean distance where asked for (equal sizes: the sum decides), then the integer."""
+    """Order among masks of one size: mean distance where asked for (equal sizes: the sum decides),
+    then the integer.
+    """
     if distances is None:
         return lambda mask: (0, mask)
     return lambda mask: (sum(distances[a][b] for a in nodes_of(mask) for b in nodes_of(mask)), mask)

@@ -1,7 +1,9 @@
-"""The node-level check behind the Topology Manager: does the node as a whole have enough? OutOfcpu and its like.
+"""The node-level check behind the Topology Manager: does the node as a whole have enough? OutOfcpu
+and its like.
 
-kubelet 1.36, GeneralPredicates: asked after the Topology Manager admitted, under every policy. Devices are not counted here,
-since the Device Manager has spoken already, and an extended resource that no plugin offers is ignored, as the kubelet does.
+kubelet 1.36, GeneralPredicates: asked after the Topology Manager admitted, under every policy.
+Devices are not counted here, since the Device Manager has spoken already, and an extended resource
+that no plugin offers is ignored, as the kubelet does.
 """
 
 from __future__ import annotations

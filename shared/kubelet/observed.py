@@ -1,7 +1,9 @@
-"""A kubelet's state as one report and its pods' manifests tell it; or the names of what they leave open.
+"""A kubelet's state as one report and its pods' manifests tell it; or the names of what they leave
+open.
 
-A pod that the report lists is taken to hold what is listed for it, whether it is proven or not: that is the caller's matter.
-Holdings of uids that are not among the pods are stale: the kubelet drops them at its next admission. Must not know the ledger.
+A pod that the report lists is taken to hold what is listed for it, whether it is proven or not:
+that is the caller's matter. Holdings of uids that are not among the pods are stale: the kubelet
+drops them at its next admission. Must not know the ledger.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ Holdings = dict[str, dict[str, Held]]
 
 
 class Open(msgspec.Struct, frozen=True):
-    """What is not known, by name (the constants of this module), or the text with which a kubelet would not start."""
+    """What is not known, by name (the constants of this module), or the text with which a kubelet
+    would not start.
+    """
 
     reasons: tuple[str, ...]
 
@@ -69,7 +73,11 @@ def observed(report: Report, pods: Iterable[Pod]) -> KubeletState | Open:
 def empty_kubelet(report: Report) -> KubeletState | Open:
     """The kubelet without any pod: machine, configuration, devices."""
     cpus = cpus_in(report.cpus) if report.cpus is not None else None
-    told = {CPUS: cpus is not None, DEVICES: report.devices is not None, POLICY: _known_policies(report)}
+    told = {
+        CPUS: cpus is not None,
+        DEVICES: report.devices is not None,
+        POLICY: _known_policies(report),
+    }
     missing = tuple(name for name, known in told.items() if not known)
     if missing or cpus is None:
         return Open(missing)
@@ -86,20 +94,37 @@ def _known_policies(report: Report) -> bool:
 
 
 def _zones(report: Report) -> tuple[ZoneConfig, ...]:
-    names = {name for zone in report.zones for name in (*zone.resources, *zone.bounds, *zone.free) if is_hugepages(name)}
+    names = {
+        name
+        for zone in report.zones
+        for name in (*zone.resources, *zone.bounds, *zone.free)
+        if is_hugepages(name)
+    }
     sizes = {name: amount(MEMORY, name.removeprefix(HUGEPAGES_PREFIX)) for name in sorted(names)}
     ids = sorted(zone.id for zone in report.zones)
     zones = []
     for zone in report.zones:
         pages = {size: _total(zone, name) // size for name, size in sizes.items()}
-        distances = tuple(zone.costs[each] for each in ids) if all(each in zone.costs for each in ids) else ()
-        zones.append(ZoneConfig(zone.id, _memory(zone, sum(_total(zone, name) for name in sizes)), pages, distances))
+        distances = (
+            tuple(zone.costs[each] for each in ids)
+            if all(each in zone.costs for each in ids)
+            else ()
+        )
+        zones.append(
+            ZoneConfig(
+                zone.id, _memory(zone, sum(_total(zone, name) for name in sizes)), pages, distances
+            )
+        )
     return tuple(zones)
 
 
 def _memory(zone: Zone, in_pages: int) -> int:
     """What the zone has, hugepages among it; a bound tells what it has beside them."""
-    return zone.resources[MEMORY].capacity if MEMORY in zone.resources else zone.bounds.get(MEMORY, 0) + in_pages
+    return (
+        zone.resources[MEMORY].capacity
+        if MEMORY in zone.resources
+        else zone.bounds.get(MEMORY, 0) + in_pages
+    )
 
 
 def _total(zone: Zone, name: str) -> int:
@@ -111,9 +136,13 @@ def _config(report: Report) -> KubeletConfig:
     return KubeletConfig(
         topology_policy=report.policy,
         topology_scope=report.scope,
-        topology_options={name: options[name] for name in sorted(options) if name in TOPOLOGY_OPTIONS},
+        topology_options={
+            name: options[name] for name in sorted(options) if name in TOPOLOGY_OPTIONS
+        },
         cpu_policy=report.cpu_policy,
-        cpu_options={name: options[name] for name in sorted(options) if name not in TOPOLOGY_OPTIONS},
+        cpu_options={
+            name: options[name] for name in sorted(options) if name not in TOPOLOGY_OPTIONS
+        },
         reserved_cpus=report.reserved_cpus,
         memory_policy=report.memory_policy,
         reserved_memory={zone.id: _reserved(zone) for zone in report.zones},
@@ -122,10 +151,14 @@ def _config(report: Report) -> KubeletConfig:
 
 def _reserved(zone: Zone) -> dict[str, int]:
     """What the zone has and the Memory Manager does not hand out, hugepages apart."""
-    found = {name: r.capacity - r.allocatable for name, r in zone.resources.items() if is_hugepages(name)}
+    found = {
+        name: r.capacity - r.allocatable for name, r in zone.resources.items() if is_hugepages(name)
+    }
     if MEMORY in zone.resources:
         pages = sum(r.capacity for name, r in zone.resources.items() if is_hugepages(name))
-        found[MEMORY] = max(0, zone.resources[MEMORY].capacity - pages - zone.resources[MEMORY].allocatable)
+        found[MEMORY] = max(
+            0, zone.resources[MEMORY].capacity - pages - zone.resources[MEMORY].allocatable
+        )
     return found
 
 
@@ -134,12 +167,16 @@ def _registered(report: Report) -> dict[str, dict[str, Device]]:
     for group in report.devices or ():
         mask = mask_of(group.zones) if group.zones else None
         for ids, healthy in ((group.ids, True), (group.unhealthy, False)):
-            found.setdefault(group.resource, {}).update({each: Device(mask, healthy) for each in parse_ids(ids)})
+            found.setdefault(group.resource, {}).update(
+                {each: Device(mask, healthy) for each in parse_ids(ids)}
+            )
     return found
 
 
 def _hidden(report: Report, live: Mapping[str, Pod]) -> tuple[str, ...]:
-    """Ordinary init containers are told by checkpoints alone; whose uid is in none of them holds nothing."""
+    """Ordinary init containers are told by checkpoints alone; whose uid is in none of them holds
+    nothing.
+    """
     if report.placements is None:
         return (PLACEMENTS,)
     init = (each for pod in live.values() for each in pod.containers if each.kind == "init")
@@ -148,11 +185,15 @@ def _hidden(report: Report, live: Mapping[str, Pod]) -> tuple[str, ...]:
 
 
 def _manager(name: str) -> str:
-    return "cpu" if name == CPU else "memory" if is_memory(name) else "devices" if "/" in name else ""
+    return (
+        "cpu" if name == CPU else "memory" if is_memory(name) else "devices" if "/" in name else ""
+    )
 
 
 def _holdings(report: Report, live: Mapping[str, Pod]) -> Holdings:
-    """By uid: what is hidden where it tells the whole pod, else what is listed for the pod's name. Raises ValueError."""
+    """By uid: what is hidden where it tells the whole pod, else what is listed for the pod's name.
+    Raises ValueError.
+    """
     by_uid: Holdings = {}
     for placement in report.hidden:
         _add(by_uid, placement.pod_uid, placement)
@@ -169,21 +210,36 @@ def _add(by_uid: Holdings, uid: str, placement: Placement) -> None:
     containers = by_uid.setdefault(uid, {})
     before = containers.get(placement.container, Held())
     cpus = union(parse_cpus(each.ids) for each in placement.held if each.resource == CPU)
-    memory = tuple(Block(mask_of(each.zones), each.amount, each.resource) for each in placement.held if is_memory(each.resource))
+    memory = tuple(
+        Block(mask_of(each.zones), each.amount, each.resource)
+        for each in placement.held
+        if is_memory(each.resource)
+    )
     devices: dict[str, frozenset[str]] = dict(before.devices)
     for each in placement.held:
         if each.resource != CPU and not is_memory(each.resource):
-            devices[each.resource] = devices.get(each.resource, frozenset()) | frozenset(parse_ids(each.ids))
+            devices[each.resource] = devices.get(each.resource, frozenset()) | frozenset(
+                parse_ids(each.ids)
+            )
     containers[placement.container] = Held(before.cpus | cpus, (*before.memory, *memory), devices)
 
 
 def _wide(holdings: Holdings) -> bool:
-    """A block over several zones: how it is split is known from the Memory Manager's own figures alone."""
-    held = (block for containers in holdings.values() for each in containers.values() for block in each.memory)
+    """A block over several zones: how it is split is known from the Memory Manager's own figures
+    alone.
+    """
+    held = (
+        block
+        for containers in holdings.values()
+        for each in containers.values()
+        for block in each.memory
+    )
     return any(block.mask.bit_count() > 1 for block in held)
 
 
-def _filled(fresh: KubeletState, report: Report, holdings: Holdings, live: Mapping[str, Pod]) -> KubeletState:
+def _filled(
+    fresh: KubeletState, report: Report, holdings: Holdings, live: Mapping[str, Pod]
+) -> KubeletState:
     stale = tuple(uid for uid in sorted(holdings) if uid not in live)
     active = {uid: ActivePod(pod) for uid, pod in live.items()}
     return KubeletState(
@@ -197,9 +253,14 @@ def _filled(fresh: KubeletState, report: Report, holdings: Holdings, live: Mappi
 
 
 def _cpu_state(fresh: CpuState, holdings: Holdings) -> CpuState:
-    entries = {uid: {name: each.cpus for name, each in held.items() if each.cpus} for uid, held in holdings.items()}
+    entries = {
+        uid: {name: each.cpus for name, each in held.items() if each.cpus}
+        for uid, held in holdings.items()
+    }
     kept = {uid: held for uid, held in entries.items() if held}
-    return CpuState(fresh.shared & ~union(cpus for held in kept.values() for cpus in held.values()), kept)
+    return CpuState(
+        fresh.shared & ~union(cpus for held in kept.values() for cpus in held.values()), kept
+    )
 
 
 def _device_state(state: DeviceState, holdings: Holdings) -> DeviceState:
@@ -213,26 +274,37 @@ def _device_state(state: DeviceState, holdings: Holdings) -> DeviceState:
 def _memory_state(fresh: MemoryState, report: Report, holdings: Holdings) -> MemoryState:
     if fresh.config.policy == "None":
         return fresh
-    entries = {uid: {name: each.memory for name, each in held.items() if each.memory} for uid, held in holdings.items()}
+    entries = {
+        uid: {name: each.memory for name, each in held.items() if each.memory}
+        for uid, held in holdings.items()
+    }
     kept = {uid: held for uid, held in entries.items() if held}
     nodes: Mapping[int, NodeMemory] = fresh.nodes
     for held in kept.values():
         for block in (block for blocks in held.values() for block in blocks):
             nodes = take(nodes, block)
     told = {zone.id: zone for zone in report.zones} if "memory" in report.checkpoints else {}
-    return MemoryState(fresh.config, {at: _as_told(node, told.get(at)) for at, node in nodes.items()}, kept)
+    return MemoryState(
+        fresh.config, {at: _as_told(node, told.get(at)) for at, node in nodes.items()}, kept
+    )
 
 
 def _as_told(node: NodeMemory, zone: Zone | None) -> NodeMemory:
-    """Free bytes and groups are the Memory Manager's own: who came first shapes the groups, and no listing tells that."""
+    """Free bytes and groups are the Memory Manager's own: who came first shapes the groups, and no
+    listing tells that.
+    """
     if zone is None:
         return node
-    tables = {name: _table(table, zone.free.get(name, table.free)) for name, table in node.tables.items()}
+    tables = {
+        name: _table(table, zone.free.get(name, table.free)) for name, table in node.tables.items()
+    }
     return NodeMemory(node.assignments, mask_of(zone.group) or 1 << zone.id, tables)
 
 
 def _table(table: MemoryTable, free: int) -> MemoryTable:
-    return MemoryTable(table.total, table.system_reserved, table.allocatable, table.allocatable - free, free)
+    return MemoryTable(
+        table.total, table.system_reserved, table.allocatable, table.allocatable - free, free
+    )
 
 
 __all__: Sequence[str] = ["Held", "Open", "empty_kubelet", "observed"]

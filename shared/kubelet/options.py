@@ -1,6 +1,7 @@
 """How the kubelet reads policy options, and what it says when it cannot start.
 
-Go's strconv grammar for truth values and integers, with its error texts. Must not know any single option.
+Go's strconv grammar for truth values and integers, with its error texts. Must not know any single
+option.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class ConfigError(msgspec.Struct, frozen=True):
-    """A kubelet that would not start with this machine and configuration; `message` is its error text."""
+    """A kubelet that would not start with this machine and configuration; `message` is its error
+    text.
+    """
 
     message: str
 

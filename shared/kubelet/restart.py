@@ -1,4 +1,5 @@
-"""A kubelet that starts again on its checkpoints: what it loses, what it refuses, and its pods admitted once more.
+"""A kubelet that starts again on its checkpoints: what it loses, what it refuses, and its pods
+admitted once more.
 
 Must not know files; the stored books come as values.
 """
@@ -26,7 +27,9 @@ from shared.kubelet.walk import Choices, exhausted, lowest_id, walk_pod
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """A kubelet after its restart: the final state, and the verdict on every pod that was active, in order."""
+    """A kubelet after its restart: the final state, and the verdict on every pod that was active,
+    in order.
+    """
 
     state: KubeletState
     readmissions: tuple[tuple[str, Admission], ...]
@@ -40,14 +43,22 @@ def restart(
     prefer: Preferred | None = None,
     running: AbstractSet[tuple[str, str]] = frozenset(),
 ) -> Restart | ConfigError:
-    """A kubelet restarted on its checkpoints: reuse data is lost, every active pod is admitted again, in order.
+    """A kubelet restarted on its checkpoints: reuse data is lost, every active pod is admitted
+    again, in order.
 
-    Nothing is dropped before all have been asked, neither what is stale nor what a pod refused now holds.
-    `devices` is what the plugins register anew (None: the same), `running` are the containers that run, by uid and name: none
-    after a reboot. The error is the kubelet's where it would not start.
+    Nothing is dropped before all have been asked, neither what is stale nor what a pod refused now
+    holds. `devices` is what the plugins register anew (None: the same), `running` are the
+    containers that run, by uid and name: none after a reboot. The error is the kubelet's where it
+    would not start.
     """
-    fresh = build(state.kubelet.machine, config or state.kubelet.config, devices or state.devices.registered)
-    restored = fresh if isinstance(fresh, ConfigError) else resume(fresh, state.cpu, state.memory, state.devices)
+    fresh = build(
+        state.kubelet.machine, config or state.kubelet.config, devices or state.devices.registered
+    )
+    restored = (
+        fresh
+        if isinstance(fresh, ConfigError)
+        else resume(fresh, state.cpu, state.memory, state.devices)
+    )
     if isinstance(restored, ConfigError):
         return restored
     active = {uid: ActivePod(each.pod) for uid, each in state.pods.items()}
@@ -55,7 +66,9 @@ def restart(
     return _readmitted(begun, state.stale, Choices(pick, prefer, running))
 
 
-def resume(fresh: KubeletState, cpu: CpuState, memory: MemoryState, devices: DeviceState) -> KubeletState | ConfigError:
+def resume(
+    fresh: KubeletState, cpu: CpuState, memory: MemoryState, devices: DeviceState
+) -> KubeletState | ConfigError:
     """A freshly built kubelet on stored books, or the text with which it refuses them."""
     wrong = cpu_manager.validate(fresh.kubelet.cpu, cpu)
     if wrong is not None:

@@ -1,7 +1,7 @@
 """Dropping what ended or rejected pods still hold: each manager does it only when it is next asked.
 
-Seen from outside only across a restart, whose checkpoints still carry it. Source: kubelet 1.36, removeStaleState and
-UpdateAllocatedDevices. Must not know admission.
+Seen from outside only across a restart, whose checkpoints still carry it. Source: kubelet 1.36,
+removeStaleState and UpdateAllocatedDevices. Must not know admission.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from shared.kubelet.machine import KubeletState, Stale
 
 
 def drop_stale(state: KubeletState) -> KubeletState:
-    """The state after all managers have dropped what is stale, as the next admission with hints will find it."""
+    """The state after all managers have dropped what is stale, as the next admission with hints
+    will find it.
+    """
     return drop_stale_memory(drop_stale_cpu(drop_stale_devices(state)))
 
 
@@ -49,7 +51,9 @@ def drop_stale_memory(state: KubeletState) -> KubeletState:
 
 
 def removed(state: KubeletState, uid: str) -> KubeletState:
-    """The state after a pod ended: it is listed no more, its holdings are stale. Unknown uids change nothing."""
+    """The state after a pod ended: it is listed no more, its holdings are stale. Unknown uids
+    change nothing.
+    """
     if uid not in state.pods:
         return state
     pods = {other: active for other, active in state.pods.items() if other != uid}

@@ -1,6 +1,8 @@
-"""The CPUs of a machine and how they nest: cores, sockets, NUMA nodes, uncore caches, as sets of CPU ids.
+"""The CPUs of a machine and how they nest: cores, sockets, NUMA nodes, uncore caches, as sets of
+CPU ids.
 
-Source of the shape: kubelet 1.36, cm/cpumanager/topology. Must not know policies, pods or what is free.
+Source of the shape: kubelet 1.36, cm/cpumanager/topology. Must not know policies, pods or what is
+free.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class Cpu(msgspec.Struct, frozen=True, gc=False):
 
 
 class CpuTopology(msgspec.Struct, frozen=True):
-    """Groups in ascending id; a core's id is its lowest CPU. Nested maps go from parent id to children in ascending id."""
+    """Groups in ascending id; a core's id is its lowest CPU. Nested maps go from parent id to
+    children in ascending id.
+    """
 
     every: int
     numas: tuple[Group, ...]
@@ -60,7 +64,10 @@ def cpu_topology(cpus: Iterable[Cpu]) -> CpuTopology:
     listed = sorted(cpus, key=lambda cpu: cpu.id)
     if not listed or len({cpu.id for cpu in listed}) != len(listed):
         raise ValueError("a machine needs at least one CPU, each id once")
-    numas, sockets = _groups((cpu.numa, cpu) for cpu in listed), _groups((cpu.socket, cpu) for cpu in listed)
+    numas, sockets = (
+        _groups((cpu.numa, cpu) for cpu in listed),
+        _groups((cpu.socket, cpu) for cpu in listed),
+    )
     cores, uncores = _cores(listed), _groups((cpu.uncore, cpu) for cpu in listed)
     return CpuTopology(
         every=_union(numas),
@@ -98,9 +105,12 @@ def _cores(cpus: list[Cpu]) -> tuple[Group, ...]:
     return tuple(sorted(((group & -group).bit_length() - 1, group) for group in members.values()))
 
 
-def _nested(parents: tuple[Group, ...], children: tuple[Group, ...]) -> dict[int, tuple[Child, ...]]:
+def _nested(
+    parents: tuple[Group, ...], children: tuple[Group, ...]
+) -> dict[int, tuple[Child, ...]]:
     return {
-        parent: tuple((child, cpus, cpus & within) for child, cpus in children if cpus & within) for parent, within in parents
+        parent: tuple((child, cpus, cpus & within) for child, cpus in children if cpus & within)
+        for parent, within in parents
     }
 
 

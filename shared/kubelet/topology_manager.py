@@ -1,4 +1,5 @@
-"""The Topology Manager: its configuration, and the verdict of each policy over the hints of all providers.
+"""The Topology Manager: its configuration, and the verdict of each policy over the hints of all
+providers.
 
 Source: kubelet 1.36, cm/topologymanager. Must not know how providers make hints or allocate.
 """
@@ -10,7 +11,15 @@ from typing import Literal
 
 import msgspec
 
-from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SCOPES, SINGLE_NUMA_NODE, Policy, Scope
+from shared.domain.policies import (
+    BEST_EFFORT,
+    NONE,
+    RESTRICTED,
+    SCOPES,
+    SINGLE_NUMA_NODE,
+    Policy,
+    Scope,
+)
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import mask_of
 from shared.kubelet.merge import Distances, filter_hints, merge_hints, single_node_hints
@@ -41,11 +50,16 @@ class _Options(msgspec.Struct, frozen=True):
 
 
 def configure(
-    policy: str, scope: str, options: dict[str, str], nodes: Iterable[int], distances: Distances | None
+    policy: str,
+    scope: str,
+    options: dict[str, str],
+    nodes: Iterable[int],
+    distances: Distances | None,
 ) -> TopologyManager | ConfigError:
     """A manager for NUMA `nodes`, or the error text with which the kubelet would not start.
 
-    `distances` is None where the machine does not tell them. Policy none checks nothing, as the kubelet.
+    `distances` is None where the machine does not tell them. Policy none checks nothing, as the
+    kubelet.
     """
     ids = sorted(nodes)
     if policy == NONE:
@@ -54,19 +68,26 @@ def configure(
     if isinstance(parsed, ConfigError):
         return parsed
     if parsed.prefer_closest and (distances is None or any(node not in distances for node in ids)):
-        return ConfigError("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
+        return ConfigError(
+            "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
+        )
     if len(ids) > parsed.max_allowable:
-        return ConfigError(f"unsupported on machines with more than {parsed.max_allowable} NUMA Nodes")
+        return ConfigError(
+            f"unsupported on machines with more than {parsed.max_allowable} NUMA Nodes"
+        )
     return _named(policy, scope, mask_of(ids), distances if parsed.prefer_closest else None)
 
 
 def row_of(distances: Sequence[int], highest: int) -> tuple[int, ...]:
-    """A node's distances, told for every node in ascending id, as the kubelet looks them up: it takes an id for a place in the
-    list, which for ids that leave gaps is another node's. Beyond the end a kubelet dies (1.36.2): nothing stands there."""
+    """A node's distances, told for every node in ascending id, as the kubelet looks them up: it
+    takes an id for a place in the list, which for ids that leave gaps is another node's. Beyond the
+    end a kubelet dies (1.36.2): nothing stands there."""
     return (*distances, *[0] * (highest + 1 - len(distances)))
 
 
-def _named(policy: str, scope: str, default_mask: int, distances: Distances | None) -> TopologyManager | ConfigError:
+def _named(
+    policy: str, scope: str, default_mask: int, distances: Distances | None
+) -> TopologyManager | ConfigError:
     if policy not in (BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE):
         return ConfigError(f'unknown policy: "{policy}"')
     if scope not in SCOPES:
@@ -87,14 +108,20 @@ def _parse_options(options: dict[str, str]) -> _Options | ConfigError:
 def _parse_option(options: _Options, name: str, text: str) -> _Options | ConfigError:
     if name == PREFER_CLOSEST:
         flag = parse_bool(text)
-        return bad_value(name, flag) if isinstance(flag, ConfigError) else _Options(flag, options.max_allowable)
+        return (
+            bad_value(name, flag)
+            if isinstance(flag, ConfigError)
+            else _Options(flag, options.max_allowable)
+        )
     if name != MAX_ALLOWABLE:
         return ConfigError(f'unknown Topology Manager Policy option: "{name}"')
     count = parse_int(text)
     if isinstance(count, ConfigError):
         return ConfigError(f'unable to convert policy option to integer "{name}": {count.message}')
     if count < DEFAULT_MAX_ALLOWABLE:
-        return ConfigError(f'the minimum value of "{name}" should not be less than {DEFAULT_MAX_ALLOWABLE}')
+        return ConfigError(
+            f'the minimum value of "{name}" should not be less than {DEFAULT_MAX_ALLOWABLE}'
+        )
     return _Options(options.prefer_closest, count)
 
 

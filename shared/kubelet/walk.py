@@ -1,7 +1,8 @@
-"""The walk of one pod through admission: merge per container or pod, then each provider in turn, until an error.
+"""The walk of one pod through admission: merge per container or pod, then each provider in turn,
+until an error.
 
-Providers are asked and allocate in the order device, cpu, memory. Source: kubelet 1.36, cm/topologymanager/scope_*.go.
-Must not know what becomes of a rejected pod, nor restarts.
+Providers are asked and allocate in the order device, cpu, memory. Source: kubelet 1.36,
+cm/topologymanager/scope_*.go. Must not know what becomes of a rejected pod, nor restarts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from shared.kubelet.stale import drop_stale, drop_stale_cpu, drop_stale_devices,
 from shared.kubelet.topology_manager import NO_HINT, merge
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
-_MISALIGNED = AllocationError(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
+_MISALIGNED = AllocationError(
+    TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality"
+)
 
 
 def lowest_id(devices: Collection[str], count: int) -> list[str]:
@@ -30,8 +33,9 @@ def lowest_id(devices: Collection[str], count: int) -> list[str]:
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """How devices are chosen where the topology leaves it open: `pick` for the kubelet, `prefer` for the plugin. `running` are
-    containers, by uid and name, that a kubelet that starts again finds running: it gives them no devices, and checks none."""
+    """How devices are chosen where the topology leaves it open: `pick` for the kubelet, `prefer`
+    for the plugin. `running` are containers, by uid and name, that a kubelet that starts again
+    finds running: it gives them no devices, and checks none."""
 
     pick: Pick = lowest_id
     prefer: Preferred | None = None
@@ -97,25 +101,35 @@ def _container_hints(state: KubeletState, pod: Pod, container: Container) -> tup
 _Step = tuple[KubeletState, AllocationError | None]
 
 
-def _allocate_devices(state: KubeletState, pod: Pod, container: Container, hint: Hint, choices: Choices) -> _Step:
+def _allocate_devices(
+    state: KubeletState, pod: Pod, container: Container, hint: Hint, choices: Choices
+) -> _Step:
     if state.stale.devices and container.limits.keys() & state.devices.registered.keys():
         state = drop_stale_devices(state)
     running = (pod.uid, container.name) in choices.running
-    got = device_manager.allocate(state.devices, pod, container, hint, choices.pick, choices.prefer, running)
+    got = device_manager.allocate(
+        state.devices, pod, container, hint, choices.pick, choices.prefer, running
+    )
     if isinstance(got, AllocationError):
         return state, got
     return KubeletState(state.kubelet, state.cpu, state.memory, got, state.pods, state.stale), None
 
 
-def _allocate_cpus(state: KubeletState, pod: Pod, container: Container, hint: Hint, _: Choices) -> _Step:
+def _allocate_cpus(
+    state: KubeletState, pod: Pod, container: Container, hint: Hint, _: Choices
+) -> _Step:
     state = drop_stale_cpu(state)
     got = cpu_manager.allocate(state.kubelet.cpu, state.cpu, pod, container, hint)
     if isinstance(got, AllocationError):
         return state, got
-    return KubeletState(state.kubelet, got, state.memory, state.devices, state.pods, state.stale), None
+    return KubeletState(
+        state.kubelet, got, state.memory, state.devices, state.pods, state.stale
+    ), None
 
 
-def _allocate_memory(state: KubeletState, pod: Pod, container: Container, hint: Hint, _: Choices) -> _Step:
+def _allocate_memory(
+    state: KubeletState, pod: Pod, container: Container, hint: Hint, _: Choices
+) -> _Step:
     state = drop_stale_memory(state)
     got = memory_manager.allocate(state.memory, pod, container, hint)
     if isinstance(got, AllocationError):

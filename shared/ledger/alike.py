@@ -1,4 +1,5 @@
-"""Pods come in few kinds: what pods of one kind demand and request is computed once and shared, and so is what they say alike.
+"""Pods come in few kinds: what pods of one kind demand and request is computed once and shared, and
+so is what they say alike.
 
 A bounded memo of pure functions: forgetting it changes nothing. What it returns is read only.
 """
@@ -33,7 +34,9 @@ class Kind:
         self.request: Amounts = effective_request(pod)
 
     def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
-        """What is pinned where these resources are tracked: the same value for every pod of the kind."""
+        """What is pinned where these resources are tracked: the same value for every pod of the
+        kind.
+        """
         found = self._demands.get(tracked)
         if found is None:
             found = self._demands[tracked] = zonal_demand(self._pod, tracked)
@@ -59,8 +62,8 @@ def kind_of(pod: Pod) -> Kind:
 
 
 def share(pods: Iterable[Pod]) -> None:
-    """Let equal containers and equal constraints be one object each: they are most of what a pod takes, and 150,000 may stay.
-    Each pod is the same value as before."""
+    """Let equal containers and equal constraints be one object each: they are most of what a pod
+    takes, and 150,000 may stay. Each pod is the same value as before."""
     for pod in pods:
         force_setattr(pod, "containers", kind_of(pod).containers)
         if pod.constraints != UNCONSTRAINED:

@@ -1,12 +1,14 @@
 """Charging: in which zones a pod could land, and what the view must therefore subtract.
 
-Every zone where the pod could land in any state between now and its proof. Computed from what *could* be free (`upper`),
-never from the pessimistic view, and from what hint providers say of zones; only ever widened until the pod is proven. Kubelet
-1.36 semantics: single-numa-node puts each container (or, in pod scope, the pod) into one zone, or each container of a pod that
-asks for memory alone (`may_be_split`); every other policy may spread over all of them. Of these only best-effort in container
-scope gives containers of one pod different masks without refusing the pod: none has no mask, pod scope one for all, and
-restricted admits only masks of the least size that hold an init container's CPUs too. Devices that lie in several zones at once
-are charged in every zone of their resource, wherever the pod lands.
+Every zone where the pod could land in any state between now and its proof. Computed from what
+*could* be free (`upper`), never from the pessimistic view, and from what hint providers say of
+zones; only ever widened until the pod is proven. Kubelet 1.36 semantics: single-numa-node puts each
+container (or, in pod scope, the pod) into one zone, or each container of a pod that asks for memory
+alone (`may_be_split`); every other policy may spread over all of them. Of these only best-effort in
+container scope gives containers of one pod different masks without refusing the pod: none has no
+mask, pod scope one for all, and restricted admits only masks of the least size that hold an init
+container's CPUs too. Devices that lie in several zones at once are charged in every zone of their
+resource, wherever the pod lands.
 """
 
 from __future__ import annotations
@@ -33,13 +35,18 @@ _charged: dict[tuple[object, ...], tuple[tuple[ContainerDemand, ...], ZoneAmount
 
 
 def listed_demand(demand: Sequence[ContainerDemand]) -> Amounts:
-    """What podresources shows of the pod once it is admitted: ordinary init containers are not in it."""
+    """What podresources shows of the pod once it is admitted: ordinary init containers are not in
+    it.
+    """
     return peak([part for part in demand if part.kind != "init"])
 
 
-def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]) -> Possible:
-    """Container name (or WHOLE_POD) -> zones that could hold it by `bound`. A part that fits nowhere gets every zone:
-    it is on the node against all expectation, so nothing is known about it."""
+def possible_zones(
+    demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]
+) -> Possible:
+    """Container name (or WHOLE_POD) -> zones that could hold it by `bound`. A part that fits
+    nowhere gets every zone: it is on the node against all expectation, so nothing is known about
+    it."""
     zones = sorted(bound)
     if report.policy != SINGLE_NUMA_NODE:
         each = [part.name for part in demand] if _each_by_itself(demand, report) else []
@@ -60,30 +67,42 @@ def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: M
     return found
 
 
-def _where_given(demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]) -> Mapping[int, Amounts]:
-    """The bound without what a provider says that a zone can never give, whatever amounts the report shows there."""
+def _where_given(
+    demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]
+) -> Mapping[int, Amounts]:
+    """The bound without what a provider says that a zone can never give, whatever amounts the
+    report shows there.
+    """
     if amounts_are_all():
         return bound
     for name in sorted({name for part in demand for name in part.amounts if beyond_amounts(name)}):
         given = zones_of(report, name)
         if given is not None:
-            bound = {zone: held if zone in given else {**held, name: 0} for zone, held in bound.items()}
+            bound = {
+                zone: held if zone in given else {**held, name: 0} for zone, held in bound.items()
+            }
     return bound
 
 
 def _each_by_itself(demand: Collection[ContainerDemand], report: Report) -> bool:
-    """Whether containers may get different masks, and it matters: later ones need not take over an init container's CPUs."""
+    """Whether containers may get different masks, and it matters: later ones need not take over an
+    init container's CPUs.
+    """
     one_mask = report.policy in (NONE, RESTRICTED) or report.scope == "pod"
     return not one_mask and any(part.kind == "init" and CPU in part.amounts for part in demand)
 
 
 def apart(possible: Mapping[str, tuple[int, ...]]) -> bool:
-    """True where the pod is possible as a whole and container by container: each may stand anywhere, by itself."""
+    """True where the pod is possible as a whole and container by container: each may stand
+    anywhere, by itself.
+    """
     return WHOLE_POD in possible and len(possible) > 1
 
 
 def _holding(amounts: Amounts, zones: list[int], bound: Mapping[int, Amounts]) -> tuple[int, ...]:
-    """Runs for every reservation, in the cycle and in the fold: plain loops, which cost half of the expressions."""
+    """Runs for every reservation, in the cycle and in the fold: plain loops, which cost half of the
+    expressions.
+    """
     wanted, fitting = tuple(amounts.items()), []
     for zone in zones:
         held = bound[zone]
@@ -96,14 +115,21 @@ def _holding(amounts: Amounts, zones: list[int], bound: Mapping[int, Amounts]) -
 
 
 def widen(old: Possible, new: Possible) -> Possible:
-    """The union, part by part. A change between pod and container parts keeps both: each may have happened."""
+    """The union, part by part. A change between pod and container parts keeps both: each may have
+    happened.
+    """
     if not old:
         return new
-    return {name: tuple(sorted({*old.get(name, ()), *new.get(name, ())})) for name in sorted({*old, *new})}
+    return {
+        name: tuple(sorted({*old.get(name, ()), *new.get(name, ())}))
+        for name in sorted({*old, *new})
+    }
 
 
 def narrow(possible: Possible, trusted: Mapping[str, tuple[int, ...]]) -> Possible:
-    """The zones that a trusted prediction leaves of the possible ones; all of them where it says nothing, or names none."""
+    """The zones that a trusted prediction leaves of the possible ones; all of them where it says
+    nothing, or names none.
+    """
     if not trusted or any(name and name not in trusted for name in possible):
         return possible
     everywhere = {zone for zones in trusted.values() for zone in zones}
@@ -114,20 +140,27 @@ def narrow(possible: Possible, trusted: Mapping[str, tuple[int, ...]]) -> Possib
     return left
 
 
-def charge_zones(demand: tuple[ContainerDemand, ...], possible: Possible, zones: Sequence[int], report: Report) -> ZoneAmounts:
-    """Zone -> the most that the pod can hold there; read only, like charges share it. Zones that the report no longer has are
-    left out."""
+def charge_zones(
+    demand: tuple[ContainerDemand, ...], possible: Possible, zones: Sequence[int], report: Report
+) -> ZoneAmounts:
+    """Zone -> the most that the pod can hold there; read only, like charges share it. Zones that
+    the report no longer has are left out."""
     between = between_zones(report)
     key = (id(demand), tuple(possible.items()), tuple(zones), between)
     known = _charged.get(key)
     if known is None or known[0] is not demand:
         if len(_charged) >= REMEMBERED:
             _charged.clear()
-        known = _charged[key] = demand, _with_between(_most_by_zone(demand, possible, zones), demand, zones, between)
+        known = _charged[key] = (
+            demand,
+            _with_between(_most_by_zone(demand, possible, zones), demand, zones, between),
+        )
     return known[1]
 
 
-def _most_by_zone(demand: tuple[ContainerDemand, ...], possible: Possible, zones: Sequence[int]) -> ZoneAmounts:
+def _most_by_zone(
+    demand: tuple[ContainerDemand, ...], possible: Possible, zones: Sequence[int]
+) -> ZoneAmounts:
     charged: ZoneAmounts = {}
     whole, scattered = possible.get(WHOLE_POD, ()), apart(possible)
     shared: dict[tuple[bool, ...], Amounts] = {}
@@ -136,13 +169,19 @@ def _most_by_zone(demand: tuple[ContainerDemand, ...], possible: Possible, zones
         if True in present:
             amounts = shared.get(present)
             if amounts is None:
-                amounts = shared[present] = most([part for part, there in zip(demand, present, strict=True) if there], scattered)
+                amounts = shared[present] = most(
+                    [part for part, there in zip(demand, present, strict=True) if there], scattered
+                )
             charged[zone] = dict(amounts)
     return charged
 
 
-def _with_between(charged: ZoneAmounts, demand: Sequence[ContainerDemand], zones: Sequence[int], between: Between) -> ZoneAmounts:
-    """What is taken in one zone of devices that lie in several is gone from the others, whatever else the pod takes there."""
+def _with_between(
+    charged: ZoneAmounts, demand: Sequence[ContainerDemand], zones: Sequence[int], between: Between
+) -> ZoneAmounts:
+    """What is taken in one zone of devices that lie in several is gone from the others, whatever
+    else the pod takes there.
+    """
     for name, lying in between:
         amount = most(demand).get(name, 0)
         for zone in lying if amount and charged else ():
@@ -152,7 +191,9 @@ def _with_between(charged: ZoneAmounts, demand: Sequence[ContainerDemand], zones
 
 
 def pending_zones(charge: Charge, report: Report) -> ZoneAmounts:
-    """What an unproven charge subtracts under `report`: its last proven zones within one boot, else every possible one."""
+    """What an unproven charge subtracts under `report`: its last proven zones within one boot, else
+    every possible one.
+    """
     if charge.held and charge.held_boot == report.boot_id:
         present = {zone.id for zone in report.zones}
         return {zone: amounts for zone, amounts in charge.held.items() if zone in present}

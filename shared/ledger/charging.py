@@ -8,7 +8,18 @@ from shared.ledger.charge import listed_demand
 from shared.ledger.landing import landing
 from shared.ledger.nodes import node_of
 from shared.ledger.recompute import could_have_freed, recompute
-from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, Life, ZoneAmounts
+from shared.ledger.state import (
+    Alias,
+    Charge,
+    Ended,
+    Expectation,
+    Freed,
+    Ledger,
+    LedgerNode,
+    LedgerPod,
+    Life,
+    ZoneAmounts,
+)
 from shared.ledger.view import listed_of, restore, subtract
 
 LIVES_LIMIT = 8
@@ -37,13 +48,15 @@ def put(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> None:
 
 
 def _tells_who(node: LedgerNode) -> bool:
-    """Whether the node's reports carry placements: of others only a fingerprint can tell what they knew."""
+    """Whether the node's reports carry placements: of others only a fingerprint can tell what they
+    knew.
+    """
     return node.listed is not None and node.report is not None
 
 
 def _first_charge(node: LedgerNode, charge: Charge) -> None:
-    """A new charge is unproven, so that only its own zones change: no need to recompute the node. Nothing was possible for it
-    before, and nothing was proven."""
+    """A new charge is unproven, so that only its own zones change: no need to recompute the node.
+    Nothing was possible for it before, and nothing was proven."""
     basis = node.basis
     if basis is None or not charge.demand:
         charge.proven = not charge.demand
@@ -63,9 +76,11 @@ def alias_of(node: LedgerNode, key: str) -> Alias | None:
     return Alias((listed_of(node, key) or None) if ended.complete else None)
 
 
-def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, finished_s: int = 0) -> None:
-    """Release the pod's charge: it ended, was refused, or its reservation was withdrawn. `came`: it may have held something, and
-    if so until `finished_s`."""
+def take(
+    ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, finished_s: int = 0
+) -> None:
+    """Release the pod's charge: it ended, was refused, or its reservation was withdrawn. `came`: it
+    may have held something, and if so until `finished_s`."""
     node = ledger.nodes.get(entry.node)
     entry.node, entry.charged_at = "", 0
     charge = node.charges.pop(entry.pod.uid, None) if node is not None else None
@@ -79,7 +94,9 @@ def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, fin
     bears(node, key, -1)
     if not charge.demand:
         if key in node.ended:
-            recompute(node, ())  # what a report lists for an ended pod of this name is free again, now that no live one bears it
+            recompute(
+                node, ()
+            )  # what a report lists for an ended pod of this name is free again, now that no live one bears it
         return
     node.ended[key] = _ended(node.ended.get(key), charge, position, came, finished_s)
     if node.listed is None:
@@ -91,11 +108,15 @@ def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, fin
         restore(node.lower, charge.zones)
 
 
-def _ended(before: Ended | None, charge: Charge, position: int, came: bool, finished_s: int) -> Ended:
+def _ended(
+    before: Ended | None, charge: Charge, position: int, came: bool, finished_s: int
+) -> Ended:
     """With those of the name that ended before; of too many nobody says anything any more."""
     lives: tuple[Life, ...] | None = () if before is None else before.lives
     if came and lives is not None:
-        life = Life(charge.demand, charge.sent_at, charge.runs_at, position, charge.started_s, finished_s)
+        life = Life(
+            charge.demand, charge.sent_at, charge.runs_at, position, charge.started_s, finished_s
+        )
         lives = (*lives, life) if len(lives) < LIVES_LIMIT else None
     return ended_of(charge, lives)
 
@@ -106,15 +127,17 @@ def ended_of(charge: Charge, lives: tuple[Life, ...] | None = None) -> Ended:
 
 
 def _note_departed(node: LedgerNode, charge: Charge) -> None:
-    """What a report that still lists the pod must show of it. Expectations outlive the pods that they name."""
+    """What a report that still lists the pod must show of it. Expectations outlive the pods that
+    they name.
+    """
     node.departed[charge.uid] = listed_demand(charge.demand)
     while len(node.departed) > HISTORY_LIMIT:
         del node.departed[next(iter(node.departed))]
 
 
 def _note_freed(node: LedgerNode, charge: Charge, position: int) -> None:
-    """Remember what an end gave back until a match tells that the report knew of it; beyond the limit the oldest two become
-    one, which only keeps them longer."""
+    """Remember what an end gave back until a match tells that the report knew of it; beyond the
+    limit the oldest two become one, which only keeps them longer."""
     node.freed.append(Freed(position, could_have_freed(node, charge)))
     if len(node.freed) > HISTORY_LIMIT:
         first, second = node.freed[:2]

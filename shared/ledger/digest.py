@@ -1,4 +1,6 @@
-"""The state hash: equal positions, equal hashes (S6). A canonical JSON form, so that every process computes the same."""
+"""The state hash: equal positions, equal hashes (S6). A canonical JSON form, so that every process
+computes the same.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The fingerprint path: settling charges by reports that carry no placements.
 
-The report's fingerprint is compared with that of the pods expected on the node at every position since the last match, by
-the exporter's own predicate (its method and its active managers). The earliest match settles the charges up to that
-position and no later one: a later set with the same names may hold another pod of the same name.
+The report's fingerprint is compared with that of the pods expected on the node at every position
+since the last match, by the exporter's own predicate (its method and its active managers). The
+earliest match settles the charges up to that position and no later one: a later set with the same
+names may hold another pod of the same name.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class Match(msgspec.Struct, frozen=True):
 
 
 def match(ledger: Ledger, node: LedgerNode) -> Match | None:
-    """The earliest expectation since the last match that the current report's fingerprint agrees with, if any, and if the
-    report shows at least as much in use as those pods demand exclusively."""
+    """The earliest expectation since the last match that the current report's fingerprint agrees
+    with, if any, and if the report shows at least as much in use as those pods demand exclusively.
+    """
     report = node.report
     if report is None or node.listed is not None or not report.fingerprint:
         return None
@@ -46,26 +48,44 @@ def match(ledger: Ledger, node: LedgerNode) -> Match | None:
 Demands = Mapping[str, Amounts | None]
 
 
-def _demands(expectation: Expectation, report: Report, pods: Mapping[str, LedgerPod], departed: Mapping[str, Amounts]) -> Demands:
-    """Uid -> what the expected pod is listed with once it is admitted; None for one that left too long ago to be known."""
+def _demands(
+    expectation: Expectation,
+    report: Report,
+    pods: Mapping[str, LedgerPod],
+    departed: Mapping[str, Amounts],
+) -> Demands:
+    """Uid -> what the expected pod is listed with once it is admitted; None for one that left too
+    long ago to be known.
+    """
     found: dict[str, Amounts | None] = {}
     for _, uid in expectation.pods:
         entry = pods.get(uid)
-        found[uid] = listed_demand(zonal_demand(entry.pod, report.tracked)) if entry is not None else departed.get(uid)
+        found[uid] = (
+            listed_demand(zonal_demand(entry.pod, report.tracked))
+            if entry is not None
+            else departed.get(uid)
+        )
     return found
 
 
 def _counted(expectation: Expectation, report: Report, demands: Demands) -> list[tuple[str, str]]:
     """The (namespace, name) pairs that the exporter's method counts."""
     everyone = report.fingerprint_method != "with-exclusive-resources"
-    keys = [key.partition("/") for key, uid in expectation.pods if everyone or demands[uid] is None or demands[uid]]
+    keys = [
+        key.partition("/")
+        for key, uid in expectation.pods
+        if everyone or demands[uid] is None or demands[uid]
+    ]
     return [(namespace, name) for namespace, _, name in keys]
 
 
 def _usage_covers(report: Report, demands: Iterable[Amounts | None]) -> bool:
-    """Pods that left since are counted, too: while they are listed, what they hold must not pass for what another pod has yet to
-    get (a kubelet lists a pod before it allocates for it)."""
-    used = total({name: r.allocatable - r.available for name, r in zone.resources.items()} for zone in report.zones)
+    """Pods that left since are counted, too: while they are listed, what they hold must not pass
+    for what another pod has yet to get (a kubelet lists a pod before it allocates for it)."""
+    used = total(
+        {name: r.allocatable - r.available for name, r in zone.resources.items()}
+        for zone in report.zones
+    )
     demanded: Amounts = {}
     for amounts in demands:
         if amounts is None:
@@ -75,13 +95,16 @@ def _usage_covers(report: Report, demands: Iterable[Amounts | None]) -> bool:
 
 
 def unsettled(node: LedgerNode) -> bool:
-    """True where a later report may still settle something: a live pod is unproven, or the bounds stand on an older report
-    (where reports carry no placements, a match alone makes the newest one count)."""
+    """True where a later report may still settle something: a live pod is unproven, or the bounds
+    stand on an older report (where reports carry no placements, a match alone makes the newest one
+    count)."""
     return node.basis != node.report or any(not charge.proven for charge in node.charges.values())
 
 
 def would_settle(node: LedgerNode, position: int) -> bool:
-    """True when a match at `position` changes anything: bounds, a charge, or a mark that nothing is left to justify."""
+    """True when a match at `position` changes anything: bounds, a charge, or a mark that nothing is
+    left to justify.
+    """
     charges = node.charges.values()
     return (
         not unsettled(node)
@@ -93,9 +116,9 @@ def would_settle(node: LedgerNode, position: int) -> bool:
 def reconciled(node: LedgerNode, fact: NodeReconciled) -> None:
     """Fold a reconciliation: a fingerprint match makes the compared report the basis.
 
-    What ended after the matched position stays possibly free. The dirty mark goes when nothing is left unsettled; charges
-    made after the matched position keep it, so that the next report is compared too. A match of a report that is no longer
-    current settles nothing."""
+    What ended after the matched position stays possibly free. The dirty mark goes when nothing is
+    left unsettled; charges made after the matched position keep it, so that the next report is
+    compared too. A match of a report that is no longer current settles nothing."""
     if fact.method != "fingerprint":
         node.dirty = ""
         return

@@ -1,7 +1,8 @@
-"""The fold: one fact after another into the ledger. Deterministic: no clock, no randomness, no set order.
+"""The fold: one fact after another into the ledger. Deterministic: no clock, no randomness, no set
+order.
 
-`evolve` changes the ledger in place and names the nodes whose bounds or predicates it changed. Facts about pods that the
-ledger no longer knows are harmless: an end may be told twice.
+`evolve` changes the ledger in place and names the nodes whose bounds or predicates it changed.
+Facts about pods that the ledger no longer knows are harmless: an end may be told twice.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def evolve(ledger: Ledger, envelope: Envelope, fact: Fact) -> Touched:
 
 
 def concerns(kind: type[Fact]) -> bool:
-    """Whether facts of this type change more of the ledger than its position. Raises KeyError for one that nobody decided on."""
+    """Whether facts of this type change more of the ledger than its position. Raises KeyError for
+    one that nobody decided on.
+    """
     if kind in _HANDLERS:
         return True
     _WHY_NOT[kind]

@@ -1,11 +1,13 @@
-"""What the kubelet of a node may look like by the ledger: every state that the report allows, and the pods on their way.
+"""What the kubelet of a node may look like by the ledger: every state that the report allows, and
+the pods on their way.
 
-A proven pod stands where the report lists it, and what its init containers may still hold is told apart in every way. What is
-listed for a pod that ended is free; what a live pod held before, in this boot, it may hold still. Claims of nominees are held
-for them. Where others are on their way, they may have come before or after each pod that ended since: `gone`. Not enumerated are
-the states of two ended pods of one name, and of a report that was read within an admission. A report
-without placements tells amounts by zone and no groups of zones: enough where only single zones are taken, or none. Must not know
-the pod that is to be decided.
+A proven pod stands where the report lists it, and what its init containers may still hold is told
+apart in every way. What is listed for a pod that ended is free; what a live pod held before, in
+this boot, it may hold still. Claims of nominees are held for them. Where others are on their way,
+they may have come before or after each pod that ended since: `gone`. Not enumerated are the states
+of two ended pods of one name, and of a report that was read within an admission. A report without
+placements tells amounts by zone and no groups of zones: enough where only single zones are taken,
+or none. Must not know the pod that is to be decided.
 """
 
 from __future__ import annotations
@@ -52,9 +54,10 @@ Held = tuple[ZonedAmount, ...]
 
 
 class KubeletStates(NamedTuple):
-    """`bases` are the states before any of the pods on their way (`coming`) is admitted. `gone` are those that ended since the
-    report was made, free by now, though others may have come before; empty where nobody comes. `bounds` names what of them is
-    only known within bounds, empty where the state is known exactly."""
+    """`bases` are the states before any of the pods on their way (`coming`) is admitted. `gone` are
+    those that ended since the report was made, free by now, though others may have come before;
+    empty where nobody comes. `bounds` names what of them is only known within bounds, empty where
+    the state is known exactly."""
 
     rules: Rules
     bases: tuple[States, ...]
@@ -79,8 +82,8 @@ def kubelet_states(
     inits: bool,
     devices: Asked = (),
 ) -> KubeletStates | Untold:
-    """The node under this policy and scope, for a newcomer with or without init containers that asks for these amounts of
-    devices of which the kubelet may see others (`in_doubt`)."""
+    """The node under this policy and scope, for a newcomer with or without init containers that
+    asks for these amounts of devices of which the kubelet may see others (`in_doubt`)."""
     if node.listed is None and not _all_free(report):
         if policy != SINGLE_NUMA_NODE or between_zones(report):
             return Untold(frozenset({NO_PLACEMENTS}))
@@ -109,7 +112,9 @@ def kubelet_states(
         return Untold(frozenset({*told, SEVERAL_GROUPS}))
     if seen is None:
         return Untold(frozenset())
-    if coming and by_socket(report) and WHOLE_CORES in seen.bounds:  # no layout tells which zones are as good as one
+    if (
+        coming and by_socket(report) and WHOLE_CORES in seen.bounds
+    ):  # no layout tells which zones are as good as one
         return Untold(frozenset({*told, WHOLE_CORES}))
     bounds = set(seen.bounds) | told
     bounds.update([OTHER_KUBELET] if is_another(node) else [])
@@ -117,23 +122,36 @@ def kubelet_states(
     bases = _bases(seen, left, unsure)
     if bases is not None:
         others = [*(each.request for each in coming), *(each.request for each in gone or ())]
-        bases, unhealthy = as_seen(node, report, policy, seen.rules.books, bases, others, devices, MOST_STATES)
+        bases, unhealthy = as_seen(
+            node, report, policy, seen.rules.books, bases, others, devices, MOST_STATES
+        )
         bounds.update([UNHEALTHY] if unhealthy else [])
     ends = tuple(gone or ()) if coming else ()
     found = frozenset(bounds)
-    return Untold(found) if bases is None else KubeletStates(seen.rules, bases, tuple(coming), found, ends)
+    return (
+        Untold(found)
+        if bases is None
+        else KubeletStates(seen.rules, bases, tuple(coming), found, ends)
+    )
 
 
 def order_of_ends_unknown(node: LedgerNode) -> bool:
     """Pods ended of which pods on their way may have been admitted before or after."""
     listed = node.listed or {}
-    return len(node.ended) > 1 or any(key not in listed or _listed_torn(node, key, ended) for key, ended in node.ended.items())
+    return len(node.ended) > 1 or any(
+        key not in listed or _listed_torn(node, key, ended) for key, ended in node.ended.items()
+    )
 
 
 def _charged(
-    charges: Iterable[Charge], listed: Mapping[str, tuple[Placement, ...]], report: Report, bounds: set[str]
+    charges: Iterable[Charge],
+    listed: Mapping[str, tuple[Placement, ...]],
+    report: Report,
+    bounds: set[str],
 ) -> tuple[list[Coming], list[tuple[Held, ...]]]:
-    """The pods on their way, and what others may hold beside what the report shows. Raises TooManyChoicesError."""
+    """The pods on their way, and what others may hold beside what the report shows. Raises
+    TooManyChoicesError.
+    """
     coming: list[Coming] = []
     unsure: list[tuple[Held, ...]] = []
     for charge in charges:
@@ -144,26 +162,39 @@ def _charged(
             unsure += _held_or_not([charge.held], report)
             bounds.add(EARLIER)
         else:
-            coming.append(Coming(request_of(charge.demand), charge.sent_at, charge.runs_at, charge.started_s))
+            coming.append(
+                Coming(request_of(charge.demand), charge.sent_at, charge.runs_at, charge.started_s)
+            )
     return coming, unsure
 
 
 def _all_free(report: Report) -> bool:
     """Nothing is held: a report without placements tells as much as one with them."""
-    return all(each.available == each.allocatable for zone in report.zones for each in zone.resources.values())
+    return all(
+        each.available == each.allocatable
+        for zone in report.zones
+        for each in zone.resources.values()
+    )
 
 
 def _ids_matter(report: Report, charges: Sequence[Charge], policy: str) -> bool:
-    """Under single-numa-node CPUs of a zone are a number, unless whole cores are asked for or init containers leave some."""
+    """Under single-numa-node CPUs of a zone are a number, unless whole cores are asked for or init
+    containers leave some.
+    """
     if policy != SINGLE_NUMA_NODE or report.options.get(FULL_PCPUS_ONLY) == "true":
         return True
-    return any(part.kind == "init" for charge in charges if not charge.proven for part in charge.demand)
+    return any(
+        part.kind == "init" for charge in charges if not charge.proven for part in charge.demand
+    )
 
 
-def _by_uid(report: Report, charges: Sequence[Charge], ended: Sequence[Placement]) -> tuple[Report, list[Placement]]:
-    """What checkpoints say of pods that no listing could be told to be, by their uid: of a proven pod, what its init containers
-    hold counts, and their memory waits for the pod to run; the rest is in the listing. So is what one that `ended` since is
-    listed with alike: its end gives that back. Everybody else's is stale."""
+def _by_uid(
+    report: Report, charges: Sequence[Charge], ended: Sequence[Placement]
+) -> tuple[Report, list[Placement]]:
+    """What checkpoints say of pods that no listing could be told to be, by their uid: of a proven
+    pod, what its init containers hold counts, and their memory waits for the pod to run; the rest
+    is in the listing. So is what one that `ended` since is listed with alike: its end gives that
+    back. Everybody else's is stale."""
     if all(each.pod for each in report.hidden):
         return report, []
     proven = {charge.uid: charge for charge in charges if charge.proven}
@@ -177,18 +208,29 @@ def _by_uid(report: Report, charges: Sequence[Charge], ended: Sequence[Placement
             hidden.append(each)
         elif any(part.kind == "init" and part.name == each.container for part in charge.demand):
             hidden.append(
-                msgspec.structs.replace(each, pod=charge.key, held=tuple(i for i in each.held if is_memory(i.resource)))
+                msgspec.structs.replace(
+                    each, pod=charge.key, held=tuple(i for i in each.held if is_memory(i.resource))
+                )
             )
-            extra.append(msgspec.structs.replace(each, held=tuple(i for i in each.held if not is_memory(i.resource))))
+            extra.append(
+                msgspec.structs.replace(
+                    each, held=tuple(i for i in each.held if not is_memory(i.resource))
+                )
+            )
     return msgspec.structs.replace(report, hidden=tuple(hidden)), extra
 
 
 def _untold(zones: ZoneAmounts, report: Report) -> ZoneAmounts:
-    """What no checkpoint tells of a proven pod: where one was read, the listing and the states have it."""
+    """What no checkpoint tells of a proven pod: where one was read, the listing and the states have
+    it.
+    """
     if not zones or report.cpus is None or report.devices is None:
         return zones
     read = report.checkpoints
-    left = {zone: {name: held for name, held in amounts.items() if _manager(name) not in read} for zone, amounts in zones.items()}
+    left = {
+        zone: {name: held for name, held in amounts.items() if _manager(name) not in read}
+        for zone, amounts in zones.items()
+    }
     return {zone: amounts for zone, amounts in left.items() if amounts}
 
 
@@ -197,9 +239,14 @@ def _manager(name: str) -> str:
 
 
 def _torn(charge: Charge, listed: Sequence[Placement], report: Report) -> bool:
-    """Whether the report was read while the kubelet admitted this pod: of one container it shows devices and not yet CPUs, of
-    another nothing. What it is being given lies where its hints were merged, which cannot be told from what is left."""
-    if charge.proven or charge.alias is not None or (charge.held and charge.held_boot == report.boot_id):
+    """Whether the report was read while the kubelet admitted this pod: of one container it shows
+    devices and not yet CPUs, of another nothing. What it is being given lies where its hints were
+    merged, which cannot be told from what is left."""
+    if (
+        charge.proven
+        or charge.alias is not None
+        or (charge.held and charge.held_boot == report.boot_id)
+    ):
         return False
     return bool(charge.demand) and any(placement.held for placement in listed)
 
@@ -215,17 +262,28 @@ def _listed_and_ended(node: LedgerNode, charges: Sequence[Charge]) -> list[str]:
 
 
 def _held(node: LedgerNode, key: str) -> Held:
-    return tuple([item for placement in (node.listed or {}).get(key, ()) for item in placement.held])
+    return tuple(
+        [item for placement in (node.listed or {}).get(key, ()) for item in placement.held]
+    )
 
 
 def _freed_by(node: LedgerNode, key: str) -> Held:
-    return tuple([item for placement in given_back((node.listed or {}).get(key, ()), node.report) for item in placement.held])
+    return tuple(
+        [
+            item
+            for placement in given_back((node.listed or {}).get(key, ()), node.report)
+            for item in placement.held
+        ]
+    )
 
 
-def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming], report: Report) -> list[Gone] | None:
-    """Those that ended, as far as the report may still count them or they may have come since; None where nobody can tell. A
-    report that came after an end may have been made before it. One that was read while the kubelet admitted a pod lists it
-    without all that it took: with nothing yet, it came since; with a part, nobody can tell."""
+def _gone(
+    node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming], report: Report
+) -> list[Gone] | None:
+    """Those that ended, as far as the report may still count them or they may have come since; None
+    where nobody can tell. A report that came after an end may have been made before it. One that
+    was read while the kubelet admitted a pod lists it without all that it took: with nothing yet,
+    it came since; with a part, nobody can tell."""
     listed, found = set(_listed_and_ended(node, charges)), []
     for key, ended in sorted(node.ended.items()):
         told = _listed_life(ended, node.report_position) if key in listed else None
@@ -241,24 +299,37 @@ def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming],
             found.append(Gone(_freed_by(node, key), ended=ended_at, finished_s=finished_s))
         elif key in listed or ended.lives is None:
             return None
-        found += [_came_and_went(life, node.report_position) for life in ended.lives or () if life is not told]
+        found += [
+            _came_and_went(life, node.report_position)
+            for life in ended.lives or ()
+            if life is not told
+        ]
     return relevant(coming, found)
 
 
 def _may_have_kept(told: Life | None, listed: Sequence[Placement], report: Report) -> bool:
-    """Whether init containers of who is listed, and ended since, may have held what the listing does not show, until the end."""
+    """Whether init containers of who is listed, and ended since, may have held what the listing
+    does not show, until the end.
+    """
     if told is None:
         return True
     everywhere = tuple(zone.id for zone in report.zones)
-    # Nobody remembers where it could stand, nor its uid where no listing tells: anywhere, container by container, is the most.
+    # Nobody remembers where it could stand, nor its uid where no listing tells: anywhere, container
+    # by container, is the most.
     possible = {WHOLE_POD: everywhere, **{part.name: everywhere for part in told.demand}}
     uid = next((each.pod_uid for each in listed if each.pod_uid), "unknown")
-    return bool(residual(Charge(uid, "", 0, told.demand, possible, runs_at=told.runs_at), listed, report))
+    return bool(
+        residual(Charge(uid, "", 0, told.demand, possible, runs_at=told.runs_at), listed, report)
+    )
 
 
 def _listed_torn(node: LedgerNode, key: str, ended: Ended) -> bool:
-    """Whether the report was read while the kubelet admitted who is listed under this name, and ended since."""
-    return not ended.complete and not _is_whole((node.listed or {})[key], _listed_life(ended, node.report_position))
+    """Whether the report was read while the kubelet admitted who is listed under this name, and
+    ended since.
+    """
+    return not ended.complete and not _is_whole(
+        (node.listed or {})[key], _listed_life(ended, node.report_position)
+    )
 
 
 def _is_whole(listed: Sequence[Placement], told: Life | None) -> bool:
@@ -268,13 +339,21 @@ def _is_whole(listed: Sequence[Placement], told: Life | None) -> bool:
         for item in placement.held:
             sums[placement.container, item.resource] += item.amount
     running = [part for part in told.demand if part.kind != "init"] if told is not None else []
-    return bool(running) and all(sums[part.name, name] >= held for part in running for name, held in part.amounts.items())
+    return bool(running) and all(
+        sums[part.name, name] >= held for part in running for name, held in part.amounts.items()
+    )
 
 
 def _listed_life(ended: Ended, report_position: int) -> Life | None:
-    """Which of the name the report lists: not one that was sent later, and the last of the others where it was proven."""
+    """Which of the name the report lists: not one that was sent later, and the last of the others
+    where it was proven.
+    """
     early = [life for life in ended.lives or () if life.sent_at < report_position]
-    return early[-1] if len(early) == 1 or (ended.complete and early and early[-1] is (ended.lives or ())[-1]) else None
+    return (
+        early[-1]
+        if len(early) == 1 or (ended.complete and early and early[-1] is (ended.lives or ())[-1])
+        else None
+    )
 
 
 def _came_and_went(life: Life, report_position: int) -> Gone:
@@ -284,13 +363,18 @@ def _came_and_went(life: Life, report_position: int) -> Gone:
 
 
 def _kept(zones: ZoneAmounts, report: Report, bounds: set[str]) -> list[tuple[Held, ...]]:
-    """What init containers may have left to nobody: in one zone, or out of several where the policy lets a container take from
-    several. Raises TooManyChoicesError."""
+    """What init containers may have left to nobody: in one zone, or out of several where the policy
+    lets a container take from several. Raises TooManyChoicesError."""
     zones, between = parted(zones, report)
     bounds.update([HIDDEN] if between else [])
     names = {name for amounts in zones.values() for name in amounts}
-    several = sorted(name for name in names if not is_memory(name) and _may_spread(name, zones, report))
-    single = {zone: {name: held for name, held in amounts.items() if name not in several} for zone, amounts in zones.items()}
+    several = sorted(
+        name for name in names if not is_memory(name) and _may_spread(name, zones, report)
+    )
+    single = {
+        zone: {name: held for name, held in amounts.items() if name not in several}
+        for zone, amounts in zones.items()
+    }
     bounds.update([HIDDEN] if several else [])
     found = [_out_of_several(name, zones, report) for name in several]
     found += _ways({zone: held for zone, held in single.items() if held}, HIDDEN, bounds)
@@ -298,25 +382,40 @@ def _kept(zones: ZoneAmounts, report: Report, bounds: set[str]) -> list[tuple[He
 
 
 def _may_spread(name: str, zones: ZoneAmounts, report: Report) -> bool:
-    """restricted lets those take from several zones who ask for more than one has when it is empty, unhealthy devices and
-    reserved CPUs included; of CPUs by socket anybody may."""
+    """restricted lets those take from several zones who ask for more than one has when it is empty,
+    unhealthy devices and reserved CPUs included; of CPUs by socket anybody may."""
     if report.policy == RESTRICTED and not (name == CPU and by_socket(report)):
-        largest = max((zone.resources[name].capacity for zone in report.zones if name in zone.resources), default=0)
+        largest = max(
+            (zone.resources[name].capacity for zone in report.zones if name in zone.resources),
+            default=0,
+        )
         return any(amounts.get(name, 0) > largest for amounts in zones.values())
     return report.policy in (NONE, BEST_EFFORT, RESTRICTED)
 
 
 def _out_of_several(name: str, zones: ZoneAmounts, report: Report) -> tuple[Held, ...]:
-    """Up to the amount that is held once, in every way. What nobody tells of is reported as available."""
+    """Up to the amount that is held once, in every way. What nobody tells of is reported as
+    available.
+    """
     step = 1000 if name == CPU else 1
-    available = {zone.id: zone.resources[name].available for zone in report.zones if name in zone.resources}
-    rooms = [min(amounts.get(name, 0), available.get(zone, 0)) // step for zone, amounts in zones.items()]
+    available = {
+        zone.id: zone.resources[name].available for zone in report.zones if name in zone.resources
+    }
+    rooms = [
+        min(amounts.get(name, 0), available.get(zone, 0)) // step for zone, amounts in zones.items()
+    ]
     most = max(amounts.get(name, 0) for amounts in zones.values()) // step
     found: list[Held] = []
     for total in range(min(most, sum(rooms)) + 1):
         for taken in ways(total, rooms):
             found.append(
-                tuple([ZonedAmount(name, (zone,), each * step) for zone, each in zip(zones, taken, strict=True) if each])
+                tuple(
+                    [
+                        ZonedAmount(name, (zone,), each * step)
+                        for zone, each in zip(zones, taken, strict=True)
+                        if each
+                    ]
+                )
             )
         if len(found) > MOST_STATES:
             raise TooManyChoicesError
@@ -324,7 +423,9 @@ def _out_of_several(name: str, zones: ZoneAmounts, report: Report) -> tuple[Held
 
 
 def _ways(zones: ZoneAmounts, why: str, bounds: set[str]) -> list[tuple[Held, ...]]:
-    """Each resource that is held once, in one of these zones, or no more: every amount that may be left of it."""
+    """Each resource that is held once, in one of these zones, or no more: every amount that may be
+    left of it.
+    """
     if not zones:
         return []
     bounds.add(why)
@@ -332,7 +433,10 @@ def _ways(zones: ZoneAmounts, why: str, bounds: set[str]) -> list[tuple[Held, ..
     for name in sorted({name for amounts in zones.values() for name in amounts}):
         ways: list[Held] = [()]
         for zone, amounts in zones.items():
-            ways += [(ZonedAmount(name, (zone,), amount),) for amount in _steps(name, amounts.get(name, 0))]
+            ways += [
+                (ZonedAmount(name, (zone,), amount),)
+                for amount in _steps(name, amounts.get(name, 0))
+            ]
         found.append(tuple(ways))
     return found
 
@@ -346,10 +450,15 @@ def _steps(name: str, amount: int) -> list[int]:
 
 
 def _freed(node: LedgerNode, bounds: set[str]) -> list[tuple[Held, ...]]:
-    """Ends since a report without placements settled: what they gave back the report may count as used, or not."""
+    """Ends since a report without placements settled: what they gave back the report may count as
+    used, or not.
+    """
     found: list[tuple[Held, ...]] = []
     for freed in node.freed:
-        found += [tuple([tuple([_negative(item) for item in way]) for way in ways]) for ways in _ways(freed.zones, ENDED, bounds)]
+        found += [
+            tuple([tuple([_negative(item) for item in way]) for way in ways])
+            for ways in _ways(freed.zones, ENDED, bounds)
+        ]
     return found
 
 
@@ -358,23 +467,40 @@ def _negative(item: ZonedAmount) -> ZonedAmount:
 
 
 def _amounts(zones: ZoneAmounts) -> Held:
-    return tuple([ZonedAmount(name, (zone,), amount) for zone, held in zones.items() for name, amount in held.items()])
+    return tuple(
+        [
+            ZonedAmount(name, (zone,), amount)
+            for zone, held in zones.items()
+            for name, amount in held.items()
+        ]
+    )
 
 
 def _held_or_not(many: Iterable[ZoneAmounts], report: Report) -> list[tuple[Held, ...]]:
-    """All of it or nothing, and of devices between zones any. What nominees claim is not to be taken, but no kubelet knows of it:
-    a newcomer must be admitted either way. Raises TooManyChoicesError."""
+    """All of it or nothing, and of devices between zones any. What nominees claim is not to be
+    taken, but no kubelet knows of it: a newcomer must be admitted either way. Raises
+    TooManyChoicesError."""
     both = [parted(zones, report) for zones in many]
     plain = tuple([item for zones, _ in both for item in _amounts(zones)])
-    return ([((), plain)] if plain else []) + [ways for _, zones in both for ways in ways_out_of_groups(zones, report)]
+    return ([((), plain)] if plain else []) + [
+        ways for _, zones in both for ways in ways_out_of_groups(zones, report)
+    ]
 
 
-def _bases(seen: Node, gone: Sequence[ZonedAmount], unsure: Sequence[tuple[Held, ...]]) -> tuple[States, ...] | None:
-    """Every state that the combinations of what is unsure lead to; None for too many. Ends come first in `unsure`: what they give
-    back ends where a zone has all that it can have."""
-    found = dict.fromkeys(_freed_of(seen.rules, states, gone) for states in seen.bases) if gone else dict.fromkeys(seen.bases)
+def _bases(
+    seen: Node, gone: Sequence[ZonedAmount], unsure: Sequence[tuple[Held, ...]]
+) -> tuple[States, ...] | None:
+    """Every state that the combinations of what is unsure lead to; None for too many. Ends come
+    first in `unsure`: what they give back ends where a zone has all that it can have."""
+    found = (
+        dict.fromkeys(_freed_of(seen.rules, states, gone) for states in seen.bases)
+        if gone
+        else dict.fromkeys(seen.bases)
+    )
     for choices in unsure:
-        found = dict.fromkeys(_changed(seen.rules, states, way) for states in found for way in choices)
+        found = dict.fromkeys(
+            _changed(seen.rules, states, way) for states in found for way in choices
+        )
         if len(found) > MOST_STATES:
             return None
     return tuple(found)
@@ -383,10 +509,16 @@ def _bases(seen: Node, gone: Sequence[ZonedAmount], unsure: Sequence[tuple[Held,
 def _changed(rules: Rules, states: States, held: Held) -> States:
     taken = [item for item in held if item.amount > 0]
     states = _freed_of(rules, states, [_negative(item) for item in held if item.amount < 0])
-    return tuple([book.hold(state, taken) for book, state in zip(rules.books, states, strict=True)]) if taken else states
+    return (
+        tuple([book.hold(state, taken) for book, state in zip(rules.books, states, strict=True)])
+        if taken
+        else states
+    )
 
 
 def _freed_of(rules: Rules, states: States, freed: Sequence[ZonedAmount]) -> States:
     if not freed:
         return states
-    return tuple([book.release(state, freed) for book, state in zip(rules.books, states, strict=True)])
+    return tuple(
+        [book.release(state, freed) for book, state in zip(rules.books, states, strict=True)]
+    )

@@ -1,7 +1,9 @@
-"""Where a pod could land on a node, and what is charged for that: worked out once for all pods of a kind.
+"""Where a pod could land on a node, and what is charged for that: worked out once for all pods of a
+kind.
 
-The cycle asks before it reserves and every fold asks again, and the answer stays as long as the node's upper bound does, which
-reservations leave as it is. A bounded memo of pure functions: forgetting it changes nothing. What it returns is read only.
+The cycle asks before it reserves and every fold asks again, and the answer stays as long as the
+node's upper bound does, which reservations leave as it is. A bounded memo of pure functions:
+forgetting it changes nothing. What it returns is read only.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ REMEMBERED = 4096
 
 
 class Landing(NamedTuple):
-    """Container name -> zones where it could land (`possible_zones`), and what that charges to each zone (`charge_zones`)."""
+    """Container name -> zones where it could land (`possible_zones`), and what that charges to each
+    zone (`charge_zones`).
+    """
 
     possible: Possible
     zones: ZoneAmounts
@@ -40,7 +44,12 @@ def landing(demand: tuple[ContainerDemand, ...], report: Report, upper: ZoneAmou
     """The landing of a pod that demands this on a node with this basis report and this upper bound."""
     key = id(demand), id(upper)
     known = _known.get(key)
-    if known is not None and known.demand is demand and known.upper is upper and known.report is report:
+    if (
+        known is not None
+        and known.demand is demand
+        and known.upper is upper
+        and known.report is report
+    ):
         return known.landing
     if len(_known) >= REMEMBERED:
         _known.clear()

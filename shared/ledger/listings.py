@@ -1,11 +1,14 @@
-"""Whether the cluster was listed since the log was restored: until then nothing may be decided, bound or evicted.
+"""Whether the cluster was listed since the log was restored: until then nothing may be decided,
+bound or evicted.
 
-A restored log lacks what came about after its backup. Pods that were bound meanwhile hold zones of which it knows nothing, a
-pod decided before they are told may be sent where a kubelet rejects it, and victims may be evicted for one that runs since. A
-timeline (`LogOpened`) says that a log was restored: an operator begins it, or a reader that had read more; the observer says on
-that timeline when it has told a whole list. A log that was never restored knows neither fact: there pods on nodes are told
-before those that wait. A release before this one says nothing of lists and decides at once: where it did there is nothing left
-to wait for, and a rolling update does not stand still. Must not know who lists, or who waits.
+A restored log lacks what came about after its backup. Pods that were bound meanwhile hold zones of
+which it knows nothing, a pod decided before they are told may be sent where a kubelet rejects it,
+and victims may be evicted for one that runs since. A timeline (`LogOpened`) says that a log was
+restored: an operator begins it, or a reader that had read more; the observer says on that timeline
+when it has told a whole list. A log that was never restored knows neither fact: there pods on nodes
+are told before those that wait. A release before this one says nothing of lists and decides at
+once: where it did there is nothing left to wait for, and a rolling update does not stand still.
+Must not know who lists, or who waits.
 """
 
 from __future__ import annotations

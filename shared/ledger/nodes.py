@@ -1,8 +1,9 @@
-"""A node's entry in the ledger: made when anything is told of the node, and let go when nothing speaks of it any more.
+"""A node's entry in the ledger: made when anything is told of the node, and let go when nothing
+speaks of it any more.
 
-Names come and go with machines that an autoscaler rents: an entry, which holds a whole report, must not outlive them. Should the
-name come back, its first report is a full one, as after any silence, and what it lists for pods that ended counts as used.
-Must not know charges.
+Names come and go with machines that an autoscaler rents: an entry, which holds a whole report, must
+not outlive them. Should the name come back, its first report is a full one, as after any silence,
+and what it lists for pods that ended counts as used. Must not know charges.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ def node_of(ledger: Ledger, name: str) -> LedgerNode:
 
 
 def let_go(ledger: Ledger, node: LedgerNode) -> None:
-    """Forget a node that has no Node object, reports nothing and holds no pod. Who reports and never was a node is kept: an
-    operator looks for it."""
+    """Forget a node that has no Node object, reports nothing and holds no pod. Who reports and
+    never was a node is kept: an operator looks for it."""
     if node.observed is None and _is_empty(node):
         del ledger.nodes[node.name]
 

@@ -1,4 +1,6 @@
-"""Folding a pod's life: observed, reserved, intended, bound, running, ended. Each handler returns the nodes it touched."""
+"""Folding a pod's life: observed, reserved, intended, bound, running, ended. Each handler returns
+the nodes it touched.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Touched = tuple[str, ...]
 
 
 def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched:
-    """A pod was seen, or seen changed. One seen on a node is charged there from now on, whoever bound it."""
+    """A pod was seen, or seen changed. One seen on a node is charged there from now on, whoever
+    bound it.
+    """
     share((fact.pod,))
     entry = ledger.pods.get(fact.pod.uid)
     if entry is None:
@@ -37,7 +41,12 @@ def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched
         return (before,) if changed and before else ()
     touched = _stands(ledger, entry, fact.node, at)
     entry.stage = "running" if fact.phase == "Running" else "bound"
-    _admit(ledger.nodes[fact.node], fact.pod.uid, at.position if fact.phase == "Running" else 0, fact.started_s)
+    _admit(
+        ledger.nodes[fact.node],
+        fact.pod.uid,
+        at.position if fact.phase == "Running" else 0,
+        fact.started_s,
+    )
     return tuple(sorted({*touched, *_drop_claim(ledger, entry)})) if entry.nominated else touched
 
 
@@ -51,14 +60,17 @@ def _stands(ledger: Ledger, entry: LedgerPod, name: str, at: Envelope) -> Touche
 
 
 def _asks_alike(one: Pod, other: Pod) -> bool:
-    """Is the same charged for both? Labels change with the binding already (PodTopologyLabels, Kubernetes 1.35)."""
+    """Is the same charged for both? Labels change with the binding already (PodTopologyLabels,
+    Kubernetes 1.35).
+    """
     same_containers = one.containers == other.containers and one.qos == other.qos
     return same_containers and one.overhead == other.overhead and one.pod_level == other.pod_level
 
 
 def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) -> None:
-    """A charged pod that asks for something else (resized in place) keeps its charge; its demand is computed again. It is
-    the same pod: what its kubelet lists is its own, and when it was sent stays known."""
+    """A charged pod that asks for something else (resized in place) keeps its charge; its demand is
+    computed again. It is the same pod: what its kubelet lists is its own, and when it was sent
+    stays known."""
     name, charged_at = entry.node, entry.charged_at
     node = ledger.nodes[name]
     before = node.charges[fact.pod.uid]
@@ -86,7 +98,9 @@ def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
 
 
 def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
-    """Once a pod runs, the memory of its init containers is free, and the pod is proven where only they demand anything."""
+    """Once a pod runs, the memory of its init containers is free, and the pod is proven where only
+    they demand anything.
+    """
     charge = node.charges[uid]
     if (charge.runs_at > 0) == (runs_at > 0):
         return
@@ -98,8 +112,8 @@ def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
 
 
 def _started(charge: Charge, started_s: int) -> None:
-    """Only of one that was sent since the node's kubelet may have admitted everybody anew: the start that a status tells was the
-    first one."""
+    """Only of one that was sent since the node's kubelet may have admitted everybody anew: the
+    start that a status tells was the first one."""
     if charge.sent_at and not charge.started_s:
         charge.started_s = started_s
 
@@ -175,8 +189,9 @@ def bound(ledger: Ledger, fact: binding.PodBound, at: Envelope) -> Touched:
 
 
 def refused(ledger: Ledger, fact: binding.BindRefused, at: Envelope) -> Touched:
-    """A definite no. A pod that is gone leaves the ledger; one that stands elsewhere waits for its observation. One that is being
-    deleted waits for its end: the binder may have seen that before the observer did, and it is not decided again."""
+    """A definite no. A pod that is gone leaves the ledger; one that stands elsewhere waits for its
+    observation. One that is being deleted waits for its end: the binder may have seen that before
+    the observer did, and it is not decided again."""
     if fact.cause in ("gone", "other_uid"):
         end = cluster.PodEnded(uid=fact.uid, cause="deleted", node=fact.node)
         return ended(ledger, end, at)
@@ -207,7 +222,9 @@ def nominated(ledger: Ledger, fact: scheduling.PodNominated, at: Envelope) -> To
     return tuple(sorted({*touched, fact.node}))
 
 
-def nomination_withdrawn(ledger: Ledger, fact: scheduling.NominationWithdrawn, at: Envelope) -> Touched:
+def nomination_withdrawn(
+    ledger: Ledger, fact: scheduling.NominationWithdrawn, at: Envelope
+) -> Touched:
     """The claim ends."""
     entry = ledger.pods.get(fact.uid)
     return () if entry is None else _drop_claim(ledger, entry)

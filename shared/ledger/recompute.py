@@ -1,8 +1,9 @@
 """Recomputing a node: hold every charge against its current report, and make the bounds anew.
 
-Run when the report, the set of ended pods or the settled position changes. Proven is a relation between a pod and the
-current report, not a state that a pod enters: a report that no longer proves a live pod charges it again. Where only some
-listings changed, or none, pods that others prove need not be looked at: most of a node's, and most of what a log tells.
+Run when the report, the set of ended pods or the settled position changes. Proven is a relation
+between a pod and the current report, not a state that a pod enters: a report that no longer proves
+a live pod charges it again. Where only some listings changed, or none, pods that others prove need
+not be looked at: most of a node's, and most of what a log tells.
 """
 
 from __future__ import annotations
@@ -17,13 +18,20 @@ from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import base_bound, listed_of, lower_bound, restore, subtract, upper_bound
 
 
-def recompute(node: LedgerNode, listed_anew: Container[str] | None = None, hidden_anew: bool = False) -> None:
-    """Prove or charge each pod of the node by its current report, then rebuild `lower` and `upper`. `listed_anew`: names whose
-    listing is another one than when the node was last recomputed, where neither boot nor shape of the report is; None where they
-    may be. `hidden_anew`: so may be what checkpoints say beyond the listing."""
+def recompute(
+    node: LedgerNode, listed_anew: Container[str] | None = None, hidden_anew: bool = False
+) -> None:
+    """Prove or charge each pod of the node by its current report, then rebuild `lower` and `upper`.
+    `listed_anew`: names whose listing is another one than when the node was last recomputed, where
+    neither boot nor shape of the report is; None where they may be. `hidden_anew`: so may be what
+    checkpoints say beyond the listing."""
     charges = list(node.charges.values())
     if listed_anew is not None:
-        charges = [charge for charge in charges if charge.key in listed_anew or not _stays_proven(charge, hidden_anew)]
+        charges = [
+            charge
+            for charge in charges
+            if charge.key in listed_anew or not _stays_proven(charge, hidden_anew)
+        ]
     for charge in charges:
         _recompute_alias(node, charge)
     base = base_bound(node)
@@ -34,7 +42,9 @@ def recompute(node: LedgerNode, listed_anew: Container[str] | None = None, hidde
 
 
 def _stays_proven(charge: Charge, hidden_anew: bool) -> bool:
-    """By the same listing as before. What init containers keep depends on what checkpoints say, too."""
+    """By the same listing as before. What init containers keep depends on what checkpoints say,
+    too.
+    """
     if not charge.proven or charge.alias is not None:
         return False
     return not (hidden_anew and any(part.kind == "init" for part in charge.demand))
@@ -58,7 +68,12 @@ def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
 
 def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
     """Only a report that came after the charge can tell the newcomer from its predecessor."""
-    if charge.alias is None or node.listed is None or node.basis is None or node.report_position <= charge.charged_at:
+    if (
+        charge.alias is None
+        or node.listed is None
+        or node.basis is None
+        or node.report_position <= charge.charged_at
+    ):
         return
     if not alias_stands(charge, listed_of(node, charge.key), node.basis):
         charge.alias = None
@@ -74,7 +89,9 @@ def _proven(node: LedgerNode, charge: Charge) -> bool:
 
 
 def widen_possible(node: LedgerNode, charge: Charge) -> None:
-    """Add the zones that could hold the pod by the upper bound; what a torn answer already shows as its own is added back."""
+    """Add the zones that could hold the pod by the upper bound; what a torn answer already shows as
+    its own is added back.
+    """
     if node.basis is None:
         return
     bound = node.upper
@@ -108,7 +125,9 @@ def narrow_charge(node: LedgerNode, charge: Charge, trusted: Mapping[str, tuple[
 
 
 def forget_places(node: LedgerNode) -> None:
-    """After a new boot or a change of policy, shape or managers every pod may stand anywhere that could ever hold it."""
+    """After a new boot or a change of policy, shape or managers every pod may stand anywhere that
+    could ever hold it.
+    """
     if node.basis is None:
         return
     everything = allocatable(node.basis)
@@ -117,12 +136,17 @@ def forget_places(node: LedgerNode) -> None:
     for charge in node.charges.values():
         charge.held, charge.held_boot, charge.narrowed = {}, "", False
         charge.sent_at = charge.runs_at = charge.started_s = 0
-        charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, everything))
+        charge.possible = widen(
+            charge.possible, possible_zones(charge.demand, node.basis, everything)
+        )
 
 
 def allocatable(report: Report) -> ZoneAmounts:
     """Zone -> allocatable amounts of the report."""
-    return {zone.id: {name: r.allocatable for name, r in zone.resources.items()} for zone in report.zones}
+    return {
+        zone.id: {name: r.allocatable for name, r in zone.resources.items()}
+        for zone in report.zones
+    }
 
 
 def redemand(node: LedgerNode, charge: Charge, pod: LedgerPod) -> None:
@@ -133,4 +157,8 @@ def redemand(node: LedgerNode, charge: Charge, pod: LedgerPod) -> None:
 
 def could_have_freed(node: LedgerNode, charge: Charge) -> ZoneAmounts:
     """What the end of this pod may have given back, zone by zone (an upper bound)."""
-    return charge_zones(charge.demand, charge.possible, list(node.upper), node.basis) if node.basis is not None else {}
+    return (
+        charge_zones(charge.demand, charge.possible, list(node.upper), node.basis)
+        if node.basis is not None
+        else {}
+    )

@@ -1,4 +1,6 @@
-"""Folding reports: the newest report of a node becomes current, and every charge is held against it."""
+"""Folding reports: the newest report of a node becomes current, and every charge is held against
+it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def reported(ledger: Ledger, fact: NodeReported, version: int, position: int) ->
 
 
 def changed(ledger: Ledger, fact: NodeReportChanged, version: int, position: int) -> str:
-    """Take in what changed since the report before it, which a delta leaves in shape; returns the node's name."""
+    """Take in what changed since the report before it, which a delta leaves in shape; returns the
+    node's name.
+    """
     node = node_of(ledger, fact.node)
     before = node.report
     if before is None:
@@ -40,18 +44,35 @@ def changed(ledger: Ledger, fact: NodeReportChanged, version: int, position: int
     anew: set[str] | None = None
     if node.listed is not None:
         new = by_key(fact.listed)
-        node.listed = {key: placements for key, placements in node.listed.items() if key not in fact.unlisted} | new
+        node.listed = {
+            key: placements for key, placements in node.listed.items() if key not in fact.unlisted
+        } | new
         anew = {*fact.unlisted, *new}
-    moved = _current(ledger, node, _changed_report(before, fact), version, position, before.boot_id != fact.boot_id)
-    recompute(node, None if moved else anew, fact.hidden is not None or fact.checkpoints is not None)
+    moved = _current(
+        ledger,
+        node,
+        _changed_report(before, fact),
+        version,
+        position,
+        before.boot_id != fact.boot_id,
+    )
+    recompute(
+        node, None if moved else anew, fact.hidden is not None or fact.checkpoints is not None
+    )
     return fact.node
 
 
 def apply_change(report: Report, fact: NodeReportChanged) -> Report:
     """The full report, placements included, after a delta."""
     listed = by_key(report.placements or ())
-    listed = {key: placements for key, placements in listed.items() if key not in fact.unlisted} | by_key(fact.listed)
-    placements = None if report.placements is None else tuple(p for key in sorted(listed) for p in listed[key])
+    listed = {
+        key: placements for key, placements in listed.items() if key not in fact.unlisted
+    } | by_key(fact.listed)
+    placements = (
+        None
+        if report.placements is None
+        else tuple(p for key in sorted(listed) for p in listed[key])
+    )
     return msgspec.structs.replace(_changed_report(report, fact), placements=placements)
 
 
@@ -77,20 +98,28 @@ def by_key(placements: tuple[Placement, ...]) -> dict[str, tuple[Placement, ...]
 
 
 def _changed_zone(zone: Zone, fact: NodeReportChanged) -> Zone:
-    available, free, group = fact.available.get(zone.id, {}), fact.free.get(zone.id), fact.groups.get(zone.id)
+    available, free, group = (
+        fact.available.get(zone.id, {}),
+        fact.free.get(zone.id),
+        fact.groups.get(zone.id),
+    )
     if not available and free is None and group is None:
         return zone
     resources = dict(zone.resources)
     for name, amount in available.items():
         if name in resources:
-            resources[name] = ZoneResource(resources[name].capacity, resources[name].allocatable, amount)
+            resources[name] = ZoneResource(
+                resources[name].capacity, resources[name].allocatable, amount
+            )
     free, group = zone.free if free is None else free, zone.group if group is None else group
     return msgspec.structs.replace(zone, resources=resources, free=free, group=group)
 
 
-def _current(ledger: Ledger, node: LedgerNode, report: Report, version: int, position: int, moved: bool) -> bool:
-    """The report counts from here on; returns whether nothing of what was known of pods' places does any more, as it has another
-    shape or an operator said so."""
+def _current(
+    ledger: Ledger, node: LedgerNode, report: Report, version: int, position: int, moved: bool
+) -> bool:
+    """The report counts from here on; returns whether nothing of what was known of pods' places
+    does any more, as it has another shape or an operator said so."""
     moved = moved or node.released
     node.report, node.report_version, node.report_position = report, version, position
     node.expired, node.locked, node.released = False, "", False
@@ -103,10 +132,13 @@ def _current(ledger: Ledger, node: LedgerNode, report: Report, version: int, pos
 
 
 def _same_shape(one: Report, other: Report) -> bool:
-    """What must not change for a pod's last proven zones to stay true: boot, policy, managers and zones."""
+    """What must not change for a pod's last proven zones to stay true: boot, policy, managers and
+    zones.
+    """
     return (
         one.boot_id == other.boot_id
-        and (one.policy, one.scope, one.options, one.tracked) == (other.policy, other.scope, other.options, other.tracked)
+        and (one.policy, one.scope, one.options, one.tracked)
+        == (other.policy, other.scope, other.options, other.tracked)
         and len(one.zones) == len(other.zones)
         and all(map(_same_zone, one.zones, other.zones))
     )
@@ -126,8 +158,8 @@ def _moved(ledger: Ledger, node: LedgerNode, position: int) -> None:
 
 
 def _forget_ended(node: LedgerNode) -> None:
-    """Of a name that the report does not list nothing is left that ended before the report was made. Where nobody knows when that
-    was, several reports tell."""
+    """Of a name that the report does not list nothing is left that ended before the report was
+    made. Where nobody knows when that was, several reports tell."""
     if node.listed is None or not node.ended:
         return
     made_after = _made_after(node, node.listed)
@@ -142,13 +174,23 @@ def _forget_ended(node: LedgerNode) -> None:
 
 
 def _made_after(node: LedgerNode, listed: Container[str]) -> int:
-    """A position after which the report was made: whoever it lists had been sent. Names that several bear tell nothing."""
+    """A position after which the report was made: whoever it lists had been sent. Names that
+    several bear tell nothing.
+    """
     live = {charge.key for charge in node.charges.values()}
-    sent = [charge.sent_at for charge in node.charges.values() if charge.alias is None and charge.key in listed]
-    ended = [each.lives or () for key, each in node.ended.items() if key in listed and key not in live]
+    sent = [
+        charge.sent_at
+        for charge in node.charges.values()
+        if charge.alias is None and charge.key in listed
+    ]
+    ended = [
+        each.lives or () for key, each in node.ended.items() if key in listed and key not in live
+    ]
     return max([*sent, *(lives[0].sent_at for lives in ended if len(lives) == 1)], default=0)
 
 
 def _was_there_before(ended: Ended, position: int) -> bool:
     """Everybody of the name had come by then, as it was heard to run or to have ended."""
-    return ended.lives is not None and all(min(life.runs_at or life.ended_at, life.ended_at) <= position for life in ended.lives)
+    return ended.lives is not None and all(
+        min(life.runs_at or life.ended_at, life.ended_at) <= position for life in ended.lives
+    )

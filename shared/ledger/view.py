@@ -1,9 +1,11 @@
-"""The view: what is certainly free (`lower`) and what could be free at best (`upper`), zone by zone.
+"""The view: what is certainly free (`lower`) and what could be free at best (`upper`), zone by
+zone.
 
-lower = the basis report's availability, plus the placements that it lists for pods known to have ended, minus what every
-live pod that it does not prove could hold there, minus nominees' claims. upper = the same without subtraction, plus what
-pods that ended since may have freed where no listing says it. Both are bounds, not states: admission is not monotone in
-free capacity (design section 4).
+lower = the basis report's availability, plus the placements that it lists for pods known to have
+ended, minus what every live pod that it does not prove could hold there, minus nominees' claims.
+upper = the same without subtraction, plus what pods that ended since may have freed where no
+listing says it. Both are bounds, not states: admission is not monotone in free capacity (design
+section 4).
 """
 
 from __future__ import annotations
@@ -18,22 +20,35 @@ from shared.ledger.unhealthy import given_back
 
 
 def listed_of(node: LedgerNode, key: str) -> tuple[Placement, ...]:
-    """The placements that the newest report lists for `namespace/name`, empty when it lists none or carries none."""
+    """The placements that the newest report lists for `namespace/name`, empty when it lists none or
+    carries none.
+    """
     return (node.listed or {}).get(key, ())
 
 
 def base_bound(node: LedgerNode) -> ZoneAmounts:
-    """The basis report's availability and the listed placements of ended pods, never above what is allocatable now."""
+    """The basis report's availability and the listed placements of ended pods, never above what is
+    allocatable now.
+    """
     basis = node.basis
     if basis is None:
         return {}
     if basis is node.report and not node.ended:  # nearly always
         return {
-            zone.id: {name: r.available if r.available < r.allocatable else r.allocatable for name, r in zone.resources.items()}
+            zone.id: {
+                name: r.available if r.available < r.allocatable else r.allocatable
+                for name, r in zone.resources.items()
+            }
             for zone in basis.zones
         }
-    bound = {zone.id: {name: r.available for name, r in zone.resources.items()} for zone in basis.zones}
-    live = {charge.key for charge in node.charges.values() if charge.alias is None} if node.ended else ()
+    bound = {
+        zone.id: {name: r.available for name, r in zone.resources.items()} for zone in basis.zones
+    }
+    live = (
+        {charge.key for charge in node.charges.values() if charge.alias is None}
+        if node.ended
+        else ()
+    )
     for key in sorted(node.ended):
         if key not in live:
             restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
@@ -45,9 +60,9 @@ def _copy(bound: ZoneAmounts) -> ZoneAmounts:
 
 
 def upper_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
-    """What could be free at best in each zone of the basis report. Reports count a memory block over several zones in full in
-    each of them; any of these may have given none of it. A device of several zones is gone from each. `base`: the node's
-    `base_bound`, where it is known."""
+    """What could be free at best in each zone of the basis report. Reports count a memory block
+    over several zones in full in each of them; any of these may have given none of it. A device of
+    several zones is gone from each. `base`: the node's `base_bound`, where it is known."""
     bound = _copy(base_bound(node) if base is None else base)
     several = [
         item
@@ -64,7 +79,9 @@ def upper_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmount
 
 
 def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
-    """Never more than the newest report calls allocatable: a device that became unhealthy is not free."""
+    """Never more than the newest report calls allocatable: a device that became unhealthy is not
+    free.
+    """
     newest = node.report
     if newest is None:
         return bound
@@ -79,9 +96,10 @@ def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
 
 
 def lower_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
-    """What is certainly free in each zone of the basis report; may be negative where charges overlap. Where the Memory Manager's
-    own figure is lower than what the listing leaves, it knows of more: init containers of a pod that a restarted kubelet admitted
-    again hold what they never use."""
+    """What is certainly free in each zone of the basis report; may be negative where charges
+    overlap. Where the Memory Manager's own figure is lower than what the listing leaves, it knows
+    of more: init containers of a pod that a restarted kubelet admitted again hold what they never
+    use."""
     bound = _copy(base_bound(node) if base is None else base)
     for zone in node.basis.zones if node.basis is not None else ():
         left = bound[zone.id]
@@ -119,7 +137,10 @@ def restore(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
 
 def clamped(bound: ZoneAmounts) -> ZoneAmounts:
     """For people: no negative amounts."""
-    return {zone: {name: max(0, amount) for name, amount in amounts.items()} for zone, amounts in bound.items()}
+    return {
+        zone: {name: max(0, amount) for name, amount in amounts.items()}
+        for zone, amounts in bound.items()
+    }
 
 
 def total(bounds: Iterable[Amounts]) -> Amounts:

@@ -1,9 +1,11 @@
-"""What if: a node of the ledger without some of its pods and with others, by the ledger's own rules.
+"""What if: a node of the ledger without some of its pods and with others, by the ledger's own
+rules.
 
-Nobody else takes a pod from a node, works out what a newcomer is charged, or gives a claim back: the overlay of own
-reservations, the search for victims, the order of arrival and the replay's questions ask here. The answer is a node as the fold
-would hold it had these pods come and ended; the ledger itself stays as it is. When they end is not said: nobody can tell then who
-of that name took what when. Must not know who asks.
+Nobody else takes a pod from a node, works out what a newcomer is charged, or gives a claim back:
+the overlay of own reservations, the search for victims, the order of arrival and the replay's
+questions ask here. The answer is a node as the fold would hold it had these pods come and ended;
+the ledger itself stays as it is. When they end is not said: nobody can tell then who of that name
+took what when. Must not know who asks.
 """
 
 from __future__ import annotations
@@ -29,18 +31,22 @@ NOTHING: Mapping[str, tuple[int, ...]] = {}
 
 
 class Newcomer(NamedTuple):
-    """A pod that the log does not have on the node yet: the charge that its fold will make, and what it asks of the node as a
-    whole. Its zones are shared by alike newcomers: read only."""
+    """A pod that the log does not have on the node yet: the charge that its fold will make, and
+    what it asks of the node as a whole. Its zones are shared by alike newcomers: read only."""
 
     charge: Charge
     request: Amounts
 
 
 def newcomer(
-    pod: Pod, kind: Kind, report: Report | None, upper: ZoneAmounts, trusted: Mapping[str, tuple[int, ...]] = NOTHING
+    pod: Pod,
+    kind: Kind,
+    report: Report | None,
+    upper: ZoneAmounts,
+    trusted: Mapping[str, tuple[int, ...]] = NOTHING,
 ) -> Newcomer:
-    """The pod, which is of this kind, on a node with this basis report and this upper bound; only in the `trusted` zones where
-    some are given."""
+    """The pod, which is of this kind, on a node with this basis report and this upper bound; only
+    in the `trusted` zones where some are given."""
     demand = kind.demand(report.tracked) if report is not None else ()
     charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand, sent_at=NOT_SENT_YET)
     if report is not None and demand:
@@ -58,7 +64,9 @@ def what_if(
     claimant: str = "",
     come: Collection[Newcomer] = (),
 ) -> LedgerNode:
-    """The node once newcomers have come, the pods `gone` (uids on it) have ended and the claimant's own claim is given back."""
+    """The node once newcomers have come, the pods `gone` (uids on it) have ended and the claimant's
+    own claim is given back.
+    """
     left = copy(node)
     left.charges = {uid: copy(charge) for uid, charge in node.charges.items() if uid not in gone}
     left.bearers = dict(node.bearers)
@@ -87,8 +95,8 @@ def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
 
 
 def most_without(node: LedgerNode, gone: Collection[str]) -> ZoneAmounts:
-    """Zone -> at least what is certainly free once these have ended, cheap: it leaves out what init containers keep that no
-    listing gives back."""
+    """Zone -> at least what is certainly free once these have ended, cheap: it leaves out what init
+    containers keep that no listing gives back."""
     room = {zone: dict(amounts) for zone, amounts in node.lower.items()}
     for uid in gone:
         charge = node.charges[uid]
@@ -99,7 +107,10 @@ def most_without(node: LedgerNode, gone: Collection[str]) -> ZoneAmounts:
 
 
 def expected(
-    demand: tuple[ContainerDemand, ...], predicted: Mapping[str, tuple[int, ...]], report: Report, zones: Collection[int]
+    demand: tuple[ContainerDemand, ...],
+    predicted: Mapping[str, tuple[int, ...]],
+    report: Report,
+    zones: Collection[int],
 ) -> ZoneAmounts:
     """Zone -> what a newcomer takes there if it lands as predicted."""
     return charge_zones(demand, dict(predicted), tuple(zones), report)

@@ -1,1 +1,3 @@
-"""What every service runs on: settings, the service skeleton, consumers and projectors of the log, relay, leadership, clock."""
+"""What every service runs on: settings, the service skeleton, consumers and projectors of the log,
+relay, leadership, clock.
+"""

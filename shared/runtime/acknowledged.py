@@ -1,7 +1,9 @@
-"""What a writer was told that it appended, held against what the fold reads where that was to stand.
+"""What a writer was told that it appended, held against what the fold reads where that was to
+stand.
 
-A log that was set back may have grown past such a place before the fold looked: neither its head nor the chain at the fold's own
-position tells then, and what was appended is forgotten by everybody but the writer. Must not know facts.
+A log that was set back may have grown past such a place before the fold looked: neither its head
+nor the chain at the fold's own position tells then, and what was appended is forgotten by everybody
+but the writer. Must not know facts.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class Acknowledged:
             self._made[last] = commit.commit_id
 
     def check(self, folded: Folded) -> None:
-        """A page was folded. Raises HistoryLost where somebody else's fact stands in the place of one's own."""
+        """A page was folded. Raises HistoryLost where somebody else's fact stands in the place of
+        one's own.
+        """
         if not self._made or not folded:
             return
         for envelope, _ in folded:

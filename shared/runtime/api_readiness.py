@@ -1,6 +1,8 @@
-"""Whether the Kubernetes API answers and these credentials have the rights that the service needs: asked again and again.
+"""Whether the Kubernetes API answers and these credentials have the rights that the service needs:
+asked again and again.
 
-Not ready is a matter for readiness alone: a restart mends no address and no role. Must not know what the rights are for.
+Not ready is a matter for readiness alone: a restart mends no address and no role. Must not know
+what the rights are for.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ class Reviews(Protocol):
 
 
 class ApiReadiness:
-    """`problem` is a readiness check: what is wrong with the API as these credentials see it, empty when nothing is. At least one
-    right has to be asked for."""
+    """`problem` is a readiness check: what is wrong with the API as these credentials see it, empty
+    when nothing is. At least one right has to be asked for."""
 
     def __init__(self, kube: Reviews, rights: Collection[Right], clock: Clock) -> None:
         self._kube = kube
@@ -72,7 +74,9 @@ class ApiReadiness:
 
 
 def unanswered(answer: Answer | Lost) -> bool:
-    """True when asking for further rights would only fail alike. An API without reviews (404) says nothing about rights."""
+    """True when asking for further rights would only fail alike. An API without reviews (404) says
+    nothing about rights.
+    """
     return isinstance(answer, Lost) or (not answer.ok and answer.status != 404)
 
 
@@ -84,8 +88,16 @@ def judge(answers: dict[Right, Answer | Lost]) -> str:
         if unanswered(answer):
             said = f"HTTP {answer.status} {answer.reason} {answer.message}".strip()
             return f"the API refuses these credentials: {said}; see TOPOLOG_KUBECONFIG"
-    missing = [str(right) for right, answer in answers.items() if isinstance(answer, Answer) and _denied(answer)]
-    return f"rights are missing: {', '.join(missing)}; apply k8s/base/rbac.yaml, or bind its ClusterRole" if missing else ""
+    missing = [
+        str(right)
+        for right, answer in answers.items()
+        if isinstance(answer, Answer) and _denied(answer)
+    ]
+    return (
+        f"rights are missing: {', '.join(missing)}; apply k8s/base/rbac.yaml, or bind its ClusterRole"
+        if missing
+        else ""
+    )
 
 
 def _denied(answer: Answer) -> bool:

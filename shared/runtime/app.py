@@ -1,9 +1,10 @@
 """The skeleton of a service: settings, telemetry, HTTP, tasks, signals, draining, exit codes.
 
-`build(service, settings)` composes: it opens what the service needs and names tasks, routes and closings. It decides nothing
-else. A service ends by a signal (exit 0), by a failed task (1), by settings (2), by an epoch that is no longer its own (3),
-or because the log, the bus or the Kubernetes API could not be reached, or not by that address, at start (4): by `build`, or by
-the task that opens what nothing else waits for.
+`build(service, settings)` composes: it opens what the service needs and names tasks, routes and
+closings. It decides nothing else. A service ends by a signal (exit 0), by a failed task (1), by
+settings (2), by an epoch that is no longer its own (3), or because the log, the bus or the
+Kubernetes API could not be reached, or not by that address, at start (4): by `build`, or by the
+task that opens what nothing else waits for.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Exit(IntEnum):
 class Service:
     """What `build` composes with."""
 
-    def __init__(self, name: str, settings: CommonSettings, telemetry: Telemetry, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, name: str, settings: CommonSettings, telemetry: Telemetry, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self.name = name
         self.holder = settings.instance or holder_name(name)
         self.clock = clock
@@ -75,14 +78,17 @@ class Service:
         self._out = logs.get(name)
 
     def task(self, name: str, work: Work, *, drains: bool = False, lasts: bool = True) -> None:
-        """Run `work` for the service's life. One that `drains` sees `stopping` and returns by itself within the grace;
-        any other is cancelled at once. One that does not last is done when it returns, and nobody need wonder that it does not
-        run. An exception of a task ends the service."""
+        """Run `work` for the service's life. One that `drains` sees `stopping` and returns by
+        itself within the grace; any other is cancelled at once. One that does not last is done when
+        it returns, and nobody need wonder that it does not run. An exception of a task ends the
+        service."""
         self._works.append((name, work, drains))
         if lasts:
             self._lasting.add(name)
 
-    def route(self, path: str, endpoint: Callable[..., Any], methods: list[str] | None = None) -> None:
+    def route(
+        self, path: str, endpoint: Callable[..., Any], methods: list[str] | None = None
+    ) -> None:
         """Serve `endpoint(request)` under `path`."""
         assert self.http is not None
         self.http.add(Route(path, endpoint, methods=methods))
@@ -92,7 +98,9 @@ class Service:
         self._closings.append((name, close))
 
     def needs_kubernetes(self, kube: Reviews, rights: Collection[Right]) -> None:
-        """Not ready while the Kubernetes API does not answer these credentials, or lacks a right of the service."""
+        """Not ready while the Kubernetes API does not answer these credentials, or lacks a right of
+        the service.
+        """
         readiness = ApiReadiness(kube, rights, self.clock)
         self.health.check(api_readiness.COMPONENT, readiness.problem)
         self.task(api_readiness.COMPONENT, readiness.run)
@@ -121,7 +129,12 @@ class Service:
         """Open the HTTP server: health first, the service's routes as `build` names them."""
         settings = self._settings
         self.http = HttpServer(
-            settings.http_host, settings.http_port, self.health, self.telemetry, settings.token(), settings.tls()
+            settings.http_host,
+            settings.http_port,
+            self.health,
+            self.telemetry,
+            settings.token(),
+            settings.tls(),
         )
         await self.http.start()
 
@@ -137,7 +150,9 @@ class Service:
             await self.http.close()
         self.telemetry.flush()
 
-    async def _until_stopped(self, running: dict[asyncio.Task[Any], bool], stop: asyncio.Task[Any]) -> Exit:
+    async def _until_stopped(
+        self, running: dict[asyncio.Task[Any], bool], stop: asyncio.Task[Any]
+    ) -> Exit:
         pending: set[asyncio.Task[Any]] = {stop, *running}
         while not stop.done():
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -191,13 +206,18 @@ async def _watch_loop(clock: Clock, every_s: float) -> None:
         observe(names.LOOP_DELAY, max(clock.monotonic_s() - due_s, 0.0))
 
 
-def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[str, str] | None = None) -> int:
+def run_service(
+    name: str, kind: type[S], build: Build[S], environment: Mapping[str, str] | None = None
+) -> int:
     """Load settings, run the service, return the exit code: the whole of a `__main__`."""
     try:
         settings = load(kind, os.environ if environment is None else environment)
     except SettingsInvalid as error:
         lines = "\n".join(f"  {problem}" for problem in error.problems)
-        print(f"{name} cannot start, {len(error.problems)} setting(s) to correct:\n{lines}", file=sys.stderr)
+        print(
+            f"{name} cannot start, {len(error.problems)} setting(s) to correct:\n{lines}",
+            file=sys.stderr,
+        )
         return Exit.SETTINGS
     if settings.production and (exposure := exposed(settings)):
         print(f"{name} cannot start with TOPOLOG_PRODUCTION=true: {exposure}", file=sys.stderr)
@@ -215,7 +235,9 @@ def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[
 
 
 def exposed(settings: CommonSettings) -> str:
-    """What of the HTTP server is open to everybody on the network, and the remedy; empty when nothing is."""
+    """What of the HTTP server is open to everybody on the network, and the remedy; empty when
+    nothing is.
+    """
     if settings.http_token or settings.tls().client_ca or is_loopback(settings.http_host):
         return ""
     return (
@@ -273,5 +295,7 @@ async def _build_and_run(service: Service, settings: S, build: Build[S]) -> Exit
     await building
     service.built = True
     url = service.http.url if service.http else ""
-    logs.get(service.name).info(names.STARTED, url=url, holder=service.holder, settings=masked(settings))
+    logs.get(service.name).info(
+        names.STARTED, url=url, holder=service.holder, settings=masked(settings)
+    )
     return await service.run()

@@ -1,4 +1,5 @@
-"""Appending until the log answers: what was decided stands while Postgres is away, and the same commits are sent again.
+"""Appending until the log answers: what was decided stands while Postgres is away, and the same
+commits are sent again.
 
 Commit ids make a second sending harmless. Must not know what is appended or what an outcome means.
 """
@@ -16,8 +17,12 @@ from shared.telemetry import names
 PAUSE_S = 0.5
 
 
-async def append_until_answered(log: EventLog, clock: Clock, out: Any, commits: Sequence[Commit]) -> list[Outcome]:
-    """The outcomes, one for each commit; `out` is the logger (`shared.telemetry.logs`) that hears of each vain attempt."""
+async def append_until_answered(
+    log: EventLog, clock: Clock, out: Any, commits: Sequence[Commit]
+) -> list[Outcome]:
+    """The outcomes, one for each commit; `out` is the logger (`shared.telemetry.logs`) that hears
+    of each vain attempt.
+    """
     while True:
         try:
             return await log.append(commits)

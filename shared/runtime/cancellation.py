@@ -1,5 +1,5 @@
-"""A wish to stop must not be lost: libraries built on `asyncio.wait_for` lose it before Python 3.12, when an answer comes at
-the same moment. Endless loops of ours ask here once a turn."""
+"""A wish to stop must not be lost: libraries built on `asyncio.wait_for` lose it before Python
+3.12, when an answer comes at the same moment. Endless loops of ours ask here once a turn."""
 
 from __future__ import annotations
 

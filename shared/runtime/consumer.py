@@ -1,7 +1,9 @@
-"""A reader of the log: hands pages of facts to a handler, in order, once each, and finds out when the log is another one.
+"""A reader of the log: hands pages of facts to a handler, in order, once each, and finds out when
+the log is another one.
 
-The cursor decides; this file does what it says. The bus is a doorbell and may be absent: the log's own notification and a
-poll find everything. A fact that cannot be handled halts this consumer, loudly, and nothing else.
+The cursor decides; this file does what it says. The bus is a doorbell and may be absent: the log's
+own notification and a poll find everything. A fact that cannot be handled halts this consumer,
+loudly, and nothing else.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ MAX_WAITERS = 10_000
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
-    """`page_facts` a page at most (a log that is read from its beginning takes a twelfth longer in pages of 1,000); `poll_s`
-    between looks at head and identity when nothing is heard; `pause_s` after the log was unavailable; `linger_s` at least from
-    one page to the next, so that what follows closely comes in one, unless somebody is in a hurry (`wait_for`): what comes after
-    a silence is read at once."""
+    """`page_facts` a page at most (a log that is read from its beginning takes a twelfth longer in
+    pages of 1,000); `poll_s` between looks at head and identity when nothing is heard; `pause_s`
+    after the log was unavailable; `linger_s` at least from one page to the next, so that what
+    follows closely comes in one, unless somebody is in a hurry (`wait_for`): what comes after a
+    silence is read at once."""
 
     page_facts: int = 4000
     poll_s: float = 1.0
@@ -46,11 +49,15 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
 
 
 class Overtaken(Exception):
-    """Somebody else moved this consumer's checkpoint: two processes do one job, and this one must stop."""
+    """Somebody else moved this consumer's checkpoint: two processes do one job, and this one must
+    stop.
+    """
 
 
 class Refold(Exception):
-    """Raised by a handler: its state must be discarded and everything read again, for the cause that it names."""
+    """Raised by a handler: its state must be discarded and everything read again, for the cause
+    that it names.
+    """
 
     def lost(self, _found: LogIdentity | None) -> Lost | None:
         """What the log, which says that it is this one, lost; None where that is not the cause."""
@@ -58,22 +65,30 @@ class Refold(Exception):
 
 
 class HistoryLost(Refold):
-    """Raised by a handler: the log had said that a commit stands at this position, and something else stands there."""
+    """Raised by a handler: the log had said that a commit stands at this position, and something
+    else stands there.
+    """
 
     def __init__(self, position: int, commit_id: str) -> None:
         super().__init__("other_history")
         self.position, self.commit_id = position, commit_id
 
     def lost(self, found: LogIdentity | None) -> Lost | None:
-        return None if found is None else Lost(found.timeline, found.timeline, self.position, commit_id=self.commit_id)
+        return (
+            None
+            if found is None
+            else Lost(found.timeline, found.timeline, self.position, commit_id=self.commit_id)
+        )
 
 
 class Consumer:
-    """One reader. `handle` gets each page; `on_reset(cause)` must discard the state that was folded so far.
+    """One reader. `handle` gets each page; `on_reset(cause)` must discard the state that was folded
+    so far.
 
-    With `checkpoint`, reading begins after the saved position, and each page's end is saved after its handler returned
-    (compare-and-set: two consumers of one name cannot both go on). `start` is the position that the state stands at. Who
-    `vouches` begins a timeline where the log lost what this reader had: nobody else may ever know of it.
+    With `checkpoint`, reading begins after the saved position, and each page's end is saved after
+    its handler returned (compare-and-set: two consumers of one name cannot both go on). `start` is
+    the position that the state stands at. Who `vouches` begins a timeline where the log lost what
+    this reader had: nobody else may ever know of it.
     """
 
     def __init__(
@@ -127,11 +142,15 @@ class Consumer:
         return self._cursor.phase
 
     def seek(self, position: int, chain: bytes | None = None) -> None:
-        """Before `run`: the state stands at `position` (a snapshot was loaded); `chain` is that of the fact there, if known."""
+        """Before `run`: the state stands at `position` (a snapshot was loaded); `chain` is that of
+        the fact there, if known.
+        """
         self._cursor = Cursor(position=position, chain=chain)
 
     async def run(self) -> None:
-        """Consume until cancelled. Raises what the handler raises, except what halts this consumer only."""
+        """Consume until cancelled. Raises what the handler raises, except what halts this consumer
+        only.
+        """
         bell = asyncio.create_task(self._listen()) if self._doorbell else None
         try:
             if self._checkpoint:
@@ -148,13 +167,16 @@ class Consumer:
                 await asyncio.gather(bell, return_exceptions=True)
 
     async def wait_for(self, position: int, timeout_s: float, hurry: bool = False) -> bool:
-        """Wait until everything up to `position`, which the log says it has, was handled; False on timeout or a reset. In a
-        `hurry` it is read at once, in a page of its own: many small pages cost more."""
+        """Wait until everything up to `position`, which the log says it has, was handled; False on
+        timeout or a reset. In a `hurry` it is read at once, in a page of its own: many small pages
+        cost more."""
         if self.position >= position:
             return True
         self._promised = max(self._promised, position)
         if len(self._waiters) >= MAX_WAITERS:
-            raise RuntimeError(f"consumer {self.name}: {MAX_WAITERS} waiters already; is it running?")
+            raise RuntimeError(
+                f"consumer {self.name}: {MAX_WAITERS} waiters already; is it running?"
+            )
         reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         waiter = (position, reached)
         self._waiters.append(waiter)
@@ -169,7 +191,9 @@ class Consumer:
             self._waiters.remove(waiter)
 
     async def insist(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask the log until it answers: a reader has nothing better to do, and readiness says that it waits."""
+        """Ask the log until it answers: a reader has nothing better to do, and readiness says that
+        it waits.
+        """
         while True:
             try:
                 answer = await ask()
@@ -181,13 +205,17 @@ class Consumer:
                 self._trouble = ""
                 return answer
 
-    # -- steps ----------------------------------------------------------------------------------------------------
+    # -- steps
+    # ----------------------------------------------------------------------------------------------------
 
     async def _one_step(self) -> None:
         self._cursor, self._hinted = machine.heard(self._cursor, self._hinted), 0
         self._cursor, self._promised = machine.promised(self._cursor, self._promised), 0
         step = machine.next_step(self._cursor)
-        if isinstance(step, machine.Open) or self._clock.monotonic_s() - self._looked_s > 5 * self._options.poll_s:
+        if (
+            isinstance(step, machine.Open)
+            or self._clock.monotonic_s() - self._looked_s > 5 * self._options.poll_s
+        ):
             await self._look()
         elif isinstance(step, machine.Read):
             await self._read(step.after)
@@ -195,7 +223,9 @@ class Consumer:
             await self._wait(step.after)
 
     async def _look(self) -> None:
-        """Ask the log who it is, where its head stands, and whether the fact where this reader stands is the one that it read."""
+        """Ask the log who it is, where its head stands, and whether the fact where this reader
+        stands is the one that it read.
+        """
         identity = await self.insist(self._log.identity)
         head = await self.insist(self._log.head)
         self._looked_s = self._clock.monotonic_s()
@@ -220,7 +250,9 @@ class Consumer:
             await self._save(0)
 
     async def _vouch(self, lost: Lost) -> None:
-        """Tell the log what it lacks; it looks itself, and begins a timeline unless somebody else was first."""
+        """Tell the log what it lacks; it looks itself, and begins a timeline unless somebody else
+        was first.
+        """
         identity = await self.insist(lambda: self._log.begin_timeline(self._clock.now_us(), lost))
         self._cursor = Cursor()
         if identity.timeline != lost.timeline:
@@ -250,7 +282,11 @@ class Consumer:
 
     async def _save(self, position: int) -> None:
         """Move the checkpoint from where this consumer stands. Raises Overtaken."""
-        before = self._cursor.position if position else await self.insist(lambda: self._log.load_checkpoint(self.name))
+        before = (
+            self._cursor.position
+            if position
+            else await self.insist(lambda: self._log.load_checkpoint(self.name))
+        )
         uncertain = False
         while True:
             try:
@@ -259,10 +295,16 @@ class Consumer:
                 uncertain = True
                 await self._clock.sleep(self._options.pause_s)
                 continue
-            # After a lost answer, finding the checkpoint where it was to be put means that it was put there.
-            if moved or (uncertain and await self.insist(lambda: self._log.load_checkpoint(self.name)) == position):
+            # After a lost answer, finding the checkpoint where it was to be put means that it was
+            # put there.
+            if moved or (
+                uncertain
+                and await self.insist(lambda: self._log.load_checkpoint(self.name)) == position
+            ):
                 return
-            raise Overtaken(f"consumer {self.name}: its checkpoint is no longer {before}; another process moved it")
+            raise Overtaken(
+                f"consumer {self.name}: its checkpoint is no longer {before}; another process moved it"
+            )
 
     def _report(self, fresh: Sequence[Envelope]) -> None:
         position = self._cursor.position
@@ -325,7 +367,8 @@ class Consumer:
                     self._rung.set()
             await self._clock.sleep(self._options.pause_s)
 
-    # -- trouble --------------------------------------------------------------------------------------------------
+    # -- trouble
+    # --------------------------------------------------------------------------------------------------
 
     async def _halt(self, error: Exception) -> None:
         """Stop for good, red, until an operator acts; the process and its other consumers go on."""

@@ -1,7 +1,9 @@
-"""Named crash points: where a test may let the process die as by kill -9. Without TOPOLOG_CRASH_AT they do nothing.
+"""Named crash points: where a test may let the process die as by kill -9. Without TOPOLOG_CRASH_AT
+they do nothing.
 
-`TOPOLOG_CRASH_AT=binder.after_call:3,binder.after_intent` kills at the third passage of the one, the first of the other; a folder
-named by TOPOLOG_CRASH_ONCE, where each death leaves a file of its point's name, makes it happen once over restarts.
+`TOPOLOG_CRASH_AT=binder.after_call:3,binder.after_intent` kills at the third passage of the one,
+the first of the other; a folder named by TOPOLOG_CRASH_ONCE, where each death leaves a file of its
+point's name, makes it happen once over restarts.
 """
 
 from __future__ import annotations

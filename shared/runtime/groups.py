@@ -1,4 +1,6 @@
-"""Task groups whose tasks may lose their lease: one LeaseLost comes out as itself, not inside a group."""
+"""Task groups whose tasks may lose their lease: one LeaseLost comes out as itself, not inside a
+group.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from shared.runtime.leadership import LeaseLost
 
 @contextmanager
 def lease_losses() -> Iterator[None]:
-    """Around a TaskGroup: raise the LeaseLost that is anywhere in the group of errors, else the group."""
+    """Around a TaskGroup: raise the LeaseLost that is anywhere in the group of errors, else the
+    group.
+    """
     try:
         yield
     except BaseExceptionGroup as errors:

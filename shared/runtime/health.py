@@ -1,4 +1,6 @@
-"""What a process knows of its own health: red components (need an operator) and readiness (needs time)."""
+"""What a process knows of its own health: red components (need an operator) and readiness (needs
+time).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import msgspec
 
 
 class Status(msgspec.Struct, frozen=True):
-    """`red`: component -> what is wrong. `waiting`: component -> what it waits for. `said`: component -> what else it says."""
+    """`red`: component -> what is wrong. `waiting`: component -> what it waits for. `said`:
+    component -> what else it says.
+    """
 
     red: dict[str, str]
     waiting: dict[str, str]
@@ -24,7 +28,9 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Health:
-    """Collects what components say of themselves. A readiness check returns what it waits for, empty when ready."""
+    """Collects what components say of themselves. A readiness check returns what it waits for,
+    empty when ready.
+    """
 
     def __init__(self) -> None:
         self._red: dict[str, str] = {}
@@ -44,11 +50,17 @@ class Health:
         self._checks[component] = waiting_for
 
     def tell(self, component: str, ask: Callable[[], object]) -> None:
-        """Show what `ask` returns (a JSON value) whenever health is asked: good to know, neither good nor bad."""
+        """Show what `ask` returns (a JSON value) whenever health is asked: good to know, neither
+        good nor bad.
+        """
         self._told[component] = ask
 
     def status(self) -> Status:
         """The state now."""
         waits = {name: ask() for name, ask in sorted(self._checks.items())}
         said = {name: ask() for name, ask in sorted(self._told.items())}
-        return Status(dict(sorted(self._red.items())), {name: text for name, text in waits.items() if text}, said)
+        return Status(
+            dict(sorted(self._red.items())),
+            {name: text for name, text in waits.items() if text},
+            said,
+        )

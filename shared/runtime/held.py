@@ -1,6 +1,8 @@
-"""A lease for loops that are not its work: they go on when it is lost, but append nothing before there is a new one.
+"""A lease for loops that are not its work: they go on when it is lost, but append nothing before
+there is a new one.
 
-Without it a loop would be torn down in the middle of what it remembers. The epoch, not the loop, is what makes this safe.
+Without it a loop would be torn down in the middle of what it remembers. The epoch, not the loop, is
+what makes this safe.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from shared.runtime.leadership import LeaseLost
 
 
 class Held:
-    """`keep` is the work of a `Leadership` or `Membership`; who has a `lease` already may lend it out from the start."""
+    """`keep` is the work of a `Leadership` or `Membership`; who has a `lease` already may lend it
+    out from the start.
+    """
 
     def __init__(self, lease: Lease | None = None) -> None:
         self._lease = lease

@@ -1,7 +1,9 @@
-"""The small HTTP server of a service: /livez, /healthz, /readyz, /metrics, and the service's own routes.
+"""The small HTTP server of a service: /livez, /healthz, /readyz, /metrics, and the service's own
+routes.
 
-/livez answers while the event loop runs and is what a kubelet may restart on; /healthz is red (503) when a component
-stopped for an operator to look at, which a restart would not cure; /readyz is 503 while anything is awaited.
+/livez answers while the event loop runs and is what a kubelet may restart on; /healthz is red (503)
+when a component stopped for an operator to look at, which a restart would not cure; /readyz is 503
+while anything is awaited.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ NO_TLS = HttpTls()
 
 def json_response(value: object, status_code: int = 200) -> Response:
     """Any msgspec value as a JSON response."""
-    return Response(msgspec.json.encode(value, enc_hook=str), status_code, media_type="application/json")
+    return Response(
+        msgspec.json.encode(value, enc_hook=str), status_code, media_type="application/json"
+    )
 
 
 def _health_routes(health: Health, telemetry: Telemetry) -> list[BaseRoute]:
@@ -54,7 +58,9 @@ def _health_routes(health: Health, telemetry: Telemetry) -> list[BaseRoute]:
         return json_response({"ok": True})
 
     async def metrics(_request: Request) -> Response:
-        return Response(telemetry.metrics_page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            telemetry.metrics_page(), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     return [
         Route("/livez", livez),
@@ -65,9 +71,13 @@ def _health_routes(health: Health, telemetry: Telemetry) -> list[BaseRoute]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling, and without its ten looks a second at whether to stop: the service says so."""
+    """uvicorn without its own signal handling, and without its ten looks a second at whether to
+    stop: the service says so.
+    """
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, tls: Certificates | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, listener: socket.socket, tls: Certificates | None
+    ) -> None:
         super().__init__(config)
         self._listener, self._tls = listener, tls
         self._stop = asyncio.Event()
@@ -78,8 +88,12 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
-        limits: dict[str, Any] = {"ssl": self._tls.context, "ssl_handshake_timeout": READ_LIMIT_S} if self._tls else {}
-        server = await asyncio.get_running_loop().create_server(self._protocol, sock=self._listener, **limits)
+        limits: dict[str, Any] = (
+            {"ssl": self._tls.context, "ssl_handshake_timeout": READ_LIMIT_S} if self._tls else {}
+        )
+        server = await asyncio.get_running_loop().create_server(
+            self._protocol, sock=self._listener, **limits
+        )
         self.servers = [server]
 
     async def main_loop(self) -> None:
@@ -98,7 +112,13 @@ class HttpServer:
     """Serves until `close`. `url` is known after `start`."""
 
     def __init__(
-        self, host: str, port: int, health: Health, telemetry: Telemetry, token: Token = "", tls: HttpTls = NO_TLS
+        self,
+        host: str,
+        port: int,
+        health: Health,
+        telemetry: Telemetry,
+        token: Token = "",
+        tls: HttpTls = NO_TLS,
     ) -> None:
         self._address = (host, port)
         self._wanted = tls
@@ -129,7 +149,9 @@ class HttpServer:
         routes[:] = [route for route in routes if getattr(route, "path", "") != path]
 
     async def start(self) -> None:
-        """Bind and serve. Raises OSError when the address is taken, HttpTlsError for certificates that cannot be used."""
+        """Bind and serve. Raises OSError when the address is taken, HttpTlsError for certificates
+        that cannot be used.
+        """
         tls = Certificates(self._wanted, self._tell_of_files) if self._wanted != NO_TLS else None
         listener = listening.listener(*self._address)
         host, port = listener.getsockname()[:2]

@@ -1,5 +1,5 @@
-"""Who is answered: /livez always; health everybody; the rest by a certificate and a token where they are asked for, and not too
-many at once.
+"""Who is answered: /livez always; health everybody; the rest by a certificate and a token where
+they are asked for, and not too many at once.
 
 An ASGI layer around a service's routes. Must not know what they do.
 """
@@ -34,13 +34,20 @@ class Access:
         """Answer, or say why not."""
         path = scope.get("path", "")
         if self._running >= MAX_REQUESTS and path != ALWAYS:
-            return await PlainTextResponse("too many requests at once; try again", 503)(scope, receive, send)
+            return await PlainTextResponse("too many requests at once; try again", 503)(
+                scope, receive, send
+            )
         if self._certificate and path not in OPEN and TLS not in scope.get("extensions", {}):
-            refusal = PlainTextResponse("a client certificate is needed, of the authority in TOPOLOG_HTTP_TLS_CLIENT_CA", 403)
+            refusal = PlainTextResponse(
+                "a client certificate is needed, of the authority in TOPOLOG_HTTP_TLS_CLIENT_CA",
+                403,
+            )
             return await refusal(scope, receive, send)
         if path not in OPEN and not self._authorized(scope):
             refusal = PlainTextResponse(
-                "a token is needed: Authorization: Bearer TOKEN, as in TOPOLOG_HTTP_TOKEN", 401, {"WWW-Authenticate": "Bearer"}
+                "a token is needed: Authorization: Bearer TOKEN, as in TOPOLOG_HTTP_TOKEN",
+                401,
+                {"WWW-Authenticate": "Bearer"},
             )
             return await refusal(scope, receive, send)
         self._running += 1
@@ -52,7 +59,9 @@ class Access:
     def _authorized(self, scope: Scope) -> bool:
         token = self._token if isinstance(self._token, str) else self._token()
         given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
-        return not token or (len(given) == 1 and hmac.compare_digest(given[0], f"Bearer {token}".encode()))
+        return not token or (
+            len(given) == 1 and hmac.compare_digest(given[0], f"Bearer {token}".encode())
+        )
 
 
 def is_loopback(host: str) -> bool:

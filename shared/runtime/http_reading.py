@@ -1,4 +1,5 @@
-"""How long a client may take to send a request, and how many may try at once: nobody's slowness keeps others from an answer.
+"""How long a client may take to send a request, and how many may try at once: nobody's slowness
+keeps others from an answer.
 
 Knows bytes and time, and nothing of what is asked.
 """
@@ -27,7 +28,11 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._await_request()
         if len(self.connections) > MAX_CONNECTIONS:
-            waiting = [each for each in self.connections if isinstance(each, TimedProtocol) and each.reading is not None]
+            waiting = [
+                each
+                for each in self.connections
+                if isinstance(each, TimedProtocol) and each.reading is not None
+            ]
             min(waiting, key=_due_s).give_up()
 
     def on_message_begin(self) -> None:

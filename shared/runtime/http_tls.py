@@ -1,7 +1,9 @@
-"""TLS of a port: the certificate, who signs for clients, which versions and ciphers; read again when a file changes.
+"""TLS of a port: the certificate, who signs for clients, which versions and ciphers; read again
+when a file changes.
 
-Files are looked at when a client comes and not by a timer: a port that nobody asks costs nothing. New files that cannot be used
-(half of a rotation) leave the old ones in place. Must not know what is served. Source: RFC 8446, 5246, 7525.
+Files are looked at when a client comes and not by a timer: a port that nobody asks costs nothing.
+New files that cannot be used (half of a rotation) leave the old ones in place. Must not know what
+is served. Source: RFC 8446, 5246, 7525.
 """
 
 from __future__ import annotations
@@ -32,18 +34,25 @@ class HttpTlsError(Exception):
 
 
 class Certificates:
-    """What a port shows and trusts, as the files say now. `tell` hears why new files cannot be used. `clients_must` show a
-    certificate of the authority, or may. Raises HttpTlsError where the files cannot be used at the start."""
+    """What a port shows and trusts, as the files say now. `tell` hears why new files cannot be
+    used. `clients_must` show a certificate of the authority, or may. Raises HttpTlsError where the
+    files cannot be used at the start."""
 
-    def __init__(self, wanted: HttpTls, tell: Callable[[str], None], clients_must: bool = False) -> None:
+    def __init__(
+        self, wanted: HttpTls, tell: Callable[[str], None], clients_must: bool = False
+    ) -> None:
         self._wanted, self._tell, self._clients_must = wanted, tell, clients_must
         self._seen = _signatures(wanted)
         _check(wanted)
         self._newest = self.context = _context_of(wanted, clients_must)
         self.context.sni_callback = self._begin
 
-    def _begin(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """A handshake begins (OpenSSL tells so whether or not the client names a server): let it have the newest files."""
+    def _begin(
+        self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
+    ) -> None:
+        """A handshake begins (OpenSSL tells so whether or not the client names a server): let it
+        have the newest files.
+        """
         found = _signatures(self._wanted)
         if found != self._seen:
             self._seen = found
@@ -56,10 +65,14 @@ class Certificates:
 
 def _check(wanted: HttpTls) -> None:
     if not wanted.certificate or not wanted.key:
-        raise HttpTlsError("TOPOLOG_HTTP_TLS_CERTIFICATE and TOPOLOG_HTTP_TLS_KEY: one is not set; name both files, or neither")
+        raise HttpTlsError(
+            "TOPOLOG_HTTP_TLS_CERTIFICATE and TOPOLOG_HTTP_TLS_KEY: one is not set; name both files, or neither"
+        )
     unknown = [name for name in wanted.ciphers if name not in (*CIPHERS, *ALWAYS)]
     if unknown:
-        raise HttpTlsError(f"TOPOLOG_HTTP_TLS_CIPHERS: {unknown[0][:60]!r} is not offered; choose from {', '.join(CIPHERS)}")
+        raise HttpTlsError(
+            f"TOPOLOG_HTTP_TLS_CIPHERS: {unknown[0][:60]!r} is not offered; choose from {', '.join(CIPHERS)}"
+        )
 
 
 def _context_of(wanted: HttpTls, clients_must: bool) -> ssl.SSLContext:
@@ -68,7 +81,8 @@ def _context_of(wanted: HttpTls, clients_must: bool) -> ssl.SSLContext:
     newest = wanted.min_version == "1.3" or not chosen
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
     context.set_ciphers(":".join(chosen or CIPHERS.values()))
-    # A session that is taken up again shows no certificate: it would outlive the authority that was taken away.
+    # A session that is taken up again shows no certificate: it would outlive the authority that was
+    # taken away.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
@@ -85,12 +99,14 @@ def _context_of(wanted: HttpTls, clients_must: bool) -> ssl.SSLContext:
 
 
 def _trust(context: ssl.SSLContext, authority: str, clients_must: bool) -> None:
-    """Probes of the HTTP port have no certificate, so that a handshake without one goes on; `http_access` refuses all but health
-    then."""
+    """Probes of the HTTP port have no certificate, so that a handshake without one goes on;
+    `http_access` refuses all but health then."""
     try:
         context.load_verify_locations(authority)
     except (OSError, ValueError) as error:
-        raise HttpTlsError(f"{authority}: {plain(error)}; give the authority of the clients' certificates, in PEM") from error
+        raise HttpTlsError(
+            f"{authority}: {plain(error)}; give the authority of the clients' certificates, in PEM"
+        ) from error
     context.verify_mode = ssl.CERT_REQUIRED if clients_must else ssl.CERT_OPTIONAL
 
 

@@ -1,6 +1,8 @@
-"""Work that one process at a time may do: hold the role's lease, renew it, and stop the work before it can be another's.
+"""Work that one process at a time may do: hold the role's lease, renew it, and stop the work before
+it can be another's.
 
-The lease is a courtesy that avoids waste; what makes it safe is the epoch that every append carries.
+The lease is a courtesy that avoids waste; what makes it safe is the epoch that every append
+carries.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ STANDBY_S = 0.15
 
 
 class LeaseLost(Exception):
-    """Raised by work (for example on a `Fenced` outcome) to say that another process leads now: it is stopped, not failed."""
+    """Raised by work (for example on a `Fenced` outcome) to say that another process leads now: it
+    is stopped, not failed.
+    """
 
 
 class Leadership:
-    """One role. `lease` is the one held now, or None. `holder` must be unique to the process (see `holder_name`).
+    """One role. `lease` is the one held now, or None. `holder` must be unique to the process (see
+    `holder_name`).
 
-    With `health`, the process is ready while it leads, or while the log has said within the last `ttl_s` that another does."""
+    With `health`, the process is ready while it leads, or while the log has said within the last
+    `ttl_s` that another does."""
 
     def __init__(
         self,
@@ -60,8 +66,9 @@ class Leadership:
         return "" if led else NOBODY_LEADS
 
     async def run(self, work: Work) -> None:
-        """Wait for the lease, run `work(lease)` while it is held, and begin again when it is lost. Ends when the work returns;
-        raises what the work raises. Releases the lease when cancelled."""
+        """Wait for the lease, run `work(lease)` while it is held, and begin again when it is lost.
+        Ends when the work returns; raises what the work raises. Releases the lease when cancelled.
+        """
         while True:
             pass_on_cancellation()
             lease, renewed_s = await self._gain()
@@ -83,7 +90,9 @@ class Leadership:
             await self._clock.sleep(min(STANDBY_S, self._ttl_s / 4))
 
     def _hear_of_log(self, problem: str) -> None:
-        """Tell what is wrong with the log when it is news: it is asked several times a second. Empty: it answered."""
+        """Tell what is wrong with the log when it is news: it is asked several times a second.
+        Empty: it answered.
+        """
         if problem and problem != self._trouble:
             self._out.warning(names.LOG_UNAVAILABLE, problem=problem)
         self._trouble = problem
@@ -107,8 +116,12 @@ class Leadership:
             await stopped(running)
             await self._leave(lease)
 
-    async def _renew_while(self, running: asyncio.Future[None], lease: Lease, renewed_s: float) -> bool:
-        """Renew every third of the ttl; False as soon as the lease is another's, or a renewal is overdue."""
+    async def _renew_while(
+        self, running: asyncio.Future[None], lease: Lease, renewed_s: float
+    ) -> bool:
+        """Renew every third of the ttl; False as soon as the lease is another's, or a renewal is
+        overdue.
+        """
         while True:
             done, _ = await asyncio.wait({running}, timeout=self._ttl_s / 3)
             if done:
@@ -144,6 +157,8 @@ class Leadership:
 
 
 async def stopped(running: asyncio.Future[None]) -> None:
-    """Cancel and wait; an error of work that is being stopped, or ended in the meantime, is not news."""
+    """Cancel and wait; an error of work that is being stopped, or ended in the meantime, is not
+    news.
+    """
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

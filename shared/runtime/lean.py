@@ -1,11 +1,12 @@
-"""Keeps a service small and quick to start: each megabyte of an exporter counts once a node, and a service that takes over from
-one that crashed may have to start first.
+"""Keeps a service small and quick to start: each megabyte of an exporter counts once a node, and a
+service that takes over from one that crashed may have to start first.
 
-These libraries are only ever optional to those who import them, and cost 4 to 7 MB and a tenth of the start: rich (colours in
-structlog's tracebacks), psutil (OpenTelemetry describes the process), greenlet (structlog's thread-locals), uvloop (pays off with
-many nodes). So are numpy's threads for algebra, one a core: each turns idly for tens of ms when it begins, and no matrix here is
-large enough for two. So are looks for cycles while code is loaded, which find next to none: another tenth. Must be called before
-anything else is imported; must not import what takes time.
+These libraries are only ever optional to those who import them, and cost 4 to 7 MB and a tenth of
+the start: rich (colours in structlog's tracebacks), psutil (OpenTelemetry describes the process),
+greenlet (structlog's thread-locals), uvloop (pays off with many nodes). So are numpy's threads for
+algebra, one a core: each turns idly for tens of ms when it begins, and no matrix here is large
+enough for two. So are looks for cycles while code is loaded, which find next to none: another
+tenth. Must be called before anything else is imported; must not import what takes time.
 """
 
 import gc
@@ -24,7 +25,9 @@ is garbage. After each 700 the looks took a tenth of playing, after each 10,000 
 
 
 def leave_out_what_is_optional() -> None:
-    """structlog then prints tracebacks without colours, and traces say nothing of the process' owner."""
+    """structlog then prints tracebacks without colours, and traces say nothing of the process'
+    owner.
+    """
     gc.set_threshold(LOADING)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in ("rich", "psutil", "greenlet"):
@@ -43,7 +46,9 @@ def replaying() -> None:
 
 
 def replayed() -> None:
-    """What was folded stays: full looks (some 40 ms at 5,000 nodes) need not walk through it again and again."""
+    """What was folded stays: full looks (some 40 ms at 5,000 nodes) need not walk through it again
+    and again.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)

@@ -1,5 +1,5 @@
-"""Whether the log outgrows its room: told by a metric at every look, and by a warning before the room is full. Nothing is
-stopped: what to archive or to enlarge is for people to say.
+"""Whether the log outgrows its room: told by a metric at every look, and by a warning before the
+room is full. Nothing is stopped: what to archive or to enlarge is for people to say.
 """
 
 from __future__ import annotations
@@ -33,4 +33,6 @@ async def watch_size(log: EventLog, limit_bytes: int, clock: Clock) -> None:
 
 def _warn(size_bytes: int, limit_bytes: int) -> None:
     remedy = "topolog log archive --older-than 30d; or more room, and TOPOLOG_LOG_LIMIT_GIB"
-    logs.get("log").warning(names.LOG_NEAR_LIMIT, bytes=size_bytes, limit_bytes=limit_bytes, remedy=remedy)
+    logs.get("log").warning(
+        names.LOG_NEAR_LIMIT, bytes=size_bytes, limit_bytes=limit_bytes, remedy=remedy
+    )

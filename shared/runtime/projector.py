@@ -1,4 +1,5 @@
-"""Keeps the state of a pure fold up to date with the log: snapshot, replay, then live; and tells who waits for a position.
+"""Keeps the state of a pure fold up to date with the log: snapshot, replay, then live; and tells
+who waits for a position.
 
 The fold changes its state in place and may not read a clock; the projector never decides anything.
 """
@@ -35,10 +36,11 @@ AT_ONCE = 100
 
 
 class Fold(msgspec.Struct, Generic[S], frozen=True):
-    """`evolve` changes the state in place; what it returns is not looked at. `dump` and `load` make snapshots possible;
-    `fingerprint` (`shared.eventlog.snapshots.fingerprint`) names everything that shapes the state. `promises` is what all
-    releases must see alike (`shared.runtime.marks`). `pass_over` hears of a fact that is not folded
-    (`shared.events.setting_aside`), `set_aside` of a stream whose facts no longer are: what it is about must not be acted on."""
+    """`evolve` changes the state in place; what it returns is not looked at. `dump` and `load` make
+    snapshots possible; `fingerprint` (`shared.eventlog.snapshots.fingerprint`) names everything
+    that shapes the state. `promises` is what all releases must see alike (`shared.runtime.marks`).
+    `pass_over` hears of a fact that is not folded (`shared.events.setting_aside`), `set_aside` of a
+    stream whose facts no longer are: what it is about must not be acted on."""
 
     initial: Callable[[], S]
     evolve: Callable[[S, Envelope, Fact], object]
@@ -55,8 +57,8 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
 
 
 class Projector(Generic[S]):
-    """`state` at `place`, the position of one history. `after(state, folded)` runs after each page, in the same turn: the state
-    is consistent there.
+    """`state` at `place`, the position of one history. `after(state, folded)` runs after each page,
+    in the same turn: the state is consistent there.
 
     Takes the keyword arguments of `Consumer` (doorbell, health, clock, options).
     """
@@ -87,7 +89,9 @@ class Projector(Generic[S]):
         self._aside = Aside()
         self._told: set[str] = set()
         self._health = health or Health()
-        self.consumer = Consumer(name, log, self._handle, on_reset=self._reset, health=self._health, **consumer)
+        self.consumer = Consumer(
+            name, log, self._handle, on_reset=self._reset, health=self._health, **consumer
+        )
         self._marks: Marks[S] | None = None
         if fold.promises is not None and fold.fingerprint:
             self._marks = Marks(name, fold.fingerprint, fold.promises, log, self._health, differs)
@@ -110,7 +114,9 @@ class Projector(Generic[S]):
 
     @property
     def disagrees(self) -> bool:
-        """Whether this code promises pods something else than the release at work, and is to wait until that is meant."""
+        """Whether this code promises pods something else than the release at work, and is to wait
+        until that is meant.
+        """
         return self._marks is not None and bool(self._marks.problem())
 
     async def run(self) -> None:
@@ -123,7 +129,9 @@ class Projector(Generic[S]):
         await self.consumer.run()
 
     async def wait_for(self, position: int, timeout_s: float, hurry: bool = False) -> bool:
-        """Wait until the state stands at `position` or beyond: how a writer reads its own writes. False on timeout."""
+        """Wait until the state stands at `position` or beyond: how a writer reads its own writes.
+        False on timeout.
+        """
         return await self.consumer.wait_for(position, timeout_s, hurry)
 
     async def wait_live(self) -> None:
@@ -133,7 +141,11 @@ class Projector(Generic[S]):
     async def _handle(self, page: Sequence[Envelope]) -> None:
         for run in self._runs(page):
             await self._fold_run(run)
-            if self._marks is not None and not self._aside.streams and self._marks.due(self.state, self.position, self.live):
+            if (
+                self._marks is not None
+                and not self._aside.streams
+                and self._marks.due(self.state, self.position, self.live)
+            ):
                 await self._marks.make(self.state, self.place, self.live)
         if self._fold.keeps_snapshots and self.position - self._saved_at >= self._snapshot_every:
             await self.save()
@@ -141,17 +153,27 @@ class Projector(Generic[S]):
     def _runs(self, page: Sequence[Envelope]) -> Iterator[Sequence[Envelope]]:
         """The page, cut behind each fact where a mark may be due, and into pieces."""
         first, start = page[0].position, 0
-        for position in self._marks.may_be_due(first, page[-1].position, self.live) if self._marks is not None else ():
+        for position in (
+            self._marks.may_be_due(first, page[-1].position, self.live)
+            if self._marks is not None
+            else ()
+        ):
             yield from _pieces(page[start : position - first + 1])
             start = position - first + 1
         yield from _pieces(page[start:] if start else page)
 
     async def _fold_run(self, page: Sequence[Envelope]) -> None:
-        """Fold all of it. Hearers know before anybody else has a turn. Raises Refold at news of a skip."""
+        """Fold all of it. Hearers know before anybody else has a turn. Raises Refold at news of a
+        skip.
+        """
         folded: list[tuple[Envelope, Fact]] = []
         try:
             facts = self._aside.facts_of(page)
-            done = self._fold_readable(list(zip(page, facts, strict=True)), folded) if facts is not None else 0
+            done = (
+                self._fold_readable(list(zip(page, facts, strict=True)), folded)
+                if facts is not None
+                else 0
+            )
             for envelope in page[done:]:
                 self._fold_one(envelope, folded)
         finally:
@@ -160,8 +182,9 @@ class Projector(Generic[S]):
                 await _finished(self._after(self.state, folded))
 
     def _fold_readable(self, read: Folded, folded: list[tuple[Envelope, Fact]]) -> int:
-        """Fold facts as they come, without a look at each; returns how many were folded: all, or those before one that the fold
-        cannot take, which sets its stream aside. Of a log that is read from its beginning this saves a twentieth."""
+        """Fold facts as they come, without a look at each; returns how many were folded: all, or
+        those before one that the fold cannot take, which sets its stream aside. Of a log that is
+        read from its beginning this saves a twentieth."""
         evolve, state, done = self._fold.evolve, self.state, 0
         try:
             for envelope, fact in read:
@@ -200,12 +223,17 @@ class Projector(Generic[S]):
 
     def _tell_aside(self, stream: str, position: int) -> None:
         """Once for each stream, at the fact that it is set aside for: red until an operator acts."""
-        component, problem = f"{self.name}: stream {stream} is set aside", self._aside.streams[stream]
+        component, problem = (
+            f"{self.name}: stream {stream} is set aside",
+            self._aside.streams[stream],
+        )
         if component in self._told:
             return
         self._told.add(component)
         self._fold.set_aside(self.state, stream)
-        self._health.fail(component, f"{problem}; to go on without it: topolog log skip {position} --reason TEXT")
+        self._health.fail(
+            component, f"{problem}; to go on without it: topolog log skip {position} --reason TEXT"
+        )
         self._out.error(names.STREAM_SET_ASIDE, stream=stream, position=position, problem=problem)
         set_gauge(names.STREAMS_ASIDE, len(self._told), projection=self.name)
 

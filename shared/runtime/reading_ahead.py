@@ -1,6 +1,8 @@
-"""Pages of the log, of which the next can be asked for while this one is handled: who is far behind need not wait for each.
+"""Pages of the log, of which the next can be asked for while this one is handled: who is far behind
+need not wait for each.
 
-What was asked for early and is not wanted after all (the reader began anew) is dropped. Must not know what pages are for.
+What was asked for early and is not wanted after all (the reader began anew) is dropped. Must not
+know what pages are for.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class ReadingAhead:
             await asyncio.sleep(0)
 
     async def read(self, after: int, limit: int) -> list[Envelope]:
-        """The page, whenever it was asked for. Raises what the log raises; asked again, it is read again."""
+        """The page, whenever it was asked for. Raises what the log raises; asked again, it is read
+        again.
+        """
         early = self._early
         if early is None or self._asked != (after, limit):
             self.drop()

@@ -1,6 +1,8 @@
-"""The log is the outbox: one relay mirrors it to the bus, from a position that moves by compare-and-set.
+"""The log is the outbox: one relay mirrors it to the bus, from a position that moves by
+compare-and-set.
 
-A crash between publishing and moving the position publishes again; the bus drops what it has seen by message id.
+A crash between publishing and moving the position publishes again; the bus drops what it has seen
+by message id.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Relay:
         self._clock = clock
         self._options = options
         self._identity = LogIdentity("", 0)
-        self._leadership = Leadership(log, CONSUMER, holder, ttl_s=ttl_s, clock=clock, health=health)
+        self._leadership = Leadership(
+            log, CONSUMER, holder, ttl_s=ttl_s, clock=clock, health=health
+        )
         self._out = logs.get("relay")
 
     async def run(self) -> None:
@@ -96,7 +100,9 @@ def message_of(identity: LogIdentity, envelope: Envelope) -> Message:
     entry = CATALOG.get(envelope.type)
     chain = envelope.chain.hex()
     headers = {
-        subjects.MSG_ID: subjects.message_id(identity.log_id, identity.timeline, envelope.position, chain),
+        subjects.MSG_ID: subjects.message_id(
+            identity.log_id, identity.timeline, envelope.position, chain
+        ),
         subjects.POSITION: str(envelope.position),
         subjects.CHAIN: chain,
     }

@@ -1,6 +1,8 @@
-"""Secrets in files: the text of one, and an address whose URL stands in one and is read again at every connection.
+"""Secrets in files: the text of one, and an address whose URL stands in one and is read again at
+every connection.
 
-Whoever rotates a password writes the file; a mounted Secret is replaced so too. Must not know which servers are meant.
+Whoever rotates a password writes the file; a mounted Secret is replaced so too. Must not know which
+servers are meant.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ Token = str | Callable[[], str]
 
 
 class SecretUnreadable(OSError):
-    """The file cannot be had, or holds nothing that can be used: names the file and the remedy, never what is in it. A system's
-    error, since it may be another one at the next look: the file is just being written."""
+    """The file cannot be had, or holds nothing that can be used: names the file and the remedy,
+    never what is in it. A system's error, since it may be another one at the next look: the file is
+    just being written."""
 
 
 class UrlFile:
@@ -48,8 +51,8 @@ class UrlFile:
 
 
 class SecretFile:
-    """A secret that stands in a file, read again when the file is another one or was written. While it cannot be read, which it
-    could at the start, what it held last counts: never nothing."""
+    """A secret that stands in a file, read again when the file is another one or was written. While
+    it cannot be read, which it could at the start, what it held last counts: never nothing."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -75,7 +78,9 @@ def read(path: str) -> str:
         with Path(path).open("rb") as opened:
             text = opened.read(MAX_BYTES).decode().strip()
     except OSError as error:
-        raise SecretUnreadable(f"{path} cannot be read ({plain(error)}); name a readable file that holds the value") from None
+        raise SecretUnreadable(
+            f"{path} cannot be read ({plain(error)}); name a readable file that holds the value"
+        ) from None
     except UnicodeDecodeError:
         raise SecretUnreadable(f"{path} is no text; write the value alone into it") from None
     if not text:
@@ -85,7 +90,9 @@ def read(path: str) -> str:
 
 @contextmanager
 def withheld() -> Iterator[None]:
-    """For the start of processes that inherit the environment and need none of its addresses and tokens: they are out of it."""
+    """For the start of processes that inherit the environment and need none of its addresses and
+    tokens: they are out of it.
+    """
     held = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
     try:
         yield
@@ -94,6 +101,8 @@ def withheld() -> Iterator[None]:
 
 
 def given(environment: Mapping[str, str], variable: str) -> str:
-    """A variable's value, else what stands in the file of `variable`_FILE; "" for neither. Raises SecretUnreadable."""
+    """A variable's value, else what stands in the file of `variable`_FILE; "" for neither. Raises
+    SecretUnreadable.
+    """
     file = environment.get(variable + ENDING, "")
     return environment.get(variable) or (read(file) if file else "")

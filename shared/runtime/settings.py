@@ -1,9 +1,11 @@
-"""Settings: a frozen msgspec struct filled from a YAML or TOML file and from TOPOLOG_* variables, every error told at once.
+"""Settings: a frozen msgspec struct filled from a YAML or TOML file and from TOPOLOG_* variables,
+every error told at once.
 
-A field `lease_ttl_s` is TOPOLOG_LEASE_TTL_S; a field `cycle` that is itself a struct with a field `batch` is
-TOPOLOG_CYCLE_BATCH. Environment wins over file, file over default. A secret may be named by a file, TOPOLOG_X_FILE, which counts
-where the variable itself is not set; the URLs of Postgres and NATS are read from theirs again at every connection.
-Unknown keys of a file are errors; unknown variables are not, because Kubernetes puts TOPOLOG_..._PORT there by itself.
+A field `lease_ttl_s` is TOPOLOG_LEASE_TTL_S; a field `cycle` that is itself a struct with a field
+`batch` is TOPOLOG_CYCLE_BATCH. Environment wins over file, file over default. A secret may be named
+by a file, TOPOLOG_X_FILE, which counts where the variable itself is not set; the URLs of Postgres
+and NATS are read from theirs again at every connection. Unknown keys of a file are errors; unknown
+variables are not, because Kubernetes puts TOPOLOG_..._PORT there by itself.
 """
 
 from __future__ import annotations
@@ -40,16 +42,19 @@ DatabaseUrl = Annotated[
 ]
 """Empty where a service needs none."""
 
-BusUrl = Annotated[str, msgspec.Meta(description="nats://HOST:PORT", extra={"secret": True, "trouble": bus_trouble})]
+BusUrl = Annotated[
+    str,
+    msgspec.Meta(description="nats://HOST:PORT", extra={"secret": True, "trouble": bus_trouble}),
+]
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 TlsVersion = typing.Literal["1.2", "1.3"]
 
 
 class HttpTls(msgspec.Struct, frozen=True):
-    """TLS of the HTTP port, by files in PEM, read again when they change; `certificate` empty: none. With `client_ca` only
-    clients with a certificate of that authority are told more than health. `ciphers` are those of TLS 1.2, by IANA's names; none
-    named: every good one."""
+    """TLS of the HTTP port, by files in PEM, read again when they change; `certificate` empty:
+    none. With `client_ca` only clients with a certificate of that authority are told more than
+    health. `ciphers` are those of TLS 1.2, by IANA's names; none named: every good one."""
 
     certificate: str = ""
     key: str = ""
@@ -67,13 +72,14 @@ class SettingsInvalid(ValueError):
 
 
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every service takes. Seconds for `_s`; an `http_port` of 0 lets the system choose; `nats_replicas` is on how many
-    servers of a NATS cluster each stream lies (for services that make streams). `http_token` is asked of whoever reads metrics
-    and state. With `production` a service refuses to start that is open to the network without it or clients' certificates, or
-    that finds itself the owner of the database. `database_url_file` and `nats_url_file` name files of these URLs, which are read
-    again at every connection, `http_token_file` one of the token, read again when it changes. `fold_differs`: whether a process
-    becomes ready that finds, catching up, that it promises pods something else than the release at work
-    (`shared.runtime.marks`)."""
+    """What every service takes. Seconds for `_s`; an `http_port` of 0 lets the system choose;
+    `nats_replicas` is on how many servers of a NATS cluster each stream lies (for services that
+    make streams). `http_token` is asked of whoever reads metrics and state. With `production` a
+    service refuses to start that is open to the network without it or clients' certificates, or
+    that finds itself the owner of the database. `database_url_file` and `nats_url_file` name files
+    of these URLs, which are read again at every connection, `http_token_file` one of the token,
+    read again when it changes. `fold_differs`: whether a process becomes ready that finds, catching
+    up, that it promises pods something else than the release at work (`shared.runtime.marks`)."""
 
     database_url: DatabaseUrl = ""
     database_url_file: str = ""
@@ -96,7 +102,11 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def database(self) -> Address:
         """The log's Postgres."""
-        return UrlFile(self.database_url_file, database_trouble) if self.database_url_file else self.database_url
+        return (
+            UrlFile(self.database_url_file, database_trouble)
+            if self.database_url_file
+            else self.database_url
+        )
 
     def bus(self) -> Address:
         """NATS."""
@@ -149,7 +159,9 @@ def load(kind: type[T], environment: Mapping[str, str], file: Path | None = None
 
 def masked(settings: msgspec.Struct) -> dict[str, Any]:
     """The settings as they may be logged."""
-    shown: dict[str, Any] = typing.cast(dict[str, Any], scrub(msgspec.to_builtins(settings, enc_hook=str)))
+    shown: dict[str, Any] = typing.cast(
+        dict[str, Any], scrub(msgspec.to_builtins(settings, enc_hook=str))
+    )
     for leaf in _leaves(type(settings)):
         if leaf.secret and _get(shown, leaf.path):
             _set(shown, leaf.path, "***")
@@ -164,7 +176,11 @@ def variables(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
 def names(kind: type[msgspec.Struct]) -> set[str]:
     """Every variable that `load` looks at."""
     leaves = list(_leaves(kind))
-    return {FILE_VARIABLE, *(leaf.variable for leaf in leaves), *(leaf.variable + ENDING for leaf in leaves if leaf.secret)}
+    return {
+        FILE_VARIABLE,
+        *(leaf.variable for leaf in leaves),
+        *(leaf.variable + ENDING for leaf in leaves if leaf.secret),
+    }
 
 
 def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[_Leaf]:
@@ -174,7 +190,13 @@ def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
             yield from _leaves(hint, here)
         else:
-            yield _Leaf(here, PREFIX + "_".join(here).upper(), hint, bool(_extra(hint, "secret")), _extra(hint, "trouble"))
+            yield _Leaf(
+                here,
+                PREFIX + "_".join(here).upper(),
+                hint,
+                bool(_extra(hint, "secret")),
+                _extra(hint, "trouble"),
+            )
 
 
 def _extra(hint: Any, key: str) -> Any:
@@ -197,7 +219,9 @@ def _text_of(leaf: _Leaf, environment: Mapping[str, str], named: Any, problems: 
 
 
 def _is_structured(hint: Any) -> bool:
-    """Whether the value is a list, a mapping or the like, which the environment gives as YAML or comma-separated."""
+    """Whether the value is a list, a mapping or the like, which the environment gives as YAML or
+    comma-separated.
+    """
     hint = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return any(_is_structured(inner) for inner in typing.get_args(hint))
@@ -210,12 +234,16 @@ def _structured(leaf: _Leaf, text: str, problems: list[str]) -> Any:
     try:
         return _document(text)
     except ValueError:
-        problems.append(f"{leaf.variable}: is not readable; write [a, b] or {{k: v}}, or values with commas between")
+        problems.append(
+            f"{leaf.variable}: is not readable; write [a, b] or {{k: v}}, or values with commas between"
+        )
         return None
 
 
 def _document(text: str) -> Any:
-    """JSON is tried first: it is YAML too, and reading it costs no YAML library in memory. Raises ValueError."""
+    """JSON is tried first: it is YAML too, and reading it costs no YAML library in memory. Raises
+    ValueError.
+    """
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -244,16 +272,28 @@ def _read_file(path: Path, kind: type[msgspec.Struct], problems: list[str]) -> d
     return values
 
 
-def _check_keys(path: Path, kind: type[msgspec.Struct], values: dict[str, Any], problems: list[str], at: str = "") -> None:
+def _check_keys(
+    path: Path,
+    kind: type[msgspec.Struct],
+    values: dict[str, Any],
+    problems: list[str],
+    at: str = "",
+) -> None:
     hints = typing.get_type_hints(kind)
     for key in list(values):
         hint = hints.get(key)
         if hint is None:
             near = difflib.get_close_matches(str(key), hints, 1)
-            advice = f"did you mean {at}{near[0]}?" if near else f"known are: {', '.join(sorted(hints))}"
+            advice = (
+                f"did you mean {at}{near[0]}?" if near else f"known are: {', '.join(sorted(hints))}"
+            )
             problems.append(f"{path}: {at}{key} is not a setting; {advice}")
             del values[key]
-        elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(values[key], dict):
+        elif (
+            isinstance(hint, type)
+            and issubclass(hint, msgspec.Struct)
+            and isinstance(values[key], dict)
+        ):
             _check_keys(path, hint, values[key], problems, f"{at}{key}.")
 
 
@@ -279,7 +319,9 @@ def _convert(kind: type[T], values: dict[str, Any], problems: list[str]) -> T | 
     except msgspec.ValidationError as error:
         missing = re.search(r"missing required field `(\w+)`", str(error))
         if missing:
-            problems.append(f"{PREFIX}{missing[1].upper()}: is required; set it, or write {missing[1]} in the file")
+            problems.append(
+                f"{PREFIX}{missing[1].upper()}: is required; set it, or write {missing[1]} in the file"
+            )
         elif not problems:
             problems.append(f"settings: {error}")
         return None
@@ -287,7 +329,10 @@ def _convert(kind: type[T], values: dict[str, Any], problems: list[str]) -> T | 
 
 def _wanted(hint: Any) -> str:
     metas = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
-    return next((meta.description for meta in metas if meta.description), f"a value of type {_type_text(hint)}")
+    return next(
+        (meta.description for meta in metas if meta.description),
+        f"a value of type {_type_text(hint)}",
+    )
 
 
 def _plain(error: msgspec.ValidationError) -> str:

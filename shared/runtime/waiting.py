@@ -1,4 +1,6 @@
-"""Waiting for an event, but not for ever. By the loop's own clock: a pause, and nothing that is decided by."""
+"""Waiting for an event, but not for ever. By the loop's own clock: a pause, and nothing that is
+decided by.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Telemetry: every name declared once, instruments, trace propagation, logs, and how a process sets them up."""
+"""Telemetry: every name declared once, instruments, trace propagation, logs, and how a process sets
+them up.
+"""

@@ -1,4 +1,5 @@
-"""What a declared name is: a metric, a span or a log event, each with a sentence that says what it tells.
+"""What a declared name is: a metric, a span or a log event, each with a sentence that says what it
+tells.
 
 Declaring registers; a name declared twice is an error at import.
 """
@@ -11,12 +12,33 @@ import msgspec
 
 Kind = Literal["counter", "histogram", "gauge"]
 
-SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+SECONDS = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+)
 COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A metric: `name` without the suffixes that Prometheus adds, `labels` the only attribute keys that it takes."""
+    """A metric: `name` without the suffixes that Prometheus adds, `labels` the only attribute keys
+    that it takes.
+    """
 
     name: str
     kind: Kind

@@ -1,8 +1,10 @@
-"""Recording: `count`, `observe`, `set_gauge`, `timed`, `worked`, each by a name declared in `names`.
+"""Recording: `count`, `observe`, `set_gauge`, `timed`, `worked`, each by a name declared in
+`names`.
 
-An instrument is made at first use; a meter provider that the process sets later takes over those that are there. Counts and
-gauges are kept here and read when somebody collects: an SDK that is told of each costs ten times as much (opentelemetry-sdk 1.45,
-measured: 6 us for 0.5 to 0.8). It must be told of each value of a histogram (7 us), so those are Prometheus' own (1.6 us).
+An instrument is made at first use; a meter provider that the process sets later takes over those
+that are there. Counts and gauges are kept here and read when somebody collects: an SDK that is told
+of each costs ten times as much (opentelemetry-sdk 1.45, measured: 6 us for 0.5 to 0.8). It must be
+told of each value of a histogram (7 us), so those are Prometheus' own (1.6 us).
 """
 
 from __future__ import annotations
@@ -25,19 +27,27 @@ _lock = Lock()
 
 
 class _Kept:
-    """The values of one counter or gauge by the values of its labels, in the order in which they are declared."""
+    """The values of one counter or gauge by the values of its labels, in the order in which they
+    are declared.
+    """
 
     def __init__(self, metric: Metric) -> None:
         self.values: dict[tuple[str, ...], float] = {}
         self._labels = metric.labels
         meter = metrics.get_meter("topolog")
-        make = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
+        make = (
+            meter.create_observable_counter
+            if metric.kind == "counter"
+            else meter.create_observable_gauge
+        )
         make(metric.name, [self._observed], metric.unit, metric.says)
 
     def _observed(self, _options: CallbackOptions) -> Iterable[Observation]:
         with _lock:
             found = list(self.values.items())
-        return [Observation(value, dict(zip(self._labels, key, strict=True))) for key, value in found]
+        return [
+            Observation(value, dict(zip(self._labels, key, strict=True))) for key, value in found
+        ]
 
 
 def count(metric: Metric, amount: float = 1, **labels: str) -> None:
@@ -99,5 +109,7 @@ def _histogram(metric: Metric) -> Histogram:
     with _lock:
         found = _histograms.get(metric.name)
         if found is None:
-            found = _histograms[metric.name] = Histogram(metric.exposed, metric.says, metric.labels, buckets=metric.buckets)
+            found = _histograms[metric.name] = Histogram(
+                metric.exposed, metric.says, metric.labels, buckets=metric.buckets
+            )
     return found

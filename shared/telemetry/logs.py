@@ -1,6 +1,8 @@
-"""Log lines: structured, one event name each (declared in `names`), as JSON or for a console, secrets scrubbed.
+"""Log lines: structured, one event name each (declared in `names`), as JSON or for a console,
+secrets scrubbed.
 
-Lines go to standard error. Libraries that log through `logging` (uvicorn, alembic) come out in the same form.
+Lines go to standard error. Libraries that log through `logging` (uvicorn, alembic) come out in the
+same form.
 """
 
 from __future__ import annotations
@@ -56,13 +58,16 @@ def scrub(value: object, key: str = "") -> object:
     return value
 
 
-def _scrub_line(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _scrub_line(
+    _logger: Any, _method: str, line: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
     return {key: scrub(value, key) for key, value in line.items()}
 
 
 class _StandardError:
-    """Whatever standard error is at the moment of writing: it may be replaced after logs were set up, and closed then. A line
-    that it does not take, as its disk is full or its reader is gone, is counted: it ends no service."""
+    """Whatever standard error is at the moment of writing: it may be replaced after logs were set
+    up, and closed then. A line that it does not take, as its disk is full or its reader is gone, is
+    counted: it ends no service."""
 
     def write(self, text: str) -> int:
         try:
@@ -80,7 +85,9 @@ def configure(service: str, form: Format = "json", level: str = "info") -> None:
     """Set up logging for the process; may be called again."""
     renderer: Any = structlog.processors.JSONRenderer(serializer=_json)
     if form == "console":
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(service=service)
     structlog.configure(
@@ -101,11 +108,16 @@ def configure(service: str, form: Format = "json", level: str = "info") -> None:
 
 
 def _retrying(details: stamina.instrumentation.RetryDetails) -> None:
-    """A retry as a line of ours: what is the matter and when it is tried again, not the arguments of a call."""
+    """A retry as a line of ours: what is the matter and when it is tried again, not the arguments
+    of a call.
+    """
     error = details.caused_by
     problem = plain(error) if isinstance(error, OSError) else str(error) or plain(error)
     structlog.get_logger().warning(
-        names.RETRYING, problem=problem, attempt=details.retry_num, next_in_s=round(details.wait_for, 3)
+        names.RETRYING,
+        problem=problem,
+        attempt=details.retry_num,
+        next_in_s=round(details.wait_for, 3),
     )
 
 

@@ -1,6 +1,8 @@
-"""Trace context as text (W3C traceparent), in the headers of the bus and in the `trace` of facts, and spans around work.
+"""Trace context as text (W3C traceparent), in the headers of the bus and in the `trace` of facts,
+and spans around work.
 
-Without a tracer provider, and under a parent that is not sampled, a span costs little and hands on what it was given.
+Without a tracer provider, and under a parent that is not sampled, a span costs little and hands on
+what it was given.
 """
 
 from __future__ import annotations
@@ -19,11 +21,18 @@ _tracer = trace.ProxyTracer("topolog")
 
 
 def parse(traceparent: str) -> SpanContext | None:
-    """The context that the text names; None for anything malformed, which then simply has no parent."""
+    """The context that the text names; None for anything malformed, which then simply has no
+    parent.
+    """
     match = _TRACEPARENT.fullmatch(traceparent)
     if match is None:
         return None
-    context = SpanContext(int(match[1], 16), int(match[2], 16), is_remote=True, trace_flags=TraceFlags(int(match[3], 16) & 1))
+    context = SpanContext(
+        int(match[1], 16),
+        int(match[2], 16),
+        is_remote=True,
+        trace_flags=TraceFlags(int(match[3], 16) & 1),
+    )
     return context if context.is_valid else None
 
 
@@ -41,9 +50,11 @@ def current() -> str:
 
 @contextmanager
 def span(name: str, parent: str = "", **attributes: str | int) -> Iterator[Span]:
-    """Run the block in a span declared in `names`, under `parent` (a traceparent) or under the span that runs now.
+    """Run the block in a span declared in `names`, under `parent` (a traceparent) or under the span
+    that runs now.
 
-    Under a parent that is not sampled no span is made: the parent itself is handed on, for a fraction of the cost.
+    Under a parent that is not sampled no span is made: the parent itself is handed on, for a
+    fraction of the cost.
     """
     above = parse(parent) if parent else None
     context = above or trace.get_current_span().get_span_context()
@@ -57,8 +68,14 @@ def span(name: str, parent: str = "", **attributes: str | int) -> Iterator[Span]
 
 
 def step(name: str, **attributes: str | int) -> AbstractContextManager[object]:
-    """A span under the one that runs now; nothing where none runs, so that background work begins no traces."""
-    return span(name, "", **attributes) if trace.get_current_span().get_span_context().is_valid else nullcontext()
+    """A span under the one that runs now; nothing where none runs, so that background work begins
+    no traces.
+    """
+    return (
+        span(name, "", **attributes)
+        if trace.get_current_span().get_span_context().is_valid
+        else nullcontext()
+    )
 
 
 def headers() -> dict[str, str]:
@@ -74,8 +91,9 @@ def from_headers(given: Mapping[str, str]) -> str:
 
 
 def trace_of(name: str, parent: str, **attributes: str | int) -> str:
-    """The traceparent of a short span under `parent`: what a fact carries on. The parent's own where no spans are made, as under
-    one that is not sampled: most are not, and a span that hands on costs more than to look."""
+    """The traceparent of a short span under `parent`: what a fact carries on. The parent's own
+    where no spans are made, as under one that is not sampled: most are not, and a span that hands
+    on costs more than to look."""
     above = parse(parent) if parent else None
     if above is not None and not above.trace_flags.sampled:
         return text_of(above)

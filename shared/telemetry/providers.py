@@ -1,5 +1,5 @@
-"""The providers of OpenTelemetry's SDK: what shows metrics to Prometheus, and what writes spans to a file. Loaded where one is
-needed. Must not know when that is.
+"""The providers of OpenTelemetry's SDK: what shows metrics to Prometheus, and what writes spans to
+a file. Loaded where one is needed. Must not know when that is.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ from shared.telemetry.trace_file import FileSpanExporter
 
 def meters(service: str) -> MeterProvider:
     """Shows what instruments keep in Prometheus' registry."""
-    return MeterProvider([PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False)], _resource(service))
+    return MeterProvider(
+        [PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False)],
+        _resource(service),
+    )
 
 
 def tracers(service: str, path: str, ratio: float, max_bytes: int) -> TracerProvider:
     """Writes spans to the file; `ratio` of new traces are recorded."""
     provider = TracerProvider(ParentBasedTraceIdRatio(ratio), _resource(service))
     exporter = FileSpanExporter(Path(path), max_bytes)
-    provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=4096, schedule_delay_millis=1000))
+    provider.add_span_processor(
+        BatchSpanProcessor(exporter, max_queue_size=4096, schedule_delay_millis=1000)
+    )
     return provider
 
 

@@ -1,7 +1,7 @@
 """An exception in the words of people: `connection refused`, not a class and a number. Pure.
 
-Drivers wrap what the system said (`[Errno 111] Connect call failed ('127.0.0.1', 9)`) once or twice; what is told is the
-system's own word for the innermost cause.
+Drivers wrap what the system said (`[Errno 111] Connect call failed ('127.0.0.1', 9)`) once or
+twice; what is told is the system's own word for the innermost cause.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def plain(error: BaseException) -> str:
     numbered = _NUMBERED.search(text)
     if numbered and int(numbered[1]) in _SYSTEM_WORDS:
         return _SYSTEM_WORDS[int(numbered[1])]
-    return _NUMBERED.sub("", text) or _CAMEL.sub(" ", type(error).__name__.removesuffix("Error")).lower()
+    return (
+        _NUMBERED.sub("", text)
+        or _CAMEL.sub(" ", type(error).__name__.removesuffix("Error")).lower()
+    )
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -1,7 +1,9 @@
-"""How a process sets up its telemetry: logs, a Prometheus reader for metrics, spans to a file when one is named.
+"""How a process sets up its telemetry: logs, a Prometheus reader for metrics, spans to a file when
+one is named.
 
-The providers of OpenTelemetry are process-wide and set once; setting up again changes the logs only. They are loaded by what
-needs them, a file for spans or the first who asks for metrics: that is a tenth of a start.
+The providers of OpenTelemetry are process-wide and set once; setting up again changes the logs
+only. They are loaded by what needs them, a file for spans or the first who asks for metrics: that
+is a tenth of a start.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True):
-    """`trace_file` empty: no spans are made. `trace_ratio` of new traces are recorded; a parent's decision is kept."""
+    """`trace_file` empty: no spans are made. `trace_ratio` of new traces are recorded; a parent's
+    decision is kept.
+    """
 
     log_format: logs.Format = "json"
     log_level: str = "info"
@@ -37,8 +41,9 @@ class Telemetry:
         self._tracers = tracers
 
     def metrics_page(self) -> bytes:
-        """The metrics in Prometheus' text form. Whoever asks first is told of all since the process began, too: instruments keep
-        their values, and a provider takes over those that are there."""
+        """The metrics in Prometheus' text form. Whoever asks first is told of all since the process
+        began, too: instruments keep their values, and a provider takes over those that are there.
+        """
         if not self._shows_metrics:
             from shared.telemetry.providers import meters
 
@@ -68,6 +73,8 @@ def _tracers(service: str, settings: TelemetrySettings) -> TracerProvider | None
         return None
     from shared.telemetry.providers import tracers
 
-    provider = tracers(service, settings.trace_file, settings.trace_ratio, settings.trace_file_max_bytes)
+    provider = tracers(
+        service, settings.trace_file, settings.trace_ratio, settings.trace_file_max_bytes
+    )
     trace.set_tracer_provider(provider)
     return provider

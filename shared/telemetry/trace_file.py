@@ -1,4 +1,6 @@
-"""Spans as JSON lines in a file of bounded size: one generation is kept beside the current one. Never blocks the work."""
+"""Spans as JSON lines in a file of bounded size: one generation is kept beside the current one.
+Never blocks the work.
+"""
 
 from __future__ import annotations
 

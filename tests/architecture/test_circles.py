@@ -1,7 +1,8 @@
-"""No modules import each other in a circle, imports inside functions included; nor do rooms, which ARCHITECTURE.md orders.
+"""No modules import each other in a circle, imports inside functions included; nor do rooms, which
+ARCHITECTURE.md orders.
 
-A room is a folder, or a module beside folders. An import inside a function hides a circle from Python, and from nobody who has to
-understand one of the two alone.
+A room is a folder, or a module beside folders. An import inside a function hides a circle from
+Python, and from nobody who has to understand one of the two alone.
 """
 
 from __future__ import annotations
@@ -14,15 +15,21 @@ import grimp
 import pytest
 
 Graph = dict[str, set[str]]
-TOLD = re.findall(r"^In `([a-z/_]+)`: `([^`]+)`$", Path("ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE)
+TOLD = re.findall(
+    r"^In `([a-z/_]+)`: `([^`]+)`$", Path("ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE
+)
 """(folder, order): rooms on the left may import those on the right, those with a bar between them do not know each other."""
 
 
 @pytest.fixture(scope="module")
 def imports() -> Graph:
     """Module -> what it imports, wherever in it; what only types need is left out."""
-    graph = grimp.build_graph("services", "shared", exclude_type_checking_imports=True, cache_dir=None)
-    return {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+    graph = grimp.build_graph(
+        "services", "shared", exclude_type_checking_imports=True, cache_dir=None
+    )
+    return {
+        module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules
+    }
 
 
 def circle(graph: Graph) -> list[str]:
@@ -57,17 +64,25 @@ def rooms_in(package: str, imports: Graph) -> Graph:
 
 def room(package: str, module: str) -> str:
     """`b` for `a.b.c` in `a`; "" for what is not in the package."""
-    return module.removeprefix(f"{package}.").partition(".")[0] if module.startswith(f"{package}.") else ""
+    return (
+        module.removeprefix(f"{package}.").partition(".")[0]
+        if module.startswith(f"{package}.")
+        else ""
+    )
 
 
 def test_no_rooms_of_any_folder_go_round(imports: Graph) -> None:
     folders = {module.rpartition(".")[0] for module in imports} - {""}
     assert len(folders) > 30
-    assert {folder: found for folder in sorted(folders) if (found := circle(rooms_in(folder, imports)))} == {}
+    assert {
+        folder: found for folder in sorted(folders) if (found := circle(rooms_in(folder, imports)))
+    } == {}
 
 
 def test_a_circle_of_rooms_is_seen_though_no_modules_go_round(imports: Graph) -> None:
-    """`preemption` searches what `deciding` judges; another module of `deciding` that used it would close the circle of rooms."""
+    """`preemption` searches what `deciding` judges; another module of `deciding` that used it would
+    close the circle of rooms.
+    """
     loose = "services.scheduler.deciding.outcome"
     closed = {**imports, loose: {*imports[loose], "services.scheduler.preemption.picks"}}
     assert circle(closed) == []
@@ -75,7 +90,12 @@ def test_a_circle_of_rooms_is_seen_though_no_modules_go_round(imports: Graph) ->
 
 
 def test_rooms_are_ordered_as_the_architecture_tells() -> None:
-    assert [folder for folder, _ in TOLD] == ["shared", "services", "services/scheduler", "services/scheduler/deciding"]
+    assert [folder for folder, _ in TOLD] == [
+        "shared",
+        "services",
+        "services/scheduler",
+        "services/scheduler/deciding",
+    ]
 
 
 @pytest.mark.parametrize(("folder", "order"), TOLD, ids=[folder for folder, _ in TOLD])
@@ -84,5 +104,10 @@ def test_rooms_import_only_what_is_on_their_right(folder: str, order: str, impor
     depth = {name: at for at, layer in enumerate(layers) for name in layer}
     found = rooms_in(folder.replace("/", "."), imports)
     assert sorted(depth) == sorted(found)
-    wrong = [(name, other) for name, others in found.items() for other in others if depth[other] <= depth[name]]
+    wrong = [
+        (name, other)
+        for name, others in found.items()
+        for other in others
+        if depth[other] <= depth[name]
+    ]
     assert wrong == []

@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts" / "generate_docs.py")
+    spec = importlib.util.spec_from_file_location(
+        "generate_docs", ROOT / "scripts" / "generate_docs.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -32,10 +34,16 @@ def pages() -> list[Path]:
 
 def test_no_page_keeps_both_sides_of_a_merge() -> None:
     marker = re.compile(r"^(<{7} |>{7} )", re.MULTILINE)
-    assert [str(page.relative_to(ROOT)) for page in pages() if marker.search(page.read_text(encoding="utf-8"))] == []
+    assert [
+        str(page.relative_to(ROOT))
+        for page in pages()
+        if marker.search(page.read_text(encoding="utf-8"))
+    ] == []
 
 
 def test_links_between_the_pages_lead_somewhere() -> None:
     for page in pages():
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert "://" in target or (page.parent / target).exists(), f"{page.relative_to(ROOT)} -> {target}"
+            assert "://" in target or (page.parent / target).exists(), (
+                f"{page.relative_to(ROOT)} -> {target}"
+            )

@@ -1,8 +1,10 @@
-"""Pure rooms call nothing that asks a clock, chance, the environment or the outside, not even by way of what they may import.
+"""Pure rooms call nothing that asks a clock, chance, the environment or the outside, not even by
+way of what they may import.
 
-Import contracts see modules, not what is called: `datetime.now`, `open` and `print` need no forbidden import. Which modules are
-pure, which are shells, and which of them may use what, the contract says (`pyproject.toml`); a shell is not read here. A name
-counts by what it was imported as, wherever it comes from; what an object that is handed in does is its port's affair.
+Import contracts see modules, not what is called: `datetime.now`, `open` and `print` need no
+forbidden import. Which modules are pure, which are shells, and which of them may use what, the
+contract says (`pyproject.toml`); a shell is not read here. A name counts by what it was imported
+as, wherever it comes from; what an object that is handed in does is its port's affair.
 """
 
 from __future__ import annotations
@@ -26,7 +28,18 @@ IMPURE = re.compile(
     r"sys\.(stdin|stdout|stderr|argv|modules|exit|settrace|setprofile))$"
 )
 """Of a dotted name as it was imported; its end counts, as an allowed module may hand on a forbidden one."""
-FILES = {"read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "rglob", "mkdir", "rmdir", "unlink", "touch"}
+FILES = {
+    "read_text",
+    "read_bytes",
+    "write_text",
+    "write_bytes",
+    "iterdir",
+    "rglob",
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "touch",
+}
 """Methods of a path, whoever made it."""
 HERE = {"fromtimestamp", "astimezone"}
 """Ask where the machine stands unless they are told a time zone."""
@@ -79,15 +92,23 @@ def _imported(tree: ast.Module) -> dict[str, str]:
             found |= {each.asname or each.name.partition(".")[0]: each.name if each.asname else each.name.partition(".")[0]
                       for each in node.names}  # fmt: skip
         elif isinstance(node, ast.ImportFrom):
-            found |= {each.asname or each.name: f"{node.module or ''}.{each.name}" for each in node.names}
+            found |= {
+                each.asname or each.name: f"{node.module or ''}.{each.name}" for each in node.names
+            }
     return found
 
 
 def _bound(tree: ast.Module) -> set[str]:
     """Names that mean something of this module's own."""
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    names = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
     names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return names | {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return names | {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
 
 
 def _dotted(node: ast.AST, imported: dict[str, str]) -> str:
@@ -96,7 +117,11 @@ def _dotted(node: ast.AST, imported: dict[str, str]) -> str:
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value
-    if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id not in imported:
+    if (
+        not isinstance(node, ast.Name)
+        or not isinstance(node.ctx, ast.Load)
+        or node.id not in imported
+    ):
         return ""
     return ".".join([imported[node.id], *reversed(parts)])
 
@@ -110,7 +135,10 @@ def _asks_where_it_is(call: ast.Call) -> bool:
 def test_pure_rooms_call_nothing_impure() -> None:
     paths, leave = pure(), allowed()
     assert len(paths) > 250
-    found = {name_of(path): list(impure_calls(path.read_text(), leave.get(name_of(path), set()))) for path in paths}
+    found = {
+        name_of(path): list(impure_calls(path.read_text(), leave.get(name_of(path), set())))
+        for path in paths
+    }
     assert {name: told for name, told in found.items() if told} == {}
 
 

@@ -1,4 +1,6 @@
-"""Rooms are pure whether or not somebody lists their modules: an impure import planted in one breaks the contract."""
+"""Rooms are pure whether or not somebody lists their modules: an impure import planted in one
+breaks the contract.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+    "contracts"
+]
 PURE: dict[str, Any] = next(each for each in CONTRACTS if each["name"] == "pure code does no I/O")
 NEVER_LISTED = (
     "services/scheduler/surroundings/surroundings.py",
@@ -27,7 +31,9 @@ NEVER_LISTED = (
 
 def lint(folder: Path) -> str:
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode in (0, 1), done.stderr
     return done.stdout
 
@@ -41,7 +47,13 @@ def copied(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "impure", ["import time", "import random", "from pathlib import Path", "from shared.telemetry import logs"]
+    "impure",
+    [
+        "import time",
+        "import random",
+        "from pathlib import Path",
+        "from shared.telemetry import logs",
+    ],
 )
 def test_an_impure_import_breaks_the_contract_wherever_it_is(impure: str, copied: Path) -> None:
     """In modules that no list names, and in a new one of each room."""
@@ -51,7 +63,9 @@ def test_an_impure_import_breaks_the_contract_wherever_it_is(impure: str, copied
         file.write_text((file.read_text() if file.exists() else "") + f"\n{impure}\n")
     told = lint(copied)
     for path in (*NEVER_LISTED, *added):
-        assert re.search(rf"{path.removesuffix('.py').replace('/', '.')} -> ", told), f"{path} may {impure}"
+        assert re.search(rf"{path.removesuffix('.py').replace('/', '.')} -> ", told), (
+            f"{path} may {impure}"
+        )
 
 
 def test_what_the_contract_lets_through_is_named_and_no_room() -> None:

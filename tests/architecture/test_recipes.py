@@ -1,4 +1,6 @@
-"""The recipes of CONTRIBUTING name what exists: a file that moved, or a test that was renamed, makes a recipe a lie."""
+"""The recipes of CONTRIBUTING name what exists: a file that moved, or a test that was renamed,
+makes a recipe a lie.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from shared.events.catalog import CATALOG
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = (ROOT / "CONTRIBUTING.md").read_text()
-PATHS = sorted({name for name in re.findall(r"[`\[]([\w./<>-]+/[\w./<>-]*)[`\]]", RECIPES) if "<" not in name})
+PATHS = sorted(
+    {name for name in re.findall(r"[`\[]([\w./<>-]+/[\w./<>-]*)[`\]]", RECIPES) if "<" not in name}
+)
 
 
 @pytest.mark.parametrize("path", PATHS)

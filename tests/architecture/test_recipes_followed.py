@@ -1,5 +1,5 @@
-"""The recipes of CONTRIBUTING, followed to the letter in a copy of the sources: the tests that they name are green then, and what
-they promise has come about.
+"""The recipes of CONTRIBUTING, followed to the letter in a copy of the sources: the tests that they
+name are green then, and what they promise has come about.
 
 What a recipe does not name is not touched; who forgets a step is told by a test that it names.
 """
@@ -19,7 +19,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("services", "shared", "tests", "docs", "scripts", "pyproject.toml", "CONTRIBUTING.md")
-LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "data", "recordings.tar.gz", "vectors.tar.gz")
+LEFT_OUT = shutil.ignore_patterns(
+    "__pycache__", ".*", "data", "recordings.tar.gz", "vectors.tar.gz"
+)
 
 
 class Kitchen:
@@ -33,14 +35,22 @@ class Kitchen:
             else:
                 shutil.copy(ROOT / name, folder / name)
         recipes = (ROOT / "CONTRIBUTING.md").read_text()
-        self.recipe = re.split(r"\n\n\*\*|\n\n## ", recipes.split(f"**{title}.**")[1])[0].replace("\n", " ")
+        self.recipe = re.split(r"\n\n\*\*|\n\n## ", recipes.split(f"**{title}.**")[1])[0].replace(
+            "\n", " "
+        )
 
     def named(self, path: str) -> str:
-        """The path, which the recipe names: itself, its folder, the file of an area, or the registry of the folder."""
+        """The path, which the recipe names: itself, its folder, the file of an area, or the
+        registry of the folder.
+        """
         folder, _, file = path.rpartition("/")
         by_area = re.sub(r"\w+_facts\.py$", "<area>_facts.py", path)
-        in_folder = f"`{folder}/`" in self.recipe and (file != "registry.py" or "`registry._ALL`" in self.recipe)
-        assert in_folder or f"`{path}`" in self.recipe or f"`{by_area}`" in self.recipe, f"the recipe does not name {path}"
+        in_folder = f"`{folder}/`" in self.recipe and (
+            file != "registry.py" or "`registry._ALL`" in self.recipe
+        )
+        assert in_folder or f"`{path}`" in self.recipe or f"`{by_area}`" in self.recipe, (
+            f"the recipe does not name {path}"
+        )
         return path
 
     def new(self, path: str, text: str) -> None:
@@ -64,7 +74,9 @@ class Kitchen:
         """The names of what fails in these files, which the recipe names."""
         for each in tests:
             file = each.partition("::")[0]
-            assert f"[{file}]" in self.recipe or f"`{file}`" in self.recipe, f"the recipe does not name {file}"
+            assert f"[{file}]" in self.recipe or f"`{file}`" in self.recipe, (
+                f"the recipe does not name {file}"
+            )
         ran = self._python("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests)
         assert ran.returncode in (0, 1, 2), ran.stdout + ran.stderr
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.M)
@@ -102,10 +114,16 @@ FACT = '''class PodPraised(msgspec.Struct, frozen=True, tag=True):
 '''
 A_FACT: dict[str, Step] = {
     "struct": lambda at: at.put("shared/events/binding_facts.py", "class EvictRefused(", FACT),
-    "union": lambda at: at.put("shared/events/binding_facts.py", "BindIntended | PodBound", "PodPraised | "),
-    "catalog": lambda at: at.put("shared/events/catalog.py", "        binding.BindIntended,", "        binding.PodPraised,\n"),
+    "union": lambda at: at.put(
+        "shared/events/binding_facts.py", "BindIntended | PodBound", "PodPraised | "
+    ),
+    "catalog": lambda at: at.put(
+        "shared/events/catalog.py", "        binding.BindIntended,", "        binding.PodPraised,\n"
+    ),
     "ledger": lambda at: at.put(
-        "shared/ledger/fold.py", "    binding.BindUncertain: ", '    binding.PodPraised: "praise holds nothing",\n'
+        "shared/ledger/fold.py",
+        "    binding.BindUncertain: ",
+        '    binding.PodPraised: "praise holds nothing",\n',
     ),
     "sentence": lambda at: at.put(
         "services/replay/words.py",
@@ -113,9 +131,13 @@ A_FACT: dict[str, Step] = {
         '    binding.PodPraised: lambda fact, _: f"praised: {fact.praise}",\n',
     ),
     "release before": lambda at: at.put(
-        "tests/events/test_previous_release.py", '    "VolumeObserved.1"', '    "PodPraised.1": NEW,\n'
+        "tests/events/test_previous_release.py",
+        '    "VolumeObserved.1"',
+        '    "PodPraised.1": NEW,\n',
     ),
-    "vector": lambda at: at.say("python -m tests.events.make_vectors", "-m", "tests.events.make_vectors"),
+    "vector": lambda at: at.say(
+        "python -m tests.events.make_vectors", "-m", "tests.events.make_vectors"
+    ),
     "docs": lambda at: at.say("make docs", "scripts/generate_docs.py"),
 }
 FACT_TESTS = (
@@ -155,11 +177,19 @@ STRATEGIES_TEST = "tests/scheduler/scoring/test_strategies.py"
 A_STRATEGY: dict[str, Step] = {
     "file": lambda at: at.new("services/scheduler/scoring/indifferent.py", STRATEGY),
     "import": lambda at: at.put(
-        SCORING, "from services.scheduler.scoring.keep", "from services.scheduler.scoring.indifferent import Indifferent\n"
+        SCORING,
+        "from services.scheduler.scoring.keep",
+        "from services.scheduler.scoring.indifferent import Indifferent\n",
     ),
     "line": lambda at: at.put(SCORING, "    KeepRoom(),\n", "    Indifferent(),\n"),
-    "row": lambda at: at.put(STRATEGIES_TEST, '    ("LeastAllocated", ASK, EMPTY, 75),', '    ("Indifferent", ASK, EMPTY, 7),\n'),
-    "page": lambda at: at.put("docs/settings.md", "| `LeastAllocated` |", "| `Indifferent` | nothing | nothing |\n"),
+    "row": lambda at: at.put(
+        STRATEGIES_TEST,
+        '    ("LeastAllocated", ASK, EMPTY, 75),',
+        '    ("Indifferent", ASK, EMPTY, 7),\n',
+    ),
+    "page": lambda at: at.put(
+        "docs/settings.md", "| `LeastAllocated` |", "| `Indifferent` | nothing | nothing |\n"
+    ),
 }
 
 CONSTRAINT = '''"""Tribe: pods of one `spec.tribe` are never on a node with another's."""
@@ -216,7 +246,9 @@ A_CONSTRAINT: dict[str, Step] = {
         "from services.scheduler.deciding.constraints.tribe import Tribe\n",
     ),
     "line": lambda at: at.put(f"{CONSTRAINTS}/registry.py", "    HostPorts(),\n", "    Tribe(),\n"),
-    "test": lambda at: at.put(CONSTRAINTS_TEST, "async def test_a_constraint_is_one_file_and_one_line(", CONSTRAINT_TEST),
+    "test": lambda at: at.put(
+        CONSTRAINTS_TEST, "async def test_a_constraint_is_one_file_and_one_line(", CONSTRAINT_TEST
+    ),
 }
 
 SEATS = (
@@ -231,9 +263,13 @@ REGISTERED = "tests/hints/test_registered.py"
 EVERY_PROVIDER = "tests/hints/test_every_provider.py"
 A_PROVIDER: dict[str, Step] = {
     "file": lambda at: at.new("shared/hints/seats.py", SEATS),
-    "import": lambda at: at.put(REGISTRY, "\nKUBELETS_OWN: ", "from shared.hints.seats import Seats\n"),
+    "import": lambda at: at.put(
+        REGISTRY, "\nKUBELETS_OWN: ", "from shared.hints.seats import Seats\n"
+    ),
     "line": lambda at: at.put(REGISTRY, ")\n\n\ndef owner_of(", "    Seats(),\n"),
-    "example": lambda at: at.put("tests/hints/examples.py", '"devices": (GPU,)}', '"seats": ("example.com/seat",), '),
+    "example": lambda at: at.put(
+        "tests/hints/examples.py", '"devices": (GPU,)}', '"seats": ("example.com/seat",), '
+    ),
 }
 PROPERTIES = (
     "test_states_are_values",
@@ -276,26 +312,54 @@ VECTORS, ABOUT = "tests/events/test_vectors.py", "tests/events/test_about.py"
 @pytest.mark.parametrize(
     ("title", "forgotten", "told"),
     [
-        ("Add a fact", "union", f"{VECTORS}::test_what_is_read_by_the_name_of_its_row_is_what_its_own_tag_says"),
+        (
+            "Add a fact",
+            "union",
+            f"{VECTORS}::test_what_is_read_by_the_name_of_its_row_is_what_its_own_tag_says",
+        ),
         ("Add a fact", "vector", f"{VECTORS}::test_every_fact_type_and_schema_has_a_vector"),
         ("Add a fact", "docs", FACT_TESTS[2]),
-        ("Add a fact", "ledger", f"{ABOUT}::test_every_fact_has_a_handler_of_the_ledger_or_a_reason_to_have_none"),
-        ("Add a fact", "sentence", "tests/replay/test_words.py::test_every_fact_has_a_sentence_in_plain_words"),
+        (
+            "Add a fact",
+            "ledger",
+            f"{ABOUT}::test_every_fact_has_a_handler_of_the_ledger_or_a_reason_to_have_none",
+        ),
+        (
+            "Add a fact",
+            "sentence",
+            "tests/replay/test_words.py::test_every_fact_has_a_sentence_in_plain_words",
+        ),
         ("Add a fact", "release before", FACT_TESTS[4]),
-        ("Add a scoring strategy", "line", f"{STRATEGIES_TEST}::test_a_strategy_file_that_was_not_registered_is_noticed"),
-        ("Add a scoring strategy", "row", f"{STRATEGIES_TEST}::test_the_table_speaks_of_every_registered_strategy"),
+        (
+            "Add a scoring strategy",
+            "line",
+            f"{STRATEGIES_TEST}::test_a_strategy_file_that_was_not_registered_is_noticed",
+        ),
+        (
+            "Add a scoring strategy",
+            "row",
+            f"{STRATEGIES_TEST}::test_the_table_speaks_of_every_registered_strategy",
+        ),
         ("Add a scoring strategy", "page", f"{SETTINGS_TEST}::test_every_strategy_is_documented"),
         ("Add a constraint of Kubernetes", "line", f"{CONSTRAINTS_TEST}::test_tribes_live_apart"),
-        ("Add a hint provider", "line", f"{REGISTERED}::test_a_provider_file_that_was_not_registered_is_noticed"),
+        (
+            "Add a hint provider",
+            "line",
+            f"{REGISTERED}::test_a_provider_file_that_was_not_registered_is_noticed",
+        ),
         ("Add a hint provider", "example", PROVIDER_TESTS[0]),
     ],
 )
-def test_who_forgets_a_step_is_told_by_a_test(title: str, forgotten: str, told: str, tmp_path: Path) -> None:
+def test_who_forgets_a_step_is_told_by_a_test(
+    title: str, forgotten: str, told: str, tmp_path: Path
+) -> None:
     assert told in follow(tmp_path, title, forgotten).test(told)
 
 
 def test_a_registered_provider_is_asked_by_all_that_the_recipe_names(tmp_path: Path) -> None:
-    """Seats live in zone 1, although the report shows some in each; without the line of the registry nothing asks for them."""
+    """Seats live in zone 1, although the report shows some in each; without the line of the
+    registry nothing asks for them.
+    """
     at = follow(tmp_path, "Add a hint provider", "line")
     before = at.told("tests.hints.effects", "example.com/seat")
     A_PROVIDER["line"](at)

@@ -1,5 +1,5 @@
-"""A snapshot is used only by the code that made it: its key changes with every module that the fold runs on, and no fold runs on
-a module that its key leaves out."""
+"""A snapshot is used only by the code that made it: its key changes with every module that the fold
+runs on, and no fold runs on a module that its key leaves out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ from shared.events.catalog import CATALOG, Fact
 from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.envelope import Envelope
 from shared.events.report_facts import NodeReportChanged, NodeReported
-from shared.events.scheduling_facts import NodeCharged, NodeClaimed, NodeReconciled, PodNominated, PodReserved
+from shared.events.scheduling_facts import (
+    NodeCharged,
+    NodeClaimed,
+    NodeReconciled,
+    PodNominated,
+    PodReserved,
+)
 from shared.hints import registry
 from shared.hints.provider import HintProvider
 from tests.hints.licences import Licences
@@ -50,13 +56,19 @@ def told() -> Iterator[tuple[str, Fact]]:
         yield streams.node("n1"), NodeCharged("n1", each.uid)
         yield streams.pod(each.uid), BindIntended(each.uid, "ns", each.name, "n1", 1)
         yield streams.pod(each.uid), PodBound(each.uid, "n1")
-    yield streams.report("n1"), NodeReportChanged("n1", "boot-1", 2, "exporter-1", listed=(held("a", 0, 4),))
+    yield (
+        streams.report("n1"),
+        NodeReportChanged("n1", "boot-1", 2, "exporter-1", listed=(held("a", 0, 4),)),
+    )
     yield streams.pod(INIT.uid), PodRunning(INIT.uid, "n1")
     yield streams.pod("uid-x"), PodObserved(pod("x", cpus=8))
     yield streams.pod("uid-x"), PodNominated("uid-x", "n1", (OTHER.uid,), {1: cpu(2)})
     yield streams.node("n1"), NodeClaimed("n1", "uid-x")
     yield streams.pod(OTHER.uid), PodEnded(OTHER.uid, "deleted")
-    yield streams.report("n1"), NodeReported(report(*zones, at=3, placements=None, fingerprint="pfp0v001x"))
+    yield (
+        streams.report("n1"),
+        NodeReported(report(*zones, at=3, placements=None, fingerprint="pfp0v001x")),
+    )
     yield streams.node("n1"), NodeReconciled("n1", "fingerprint", 3, 4)
 
 
@@ -68,7 +80,11 @@ def history() -> list[Envelope]:
         name = codec.type_of(fact)
         schema = CATALOG[name].schema
         payload = codec.encode(fact)
-        found.append(Envelope(position, stream, versions[stream], name, schema, payload, 0, "r", 0, str(position)))
+        found.append(
+            Envelope(
+                position, stream, versions[stream], name, schema, payload, 0, "r", 0, str(position)
+            )
+        )
     return found
 
 
@@ -122,10 +138,14 @@ def test_a_fold_runs_on_nothing_that_its_key_leaves_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FOLDS))
-def test_the_key_changes_with_every_module_that_the_fold_runs_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_changes_with_every_module_that_the_fold_runs_on(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, source = fingerprint(FOLDS[name], name), closure.source
     for changed in sorted(key_modules(FOLDS[name])):
-        monkeypatch.setattr(closure, "source", lambda each, changed=changed: source(each) + "\n" * (each == changed))
+        monkeypatch.setattr(
+            closure, "source", lambda each, changed=changed: source(each) + "\n" * (each == changed)
+        )
         assert fingerprint(FOLDS[name], name) != before, changed
     monkeypatch.setattr(closure, "source", source)
     assert fingerprint(FOLDS[name], name) == before
@@ -139,7 +159,9 @@ def test_the_binder_key_covers_evictions_and_the_schedulers_covers_amounts_and_p
 def test_what_was_registered_is_part_of_the_key() -> None:
     plain = fingerprint(following, "s")
     assert fingerprint(following, "s", [PodBound("u", "n")]) != plain
-    assert fingerprint(following, "s", [store.decide]) != fingerprint(following, "s", [binder.evolve])
+    assert fingerprint(following, "s", [store.decide]) != fingerprint(
+        following, "s", [binder.evolve]
+    )
 
 
 def test_the_key_is_of_the_fold_and_its_settings() -> None:
@@ -155,13 +177,25 @@ KEYS: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("whose", sorted(KEYS))
-def test_a_providers_arguments_are_part_of_the_key(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_providers_arguments_are_part_of_the_key(
+    whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def key(*providers: HintProvider) -> str:
         monkeypatch.setattr(registry, "PROVIDERS", (*registry.KUBELETS_OWN, *providers))
         return KEYS[whose]()
 
     assert key(Licences(home=0)) == key(Licences(home=0))
-    assert len({key(), key(Licences(home=0)), key(Licences(home=1)), key(Licences(home=1), Licences(home=0))}) == 4
+    assert (
+        len(
+            {
+                key(),
+                key(Licences(home=0)),
+                key(Licences(home=1)),
+                key(Licences(home=1), Licences(home=0)),
+            }
+        )
+        == 4
+    )
 
 
 class Keyless:
@@ -192,13 +226,19 @@ class Asking(msgspec.Struct, frozen=True):
 
 @pytest.mark.parametrize("registered", [Keyless(1), Slotted(1), Mutable(1)])
 def test_what_is_registered_with_arguments_is_a_frozen_struct(registered: object) -> None:
-    with pytest.raises(TypeError, match=rf"{type(registered).__name__} is registered .*: make it a frozen msgspec\.Struct"):
+    with pytest.raises(
+        TypeError,
+        match=rf"{type(registered).__name__} is registered .*: make it a frozen msgspec\.Struct",
+    ):
         fingerprint(following, "s", [registered])
 
 
 @pytest.mark.parametrize("registered", [Holding([1]), Asking(lambda: 1)])
 def test_and_its_arguments_are_plain_immutable_values(registered: object) -> None:
-    with pytest.raises(TypeError, match=rf"{type(registered).__name__} is registered .*: use plain immutable values"):
+    with pytest.raises(
+        TypeError,
+        match=rf"{type(registered).__name__} is registered .*: use plain immutable values",
+    ):
         fingerprint(following, "s", [registered])
 
 
@@ -225,7 +265,11 @@ ELSEWHERE = {
 
 
 def imports_in(tree: ast.Module) -> list[str]:
-    return [ast.unparse(each) for each in closure._statements(tree) if isinstance(each, ast.Import | ast.ImportFrom)]
+    return [
+        ast.unparse(each)
+        for each in closure._statements(tree)
+        if isinstance(each, ast.Import | ast.ImportFrom)
+    ]
 
 
 def imports_anywhere(node: ast.AST) -> Iterator[ast.AST]:
@@ -241,7 +285,9 @@ def test_every_import_of_the_project_is_found_though_not_all_of_a_source_is_pars
     assert len(SOURCES) > 300
     for path in SOURCES:
         text = path.read_text()
-        assert imports_in(closure._tree(text)) == [ast.unparse(each) for each in imports_anywhere(ast.parse(text))], path
+        assert imports_in(closure._tree(text)) == [
+            ast.unparse(each) for each in imports_anywhere(ast.parse(text))
+        ], path
 
 
 @pytest.mark.parametrize("where", sorted(ELSEWHERE))

@@ -1,4 +1,6 @@
-"""`python -m tests.bench NAME [ARGUMENTS]`: runs the bench in `tests/bench/NAME.py`, found by its name."""
+"""`python -m tests.bench NAME [ARGUMENTS]`: runs the bench in `tests/bench/NAME.py`, found by its
+name.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,19 @@ import tests.bench
 
 def names() -> list[str]:
     """The benches that exist: every module here that does not start with an underscore."""
-    return sorted(found.name for found in pkgutil.iter_modules(tests.bench.__path__) if not found.name.startswith("_"))
+    return sorted(
+        found.name
+        for found in pkgutil.iter_modules(tests.bench.__path__)
+        if not found.name.startswith("_")
+    )
 
 
 def main(argv: list[str]) -> None:
     if not argv or argv[0] not in names():
         asked = f"no bench is called {argv[0]!r}; " if argv else ""
-        sys.exit(f"{asked}usage: python -m tests.bench NAME [ARGUMENTS], NAME one of: {', '.join(names())}")
+        sys.exit(
+            f"{asked}usage: python -m tests.bench NAME [ARGUMENTS], NAME one of: {', '.join(names())}"
+        )
     importlib.import_module(f"tests.bench.{argv[0]}").main(argv[1:])
 
 

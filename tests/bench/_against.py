@@ -1,7 +1,9 @@
-"""Two commits side by side: the same bench here and in a worktree of another commit, in paired runs, one after the other.
+"""Two commits side by side: the same bench here and in a worktree of another commit, in paired
+runs, one after the other.
 
-A JSON line a figure and size with the medians of both; it is `worse` where the pairs' median ratio says so by more than the
-tolerance, and the command then ends with 1. Where the other commit's code does not run with the bench of today, its own is taken.
+A JSON line a figure and size with the medians of both; it is `worse` where the pairs' median ratio
+says so by more than the tolerance, and the command then ends with 1. Where the other commit's code
+does not run with the bench of today, its own is taken.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ Rows = dict[int, dict[str, Any]]
 
 
 def compare(bench: str, argv: Sequence[str], commit: str, figures: Mapping[str, bool]) -> None:
-    """Run the pairs and print the lines. `figures`: name -> whether more is better. Ends the process."""
+    """Run the pairs and print the lines. `figures`: name -> whether more is better. Ends the
+    process.
+    """
     arguments = _without(argv, "--against")
     with _worktree(commit) as other:
         own = _prepared(bench, other)
@@ -34,7 +38,9 @@ def compare(bench: str, argv: Sequence[str], commit: str, figures: Mapping[str, 
         for _ in range(PAIRS):
             here, there = _run(bench, ROOT, arguments), _run(bench, other, arguments)
             pairs.append((here, there))
-    lines = [_line(size, name, more, pairs) for size in pairs[0][0] for name, more in figures.items()]
+    lines = [
+        _line(size, name, more, pairs) for size in pairs[0][0] for name, more in figures.items()
+    ]
     for line in lines:
         print(json.dumps({"against": commit, "own_bench": own, "pairs": PAIRS, **line}), flush=True)
     sys.exit(1 if any(line["worse"] for line in lines) else 0)
@@ -61,7 +67,9 @@ def _worktree(commit: str) -> Iterator[Path]:
 
 
 def _git(*arguments: str) -> None:
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         sys.exit(f"git {' '.join(arguments)}: {done.stderr.strip()}")
 

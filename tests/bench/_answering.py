@@ -1,5 +1,5 @@
-"""A process that answers podresources with two files: `python -m tests.bench._answering SOCKET LIST ALLOCATABLE`. So a bench
-measures who asks, and not who answers."""
+"""A process that answers podresources with two files: `python -m tests.bench._answering SOCKET LIST
+ALLOCATABLE`. So a bench measures who asks, and not who answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ async def serve(socket: str, files: dict[str, bytes]) -> None:
 
     server = grpc.aio.server()
     methods = {name: answering(data) for name, data in files.items()}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods),)
+    )
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     await server.wait_for_termination()
@@ -30,4 +32,9 @@ async def serve(socket: str, files: dict[str, bytes]) -> None:
 
 if __name__ == "__main__":
     NAMES = ("List", "GetAllocatableResources")
-    asyncio.run(serve(sys.argv[1], {name: Path(file).read_bytes() for name, file in zip(NAMES, sys.argv[2:], strict=True)}))
+    asyncio.run(
+        serve(
+            sys.argv[1],
+            {name: Path(file).read_bytes() for name, file in zip(NAMES, sys.argv[2:], strict=True)},
+        )
+    )

@@ -1,7 +1,9 @@
-"""A follower in a process of its own, which reads as services do: `python -m tests.bench._follower URL POSITION LAST`.
+"""A follower in a process of its own, which reads as services do: `python -m tests.bench._follower
+URL POSITION LAST`.
 
-Says `ready` once it has caught up from the position on, and ends with the fact of the commit LAST: then it prints how long after
-its writer's time each fact was handled. Its clock must be the writer's. Must not know who appends, nor how much.
+Says `ready` once it has caught up from the position on, and ends with the fact of the commit LAST:
+then it prints how long after its writer's time each fact was handled. Its clock must be the
+writer's. Must not know who appends, nor how much.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def main(url: str, position: str, last: str) -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     lags_us = sorted(asyncio.run(follow(url, int(position), last)))
     p50_us, p99_us = lags_us[len(lags_us) // 2], lags_us[int(len(lags_us) * 0.99)]
-    print(json.dumps({"facts": len(lags_us), "lag_p50_ms": p50_us / 1e3, "lag_p99_ms": p99_us / 1e3}))
+    print(
+        json.dumps({"facts": len(lags_us), "lag_p50_ms": p50_us / 1e3, "lag_p99_ms": p99_us / 1e3})
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What the processes of a road cost: CPU seconds and memory by name, read from the operating system. Starts and stops nothing."""
+"""What the processes of a road cost: CPU seconds and memory by name, read from the operating
+system. Starts and stops nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SIMULATOR, SUPERVISOR = "simulator", "up"
 
 
 class Cost(msgspec.Struct):
-    """Of all processes of one name. `pss_mb` counts a page shared by several once (Postgres shares its buffers)."""
+    """Of all processes of one name. `pss_mb` counts a page shared by several once (Postgres shares
+    its buffers).
+    """
 
     processes: int = 0
     cpu_s: float = 0.0
@@ -32,7 +36,9 @@ class Cost(msgspec.Struct):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """All processes at one moment (monotonic seconds); `machine_s` is the CPU time that everything on the machine has used."""
+    """All processes at one moment (monotonic seconds); `machine_s` is the CPU time that everything
+    on the machine has used.
+    """
 
     at_s: float
     costs: dict[str, Cost]
@@ -60,7 +66,9 @@ def _name(process: psutil.Process, root: psutil.Process) -> str:
 
 
 def _add(cost: Cost, process: psutil.Process) -> None:
-    """Ended children of a process count where they were waited for: a Postgres backend that is gone is not forgotten."""
+    """Ended children of a process count where they were waited for: a Postgres backend that is gone
+    is not forgotten.
+    """
     times, memory = process.cpu_times(), process.memory_full_info()
     cost.processes += 1
     cost.cpu_s += times.user + times.system
@@ -86,18 +94,25 @@ def spent(before: Sample, after: Sample, pods: int) -> Rows:
 
 
 def with_rest(rows: Rows, ended: Sample, rested: Sample, seconds_per_pod: float) -> Rows:
-    """The same with what each takes of a second at rest, between the two samples, and what a pod added to that."""
+    """The same with what each takes of a second at rest, between the two samples, and what a pod
+    added to that.
+    """
     at_rest, passed_s = spent(ended, rested, 0), rested.at_s - ended.at_s
     told = {}
     for name, row in rows.items():
         rest = at_rest[name]["cpu_s"] * 1e3 / passed_s
         added = row["cpu_ms_per_pod"] - rest * seconds_per_pod
-        told[name] = row | {"rest_cpu_ms_per_s": round(rest, 2), "added_ms_per_pod": round(added, 2)}
+        told[name] = row | {
+            "rest_cpu_ms_per_s": round(rest, 2),
+            "added_ms_per_pod": round(added, 2),
+        }
     return told
 
 
 def limits(before: Sample, after: Sample, rows: Rows) -> dict[str, object]:
-    """What was short: cores used by the road and by everything on the machine, and the process nearest to one core."""
+    """What was short: cores used by the road and by everything on the machine, and the process
+    nearest to one core.
+    """
     passed_s = after.at_s - before.at_s
     busiest = max(rows, key=lambda name: rows[name]["cpu_s"] / rows[name]["processes"])
     return {
@@ -110,7 +125,9 @@ def limits(before: Sample, after: Sample, rows: Rows) -> dict[str, object]:
 
 
 def shares(rows: Rows) -> dict[str, float]:
-    """CPU milliseconds a pod: Topolog's own processes, the servers it stands on, the simulated cluster."""
+    """CPU milliseconds a pod: Topolog's own processes, the servers it stands on, the simulated
+    cluster.
+    """
     own = [row for name, row in rows.items() if name not in (*SERVERS, SIMULATOR)]
     servers = [rows[name]["cpu_ms_per_pod"] for name in SERVERS if name in rows]
     return {

@@ -1,5 +1,6 @@
-"""The process that the bench of recovery measures: it loads what a scheduler's command loads, follows the log, looks at the queue
-once, tells what that took, and leaves a snapshot. Without arguments it loads and does nothing.
+"""The process that the bench of recovery measures: it loads what a scheduler's command loads,
+follows the log, looks at the queue once, tells what that took, and leaves a snapshot. Without
+arguments it loads and does nothing.
 """
 
 from __future__ import annotations

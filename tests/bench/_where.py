@@ -1,5 +1,6 @@
-"""Where the CPU time of a road's services goes, by cause: samples of their stacks (`_sampling/sitecustomize.py`), told by the
-first rule that knows a function in them. Starts nothing.
+"""Where the CPU time of a road's services goes, by cause: samples of their stacks
+(`_sampling/sitecustomize.py`), told by the first rule that knows a function in them. Starts
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ RULES = (
     ("telling the log what was seen", ("scheduler/observing/",)),
     ("the relay", ("shared/runtime/relay.py:",)),
     ("the fold", ("projector.py:_fold_run", "projector.py:_handle")),
-    ("reading pages, waiting for the log", ("runtime/consumer.py:", "postgres_watch.py:", ":_process_notification")),
+    (
+        "reading pages, waiting for the log",
+        ("runtime/consumer.py:", "postgres_watch.py:", ":_process_notification"),
+    ),
     ("appends", ("eventlog/postgres_append.py:", "runtime/appending.py:")),
     ("leases, members", ("runtime/leadership.py:", "runtime/membership.py:", "runtime/held.py:")),
     ("events for people", ("binder/announcer.py:", "binder/untold.py:")),
@@ -42,14 +46,18 @@ RULES = (
 )
 
 
-def where(folder: Path, began_s: float, ended_s: float, ms_per_pod: dict[str, float]) -> Iterator[tuple[str, str, float]]:
+def where(
+    folder: Path, began_s: float, ended_s: float, ms_per_pod: dict[str, float]
+) -> Iterator[tuple[str, str, float]]:
     """(service, cause, milliseconds a pod), most first, of what was sampled between two moments."""
     found: dict[str, Counter[str]] = {}
     for path in folder.iterdir():
         command, *samples = path.read_text().splitlines()
         name = next((name for module, name in SERVICES.items() if module in command.split()), "")
         taken = (sample.split("\t", 1) for sample in samples)
-        found.setdefault(name, Counter()).update(cause(stack) for at, stack in taken if began_s <= float(at) <= ended_s)
+        found.setdefault(name, Counter()).update(
+            cause(stack) for at, stack in taken if began_s <= float(at) <= ended_s
+        )
     for name in sorted(found.keys() & ms_per_pod.keys()):
         all_of_it = found[name].total() or 1
         for what, times in found[name].most_common():

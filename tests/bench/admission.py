@@ -1,8 +1,9 @@
 """Bench of pod admission: 3 containers x 5 resources on machines of 1 to 16 zones, 32 CPUs a zone.
 
-Prints a JSON line for each number of zones: `pod_ms` is the time of one admission in the slowest of the cases (every
-policy and scope, on an idle and on a crowded machine), `by_case` all of them. A time is the median of a round; of five
-rounds the fastest counts, so that other work on the machine does not.
+Prints a JSON line for each number of zones: `pod_ms` is the time of one admission in the slowest of
+the cases (every policy and scope, on an idle and on a crowded machine), `by_case` all of them. A
+time is the median of a round; of five rounds the fastest counts, so that other work on the machine
+does not.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def measure(zones: int, seconds: float) -> dict[str, object]:
         for scope in ("container", "pod") if policy != "none" else ("container",):
             idle = machine(zones, policy, scope)
             for name, state in (("idle", idle), ("crowded", crowded(idle, zones))):
-                by_case[f"{policy}/{scope}/{name}"] = round(one_ms(state, pod("measured"), seconds), 4)
+                by_case[f"{policy}/{scope}/{name}"] = round(
+                    one_ms(state, pod("measured"), seconds), 4
+                )
     return {"zones": zones, "cpus": 32 * zones, "pod_ms": max(by_case.values()), "by_case": by_case}
 
 
@@ -63,7 +66,11 @@ def machine(zones: int, policy: str, scope: str) -> KubeletState:
 
 def _devices(zones: int) -> Registered:
     return {
-        name: {f"{name[-3:]}-{zone:02}-{at:02}": Device(1 << zone) for zone in range(zones) for at in range(DEVICES_PER_ZONE)}
+        name: {
+            f"{name[-3:]}-{zone:02}-{at:02}": Device(1 << zone)
+            for zone in range(zones)
+            for at in range(DEVICES_PER_ZONE)
+        }
         for name in ("example.com/gpu", "example.com/nic")
     }
 
@@ -89,7 +96,9 @@ def crowded(state: KubeletState, zones: int) -> KubeletState:
 
 
 def one_ms(state: KubeletState, asked: Pod, seconds: float) -> float:
-    """The time of one admission in milliseconds: the lowest median of five rounds, each of three admissions or more."""
+    """The time of one admission in milliseconds: the lowest median of five rounds, each of three
+    admissions or more.
+    """
     admit(state, asked)
     return min(_median_ms(state, asked, seconds / ROUNDS) for _ in range(ROUNDS))
 

@@ -1,13 +1,16 @@
-"""How the scheduler's verdicts compare with the kubelet model's, by policy and scope, over random scenes with all their states.
+"""How the scheduler's verdicts compare with the kubelet model's, by policy and scope, over random
+scenes with all their states.
 
-Reports are the production exporter's. Prints a JSON line for each rule: `passed`, `refused`, `refused_needlessly` (every
-consistent state admits the pod and no pod on its way could lose by it), `unsound` (passed, though some state rejects: must be 0),
-`undecided` (more states than are enumerated), `over_budget` (refused because the search met its budget; counted as needless
-where it is), `bounded` (scenes of which something is known within bounds only; `bounded_by` names it, `bounded_share` is their
-share, at most a tenth; `refused_within_bounds` are refusals there that the one state which is true does not share), `cases` (what
-is special about scenes: `--case NAME` alone, `--plain` none; by default a share has each). `--proven`: all pods on the node are
-proven; `refused_needlessly` and `unsound` must then be 0. `--by-search` finds bounds that promise too much, in ten times as many
-scenes.
+Reports are the production exporter's. Prints a JSON line for each rule: `passed`, `refused`,
+`refused_needlessly` (every consistent state admits the pod and no pod on its way could lose by it),
+`unsound` (passed, though some state rejects: must be 0), `undecided` (more states than are
+enumerated), `over_budget` (refused because the search met its budget; counted as needless where it
+is), `bounded` (scenes of which something is known within bounds only; `bounded_by` names it,
+`bounded_share` is their share, at most a tenth; `refused_within_bounds` are refusals there that the
+one state which is true does not share), `cases` (what is special about scenes: `--case NAME` alone,
+`--plain` none; by default a share has each). `--proven`: all pods on the node are proven;
+`refused_needlessly` and `unsound` must then be 0. `--by-search` finds bounds that promise too much,
+in ten times as many scenes.
 """
 
 from __future__ import annotations
@@ -27,13 +30,36 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--proven", action="store_true", help="no pods on their way")
     parser.add_argument("--unsettled", type=int, default=3, help="pods on their way, at most")
-    parser.add_argument("--running", type=float, default=0.0, help="share of them that is heard to run, in zones nobody knows")
-    parser.add_argument("--between", type=float, default=0.0, help="share of devices that lie in two zones")
-    parser.add_argument("--zones", type=int, default=None, help="zones of each node (default: 1 to 8, a share of scenes each)")
-    parser.add_argument("--no-checkpoints", action="store_true", help="the exporter may not read the kubelet's state folder")
-    parser.add_argument("--by-search", action="store_true", help="held against a search without bounds, which is faster")
     parser.add_argument(
-        "--case", action="append", choices=sorted(SHARES), help="every scene has it, and no other but those named"
+        "--running",
+        type=float,
+        default=0.0,
+        help="share of them that is heard to run, in zones nobody knows",
+    )
+    parser.add_argument(
+        "--between", type=float, default=0.0, help="share of devices that lie in two zones"
+    )
+    parser.add_argument(
+        "--zones",
+        type=int,
+        default=None,
+        help="zones of each node (default: 1 to 8, a share of scenes each)",
+    )
+    parser.add_argument(
+        "--no-checkpoints",
+        action="store_true",
+        help="the exporter may not read the kubelet's state folder",
+    )
+    parser.add_argument(
+        "--by-search",
+        action="store_true",
+        help="held against a search without bounds, which is faster",
+    )
+    parser.add_argument(
+        "--case",
+        action="append",
+        choices=sorted(SHARES),
+        help="every scene has it, and no other but those named",
     )
     parser.add_argument("--plain", action="store_true", help="no special cases")
     options = parser.parse_args(argv)
@@ -51,8 +77,21 @@ def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, o
     shares = dict.fromkeys(options.case, 1.0) if options.case else SHARES
     for zones, seeds in _by_zones(options).items():
         made = None if plain else maker(policy, scope, zones, unsettled, shares, **settings)
-        measured(seeds, policy, scope, unsettled, into=found, zones=zones, made=made, **checked, **settings)
-    needless, should = len(found.refused_needlessly), found.passed - len(found.unsound) + len(found.refused_needlessly)
+        measured(
+            seeds,
+            policy,
+            scope,
+            unsettled,
+            into=found,
+            zones=zones,
+            made=made,
+            **checked,
+            **settings,
+        )
+    needless, should = (
+        len(found.refused_needlessly),
+        found.passed - len(found.unsound) + len(found.refused_needlessly),
+    )
     return {
         "policy": policy, "scope": scope, "scenes": options.scenes, "proven": options.proven, "passed": found.passed,
         "refused": found.refused, "refused_needlessly": needless, "needless_upper_95": _upper(needless, should),
@@ -76,5 +115,8 @@ def _upper(count: int, of: int) -> float:
     if not of:
         return 1.0
     z, share = 1.96, count / of
-    middle, spread = share + z * z / (2 * of), z * sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    middle, spread = (
+        share + z * z / (2 * of),
+        z * sqrt(share * (1 - share) / of + z * z / (4 * of * of)),
+    )
     return round((middle + spread) / (1 + z * z / of), 4)

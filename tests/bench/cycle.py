@@ -1,11 +1,13 @@
-"""Bench of deciding: pods of several shapes on many nodes, with the ledger folded and the facts built, no I/O.
+"""Bench of deciding: pods of several shapes on many nodes, with the ledger folded and the facts
+built, no I/O.
 
-A JSON line for each number of nodes, in CPU time: one thread, so that on an idle core it is what a clock shows, and on a shared
-machine nearly so. `cold_shape_ms`: the first decision of a shape that was never seen (median over shapes). `warm_pod_us`: one
-decision with its reservation, pods of all shapes in turn (mean; `warm_p50_us`, `warm_p99_us`). `by_bound`, `by_search`,
-`over_budget`: shares of these decisions for which no kubelet was imagined, one was, or a search met its budget.
-`decided_pods_per_s`: the same with the commit's facts built, folded into the ledger and taken over by the columns. `rss_mb`: the
-whole process. `--against COMMIT`: see `_against`.
+A JSON line for each number of nodes, in CPU time: one thread, so that on an idle core it is what a
+clock shows, and on a shared machine nearly so. `cold_shape_ms`: the first decision of a shape that
+was never seen (median over shapes). `warm_pod_us`: one decision with its reservation, pods of all
+shapes in turn (mean; `warm_p50_us`, `warm_p99_us`). `by_bound`, `by_search`, `over_budget`: shares
+of these decisions for which no kubelet was imagined, one was, or a search met its budget.
+`decided_pods_per_s`: the same with the commit's facts built, folded into the ledger and taken over
+by the columns. `rss_mb`: the whole process. `--against COMMIT`: see `_against`.
 """
 
 from __future__ import annotations
@@ -45,7 +47,12 @@ SIZES: Amounts = {
     "cpu": 32_000, "memory": 128 * GIB, "hugepages-2Mi": 16 * GIB, "example.com/gpu": 8, "example.com/nic": 16,
 }  # fmt: skip
 GROWTH = (100, 1000, 5000, 20_000)
-FIGURES = {"cold_shape_ms": False, "warm_pod_us": False, "decided_pods_per_s": True, "rss_mb": False}
+FIGURES = {
+    "cold_shape_ms": False,
+    "warm_pod_us": False,
+    "decided_pods_per_s": True,
+    "rss_mb": False,
+}
 """What `--against` compares, and whether more is better."""
 
 
@@ -57,11 +64,22 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--policy", default="single-numa-node")
     parser.add_argument("--scope", default="container")
     parser.add_argument("--strategy", choices=STRATEGIES, default=CycleConfig().strategy)
-    parser.add_argument("--unsettled", type=int, default=0, help="unproven pods charged to each node")
-    parser.add_argument("--unhealthy", type=float, default=0.0, help="share of nodes that count a GPU which they do not offer")
-    parser.add_argument("--no-growth", action="store_true", help="only --nodes, not 100 to 20,000 as well")
+    parser.add_argument(
+        "--unsettled", type=int, default=0, help="unproven pods charged to each node"
+    )
+    parser.add_argument(
+        "--unhealthy",
+        type=float,
+        default=0.0,
+        help="share of nodes that count a GPU which they do not offer",
+    )
+    parser.add_argument(
+        "--no-growth", action="store_true", help="only --nodes, not 100 to 20,000 as well"
+    )
     parser.add_argument("--decisions", type=int, default=2000, help="pods decided for each figure")
-    parser.add_argument("--against", metavar="COMMIT", default="", help="compare with that commit, in paired runs")
+    parser.add_argument(
+        "--against", metavar="COMMIT", default="", help="compare with that commit, in paired runs"
+    )
     options = parser.parse_args(argv)
     if options.against:
         compare("cycle", argv, options.against, FIGURES)
@@ -89,7 +107,9 @@ def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
 
 
 class Ways:
-    """How decisions came about: counts the searches that one needs, and those that end without an answer."""
+    """How decisions came about: counts the searches that one needs, and those that end without an
+    answer.
+    """
 
     def __init__(self) -> None:
         self._search = feasibility.searched
@@ -105,7 +125,10 @@ class Ways:
     def shares(self) -> dict[str, float]:
         """Of all decisions."""
         feasibility.searched = self._search
-        return {way: round(self.found.count(way) / len(self.found), 4) for way in ("by_bound", "by_search", "over_budget")}
+        return {
+            way: round(self.found.count(way) / len(self.found), 4)
+            for way in ("by_bound", "by_search", "over_budget")
+        }
 
 
 class Bench:
@@ -113,12 +136,18 @@ class Bench:
 
     def __init__(self, nodes: int, options: argparse.Namespace) -> None:
         self.random = random.Random(7)
-        self.ledger, self.cluster = Ledger(), ColumnarPlacing(CycleConfig(strategy=options.strategy))
+        self.ledger, self.cluster = (
+            Ledger(),
+            ColumnarPlacing(CycleConfig(strategy=options.strategy)),
+        )
         self.shapes = options.shapes
         self.serial = 0
         for at in range(nodes):
             self._node(f"n{at}", options, at < options.unhealthy * nodes)
-        asked = {tuple(sorted(self.pod(at).containers[0].requests.items())): 1 for at in range(options.shapes)}
+        asked = {
+            tuple(sorted(self.pod(at).containers[0].requests.items())): 1
+            for at in range(options.shapes)
+        }
         if self.cluster.judging.looks_at_wants:
             self.cluster.want(weighed(asked, {}, self.cluster.room))
         self.cluster.place(self.pod(0))
@@ -130,11 +159,24 @@ class Bench:
         unhealthy = {"example.com/gpu": 1} if sick else {}
         self.fold(
             f"node/{name}",
-            NodeObserved(name=name, uid=name, allocatable=allocatable, kubelet_version="v1.36.2", unhealthy=unhealthy),
+            NodeObserved(
+                name=name,
+                uid=name,
+                allocatable=allocatable,
+                kubelet_version="v1.36.2",
+                unhealthy=unhealthy,
+            ),
         )
         zones = tuple(Zone(at, self._resources()) for at in range(options.zones))
         report = Report(
-            name, "boot", 1, policy=options.policy, scope=options.scope, tracked=tuple(SIZES), zones=zones, placements=()
+            name,
+            "boot",
+            1,
+            policy=options.policy,
+            scope=options.scope,
+            tracked=tuple(SIZES),
+            zones=zones,
+            placements=(),
         )
         self.fold(f"report/{name}", NodeReported(report))
         for _ in range(options.unsettled):
@@ -146,7 +188,9 @@ class Bench:
         used = self.random.random() * 0.6
         found = {}
         for name, size in SIZES.items():
-            free = size - int(size * used) // (1000 if name == "cpu" else 1) * (1000 if name == "cpu" else 1)
+            free = size - int(size * used) // (1000 if name == "cpu" else 1) * (
+                1000 if name == "cpu" else 1
+            )
             found[name] = ZoneResource(size, size, free)
         return found
 
@@ -167,7 +211,11 @@ class Bench:
     def fold(self, stream: str, fact: Fact) -> tuple[str, ...]:
         """One fact into the ledger."""
         at = self.ledger.position + 1
-        return fold.evolve(self.ledger, Envelope(at, stream, at, type(fact).__name__, 1, b"", 0, "bench", 0, ""), fact)
+        return fold.evolve(
+            self.ledger,
+            Envelope(at, stream, at, type(fact).__name__, 1, b"", 0, "bench", 0, ""),
+            fact,
+        )
 
     def cold(self, shapes: int) -> list[float]:
         """Seconds for the first decision of each of as many new shapes."""
@@ -205,7 +253,9 @@ class Bench:
         return taken, ways
 
     def decided(self, count: int) -> tuple[float, int]:
-        """(pods a second, pods refused): decided, facts built and folded, columns brought up to date."""
+        """(pods a second, pods refused): decided, facts built and folded, columns brought up to
+        date.
+        """
         pods = [self.pod(at) for at in range(count)]
         for pod in pods:
             self.fold(f"pod/{pod.uid}", PodObserved(pod=pod))

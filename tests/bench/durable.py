@@ -1,7 +1,9 @@
-"""Pods reserved durably a second by one scheduler: `python -m tests.bench durable [--nodes 5000 --zones 8]`.
+"""Pods reserved durably a second by one scheduler: `python -m tests.bench durable [--nodes 5000
+--zones 8]`.
 
-The service as a process of its own, on an embedded Postgres with fsync on, with all pods there at once: the bench of sharing
-with one scheduler. A JSON line; `reserved_per_s` by the times in the log, first to last.
+The service as a process of its own, on an embedded Postgres with fsync on, with all pods there at
+once: the bench of sharing with one scheduler. A JSON line; `reserved_per_s` by the times in the
+log, first to last.
 """
 
 from __future__ import annotations

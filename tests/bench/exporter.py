@@ -1,14 +1,16 @@
 """What an exporter costs and how soon it tells: `python -m tests.bench exporter`.
 
-Simulated kubelets with real sockets and files in this process, a real NATS, the exporter as a process of its own. A JSON line for
-each number of nodes: `event_p50_ms`, `event_p99_ms` from the binding of a pod (its kubelet admits it at once) to its report on
-the bus; `rss_mb` and `cpu_percent` of one core at rest (`idle_pods` pods, reports every `interval_s`), `busy_percent` while pods
-come. The last line is the largest node: 100 pods, 256 CPUs, 8 zones, 16 kinds of devices: `scan_ms` (CPU time of the whole round,
-median, without the simulated kubelet's) and the bytes of its report in full and of the fact after one pod more.
+Simulated kubelets with real sockets and files in this process, a real NATS, the exporter as a
+process of its own. A JSON line for each number of nodes: `event_p50_ms`, `event_p99_ms` from the
+binding of a pod (its kubelet admits it at once) to its report on the bus; `rss_mb` and
+`cpu_percent` of one core at rest (`idle_pods` pods, reports every `interval_s`), `busy_percent`
+while pods come. The last line is the largest node: 100 pods, 256 CPUs, 8 zones, 16 kinds of
+devices: `scan_ms` (CPU time of the whole round, median, without the simulated kubelet's) and the
+bytes of its report in full and of the fact after one pod more.
 
-`--life-hours 24` is a life instead, a hundred times as fast: an exporter that reports every 0.1 s where it would every 10, while
-pods come and go, and whose kubelet's socket is gone for ten minutes ten times; memory, descriptors and threads after each tenth
-of it, and the reports that were heard.
+`--life-hours 24` is a life instead, a hundred times as fast: an exporter that reports every 0.1 s
+where it would every 10, while pods come and go, and whose kubelet's socket is gone for ten minutes
+ten times; memory, descriptors and threads after each tenth of it, and the reports that were heard.
 """
 
 from __future__ import annotations
@@ -56,12 +58,19 @@ class Kubelets:
     def __init__(self, folder: Path, nodes: tuple[SimulatedNode, ...]) -> None:
         self.nodes = nodes
         self.store = ClusterStore()
-        self.files = machine_files.places(folder / "nodes", machine_files.socket_folder(folder), nodes)
+        self.files = machine_files.places(
+            folder / "nodes", machine_files.socket_folder(folder), nodes
+        )
         self.runner = KubeletRunner(self.store, nodes, self.files, VirtualClock(1.0), AT_ONCE)
 
     def bind(self, name: str, node: str, requests: dict[str, int]) -> float:
         """Bind a pod; when that was."""
-        self.store.create("pods", workload.manifest(Task(name, (TaskContainer("c", requests),), 1e6), "s", "default", "w"))
+        self.store.create(
+            "pods",
+            workload.manifest(
+                Task(name, (TaskContainer("c", requests),), 1e6), "s", "default", "w"
+            ),
+        )
         at = time.monotonic()
         self.store.bind(name, "default", node)
         return at
@@ -92,10 +101,20 @@ class Heard:
 
 
 @contextlib.asynccontextmanager
-async def exporting(folder: Path, kubelets: Kubelets, url: str, interval_s: float) -> AsyncIterator[psutil.Process]:
+async def exporting(
+    folder: Path, kubelets: Kubelets, url: str, interval_s: float
+) -> AsyncIterator[psutil.Process]:
     shares = folder / "nodes.json"
     shares.write_bytes(msgspec.json.encode([files.for_exporter() for files in kubelets.files]))
-    argv = [sys.executable, "-m", "services.exporter", "--nodes-file", str(shares), "--nats-url", url]
+    argv = [
+        sys.executable,
+        "-m",
+        "services.exporter",
+        "--nodes-file",
+        str(shares),
+        "--nats-url",
+        url,
+    ]
     log = (folder / "exporter.log").open("wb")
     process = subprocess.Popen([*argv, "--interval", f"{interval_s:g}"], stdout=log, stderr=log)  # noqa: ASYNC220
     try:
@@ -118,7 +137,10 @@ async def running(folder: Path, count: int) -> AsyncIterator[tuple[Kubelets, Hea
     async with EmbeddedServers(folder / "servers", want_postgres=False) as servers:
         bus = JetStreamBus(servers.nats_url, name="bench")
         await bus.ensure_streams()
-        kubelets, heard = Kubelets(folder, uniform(count, NodeShape(2, 32, 128 * GIB), Policies())), Heard(bus)
+        kubelets, heard = (
+            Kubelets(folder, uniform(count, NodeShape(2, 32, 128 * GIB), Policies())),
+            Heard(bus),
+        )
         await kubelets.runner.start()
         tasks = [asyncio.create_task(work()) for work in (kubelets.runner.run, heard.run)]
         yield kubelets, heard, servers.nats_url
@@ -148,7 +170,10 @@ async def life(hours: float) -> dict[str, object]:
     ends_s, interval_s = hours * 36.0, 0.1
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as text:
         folder = Path(text)
-        async with running(folder, 1) as (kubelets, heard, url), exporting(folder, kubelets, url, interval_s) as process:
+        async with (
+            running(folder, 1) as (kubelets, heard, url),
+            exporting(folder, kubelets, url, interval_s) as process,
+        ):
             await until(lambda: heard.nodes)
             begun, number, sizes = time.monotonic(), 0, []
             while (lived := time.monotonic() - begun) < ends_s:
@@ -179,7 +204,9 @@ def _size(process: psutil.Process) -> dict[str, object]:
             "threads": process.num_threads()}  # fmt: skip
 
 
-async def _events(kubelets: Kubelets, heard: Heard, process: psutil.Process, options: argparse.Namespace) -> dict[str, object]:
+async def _events(
+    kubelets: Kubelets, heard: Heard, process: psutil.Process, options: argparse.Namespace
+) -> dict[str, object]:
     before, started, waits = process.cpu_times(), time.monotonic(), []
     for number in range(options.events):
         name, node = f"e{number}", kubelets.nodes[number % len(kubelets.nodes)].name
@@ -190,10 +217,17 @@ async def _events(kubelets: Kubelets, heard: Heard, process: psutil.Process, opt
         await asyncio.sleep(options.pause)
     busy = _percent(before, process, started)
     cuts = statistics.quantiles(waits, n=100, method="inclusive")
-    return {"events": len(waits), "event_p50_ms": round(cuts[49], 1), "event_p99_ms": round(cuts[98], 1), "busy_percent": busy}
+    return {
+        "events": len(waits),
+        "event_p50_ms": round(cuts[49], 1),
+        "event_p99_ms": round(cuts[98], 1),
+        "busy_percent": busy,
+    }
 
 
-async def _rest(kubelets: Kubelets, process: psutil.Process, options: argparse.Namespace) -> dict[str, object]:
+async def _rest(
+    kubelets: Kubelets, process: psutil.Process, options: argparse.Namespace
+) -> dict[str, object]:
     for node in kubelets.nodes:
         for number in range(options.idle_pods):
             kubelets.bind(f"{node.name}-{number}", node.name, {CPU: 1000, MEMORY: GIB})
@@ -222,7 +256,9 @@ async def answering(folder: Path, spec: NodeSpec) -> AsyncIterator[NodeReader]:
     files = []
     for name in ("List", "GetAllocatableResources"):
         files.append(folder / f"{name}.pb")
-        files[-1].write_bytes(await unary.call(spec.socket, f"/v1.PodResourcesLister/{name}", b"", 10.0))
+        files[-1].write_bytes(
+            await unary.call(spec.socket, f"/v1.PodResourcesLister/{name}", b"", 10.0)
+        )
     socket = folder / "a.sock"
     argv = [sys.executable, "-m", "tests.bench._answering", str(socket), *map(str, files)]
     process = subprocess.Popen(argv)  # noqa: ASYNC220
@@ -245,10 +281,14 @@ async def largest(options: argparse.Namespace) -> dict[str, object]:
         task = asyncio.create_task(kubelets.runner.run())
         kinds = sorted(devices)
         for number in range(100):
-            kubelets.bind(f"p{number}", nodes[0].name, {CPU: 2000, MEMORY: GIB, kinds[number % KINDS]: 1})
+            kubelets.bind(
+                f"p{number}", nodes[0].name, {CPU: 2000, MEMORY: GIB, kinds[number % KINDS]: 1}
+            )
         files = kubelets.files[0]
         spec = NodeSpec(nodes[0].name, str(files.socket), str(files.sysfs), str(files.kubelet_dir))
-        reader = NodeReader(spec, ExporterSettings(node_name=nodes[0].name), GrpcSource(str(files.socket)))
+        reader = NodeReader(
+            spec, ExporterSettings(node_name=nodes[0].name), GrpcSource(str(files.socket))
+        )
         await until(lambda: len(kubelets.runner.agent(nodes[0].name).node.state.cpu.entries) == 100)
         async with answering(Path(text), spec) as elsewhere:
             times = []
@@ -279,7 +319,12 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--interval", type=float, default=5.0)
     parser.add_argument("--rest", type=float, default=30.0, help="seconds at rest")
     parser.add_argument("--scans", type=int, default=50)
-    parser.add_argument("--life-hours", type=float, default=0.0, help="only a life of so many hours, a hundred times as fast")
+    parser.add_argument(
+        "--life-hours",
+        type=float,
+        default=0.0,
+        help="only a life of so many hours, a hundred times as fast",
+    )
     options = parser.parse_args(argv)
     if options.life_hours:
         print(json.dumps(asyncio.run(life(options.life_hours))), flush=True)

@@ -1,10 +1,13 @@
-"""Bench of the HTTP extender: filter with node cache on a full cluster, and pods through filter, prioritize and bind.
+"""Bench of the HTTP extender: filter with node cache on a full cluster, and pods through filter,
+prioritize and bind.
 
-One JSON line. `filter_p99_ms`: /filter over HTTP on loopback, all node names asked, shapes that were seen before, a node changed
-before each; `prioritize_p99_ms` the same for /prioritize on 100 of those that passed, `both_p99_ms` for the two together, by
-the clock; `..._cpu_ms` is CPU time, of server and client together: on a shared machine the one to look at. `pods_per_s`: filter
-on all nodes, prioritize on 100 of those that passed, bind on the best, `--clients` at a time as so many kube-schedulers would;
-log in memory, and a binder that answers at once. `filter_cold_ms`: the worst first request of a shape.
+One JSON line. `filter_p99_ms`: /filter over HTTP on loopback, all node names asked, shapes that
+were seen before, a node changed before each; `prioritize_p99_ms` the same for /prioritize on 100 of
+those that passed, `both_p99_ms` for the two together, by the clock; `..._cpu_ms` is CPU time, of
+server and client together: on a shared machine the one to look at. `pods_per_s`: filter on all
+nodes, prioritize on 100 of those that passed, bind on the best, `--clients` at a time as so many
+kube-schedulers would; log in memory, and a binder that answers at once. `filter_cold_ms`: the worst
+first request of a shape.
 """
 
 from __future__ import annotations
@@ -75,12 +78,27 @@ class Bench:
     async def fill(self) -> None:
         """Nodes of zones with 16 CPUs, between half and all of them free."""
         for name in self.names:
-            allocatable = {"cpu": 16_000 * self.options.zones, "memory": 64 * GIB * self.options.zones, "pods": 250}
-            await self.tell((streams.node(name), NodeObserved(name, name, allocatable=allocatable)), self.report(name, 1))
+            allocatable = {
+                "cpu": 16_000 * self.options.zones,
+                "memory": 64 * GIB * self.options.zones,
+                "pods": 250,
+            }
+            await self.tell(
+                (streams.node(name), NodeObserved(name, name, allocatable=allocatable)),
+                self.report(name, 1),
+            )
 
     def report(self, name: str, at: int) -> tuple[str, Fact]:
         zones = tuple(Zone(number, self._resources(), {}) for number in range(self.options.zones))
-        made = Report(name, "boot", at, policy="single-numa-node", tracked=("cpu", "memory"), zones=zones, placements=())
+        made = Report(
+            name,
+            "boot",
+            at,
+            policy="single-numa-node",
+            tracked=("cpu", "memory"),
+            zones=zones,
+            placements=(),
+        )
         return streams.report(name), NodeReported(made)
 
     def _resources(self) -> dict[str, ZoneResource]:
@@ -92,7 +110,11 @@ class Bench:
 
     def pod(self, number: int) -> dict[str, Any]:
         amounts = {"cpu": str(1 + number % SHAPES), "memory": "1Gi"}
-        container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+        container = {
+            "name": "c",
+            "image": "x",
+            "resources": {"requests": amounts, "limits": amounts},
+        }
         return {
             "metadata": {"name": f"p{number}", "namespace": "ns", "uid": f"uid-{number}"},
             "spec": {"schedulerName": "default-scheduler", "containers": [container]},
@@ -113,20 +135,28 @@ class Bench:
                 uid = envelope.stream.removeprefix("pod/")
                 node = msgspec.json.decode(envelope.payload)["node"]
                 stream = streams.pod(uid)
-                await self.tell((stream, BindIntended(uid, "ns", "p", node, envelope.position)), (stream, PodBound(uid, node)))
+                await self.tell(
+                    (stream, BindIntended(uid, "ns", "p", node, envelope.position)),
+                    (stream, PodBound(uid, node)),
+                )
 
 
 async def measure(options: argparse.Namespace) -> dict[str, object]:
     bench = Bench(options)
     await bench.fill()
-    decider, extenders = Decider(bench.log, Held(Lease("scheduler/topolog/0", "bench", 1)), SYSTEM_CLOCK), list[Extender]()
+    decider, extenders = (
+        Decider(bench.log, Held(Lease("scheduler/topolog/0", "bench", 1)), SYSTEM_CLOCK),
+        list[Extender](),
+    )
 
     def after(core: SchedulerCore, page: Any) -> None:
         decider.folded(core, page)
         for each in extenders:
             each.folded(core, page)
 
-    projector: Projector[SchedulerCore] = Projector("scheduler", bench.log, fold_of(CoreConfig()), after=after)
+    projector: Projector[SchedulerCore] = Projector(
+        "scheduler", bench.log, fold_of(CoreConfig()), after=after
+    )
     extender = Extender(projector, decider.wake, 25.0)
     extenders.append(extender)
     decider.heard = extender.answered
@@ -174,30 +204,44 @@ def since(begun: Taken) -> Taken:
 def shown(name: str, many: list[Taken]) -> dict[str, float]:
     """p99 by the clock, p50 and p99 of CPU, in milliseconds."""
     clock, cpu = [each.clock for each in many], [each.cpu for each in many]
-    figures = {"p99_ms": quantile(clock, 0.99), "p50_cpu_ms": statistics.median(cpu), "p99_cpu_ms": quantile(cpu, 0.99)}
+    figures = {
+        "p99_ms": quantile(clock, 0.99),
+        "p50_cpu_ms": statistics.median(cpu),
+        "p99_cpu_ms": quantile(cpu, 0.99),
+    }
     return {f"{name}_{figure}": round(seconds * 1e3, 2) for figure, seconds in figures.items()}
 
 
 async def filters(
     bench: Bench, client: httpx2.AsyncClient, projector: Projector[SchedulerCore]
 ) -> tuple[list[Taken], list[Taken], list[Taken]]:
-    """Seconds of each shape's first /filter, and of /filter and /prioritize after that; a node reports anew before each."""
+    """Seconds of each shape's first /filter, and of /filter and /prioritize after that; a node
+    reports anew before each.
+    """
     cold, warm, scored = [], [], []
     for number in range(SHAPES + REQUESTS):
         await bench.tell(bench.report(bench.random.choice(bench.names), 2 + number))
         await projector.wait_for(await bench.log.head(), 60)
         await asyncio.sleep(0.005)
-        body = msgspec.json.encode({"Pod": bench.pod(number), "Nodes": None, "NodeNames": bench.names})
+        body = msgspec.json.encode(
+            {"Pod": bench.pod(number), "Nodes": None, "NodeNames": bench.names}
+        )
         begun = now()
         answer = await client.post(f"{bench.url}/filter", content=body)
         (cold if number < SHAPES else warm).append(since(begun))
         assert answer.status_code == 200, answer.text
         if number >= SHAPES:
-            scored.append(await prioritized(bench, client, number, msgspec.json.decode(answer.content)["NodeNames"]))
+            scored.append(
+                await prioritized(
+                    bench, client, number, msgspec.json.decode(answer.content)["NodeNames"]
+                )
+            )
     return cold, warm, scored
 
 
-async def prioritized(bench: Bench, client: httpx2.AsyncClient, number: int, passing: list[str]) -> Taken:
+async def prioritized(
+    bench: Bench, client: httpx2.AsyncClient, number: int, passing: list[str]
+) -> Taken:
     some = bench.random.sample(passing, min(PASSING, len(passing)))
     body = msgspec.json.encode({"Pod": bench.pod(number), "NodeNames": some})
     begun = now()
@@ -224,9 +268,13 @@ async def pods(bench: Bench, client: httpx2.AsyncClient) -> tuple[float, int]:
 async def one(bench: Bench, client: httpx2.AsyncClient, number: int) -> bool:
     made = bench.pod(number)
     asked = msgspec.json.encode({"Pod": made, "Nodes": None, "NodeNames": bench.names})
-    passing = msgspec.json.decode((await client.post(f"{bench.url}/filter", content=asked)).content)["NodeNames"]
+    passing = msgspec.json.decode(
+        (await client.post(f"{bench.url}/filter", content=asked)).content
+    )["NodeNames"]
     some = bench.random.sample(passing, min(PASSING, len(passing)))
-    scored = await client.post(f"{bench.url}/prioritize", content=msgspec.json.encode({"Pod": made, "NodeNames": some}))
+    scored = await client.post(
+        f"{bench.url}/prioritize", content=msgspec.json.encode({"Pod": made, "NodeNames": some})
+    )
     best = max(msgspec.json.decode(scored.content), key=lambda each: each["Score"])["Host"]
     uid = made["metadata"]["uid"]
     body = {"PodName": f"p{number}", "PodNamespace": "ns", "PodUID": uid, "Node": best}

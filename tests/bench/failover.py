@@ -1,11 +1,12 @@
 """How long nobody is at work: `python -m tests.bench failover --role binder --kills 50`.
 
-A whole `topolog up` with two processes of every service and the default settings. Each round kills the process that holds the
-role (`--signal TERM` asks it to stop), submits a few pods at the same moment and waits until the role's work is done again: the
-pods are bound; for `store` a report that came after them is in the log, for `relay` they are relayed. The supervisor starts the
-dead process again; the next round waits until it is ready. Times are seconds from the signal; `first_s` to the first binding,
-`all_s` to the last one, and to the role's own work. A last line sums up; `load` is the machine's run queue: on a busy machine
-these figures say little.
+A whole `topolog up` with two processes of every service and the default settings. Each round kills
+the process that holds the role (`--signal TERM` asks it to stop), submits a few pods at the same
+moment and waits until the role's work is done again: the pods are bound; for `store` a report that
+came after them is in the log, for `relay` they are relayed. The supervisor starts the dead process
+again; the next round waits until it is ready. Times are seconds from the signal; `first_s` to the
+first binding, `all_s` to the last one, and to the role's own work. A last line sums up; `load` is
+the machine's run queue: on a busy machine these figures say little.
 """
 
 from __future__ import annotations
@@ -43,17 +44,31 @@ async def _measure(options: argparse.Namespace) -> None:
         rounds = []
         for number in range(options.kills):
             rounds.append(await _round(road, database, options, number))
-            print(json.dumps({"bench": "failover", "kind": "round", "role": options.role, **rounds[-1]}), flush=True)
+            print(
+                json.dumps(
+                    {"bench": "failover", "kind": "round", "role": options.role, **rounds[-1]}
+                ),
+                flush=True,
+            )
         await database.close()
     print(json.dumps({"bench": "failover", **_summary(options, rounds)}), flush=True)
 
 
-async def _round(road: Road, database: Any, options: argparse.Namespace, number: int) -> dict[str, Any]:
+async def _round(
+    road: Road, database: Any, options: argparse.Namespace, number: int
+) -> dict[str, Any]:
     begun_s = time.monotonic()
-    found = await fail_over(road, database, options.role, number, signal.Signals[f"SIG{options.signal}"], TIMEOUT_S)
+    found = await fail_over(
+        road, database, options.role, number, signal.Signals[f"SIG{options.signal}"], TIMEOUT_S
+    )
     await asyncio.sleep(max(ROUND_S - (time.monotonic() - begun_s), 0))
     await settled(road)
-    return {"killed": found.lease, "first_s": found.first_s, "all_s": found.all_s, "load": round(os.getloadavg()[0], 1)}
+    return {
+        "killed": found.lease,
+        "first_s": found.first_s,
+        "all_s": found.all_s,
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 def _summary(options: argparse.Namespace, rounds: list[dict[str, Any]]) -> dict[str, Any]:

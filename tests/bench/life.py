@@ -1,8 +1,10 @@
-"""Bench of a log's life: a year of days on an embedded Postgres, each with pods that come and go, archived every night.
+"""Bench of a log's life: a year of days on an embedded Postgres, each with pods that come and go,
+archived every night.
 
-A JSON line every thirty days: facts, what stands in rows, bytes in rows and in the archive. At the end the whole year is folded
-and its chain followed; exit code 1 when anything is not what it was. The days are told by the writers' clock: partitions are
-small, so that a year rolls as many of them as a large cluster's would.
+A JSON line every thirty days: facts, what stands in rows, bytes in rows and in the archive. At the
+end the whole year is folded and its chain followed; exit code 1 when anything is not what it was.
+The days are told by the writers' clock: partitions are small, so that a year rolls as many of them
+as a large cluster's would.
 """
 
 from __future__ import annotations
@@ -51,8 +53,12 @@ async def _run(given: argparse.Namespace) -> int:
 async def _live(url: str, given: argparse.Namespace) -> int:
     await upgrade(url)
     owner = await connect(url)
-    await owner.execute("DROP TABLE fact_0000000000000001; DROP TABLE IF EXISTS fact_0000000001000001")
-    await owner.execute(f"UPDATE counter SET partition_size = {given.partition}, partitioned_to = 0")
+    await owner.execute(
+        "DROP TABLE fact_0000000000000001; DROP TABLE IF EXISTS fact_0000000001000001"
+    )
+    await owner.execute(
+        f"UPDATE counter SET partition_size = {given.partition}, partitioned_to = 0"
+    )
     await owner.execute("SELECT topolog_roll(0)")
     await owner.close()
     log = await PostgresEventLog.open(url)
@@ -61,7 +67,11 @@ async def _live(url: str, given: argparse.Namespace) -> int:
         now_us = BEGIN_US + day * DAY_US
         for start in range(0, given.pods, 100):
             await log.append(
-                [commit for number in range(start, min(start + 100, given.pods)) for commit in _pod(day, number, now_us)]
+                [
+                    commit
+                    for number in range(start, min(start + 100, given.pods))
+                    for commit in _pod(day, number, now_us)
+                ]
             )
         head = await log.head()
         await log.save_checkpoint("relay", head, relayed)
@@ -78,7 +88,9 @@ async def _live(url: str, given: argparse.Namespace) -> int:
                 "facts_in_rows": seen.facts_in_rows,
                 "rows_mb": round(rows / 1e6, 1),
             }
-            print(json.dumps(line | {"archive_mb": round(seen.archived_bytes / 1e6, 1)}), flush=True)
+            print(
+                json.dumps(line | {"archive_mb": round(seen.archived_bytes / 1e6, 1)}), flush=True
+            )
     found = await verify(log, [])
     total = {
         "bench": "life",
@@ -105,4 +117,7 @@ def _pod(day: int, number: int, now_us: int) -> list[Commit]:
     if day == number == 0:
         seen = [Draft("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))]
         facts = [seen, [Draft("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))], *facts]
-    return [Commit(f"{made.uid}/{at}", "bench", 0, now_us + number, tuple(drafts)) for at, drafts in enumerate(facts)]
+    return [
+        Commit(f"{made.uid}/{at}", "bench", 0, now_us + number, tuple(drafts))
+        for at, drafts in enumerate(facts)
+    ]

@@ -1,9 +1,11 @@
-"""Bench of lists: what many pods cost the client in memory, whole, in pages and as a stream; and what claims cost the fold.
+"""Bench of lists: what many pods cost the client in memory, whole, in pages and as a stream; and
+what claims cost the fold.
 
-One JSON line. A server in a process of its own makes the pods as they are asked for. `whole_mib`, `pages_mib`, `streamed_mib`: by
-how much the resident memory of a fresh process grew at most while it read them all and kept the identities only (`whole` keeps
-the objects, as lists did before); `..._s` by the clock. `claims_mib`: resident memory of the scheduler's fold of surroundings
-with as many bound claims as pods, each with a volume of its own that one of 5,000 nodes reaches.
+One JSON line. A server in a process of its own makes the pods as they are asked for. `whole_mib`,
+`pages_mib`, `streamed_mib`: by how much the resident memory of a fresh process grew at most while
+it read them all and kept the identities only (`whole` keeps the objects, as lists did before);
+`..._s` by the clock. `claims_mib`: resident memory of the scheduler's fold of surroundings with as
+many bound claims as pods, each with a volume of its own that one of 5,000 nodes reaches.
 """
 
 from __future__ import annotations
@@ -43,11 +45,16 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--pods", type=int, default=150_000)
     options = parser.parse_args(argv)
     port = free_port()
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(port, options.pods), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(port, options.pods), daemon=True
+    )
     server.start()
     found: dict[str, Any] = {"pods": options.pods}
     for how in ("whole", "pages", "streamed"):
-        found |= {f"{how}_{name}": value for name, value in _apart(_list, f"http://127.0.0.1:{port}", how).items()}
+        found |= {
+            f"{how}_{name}": value
+            for name, value in _apart(_list, f"http://127.0.0.1:{port}", how).items()
+        }
     server.terminate()
     found["claims_mib"] = _apart(_claims, options.pods)["mib"]
     print(json.dumps(found), flush=True)
@@ -101,25 +108,50 @@ def _claims(count: int) -> dict[str, float]:
     gc.collect()
     held, before = Surroundings(), _mib()
     for number in range(count):
-        terms = (NodeSelectorTerm(expressions=(("kubernetes.io/hostname", "In", (f"node-{number % NODES:05}.example",)),)),)
-        volume = VolumeObserved(f"pvc-{number:036}", str(number), "csi.example", f"vol-{number:017}", terms)
-        claim = ClaimObserved(f"namespace-{number % 100}/data-database-{number}", volume.name, str(number))
+        terms = (
+            NodeSelectorTerm(
+                expressions=(
+                    ("kubernetes.io/hostname", "In", (f"node-{number % NODES:05}.example",)),
+                )
+            ),
+        )
+        volume = VolumeObserved(
+            f"pvc-{number:036}", str(number), "csi.example", f"vol-{number:017}", terms
+        )
+        claim = ClaimObserved(
+            f"namespace-{number % 100}/data-database-{number}", volume.name, str(number)
+        )
         for fact in (volume, claim):  # as they come out of the log: no text is shared
             held.hear(msgspec.json.decode(msgspec.json.encode(fact), type=type(fact)))
     gc.collect()
     return {"mib": round(_mib() - before, 1)}
 
 
-# -- the server --------------------------------------------------------------------------------------------------------
+# -- the server
+# --------------------------------------------------------------------------------------------------------
 
 
 def _pod(number: int) -> dict[str, Any]:
     amounts = {"cpu": "2", "memory": "1Gi"}
-    mounts = [{"name": "kube-api-access", "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]
+    mounts = [
+        {
+            "name": "kube-api-access",
+            "readOnly": True,
+            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+        }
+    ]
     environment = [{"name": f"SETTING_{at}", "value": f"value-{number}-{at}"} for at in range(8)]
-    conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")]
+    conditions = [
+        {"type": kind, "status": "True"}
+        for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    ]
     resources = {"requests": amounts, "limits": amounts}
-    container = {"name": "main", "image": "registry.invalid/app:1", "resources": resources, "env": environment}
+    container = {
+        "name": "main",
+        "image": "registry.invalid/app:1",
+        "resources": resources,
+        "env": environment,
+    }
     return {
         "metadata": {
             "name": f"app-{number:07}", "namespace": f"namespace-{number % 100}",
@@ -135,14 +167,23 @@ def _serve(port: int, count: int) -> None:
     async def pods(request: Request) -> Response:
         if request.query_params.get("watch"):
             return StreamingResponse(_stream(count), media_type="application/json")
-        begin, limit = int(request.query_params.get("continue") or 0), int(request.query_params["limit"])
+        begin, limit = (
+            int(request.query_params.get("continue") or 0),
+            int(request.query_params["limit"]),
+        )
         end = min(count, begin + limit)
         metadata = {"resourceVersion": "1000000", **({"continue": str(end)} if end < count else {})}
         items = [_pod(number) for number in range(begin, end)]
-        return Response(msgspec.json.encode({"kind": "PodList", "metadata": metadata, "items": items}))
+        return Response(
+            msgspec.json.encode({"kind": "PodList", "metadata": metadata, "items": items})
+        )
 
     async def nodes(_request: Request) -> Response:
-        return Response(msgspec.json.encode({"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": []}))
+        return Response(
+            msgspec.json.encode(
+                {"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": []}
+            )
+        )
 
     app = Starlette(routes=[Route("/api/v1/pods", pods), Route("/api/v1/nodes", nodes)])
     uvicorn.run(app, port=port, log_config=None)
@@ -150,7 +191,13 @@ def _serve(port: int, count: int) -> None:
 
 async def _stream(count: int) -> AsyncIterator[bytes]:
     for begin in range(0, count, LINES):
-        events = ({"type": "ADDED", "object": _pod(number)} for number in range(begin, min(count, begin + LINES)))
+        events = (
+            {"type": "ADDED", "object": _pod(number)}
+            for number in range(begin, min(count, begin + LINES))
+        )
         yield b"".join(msgspec.json.encode(event) + b"\n" for event in events)
     mark = {"resourceVersion": "1000000", "annotations": {END: "true"}}
-    yield msgspec.json.encode({"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": mark}}) + b"\n"
+    yield (
+        msgspec.json.encode({"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": mark}})
+        + b"\n"
+    )

@@ -1,8 +1,10 @@
-"""Bench of the event log on an embedded Postgres with fsync on: appending alone, by many, in batches; following; reading back.
+"""Bench of the event log on an embedded Postgres with fsync on: appending alone, by many, in
+batches; following; reading back.
 
-A JSON line a measurement, first the settings that decide durability. `appends` are commits of one fact. `p50_ms` and `p99_ms`
-are of one append call; `lag_p50_ms` and `lag_p99_ms` from before that call until another process, which reads as services do, has
-handled the fact. `--database-url` measures a server of your own (a new, empty database; nothing is removed).
+A JSON line a measurement, first the settings that decide durability. `appends` are commits of one
+fact. `p50_ms` and `p99_ms` are of one append call; `lag_p50_ms` and `lag_p99_ms` from before that
+call until another process, which reads as services do, has handled the fact. `--database-url`
+measures a server of your own (a new, empty database; nothing is removed).
 """
 
 from __future__ import annotations
@@ -37,7 +39,11 @@ FOLLOWED_S = 60.0
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench log", description=__doc__)
-    parser.add_argument("--database-url", default="", help="an empty database; default: an embedded one, made and removed")
+    parser.add_argument(
+        "--database-url",
+        default="",
+        help="an empty database; default: an embedded one, made and removed",
+    )
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each measurement")
     given = parser.parse_args(argv)
     asyncio.run(_run(given.database_url, given.seconds))
@@ -48,7 +54,9 @@ async def _run(url: str, seconds: float) -> None:
         return await _measure(url, seconds)
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
         os.chmod(folder, 0o711)
-        servers = EmbeddedServers(Path(folder) / "data", want_nats=False, postgres_settings=PostgresSettings(durable=True))
+        servers = EmbeddedServers(
+            Path(folder) / "data", want_nats=False, postgres_settings=PostgresSettings(durable=True)
+        )
         async with servers:
             await _measure(servers.database_url, seconds)
     return None
@@ -61,11 +69,21 @@ async def _measure(url: str, seconds: float) -> None:
     try:
         await _appending(log, "one at a time", callers=1, batch=1, seconds=seconds)
         for callers in (8, 64, 500):
-            await _appending(log, f"{callers} callers, group commit", callers=callers, batch=1, seconds=seconds)
+            await _appending(
+                log, f"{callers} callers, group commit", callers=callers, batch=1, seconds=seconds
+            )
         for batch in (10, 100, 500):
             await _appending(log, f"batches of {batch}", callers=1, batch=batch, seconds=seconds)
         await _contended(url, seconds)
-        await _following(url, log, "one at a time, 10 ms apart", callers=1, batch=1, seconds=seconds, pause_s=0.01)
+        await _following(
+            url,
+            log,
+            "one at a time, 10 ms apart",
+            callers=1,
+            batch=1,
+            seconds=seconds,
+            pause_s=0.01,
+        )
         for callers, batch in ((1, 1), (64, 1), (1, 100)):
             how = f"{callers} at once, batches of {batch}"
             await _following(url, log, how, callers=callers, batch=batch, seconds=seconds)
@@ -76,7 +94,14 @@ async def _measure(url: str, seconds: float) -> None:
 
 async def _show_settings(url: str) -> None:
     connection = await asyncpg.connect(plain_url(url))
-    names = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level", "shared_buffers")
+    names = (
+        "server_version",
+        "fsync",
+        "synchronous_commit",
+        "full_page_writes",
+        "wal_level",
+        "shared_buffers",
+    )
     _print("settings", **{name: await connection.fetchval(f"SHOW {name}") for name in names})
     await connection.close()
 
@@ -87,11 +112,15 @@ def _commits(tag: str) -> Iterator[Commit]:
     while True:
         number += 1
         uid = f"{tag}-{number:012d}"
-        reserved = PodReserved(uid, "node-17", 3, 41, 1, 87, 412, {"main": (0,)}, False, "c0ffee", "badcafe")
+        reserved = PodReserved(
+            uid, "node-17", 3, 41, 1, 87, 412, {"main": (0,)}, False, "c0ffee", "badcafe"
+        )
         yield Commit(f"reserve/{uid}", "scheduler", 0, 1, (Draft(f"pod/{uid}", reserved, 0),), uid)
 
 
-async def _appending(log: PostgresEventLog, what: str, callers: int, batch: int, seconds: float) -> None:
+async def _appending(
+    log: PostgresEventLog, what: str, callers: int, batch: int, seconds: float
+) -> None:
     _print("append", how=what, **await _append(log, what, callers, batch, seconds))
 
 
@@ -124,7 +153,13 @@ async def _append(
 
 
 async def _following(
-    url: str, log: PostgresEventLog, how: str, callers: int, batch: int, seconds: float, pause_s: float = 0.0
+    url: str,
+    log: PostgresEventLog,
+    how: str,
+    callers: int,
+    batch: int,
+    seconds: float,
+    pause_s: float = 0.0,
 ) -> None:
     """Append while another process follows from the head on; its last fact is one of ours."""
     last = f"last of {how}"
@@ -132,15 +167,21 @@ async def _following(
     follower = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
     assert follower.stdout is not None
     async with asyncio.timeout(seconds + FOLLOWED_S):
-        assert await follower.stdout.readline() == b"ready\n", f"the follower ended; try {' '.join(command)}"
+        assert await follower.stdout.readline() == b"ready\n", (
+            f"the follower ended; try {' '.join(command)}"
+        )
         appended = await _append(log, how, callers, batch, seconds, pause_s)
-        await log.append([replace(next(_commits(last)), commit_id=last, time_us=time.time_ns() // 1000)])
+        await log.append(
+            [replace(next(_commits(last)), commit_id=last, time_us=time.time_ns() // 1000)]
+        )
         _print("follow", how=how, **appended, **json.loads(await follower.stdout.readline()))
         await follower.wait()
 
 
 async def _contended(url: str, seconds: float) -> None:
-    """Four processes' worth of logs reserve on few nodes at once, two facts a commit, each expecting the version it saw."""
+    """Four processes' worth of logs reserve on few nodes at once, two facts a commit, each
+    expecting the version it saw.
+    """
     logs = [await PostgresEventLog.open(url, pool_size=2) for _ in range(4)]
     begun_s, won, lost = time.perf_counter(), 0, 0
 
@@ -151,9 +192,18 @@ async def _contended(url: str, seconds: float) -> None:
                 return
             node = f"node/{turn % 8}"
             version = (await log.versions([node]))[node]
-            charge = Draft(node, NodeCharged(node, commit.correlation, {0: {"cpu": 4000, "memory": 8 * GIB}}), version)
-            (outcome,) = await log.append([Commit(commit.commit_id, "s", 0, 1, (*commit.drafts, charge))])
-            won, lost = won + isinstance(outcome, Appended), lost + (not isinstance(outcome, Appended))
+            charge = Draft(
+                node,
+                NodeCharged(node, commit.correlation, {0: {"cpu": 4000, "memory": 8 * GIB}}),
+                version,
+            )
+            (outcome,) = await log.append(
+                [Commit(commit.commit_id, "s", 0, 1, (*commit.drafts, charge))]
+            )
+            won, lost = (
+                won + isinstance(outcome, Appended),
+                lost + (not isinstance(outcome, Appended)),
+            )
 
     await asyncio.gather(*(scheduler(number, log) for number, log in enumerate(logs)))
     _print("contended", schedulers=4, nodes=8, commits_per_s=round(won / seconds), conflicts=lost)
@@ -171,7 +221,12 @@ async def _reading(log: PostgresEventLog) -> None:
             decode(envelope)
         decoded_s += time.perf_counter() - asked_s
     elapsed_s = time.perf_counter() - begun_s
-    _print("replay", facts=last, facts_per_s=round(last / elapsed_s), of_which_decoding_share=round(decoded_s / elapsed_s, 2))
+    _print(
+        "replay",
+        facts=last,
+        facts_per_s=round(last / elapsed_s),
+        of_which_decoding_share=round(decoded_s / elapsed_s, 2),
+    )
 
 
 def _print(kind: str, **values: object) -> None:

@@ -1,8 +1,9 @@
-"""Whom preemption evicts, against brute force over the kubelet model: full nodes whose pods are all proven, with checkpoints.
+"""Whom preemption evicts, against brute force over the kubelet model: full nodes whose pods are all
+proven, with checkpoints.
 
-Prints a JSON line for each rule: `exact` (as few and as low as the cheapest set after whose end the kubelet admits), `nobody`
-(rightly), `for_nothing` (the kubelet admits already; must be 0), `refused_after` (must be 0), `costlier` and `missed` (a way out
-that was not found).
+Prints a JSON line for each rule: `exact` (as few and as low as the cheapest set after whose end the
+kubelet admits), `nobody` (rightly), `for_nothing` (the kubelet admits already; must be 0),
+`refused_after` (must be 0), `costlier` and `missed` (a way out that was not found).
 """
 
 from __future__ import annotations
@@ -22,16 +23,31 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench preemption", description=__doc__)
     parser.add_argument("--scenes", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--between", type=float, default=0.0, help="share of devices that lie in two zones")
+    parser.add_argument(
+        "--between", type=float, default=0.0, help="share of devices that lie in two zones"
+    )
     options = parser.parse_args(argv)
     for policy, scope in RULES:
         for inits in (False, True):
-            found = measure(policy, scope, inits, range(options.seed, options.seed + options.scenes), options.between)
-            row = {"policy": policy, "scope": scope, "init_containers": inits, "scenes": options.scenes}
+            found = measure(
+                policy,
+                scope,
+                inits,
+                range(options.seed, options.seed + options.scenes),
+                options.between,
+            )
+            row = {
+                "policy": policy,
+                "scope": scope,
+                "init_containers": inits,
+                "scenes": options.scenes,
+            }
             print(json.dumps(row | {kind: found[kind] for kind in KINDS}), flush=True)
 
 
-def measure(policy: str, scope: str, inits: bool, seeds: range, between: float = 0.0) -> Counter[str]:
+def measure(
+    policy: str, scope: str, inits: bool, seeds: range, between: float = 0.0
+) -> Counter[str]:
     """How often the search came out how."""
     return Counter(judged(full_node(seed, policy, scope, inits, between=between)) for seed in seeds)
 

@@ -1,12 +1,15 @@
-"""How long a scheduler takes from its start to its first decision: `python -m tests.bench recovery --facts 1000000`.
+"""How long a scheduler takes from its start to its first decision: `python -m tests.bench recovery
+--facts 1000000`.
 
-A log of so many facts is made on an embedded Postgres: nodes that report, pods that are observed, reserved, charged, bound, run
-and end, and the same nodes, which report who is left. (Exporters report about twice a pod. Such a log takes about twice as
-long a fact, and leaves the same state.) A process of its own then follows it from the beginning (`cold_s`), and another one
-from the snapshot that the first one left (`snapshot_s`): from the start of the process to the first look at the queue
-(`_scheduler_start`), imports of compiled code included. `fold_per_s` are facts read, decoded and folded a second, on the clock
-and (`fold_per_cpu_s`) of CPU time, `rss_mb` the most that the process held at the cold start. `cold_cpu_s`, `snapshot_cpu_s`
-and `import_cpu_s` are the processes' own CPU time, which a busy machine stretches less.
+A log of so many facts is made on an embedded Postgres: nodes that report, pods that are observed,
+reserved, charged, bound, run and end, and the same nodes, which report who is left. (Exporters
+report about twice a pod. Such a log takes about twice as long a fact, and leaves the same state.) A
+process of its own then follows it from the beginning (`cold_s`), and another one from the snapshot
+that the first one left (`snapshot_s`): from the start of the process to the first look at the queue
+(`_scheduler_start`), imports of compiled code included. `fold_per_s` are facts read, decoded and
+folded a second, on the clock and (`fold_per_cpu_s`) of CPU time, `rss_mb` the most that the process
+held at the cold start. `cold_cpu_s`, `snapshot_cpu_s` and `import_cpu_s` are the processes' own CPU
+time, which a busy machine stretches less.
 """
 
 from __future__ import annotations
@@ -52,7 +55,11 @@ def main(argv: list[str]) -> None:
 async def _measure(facts: int) -> None:
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
         os.chmod(folder, 0o711)
-        servers = EmbeddedServers(Path(folder) / "data", want_nats=False, postgres_settings=PostgresSettings(durable=False))
+        servers = EmbeddedServers(
+            Path(folder) / "data",
+            want_nats=False,
+            postgres_settings=PostgresSettings(durable=False),
+        )
         async with servers:
             await upgrade(servers.database_url)
             log = await PostgresEventLog.open(servers.database_url)
@@ -63,7 +70,9 @@ async def _measure(facts: int) -> None:
             await log.close()
             compiled = Path(folder) / "compiled"
             await asyncio.to_thread(_run, compiled)
-            cold, warm = [await asyncio.to_thread(_started, servers.database_url, compiled) for _ in range(2)]
+            cold, warm = [
+                await asyncio.to_thread(_started, servers.database_url, compiled) for _ in range(2)
+            ]
     print(json.dumps({
         "bench": "recovery", "facts": head, "cold_s": cold["ready_s"], "snapshot_s": warm["ready_s"],
         "cold_cpu_s": cold["cpu_s"], "snapshot_cpu_s": warm["cpu_s"], "rss_mb": cold["rss_mb"],
@@ -78,11 +87,17 @@ def _started(url: str, compiled: Path) -> dict[str, float]:
 
 
 def _run(compiled: Path, *arguments: str) -> str:
-    """Python's own compiled files are made and used, as an image has them, whatever this process was told."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """Python's own compiled files are made and used, as an image has them, whatever this process
+    was told.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     environment["PYTHONPYCACHEPREFIX"] = str(compiled)
     command = [sys.executable, "-m", "tests.bench._scheduler_start", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def _lives(facts: int) -> Iterator[tuple[str, Fact]]:
@@ -97,7 +112,9 @@ def _lives(facts: int) -> Iterator[tuple[str, Fact]]:
 def _seen_at_last(facts: int) -> Iterator[tuple[str, Fact]]:
     """A report of each node that lists those that live still: what it lists no more is forgotten."""
     left = range(max(0, facts // 7 - LIVE), facts // 7)
-    for at, (stream, fact) in enumerate(each for each in cluster(NODES, ZONES) if isinstance(each[1], NodeReported)):
+    for at, (stream, fact) in enumerate(
+        each for each in cluster(NODES, ZONES) if isinstance(each[1], NodeReported)
+    ):
         pods = [(f"p{number}", _amounts(number)) for number in left if number % NODES == at]
         yield stream, NodeReported(_listing(fact.report, pods))
 
@@ -105,11 +122,20 @@ def _seen_at_last(facts: int) -> Iterator[tuple[str, Fact]]:
 def _listing(report: Report, pods: list[tuple[str, Amounts]]) -> Report:
     """All of them in the first zone."""
     placements = tuple(
-        Placement("bench", name, "c", tuple(ZonedAmount(each, (0,), amount) for each, amount in sorted(amounts.items())))
+        Placement(
+            "bench",
+            name,
+            "c",
+            tuple(ZonedAmount(each, (0,), amount) for each, amount in sorted(amounts.items())),
+        )
         for name, amounts in pods
     )
     resources = {
-        name: ZoneResource(each.capacity, each.allocatable, each.available - sum(amounts[name] for _, amounts in pods))
+        name: ZoneResource(
+            each.capacity,
+            each.allocatable,
+            each.available - sum(amounts[name] for _, amounts in pods),
+        )
         for name, each in report.zones[0].resources.items()
     }
     zones = (Zone(report.zones[0].id, resources), *report.zones[1:])
@@ -123,7 +149,14 @@ def _amounts(number: int) -> Amounts:
 def _life(number: int) -> Iterator[tuple[str, Fact]]:
     uid, node = f"uid-{number}", f"n{number % NODES}"
     amounts = _amounts(number)
-    pod = Pod(uid, "bench", f"p{number}", "Guaranteed", (Container("c", "app", amounts, amounts),), scheduler_name="topolog")
+    pod = Pod(
+        uid,
+        "bench",
+        f"p{number}",
+        "Guaranteed",
+        (Container("c", "app", amounts, amounts),),
+        scheduler_name="topolog",
+    )
     stream = streams.pod(uid)
     yield stream, PodObserved(pod)
     yield stream, PodReserved(uid, node, 1, 1, 1, 50, NODES, {"c": (0,)}, False, "", "")

@@ -1,17 +1,22 @@
-"""Bench of the whole road: `topolog up` on real parts, every pod over HTTP, NATS and Postgres with its durable settings.
+"""Bench of the whole road: `topolog up` on real parts, every pod over HTTP, NATS and Postgres with
+its durable settings.
 
-A JSON line for the settings that decide durability (read from the server), one a cluster size, one for the exporters. The
-workload is the openb trace at a low load and a fixed speed, so that `--rate` pods a second arrive, however fast they are
-bound. Rates are those of the middle 80 % of the pods; latencies are real milliseconds from the request that creates a pod.
-CPU is counted from ready to the last pod's end, start-up excluded. `machine_cores` near `of_cores` says that CPU limits, and by
-how much it exceeds `road_cores`, that others use the machine and inflate every number; `busiest_cores` near 1 names the process
-that limits. `decide_ms_per_pod` is what the scheduler itself measures of its deciding batches, by the clock and without I/O, and
-`decide_cpu_ms_per_pod` its CPU time of that.
+A JSON line for the settings that decide durability (read from the server), one a cluster size, one
+for the exporters. The workload is the openb trace at a low load and a fixed speed, so that `--rate`
+pods a second arrive, however fast they are bound. Rates are those of the middle 80 % of the pods;
+latencies are real milliseconds from the request that creates a pod. CPU is counted from ready to
+the last pod's end, start-up excluded. `machine_cores` near `of_cores` says that CPU limits, and by
+how much it exceeds `road_cores`, that others use the machine and inflate every number;
+`busiest_cores` near 1 names the process that limits. `decide_ms_per_pod` is what the scheduler
+itself measures of its deciding batches, by the clock and without I/O, and `decide_cpu_ms_per_pod`
+its CPU time of that.
 
-The kubelets are the simulator's, and their CPU with it; the exporters that read them are Topolog's. `reports_per_pod` far below 2
-or `failed_scans` say that kubelets did not answer: a road without reports is cheap, and not one that was to be measured. What the
-road takes at rest, in the `REST_S` after the last pod's end, is `rest_cpu_ms_per_s`; it is in `cpu_ms_per_pod`, and not in
-`added_ms_per_pod`. With `--where` the services' stacks are sampled, and a line for each cause says where their CPU goes.
+The kubelets are the simulator's, and their CPU with it; the exporters that read them are Topolog's.
+`reports_per_pod` far below 2 or `failed_scans` say that kubelets did not answer: a road without
+reports is cheap, and not one that was to be measured. What the road takes at rest, in the `REST_S`
+after the last pod's end, is `rest_cpu_ms_per_s`; it is in `cpu_ms_per_pod`, and not in
+`added_ms_per_pod`. With `--where` the services' stacks are sampled, and a line for each cause says
+where their CPU goes.
 """
 
 from __future__ import annotations
@@ -46,7 +51,10 @@ MANY = 101
 REST_S = 10.0
 POSITION = 'topolog_consumer_position{consumer="scheduler"}'
 DECIDING, DECIDING_CPU = "topolog_decide_latency_seconds_sum", "topolog_decide_cpu_seconds_total"
-SCANS, FAILED_SCANS = "topolog_exporter_scans_total", 'topolog_exporter_scans_total{result="failed"}'
+SCANS, FAILED_SCANS = (
+    "topolog_exporter_scans_total",
+    'topolog_exporter_scans_total{result="failed"}',
+)
 REPORTS = 'topolog_bus_published_total{stream="reports"}'
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level")
 
@@ -57,24 +65,45 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--pods", type=int, default=3000, help="pods to play on each")
     parser.add_argument("--rate", type=float, default=150.0, help="pods a second that arrive")
     parser.add_argument("--traces", type=Path, default=TRACES, help="folder of the openb trace")
-    parser.add_argument("--report-interval", type=float, default=10.0, help="seconds between full reports of a node")
-    parser.add_argument("--no-exporters", action="store_true", help="leave out the exporters' own measurement")
-    parser.add_argument("--where", action="store_true", help="sample the services' stacks, and tell where their CPU goes")
+    parser.add_argument(
+        "--report-interval", type=float, default=10.0, help="seconds between full reports of a node"
+    )
+    parser.add_argument(
+        "--no-exporters", action="store_true", help="leave out the exporters' own measurement"
+    )
+    parser.add_argument(
+        "--where",
+        action="store_true",
+        help="sample the services' stacks, and tell where their CPU goes",
+    )
     given = parser.parse_args(argv)
     for nodes in given.nodes:
         with tempfile.TemporaryDirectory() as samples:
-            environment = {"TOPOLOG_SAMPLES": samples, "PYTHONPATH": str(SAMPLING)} if given.where else {}
+            environment = (
+                {"TOPOLOG_SAMPLES": samples, "PYTHONPATH": str(SAMPLING)} if given.where else {}
+            )
             began, ended, rows = _whole_road(nodes, given, environment)
-            for name, what, ms in where(Path(samples), began.at_s, ended.at_s, {n: r["cpu_ms_per_pod"] for n, r in rows.items()}):
+            for name, what, ms in where(
+                Path(samples),
+                began.at_s,
+                ended.at_s,
+                {n: r["cpu_ms_per_pod"] for n, r in rows.items()},
+            ):
                 _print("where", nodes=nodes, name=name, what=what, cpu_ms_per_pod=ms)
     if not given.no_exporters:
         _exporters(given.report_interval)
 
 
-def _whole_road(nodes: int, given: argparse.Namespace, environment: dict[str, str]) -> tuple[Sample, Sample, Rows]:
-    """One road from ready to the last pod's end, told; its first and last moment, and what its processes took."""
+def _whole_road(
+    nodes: int, given: argparse.Namespace, environment: dict[str, str]
+) -> tuple[Sample, Sample, Rows]:
+    """One road from ready to the last pod's end, told; its first and last moment, and what its
+    processes took.
+    """
     rate, interval_s, traces = given.rate, given.report_interval, given.traces.resolve()
-    speed = rate / trace_rate([trace_node(node, Policies()) for node in read_nodes(traces, nodes)], LOAD)
+    speed = rate / trace_rate(
+        [trace_node(node, Policies()) for node in read_nodes(traces, nodes)], LOAD
+    )
     flags = {
         "--nodes": nodes,
         "--pods": given.pods,
@@ -83,14 +112,23 @@ def _whole_road(nodes: int, given: argparse.Namespace, environment: dict[str, st
         "--speed": f"{speed:.2f}",
         "--report-interval": interval_s,
     }
-    with folder() as path, running(path, *(str(part) for flag in flags.items() for part in flag), env=environment) as road:
+    with (
+        folder() as path,
+        running(
+            path, *(str(part) for flag in flags.items() for part in flag), env=environment
+        ) as road,
+    ):
         _print("settings", **asyncio.run(_postgres_settings(path)))
         told, began = _told(road), sample(psutil.Process(road.process.pid))
         workload = _played(road, path)
         ended, told = sample(psutil.Process(road.process.pid)), _told(road).since(told)
         time.sleep(REST_S)
         rested = sample(psutil.Process(road.process.pid))
-        return began, ended, _report(nodes, rate, interval_s, speed, workload, told, began, ended, rested)
+        return (
+            began,
+            ended,
+            _report(nodes, rate, interval_s, speed, workload, told, began, ended, rested),
+        )
 
 
 async def _postgres_settings(path: Path) -> dict[str, str]:
@@ -102,7 +140,9 @@ async def _postgres_settings(path: Path) -> dict[str, str]:
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What the services say of themselves: facts in the log, seconds in deciding batches, scans of kubelets, reports."""
+    """What the services say of themselves: facts in the log, seconds in deciding batches, scans of
+    kubelets, reports.
+    """
 
     facts: float
     decided_s: float
@@ -114,15 +154,30 @@ class Told(msgspec.Struct, frozen=True):
     def since(self, before: Told) -> Told:
         """What came after `before` was told."""
         return Told(
-            *(now - then for now, then in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(before), strict=True))
+            *(
+                now - then
+                for now, then in zip(
+                    msgspec.structs.astuple(self), msgspec.structs.astuple(before), strict=True
+                )
+            )
         )
 
 
 def _told(road: Road) -> Told:
     scheduler = _metrics(road, "scheduler")
-    exporters = [line for name in road.services() if name.startswith("exporter") for line in _metrics(road, name)]
+    exporters = [
+        line
+        for name in road.services()
+        if name.startswith("exporter")
+        for line in _metrics(road, name)
+    ]
     counted = [_summed(exporters, name) for name in (SCANS, FAILED_SCANS, REPORTS)]
-    return Told(_summed(scheduler, POSITION), _summed(scheduler, DECIDING), _summed(scheduler, DECIDING_CPU), *counted)
+    return Told(
+        _summed(scheduler, POSITION),
+        _summed(scheduler, DECIDING),
+        _summed(scheduler, DECIDING_CPU),
+        *counted,
+    )
 
 
 def _metrics(road: Road, name: str) -> list[str]:
@@ -194,7 +249,9 @@ def _report(
 
 
 def _exporters(interval_s: float) -> None:
-    """One exporter on one idle node, then a hundred nodes on a few exporters: the price of a node added."""
+    """One exporter on one idle node, then a hundred nodes on a few exporters: the price of a node
+    added.
+    """
     one, many = _idle(1, interval_s), _idle(MANY, interval_s)
     added = MANY - many["processes"]
     _print(
@@ -203,7 +260,9 @@ def _exporters(interval_s: float) -> None:
         one_node_rss_mb=one["rss_mb"],
         one_node_cpu_ms_per_s=round(one["cpu_s"] / IDLE_S * 1e3, 2),
         added_node_mb=round((many["rss_mb"] - many["processes"] * one["rss_mb"]) / added, 3),
-        added_node_cpu_ms_per_s=round((many["cpu_s"] - many["processes"] * one["cpu_s"]) / IDLE_S * 1e3 / added, 3),
+        added_node_cpu_ms_per_s=round(
+            (many["cpu_s"] - many["processes"] * one["cpu_s"]) / IDLE_S * 1e3 / added, 3
+        ),
         nodes=MANY,
     )
 

@@ -1,10 +1,12 @@
 """Several schedulers on one log: `python -m tests.bench sharing --schedulers 1 2 4`.
 
-Real processes of the service on an embedded Postgres with fsync on. When all of them are members, pods of several shapes come at
-once; a JSON line for each number of schedulers says how many were reserved a second (by the times in the log, first to last),
-how many appends met another's (`conflicts`, `duplicates`, by the processes' own counters), how many pods stand reserved more than
-once (`reserved_twice`, from the log: must be 0), and what CPU time each pod took in all schedulers together. Processes share the
-machine's cores with Postgres: without a core for each there is little to gain.
+Real processes of the service on an embedded Postgres with fsync on. When all of them are members,
+pods of several shapes come at once; a JSON line for each number of schedulers says how many were
+reserved a second (by the times in the log, first to last), how many appends met another's
+(`conflicts`, `duplicates`, by the processes' own counters), how many pods stand reserved more than
+once (`reserved_twice`, from the log: must be 0), and what CPU time each pod took in all schedulers
+together. Processes share the machine's cores with Postgres: without a core for each there is little
+to gain.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ async def measure(count: int, options: argparse.Namespace) -> dict[str, object]:
     """One line of the bench; `options` has nodes, zones and pods."""
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
         os.chmod(folder, 0o711)
-        servers = EmbeddedServers(Path(folder) / "data", want_nats=False, postgres_settings=PostgresSettings(durable=True))
+        servers = EmbeddedServers(
+            Path(folder) / "data", want_nats=False, postgres_settings=PostgresSettings(durable=True)
+        )
         async with servers:
             await upgrade(servers.database_url)
             log = await PostgresEventLog.open(servers.database_url)
@@ -70,7 +74,11 @@ async def measure(count: int, options: argparse.Namespace) -> dict[str, object]:
             try:
                 await append(log, cluster(options.nodes, options.zones), "node")
                 async with _schedulers(servers.database_url, count, Path(folder)) as processes:
-                    await _until(database, "SELECT count(*) FROM lease WHERE role LIKE 'scheduler/%' AND holder <> ''", count)
+                    await _until(
+                        database,
+                        "SELECT count(*) FROM lease WHERE role LIKE 'scheduler/%' AND holder <> ''",
+                        count,
+                    )
                     return await _play(log, database, processes, options)
             finally:
                 await database.close()
@@ -78,7 +86,10 @@ async def measure(count: int, options: argparse.Namespace) -> dict[str, object]:
 
 
 async def _play(
-    log: PostgresEventLog, database: asyncpg.Connection, processes: dict[int, psutil.Process], options: argparse.Namespace
+    log: PostgresEventLog,
+    database: asyncpg.Connection,
+    processes: dict[int, psutil.Process],
+    options: argparse.Namespace,
 ) -> dict[str, object]:
     await asyncio.sleep(1.0)
     before_s = _cpu_s(processes)
@@ -100,12 +111,19 @@ async def _play(
 
 
 @contextlib.asynccontextmanager
-async def _schedulers(url: str, count: int, folder: Path) -> AsyncIterator[dict[int, psutil.Process]]:
+async def _schedulers(
+    url: str, count: int, folder: Path
+) -> AsyncIterator[dict[int, psutil.Process]]:
     """HTTP port -> process."""
     running = {}
     for number in range(count):
         port = free_port()
-        own = {"TOPOLOG_DATABASE_URL": url, "TOPOLOG_HTTP_PORT": str(port), "TOPOLOG_OBSERVE": "false", "TOPOLOG_RELAY": "false"}
+        own = {
+            "TOPOLOG_DATABASE_URL": url,
+            "TOPOLOG_HTTP_PORT": str(port),
+            "TOPOLOG_OBSERVE": "false",
+            "TOPOLOG_RELAY": "false",
+        }
         with (folder / f"scheduler-{number}.log").open("w") as out:
             command = [sys.executable, "-m", "services.scheduler"]
             running[port] = _spawned(command, own, out)
@@ -130,8 +148,15 @@ def cluster(nodes: int, count: int) -> Iterator[tuple[str, Fact]]:
         yield streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=whole)
         resources = {each: ZoneResource(held, held, held) for each, held in SIZES.items()}
         zones = tuple(Zone(zone, resources) for zone in range(count))
-        settings = {"policy": "single-numa-node", "scope": "container", "tracked": ("cpu", "memory")}
-        yield streams.report(name), NodeReported(Report(name, "boot", 1, "e", zones=zones, placements=(), **settings))
+        settings = {
+            "policy": "single-numa-node",
+            "scope": "container",
+            "tracked": ("cpu", "memory"),
+        }
+        yield (
+            streams.report(name),
+            NodeReported(Report(name, "boot", 1, "e", zones=zones, placements=(), **settings)),
+        )
 
 
 def _pods(count: int) -> Iterator[tuple[str, Fact]]:
@@ -149,10 +174,17 @@ def _pods(count: int) -> Iterator[tuple[str, Fact]]:
 
 
 async def append(log: PostgresEventLog, facts: Iterator[tuple[str, Fact]], kind: str) -> None:
-    """Each fact a commit of its own, many commits a statement. `kind` keeps commit ids of several calls apart."""
+    """Each fact a commit of its own, many commits a statement. `kind` keeps commit ids of several
+    calls apart.
+    """
     numbered = enumerate(facts)
     while page := list(islice(numbered, BATCH)):
-        await log.append([Commit(f"{kind}/{n}", "bench", 0, 1, (Draft(stream, fact),)) for n, (stream, fact) in page])
+        await log.append(
+            [
+                Commit(f"{kind}/{n}", "bench", 0, 1, (Draft(stream, fact),))
+                for n, (stream, fact) in page
+            ]
+        )
 
 
 async def _until(database: asyncpg.Connection, asked: str, count: int) -> None:
@@ -162,7 +194,9 @@ async def _until(database: asyncpg.Connection, asked: str, count: int) -> None:
 
 
 def _cpu_s(processes: dict[int, psutil.Process]) -> float:
-    return sum(process.cpu_times().user + process.cpu_times().system for process in processes.values())
+    return sum(
+        process.cpu_times().user + process.cpu_times().system for process in processes.values()
+    )
 
 
 def _outcomes(processes: dict[int, psutil.Process], outcome: str) -> int:
@@ -172,6 +206,10 @@ def _outcomes(processes: dict[int, psutil.Process], outcome: str) -> int:
             page = answer.read().decode()
         found += sum(
             float(value)
-            for value in re.findall(rf'^topolog_append_outcomes_total{{[^}}]*outcome="{outcome}"[^}}]*}} (\S+)', page, re.M)
+            for value in re.findall(
+                rf'^topolog_append_outcomes_total{{[^}}]*outcome="{outcome}"[^}}]*}} (\S+)',
+                page,
+                re.M,
+            )
         )
     return round(found)

@@ -1,8 +1,9 @@
-"""How much CPU one pod's life costs the simulated API server: create, bind, two status patches, delete, watched by four.
+"""How much CPU one pod's life costs the simulated API server: create, bind, two status patches,
+delete, watched by four.
 
-The server runs in a process of its own; the load comes from here over plain keep-alive connections. Printed: pods/s and the
-server's CPU ms a pod, with the kubelet's writes over HTTP (worst case) or inside the server's process (as simulated kubelets
-run).
+The server runs in a process of its own; the load comes from here over plain keep-alive connections.
+Printed: pods/s and the server's CPU ms a pod, with the kubelet's writes over HTTP (worst case) or
+inside the server's process (as simulated kubelets run).
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _SPEC = {
 
 
 def _running() -> dict[str, Any]:
-    conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady")]
+    conditions = [
+        {"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady")
+    ]
     container = {
         "name": "main",
         "image": "registry.invalid/app:1",
@@ -50,11 +53,20 @@ def _running() -> dict[str, Any]:
         "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
         "lastState": {},
     }
-    return {"phase": "Running", "conditions": conditions, "containerStatuses": [container], "podIP": "10.0.0.9"}
+    return {
+        "phase": "Running",
+        "conditions": conditions,
+        "containerStatuses": [container],
+        "podIP": "10.0.0.9",
+    }
 
 
 def _starting() -> dict[str, Any]:
-    return {"phase": "Pending", "startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Initialized", "status": "True"}]}
+    return {
+        "phase": "Pending",
+        "startTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Initialized", "status": "True"}],
+    }
 
 
 def _serve(pipe: Connection, inner_kubelet: bool) -> None:
@@ -99,7 +111,9 @@ class _Connection:
     async def open(self) -> None:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
 
-    async def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> int:
+    async def call(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+    ) -> int:
         data = json.dumps(body).encode() if body is not None else b""
         head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n"
         self._writer.write(head.encode() + data)
@@ -134,21 +148,42 @@ async def _lives(port: int, names: asyncio.Queue[str], inner_kubelet: bool) -> i
     wrong = 0
     while not names.empty():
         name = names.get_nowait()
-        target = {"metadata": {"name": name, "annotations": {"topolog/decision": "x" * 120}}, "target": {"name": "node-1"}}
-        codes = [await connection.call("POST", base, {"metadata": {"name": name, "labels": {"app": "bench"}}, "spec": _SPEC})]
+        target = {
+            "metadata": {"name": name, "annotations": {"topolog/decision": "x" * 120}},
+            "target": {"name": "node-1"},
+        }
+        codes = [
+            await connection.call(
+                "POST",
+                base,
+                {"metadata": {"name": name, "labels": {"app": "bench"}}, "spec": _SPEC},
+            )
+        ]
         codes.append(await connection.call("POST", f"{base}/{name}/binding", target))
         if not inner_kubelet:
-            codes.append(await connection.call("PATCH", f"{base}/{name}/status", {"status": _starting()}, strategic))
-            codes.append(await connection.call("PATCH", f"{base}/{name}/status", {"status": _running()}, strategic))
+            codes.append(
+                await connection.call(
+                    "PATCH", f"{base}/{name}/status", {"status": _starting()}, strategic
+                )
+            )
+            codes.append(
+                await connection.call(
+                    "PATCH", f"{base}/{name}/status", {"status": _running()}, strategic
+                )
+            )
         codes.append(await connection.call("DELETE", f"{base}/{name}"))
         if not inner_kubelet:
-            codes.append(await connection.call("DELETE", f"{base}/{name}", {"gracePeriodSeconds": 0}))
+            codes.append(
+                await connection.call("DELETE", f"{base}/{name}", {"gracePeriodSeconds": 0})
+            )
         wrong += sum(1 for code in codes if code >= 300)
     connection.close()
     return wrong
 
 
-async def _load(port: int, pods: int, watchers: int, workers: int, inner_kubelet: bool) -> tuple[float, int]:
+async def _load(
+    port: int, pods: int, watchers: int, workers: int, inner_kubelet: bool
+) -> tuple[float, int]:
     watches = []
     for index in range(watchers):
         connection = _Connection(port)

@@ -1,4 +1,6 @@
-"""The oracle with the same news follows every consistent state: held equal to every order of events on small nodes."""
+"""The oracle with the same news follows every consistent state: held equal to every order of events
+on small nodes.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,22 @@ def orders(steps: Sequence[Step]) -> Iterator[tuple[Step, ...]]:
 
 
 def is_possible(order: Sequence[Step]) -> bool:
-    """Nobody is before what is known to have been before him, and nobody ends before he came, or before another came who started
-    in an earlier second."""
+    """Nobody is before what is known to have been before him, and nobody ends before he came, or
+    before another came who started in an earlier second."""
     pairs = [(one, other) for at, one in enumerate(order) for other in order[at + 1 :]]
-    return not any(later.last_s <= one.first_s or (one.ends and comes_first(later, one)) for one, later in pairs)
+    return not any(
+        later.last_s <= one.first_s or (one.ends and comes_first(later, one))
+        for one, later in pairs
+    )
 
 
 def comes_first(admission: Step, end: Step) -> bool:
     return not admission.ends and (admission.uid == end.uid or 0 < admission.clock_s < end.clock_s)
 
 
-def after(state: KubeletState, order: Sequence[Step], pods: dict[str, Pod]) -> tuple[KubeletState | None, set[str]]:
+def after(
+    state: KubeletState, order: Sequence[Step], pods: dict[str, Pod]
+) -> tuple[KubeletState | None, set[str]]:
     """The state then, None where somebody who is known to have come is refused; and who else is."""
     refused = set()
     for step in order:
@@ -89,8 +96,8 @@ def test_it_admits_what_every_order_of_events_admits(policy: str) -> None:
 
 
 def test_a_pod_that_stands_for_its_kind_is_a_newcomer_although_it_runs_there() -> None:
-    """Pods of one shape share their verdicts, and the one that is asked for may be on the node: a kubelet would take it again for
-    nothing. Another of its kind needs room of its own."""
+    """Pods of one shape share their verdicts, and the one that is asked for may be on the node: a
+    kubelet would take it again for nothing. Another of its kind needs room of its own."""
     amounts = {CPU: 1000, MEMORY: 2**20}
     pod = Pod("0", "bench", "one", "Guaranteed", (Container("main", "app", amounts, amounts),))
     state = Past(0, "single-numa-node", "container").known._base

@@ -1,4 +1,6 @@
-"""The quality bench can be believed: its fast equivalent of the plugin is equal, its runs repeat, its results resume."""
+"""The quality bench can be believed: its fast equivalent of the plugin is equal, its runs repeat,
+its results resume.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ def _view(free: dict[int, dict[str, int]]) -> View:
             "name": f"node-{zone}",
             "type": "Node",
             "resources": [
-                {"name": name, **dict.fromkeys(("capacity", "allocatable", "available"), text(name, amount))}
+                {
+                    "name": name,
+                    **dict.fromkeys(("capacity", "allocatable", "available"), text(name, amount)),
+                }
                 for name, amount in amounts.items()
             ],
         }
@@ -97,7 +102,9 @@ def _cell(row: RowName, horizon_s: int = 20) -> Cell:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_every_row_plays_a_small_cell_and_repeats_itself(row: RowName) -> None:
-    once, again = (msgspec.structs.replace(run_cell(_cell(row), NOWHERE), real_s=0.0) for _ in range(2))
+    once, again = (
+        msgspec.structs.replace(run_cell(_cell(row), NOWHERE), real_s=0.0) for _ in range(2)
+    )
     assert once == again
     assert 0 < once.admitted <= once.tasks
     assert once.rejected >= once.rejected_after_end + once.rejected_overtaken
@@ -110,7 +117,10 @@ def test_the_ledger_by_proof_is_never_refused_but_for_an_end() -> None:
 
 def test_the_truth_of_an_empty_node_is_what_it_reports() -> None:
     node = TrueNode(lay_out("n", NodeShape(2, 16, 64 * GIB, {GPU: 2}), Policies()))
-    shown = {zone.id: {name: each.available for name, each in zone.resources.items()} for zone in node.report(0.0).zones}
+    shown = {
+        zone.id: {name: each.available for name, each in zone.resources.items()}
+        for zone in node.report(0.0).zones
+    }
     assert shown == node.free()
 
 
@@ -132,25 +142,47 @@ def test_every_cell_has_a_key_of_its_own() -> None:
 def trace(tmp_path: Path) -> Path:
     folder = tmp_path / "mine"
     folder.mkdir()
-    (folder / "nodes.csv").write_text("name,cpu_milli,memory_mib,gpu,rdma,zones\n" + "n,34000,64000,4,4,2\n" * 2)
+    (folder / "nodes.csv").write_text(
+        "name,cpu_milli,memory_mib,gpu,rdma,zones\n" + "n,34000,64000,4,4,2\n" * 2
+    )
     tasks = "".join(f"t{at},4000,1000,1,1,0,{20 + at}\n" for at in range(9))
-    (folder / "tasks.csv").write_text("name,cpu_milli,memory_mib,num_gpu,rdma,creation_time,deletion_time\n" + tasks)
+    (folder / "tasks.csv").write_text(
+        "name,cpu_milli,memory_mib,num_gpu,rdma,creation_time,deletion_time\n" + tasks
+    )
     return folder
 
 
 def _play(trace: Path, out: Path, *more: str) -> int:
-    chosen = ("--workload", "traces", "--reports", "change", "--seed", "5", "--load", "0.9", "--row", "ledger, proof")
+    chosen = (
+        "--workload",
+        "traces",
+        "--reports",
+        "change",
+        "--seed",
+        "5",
+        "--load",
+        "0.9",
+        "--row",
+        "ledger, proof",
+    )
     with pytest.raises(SystemExit) as done:
         main(["--trace", str(trace), "--out", str(out), "--horizon", "20", *chosen, *more])
     return int(str(done.value.code))
 
 
-def test_a_trace_with_rdma_is_played_and_resumed(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_with_rdma_is_played_and_resumed(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out.jsonl"
     assert _play(trace, out) == 0
     first = capsys.readouterr().out
     made = msgspec.json.decode(first, type=Result)
-    assert (made.cell.seed, made.cell.reports, made.cell.nodes, made.rejected) == (5, "change", 2, 0)
+    assert (made.cell.seed, made.cell.reports, made.cell.nodes, made.rejected) == (
+        5,
+        "change",
+        2,
+        0,
+    )
     assert made.admitted > 0
     assert made.cell.workload.startswith("mine-")
     assert _play(trace, out) == 0
@@ -160,14 +192,19 @@ def test_a_trace_with_rdma_is_played_and_resumed(trace: Path, tmp_path: Path, ca
     assert len(out.read_text().splitlines()) == 2
 
 
-def test_a_folder_that_is_no_trace_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_no_trace_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert _play(tmp_path, tmp_path / "out.jsonl") == 2
     assert "give the folder of the trace" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_is_played_without_a_rejection_by_proof(policy: Policy) -> None:
-    found = run_cell(msgspec.structs.replace(_cell("ledger, proof", 30), policy=policy, reports="change"), NOWHERE)
+    found = run_cell(
+        msgspec.structs.replace(_cell("ledger, proof", 30), policy=policy, reports="change"),
+        NOWHERE,
+    )
     assert found.admitted > 0
     assert found.rejected == found.rejected_after_end
 
@@ -177,6 +214,12 @@ def test_aims_are_judged_by_the_numbers() -> None:
         empty = Result(_cell(row), 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (), 0.0)
         return msgspec.structs.replace(empty, **fields)
 
-    proof = result("ledger, proof", rejected=2, rejected_after_end=1, wait_p99_s=9.0, withheld_cpu_h=2.0)
-    lines = aims(groups([proof, result("oracle", wait_p99_s=8.5), result("overreserve", withheld_cpu_h=3.9)])[0])
+    proof = result(
+        "ledger, proof", rejected=2, rejected_after_end=1, wait_p99_s=9.0, withheld_cpu_h=2.0
+    )
+    lines = aims(
+        groups(
+            [proof, result("oracle", wait_p99_s=8.5), result("overreserve", withheld_cpu_h=3.9)]
+        )[0]
+    )
     assert ["**missed**" in line for line in lines] == [True, False, True]

@@ -18,5 +18,9 @@ def test_rows_are_told_while_they_go_and_give_the_numbers_of_the_bench() -> None
         assert [snapshot.share for snapshot in own] == sorted(snapshot.share for snapshot in own)
         assert (own[-1].result, own[-1].rejected) == (result, result.rejected)
         again = run_cell(one, Path())
-        assert (again.tasks, again.admitted, again.rejected) == (result.tasks, result.admitted, result.rejected)
+        assert (again.tasks, again.admitted, again.rejected) == (
+            result.tasks,
+            result.admitted,
+            result.rejected,
+        )
     assert results[0].rejected > results[1].rejected == 0

@@ -1,4 +1,5 @@
-"""Why a kubelet refused a pod: an end that the scheduler had not heard of, another pod that overtook it, or neither.
+"""Why a kubelet refused a pod: an end that the scheduler had not heard of, another pod that
+overtook it, or neither.
 
 Two zones of 7 CPUs, of which only zone 0 has a GPU. A pod takes the lowest zone in which it fits.
 """

@@ -46,6 +46,10 @@ def test_every_rule_names_code_that_is_there() -> None:
     for _, functions in RULES:
         for each in functions:
             file, _, function = each.partition(":")
-            known = [path for path in ours if file in str(path)] if "/" in file or file.endswith(".py") else []
+            known = (
+                [path for path in ours if file in str(path)]
+                if "/" in file or file.endswith(".py")
+                else []
+            )
             theirs = not known and (not file or file in ("nats/", "importlib"))
             assert theirs or any(f"def {function}" in path.read_text() for path in known), each

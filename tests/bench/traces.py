@@ -1,7 +1,9 @@
-"""`python -m tests.bench traces FOLDER`: write made-up traces for the quality bench, a folder each, always the same.
+"""`python -m tests.bench traces FOLDER`: write made-up traces for the quality bench, a folder each,
+always the same.
 
-They are made to be hard for a ranking of nodes, each in another way. Strategies were tuned on `gpus`, `rdma`, `cpus`
-and `whole`; `memory` and `mixed` are held out, to judge by. `python -m tests.bench quality --trace FOLDER/rdma` plays one.
+They are made to be hard for a ranking of nodes, each in another way. Strategies were tuned on
+`gpus`, `rdma`, `cpus` and `whole`; `memory` and `mixed` are held out, to judge by. `python -m
+tests.bench quality --trace FOLDER/rdma` plays one.
 """
 
 from __future__ import annotations
@@ -61,10 +63,24 @@ def write(folder: Path, name: str, made: Made) -> None:
     chance = random.Random(name)
     machines = [made.machine(chance) for _ in range(NODES)]
     tasks = [(made.task(chance), _lifetime_s(chance)) for _ in range(TASKS)]
-    nodes = [(f"n{at:03d}", m.cpus * 1000, m.memory_gib * 1024, m.gpus, m.rdma, m.zones) for at, m in enumerate(machines)]
+    nodes = [
+        (f"n{at:03d}", m.cpus * 1000, m.memory_gib * 1024, m.gpus, m.rdma, m.zones)
+        for at, m in enumerate(machines)
+    ]
     _table(folder / "nodes.csv", ("name", "cpu_milli", "memory_mib", "gpu", "rdma", "zones"), nodes)
-    rows = [(f"t{at}", a.cpus * 1000, a.memory_gib * 1024, a.gpus, a.rdma, 0, life) for at, (a, life) in enumerate(tasks)]
-    columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "rdma", "creation_time", "deletion_time")
+    rows = [
+        (f"t{at}", a.cpus * 1000, a.memory_gib * 1024, a.gpus, a.rdma, 0, life)
+        for at, (a, life) in enumerate(tasks)
+    ]
+    columns = (
+        "name",
+        "cpu_milli",
+        "memory_mib",
+        "num_gpu",
+        "rdma",
+        "creation_time",
+        "deletion_time",
+    )
     _table(folder / "tasks.csv", columns, rows)
 
 
@@ -94,7 +110,12 @@ def _rdma_task(chance: random.Random) -> Asked:
 def _mixed_task(chance: random.Random) -> Asked:
     if chance.random() < 0.3:
         gpus = chance.choice((1, 1, 1, 2))
-        return Asked(gpus * chance.choice((3, 5)), gpus * chance.choice((12, 40)), gpus, chance.choice((0, 0, 1)))
+        return Asked(
+            gpus * chance.choice((3, 5)),
+            gpus * chance.choice((12, 40)),
+            gpus,
+            chance.choice((0, 0, 1)),
+        )
     cpus = chance.choice((1, 2, 3, 5, 7, 10, 14, 20))
     return Asked(cpus, cpus * chance.choice((1, 3, 6)))
 
@@ -120,9 +141,24 @@ TRACES: dict[str, Made] = {
             }
         ),
     ),
-    "rdma": Made(_of({Machine(96, 512, 8, 4, 2): 4, Machine(128, 512, 8, 8, 4): 4, Machine(64, 256, 0, 0, 2): 2}), _rdma_task),
+    "rdma": Made(
+        _of(
+            {
+                Machine(96, 512, 8, 4, 2): 4,
+                Machine(128, 512, 8, 8, 4): 4,
+                Machine(64, 256, 0, 0, 2): 2,
+            }
+        ),
+        _rdma_task,
+    ),
     "cpus": Made(
-        _of({Machine(64, 256, 4, 0, 2): 3, Machine(96, 384, 8, 0, 2): 2, Machine(64, 256, 0, 0, 2): 5}),
+        _of(
+            {
+                Machine(64, 256, 4, 0, 2): 3,
+                Machine(96, 384, 8, 0, 2): 2,
+                Machine(64, 256, 0, 0, 2): 5,
+            }
+        ),
         _of(
             {
                 Asked(2, 4): 30,
@@ -136,7 +172,13 @@ TRACES: dict[str, Made] = {
         ),
     ),
     "memory": Made(
-        _of({Machine(64, 192, 0, 0, 2): 4, Machine(64, 384, 0, 0, 2): 3, Machine(96, 256, 4, 0, 2): 2}),
+        _of(
+            {
+                Machine(64, 192, 0, 0, 2): 4,
+                Machine(64, 384, 0, 0, 2): 3,
+                Machine(96, 256, 4, 0, 2): 2,
+            }
+        ),
         _of(
             {
                 Asked(2, 16): 20,
@@ -151,7 +193,15 @@ TRACES: dict[str, Made] = {
     ),
     "whole": Made(
         _of({Machine(64, 256, 8, 8, 4): 1, Machine(64, 256, 8, 8, 2): 1}),
-        _of({Asked(15, 56, 2, 2): 6, Asked(30, 100, 4, 4): 4, Asked(2, 4): 40, Asked(4, 8, 1): 25, Asked(6, 16, 1, 1): 15}),
+        _of(
+            {
+                Asked(15, 56, 2, 2): 6,
+                Asked(30, 100, 4, 4): 4,
+                Asked(2, 4): 40,
+                Asked(4, 8, 1): 25,
+                Asked(6, 16, 1, 1): 15,
+            }
+        ),
     ),
     "mixed": Made(
         _of(

@@ -1,10 +1,11 @@
 """A history decided again: `python -m tests.bench whatif --pods 100000 --nodes 100`.
 
-The production core plays the dense workload on simulated kubelets until about so many pods came, and exports its log; then
-`topolog replay whatif` runs on that file as a user runs it, first with no change, then with one (`--set`). A JSON line for the
-history and one for each question: wall seconds, CPU seconds of the command and its children (`max_rss_mb` of the largest of
-them), `decided_per_s` by the wall clock (recorded decisions without a change, pods of one side with one), and the `differs` of
-its own last line. Two sides play at once, so that two free cores count.
+The production core plays the dense workload on simulated kubelets until about so many pods came,
+and exports its log; then `topolog replay whatif` runs on that file as a user runs it, first with no
+change, then with one (`--set`). A JSON line for the history and one for each question: wall
+seconds, CPU seconds of the command and its children (`max_rss_mb` of the largest of them),
+`decided_per_s` by the wall clock (recorded decisions without a change, pods of one side with one),
+and the `differs` of its own last line. Two sides play at once, so that two free cores count.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
         history = Path(folder) / "history.topolog.gz"
-        _print({"nodes": options.nodes, **asyncio.run(_record(history, options.pods, options.nodes))})
+        _print(
+            {"nodes": options.nodes, **asyncio.run(_record(history, options.pods, options.nodes))}
+        )
         for change in ([], ["--set", options.change]):
             _print({"change": " ".join(change[1:]), **_ask(history, change)})
 
@@ -48,7 +51,15 @@ async def _record(history: Path, pods: int, nodes: int) -> dict[str, object]:
 
 
 def _ask(history: Path, change: list[str]) -> dict[str, object]:
-    command = [str(Path(sys.executable).with_name("topolog")), "replay", "whatif", "--history", str(history), "--json", *change]
+    command = [
+        str(Path(sys.executable).with_name("topolog")),
+        "replay",
+        "whatif",
+        "--history",
+        str(history),
+        "--json",
+        *change,
+    ]
     before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     wall_s, after = time.monotonic() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)

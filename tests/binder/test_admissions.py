@@ -1,4 +1,6 @@
-"""An event tells on which zone a pod was admitted, once a report shows it whole, and whether that was predicted."""
+"""An event tells on which zone a pod was admitted, once a report shows it whole, and whether that
+was predicted.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_a_listing_without_what_was_asked_for_tells_nothing() -> None:
     assert admissions.heard(changed(listed_empty("web"))) == []
     assert admissions.heard(changed(held("web", 0, 1))) == []
     assert admissions.heard(changed(held("other", 0, 2))) == []
-    assert admissions.heard(changed(held("web", 0, 2))) == [Admitted("uid-web", "n1", {"c": (0,)}, {"c": (0,)})]
+    assert admissions.heard(changed(held("web", 0, 2))) == [
+        Admitted("uid-web", "n1", {"c": (0,)}, {"c": (0,)})
+    ]
     assert admissions.heard(changed(held("web", 0, 2))) == []
 
 
@@ -51,8 +55,12 @@ def test_a_listing_without_what_was_asked_for_tells_nothing() -> None:
         ({}, "Admitted on zone 1 of n1"),
     ],
 )
-def test_what_was_predicted_is_compared(predicted: dict[str, tuple[int, ...]], message: str) -> None:
-    (found,) = on_its_way(predicted).heard(NodeReported(report(zone(0, 8), zone(1, 8), placements=(held("web", 1, 2),))))
+def test_what_was_predicted_is_compared(
+    predicted: dict[str, tuple[int, ...]], message: str
+) -> None:
+    (found,) = on_its_way(predicted).heard(
+        NodeReported(report(zone(0, 8), zone(1, 8), placements=(held("web", 1, 2),)))
+    )
     assert found.message == message
 
 
@@ -63,13 +71,19 @@ def test_a_pod_that_ended_is_forgotten() -> None:
     assert admissions._pending == admissions._bound == {}
 
 
-async def test_the_event_stands_beside_scheduled_and_too_many_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_event_stands_beside_scheduled_and_too_many_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "ADMITTED_PER_S", 0)
     for allowed in (False, True):
         told = Told()
         told.kube.go.set()
         told.tell("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))
-        told.tell("pod/uid-web", PodObserved(pod("web", cpus=2)), PodReserved("uid-web", "n1", predicted={"c": (0,)}))
+        told.tell(
+            "pod/uid-web",
+            PodObserved(pod("web", cpus=2)),
+            PodReserved("uid-web", "n1", predicted={"c": (0,)}),
+        )
         told.tell("pod/uid-web", PodBound("uid-web", "n1"))
         told.tell("report/n1", changed(held("web", 0, 2)))
         async with running(told.announcer.run()):

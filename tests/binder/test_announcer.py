@@ -1,4 +1,6 @@
-"""Telling people is a courtesy: bounded, the newest first to count, and never in the way of binding."""
+"""Telling people is a courtesy: bounded, the newest first to count, and never in the way of
+binding.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ class Slow:
     async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
         await self.go.wait()
         if event["metadata"]["namespace"] != namespace:
-            return Answer(400, "BadRequest", "the namespace of the provided object does not match that of the request")
+            return Answer(
+                400,
+                "BadRequest",
+                "the namespace of the provided object does not match that of the request",
+            )
         self.said.append(f"{event['involvedObject']['name']}: {event['message']}")
         self.events.append(event)
         return self.answer
@@ -59,7 +65,18 @@ class Told:
         page = []
         for fact in facts:
             position = self.state.position + 1
-            envelope = Envelope(position, stream, position, type_of(fact), 1, encode(fact), time_us, "t", 0, str(position))
+            envelope = Envelope(
+                position,
+                stream,
+                position,
+                type_of(fact),
+                1,
+                encode(fact),
+                time_us,
+                "t",
+                0,
+                str(position),
+            )
             core.evolve(self.state, envelope, fact)
             page.append((envelope, fact))
         self.announcer.folded(self.state, page)
@@ -81,7 +98,9 @@ async def test_of_several_verdicts_only_the_newest_is_told() -> None:
     assert told.kube.said == ["a: third"]
 
 
-async def test_a_full_queue_drops_the_oldest_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_queue_drops_the_oldest_and_keeps_the_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(untold, "PENDING_PODS", 3)
     told = Told()
     for number in range(10):
@@ -106,12 +125,20 @@ async def test_an_api_that_refuses_announcements_stops_nothing(answer: Answer | 
 
 
 BUSY = Answer(429, message="Too many requests, please try again later.", retry_after_s=0.01)
-STARTING = Answer(403, "Forbidden", 'pods "a" is forbidden: User "u" cannot patch resource "pods/status" in API group ""')
-ENDS = Answer(403, "Forbidden", "unable to create new content in namespace ns because it is being terminated")
+STARTING = Answer(
+    403,
+    "Forbidden",
+    'pods "a" is forbidden: User "u" cannot patch resource "pods/status" in API group ""',
+)
+ENDS = Answer(
+    403, "Forbidden", "unable to create new content in namespace ns because it is being terminated"
+)
 
 
 @pytest.mark.parametrize("unjudged", [Lost("cut"), Answer(500), BUSY, STARTING])
-async def test_a_condition_that_was_not_judged_is_written_again(unjudged: Answer | Lost, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_condition_that_was_not_judged_is_written_again(
+    unjudged: Answer | Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Autoscalers look for it, and a verdict that stays is told once."""
     monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
     told = Told()
@@ -143,7 +170,11 @@ async def test_nothing_is_told_again_of_a_pod_that_was_bound_or_where_a_newer_ve
         told.kube.go.set()
         await until(lambda: not told.announcer.untold and not told.announcer.untold.under_way)
         await asyncio.sleep(0.05)
-    assert [patch["status"]["conditions"][0]["message"] for patch in told.kube.patches] == ["old", "old", "new"]
+    assert [patch["status"]["conditions"][0]["message"] for patch in told.kube.patches] == [
+        "old",
+        "old",
+        "new",
+    ]
 
 
 async def test_what_is_refused_for_good_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +257,12 @@ ENDED = PodEnded("uid-v", cause="deleted")
 
 @pytest.mark.parametrize(
     "pages",
-    [[[INTENDED], [EVICTED]], [[INTENDED], [ENDED], [EVICTED]], [[INTENDED, EVICTED, ENDED]], [[INTENDED, ENDED, EVICTED]]],
+    [
+        [[INTENDED], [EVICTED]],
+        [[INTENDED], [ENDED], [EVICTED]],
+        [[INTENDED, EVICTED, ENDED]],
+        [[INTENDED, ENDED, EVICTED]],
+    ],
     ids=["alive", "ended before it is settled", "all at once", "all at once, ended first"],
 )
 async def test_a_victim_gets_the_event_that_kube_scheduler_writes(pages: list[list[Fact]]) -> None:
@@ -242,7 +278,13 @@ async def test_a_victim_gets_the_event_that_kube_scheduler_writes(pages: list[li
     (event,) = told.kube.events
     assert (event["type"], event["reason"]) == ("Normal", "Preempted")
     assert event["message"] == "Preempted by pod uid-p on node n1"
-    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "v", "uid": "uid-v"}
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "ns",
+        "name": "v",
+        "uid": "uid-v",
+    }
 
 
 async def test_a_victim_that_may_not_go_gets_no_event() -> None:
@@ -269,19 +311,30 @@ async def test_a_binding_is_told_for_own_pods_and_left_to_the_schedulers_of_othe
     assert told.kube.said == ["own: Successfully assigned ns/own to n1"]
 
 
-async def test_a_node_that_is_set_aside_has_an_event_of_its_own_that_names_the_pod_and_why() -> None:
+async def test_a_node_that_is_set_aside_has_an_event_of_its_own_that_names_the_pod_and_why() -> (
+    None
+):
     told = Told()
     told.kube.go.set()
     told.tell("pod/uid-a", PodObserved(pod("a")))
-    told.tell("node/n1", NodeSetAside("n1", "shape", "rejected", "TopologyAffinityError", "uid-a", 3))
+    told.tell(
+        "node/n1", NodeSetAside("n1", "shape", "rejected", "TopologyAffinityError", "uid-a", 3)
+    )
     told.tell("node/n2", NodeSetAside("n2", "shape", "denied", "a policy", "uid-gone", 4))
     async with running(told.announcer.run()):
         await until(lambda: len(told.kube.events) == 2)
     first, second = told.kube.events
-    assert first["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+    assert first["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": "n1",
+        "uid": "n1",
+    }
     assert (first["metadata"]["namespace"], first["reason"]) == ("default", "NodeSetAside")
     assert "pods like ns/a here for now: rejected: TopologyAffinityError" in first["message"]
-    assert second["message"].startswith("Topolog sends no pods of one kind here for now: denied: a policy")
+    assert second["message"].startswith(
+        "Topolog sends no pods of one kind here for now: denied: a policy"
+    )
 
 
 async def test_another_reason_to_wait_is_no_transition_of_the_condition() -> None:

@@ -1,4 +1,6 @@
-"""Definite answers are never asked for again; servers that come back are noticed; one slow eviction holds up nobody."""
+"""Definite answers are never asked for again; servers that come back are noticed; one slow eviction
+holds up nobody.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.simulator.contract import Api
 
 
 @pytest.fixture
-async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811
+async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811, RUF100
     made = Cluster(api)
     yield made
     await made.kube.close()
@@ -46,7 +48,9 @@ def always(answer: Answer) -> Callable[[Call], Awaitable[Answer | Lost]]:
 async def test_a_no_to_the_request_is_one_fact_one_event_with_its_remedy_and_not_asked_for_again(
     cluster: Cluster, answer: Answer, cause: str, remedy: str, calls: int
 ) -> None:
-    """A right that is missing is asked for twice in a row: only a server that has just started may say otherwise."""
+    """A right that is missing is asked for twice in a row: only a server that has just started may
+    say otherwise.
+    """
     cluster.kube.fault = always(answer)
     uid = await cluster.reserved()
     async with cluster.binder(announce=True):
@@ -66,9 +70,15 @@ async def test_a_no_to_the_request_is_one_fact_one_event_with_its_remedy_and_not
 
 
 @pytest.mark.parametrize(
-    ("answer", "level"), [(Answer(404, "NotFound", 'pods "a" not found'), "info"), (Answer(422, "Invalid", POLICY), "warning")]
+    ("answer", "level"),
+    [
+        (Answer(404, "NotFound", 'pods "a" not found'), "info"),
+        (Answer(422, "Invalid", POLICY), "warning"),
+    ],
 )
-async def test_a_refusal_that_is_the_pods_own_end_is_no_warning(cluster: Cluster, answer: Answer, level: str) -> None:
+async def test_a_refusal_that_is_the_pods_own_end_is_no_warning(
+    cluster: Cluster, answer: Answer, level: str
+) -> None:
     """A namespace that is emptied while its pods are bound would fill the log with them."""
     cluster.kube.fault = always(answer)
     uid = await cluster.reserved()
@@ -80,7 +90,9 @@ async def test_a_refusal_that_is_the_pods_own_end_is_no_warning(cluster: Cluster
 
 
 async def test_a_right_that_a_server_misses_for_a_moment_is_no_refusal(cluster: Cluster) -> None:
-    """A kube-apiserver 1.36 that was started a second ago: 403 to the binding, and then it shows the pod."""
+    """A kube-apiserver 1.36 that was started a second ago: 403 to the binding, and then it shows
+    the pod.
+    """
     cluster.kube.fault = times(1, always(Answer(403, "Forbidden", NO_RIGHT)))
     uid = await cluster.reserved()
     async with cluster.binder():
@@ -88,13 +100,22 @@ async def test_a_right_that_a_server_misses_for_a_moment_is_no_refusal(cluster: 
 
 
 @pytest.mark.parametrize(
-    "said", [Lost("nobody answers"), Answer(401, "Unauthorized", "Unauthorized"), Answer(403, "Forbidden", NO_RIGHT)]
+    "said",
+    [
+        Lost("nobody answers"),
+        Answer(401, "Unauthorized", "Unauthorized"),
+        Answer(403, "Forbidden", NO_RIGHT),
+    ],
 )
 async def test_who_waited_for_a_server_that_was_away_goes_when_it_answers_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, said: Answer | Lost
 ) -> None:
-    """Without it each would sit out a wait of a minute. A server that has just started knows nobody, whatever is asked."""
-    settings = msgspec.structs.replace(words.SETTINGS, resend_after_s=0.2, resend_at_most_every_s=60.0)
+    """Without it each would sit out a wait of a minute. A server that has just started knows
+    nobody, whatever is asked.
+    """
+    settings = msgspec.structs.replace(
+        words.SETTINGS, resend_after_s=0.2, resend_at_most_every_s=60.0
+    )
     monkeypatch.setattr(words, "SETTINGS", settings)
 
     async def away(*_asked: object) -> Answer | Lost:

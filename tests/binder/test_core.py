@@ -20,7 +20,9 @@ WORK = Work("uid-a", "n1", reserved_at=7, stage="intended", attempts=2)
 
 
 def read(status: int, uid: str = "", node: str = "", terminating: bool = False) -> Reply:
-    """A bind answer that was no success, and the pod as it was read afterwards (no uid: there is none)."""
+    """A bind answer that was no success, and the pod as it was read afterwards (no uid: there is
+    none).
+    """
     return Reply(status, "said", read=True, uid=uid, node=node, terminating=terminating)
 
 
@@ -43,31 +45,57 @@ def read(status: int, uid: str = "", node: str = "", terminating: bool = False) 
         (read(0, "uid-a", "n1"), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
         (read(500, "uid-a", "n1"), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
         # Definite: another node, another pod of that name, no pod.
-        (read(409, "uid-a", "n2"), binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said")),
-        (read(0, "uid-a", "n2"), binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said")),
+        (
+            read(409, "uid-a", "n2"),
+            binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said"),
+        ),
+        (
+            read(0, "uid-a", "n2"),
+            binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said"),
+        ),
         (read(409, "uid-b", "n1"), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
         (read(409, "uid-b", ""), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
         (read(0), binding.BindRefused("uid-a", "n1", "gone", "said")),
-        # Unbound says nothing about a call that may still arrive: only resending to the same node is left.
+        # Unbound says nothing about a call that may still arrive: only resending to the same node
+        # is left.
         (read(0, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(409, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(500, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(429, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(401, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
-        # Being deleted and unbound: the API server takes no binding of it any more, whatever it says of this one.
-        (read(409, "uid-a", terminating=True), binding.BindRefused("uid-a", "n1", "terminating", "said")),
-        (read(0, "uid-a", terminating=True), binding.BindRefused("uid-a", "n1", "terminating", "said")),
-        (read(403, "uid-a", terminating=True), binding.BindRefused("uid-a", "n1", "terminating", "said")),
+        # Being deleted and unbound: the API server takes no binding of it any more, whatever it
+        # says of this one.
+        (
+            read(409, "uid-a", terminating=True),
+            binding.BindRefused("uid-a", "n1", "terminating", "said"),
+        ),
+        (
+            read(0, "uid-a", terminating=True),
+            binding.BindRefused("uid-a", "n1", "terminating", "said"),
+        ),
+        (
+            read(403, "uid-a", terminating=True),
+            binding.BindRefused("uid-a", "n1", "terminating", "said"),
+        ),
         # Being deleted where it was bound, or another pod of the name being deleted.
-        (read(409, "uid-a", "n1", terminating=True), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
-        (read(409, "uid-b", terminating=True), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
+        (
+            read(409, "uid-a", "n1", terminating=True),
+            binding.PodBound("uid-a", "n1", attempts=3, found=True),
+        ),
+        (
+            read(409, "uid-b", terminating=True),
+            binding.BindRefused("uid-a", "n1", "other_uid", "said"),
+        ),
         # The request itself was judged: it is not sent again.
         (read(400, "uid-a"), binding.BindRefused("uid-a", "n1", "invalid", "said")),
         (read(403, "uid-a"), binding.BindRefused("uid-a", "n1", "denied", "said")),
         (read(422, "uid-a"), binding.BindRefused("uid-a", "n1", "invalid", "said")),
         # Unless an earlier call of the same intent had arrived.
         (read(422, "uid-a", "n1"), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
-        (read(403, "uid-a", "n2"), binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said")),
+        (
+            read(403, "uid-a", "n2"),
+            binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said"),
+        ),
     ],
 )
 def test_every_answer_has_one_meaning(given: Reply, then: object) -> None:
@@ -93,7 +121,9 @@ def test_a_policys_no_a_missing_right_and_a_namespace_that_ends_are_told_apart_b
     status: int, message: str, cause: str
 ) -> None:
     """Recordings H of kube-apiserver 1.36: each may be a 403. No node is to blame for the last two."""
-    assert judge(WORK, Reply(status, message, True, "uid-a")) == binding.BindRefused("uid-a", "n1", cause, message)
+    assert judge(WORK, Reply(status, message, True, "uid-a")) == binding.BindRefused(
+        "uid-a", "n1", cause, message
+    )
 
 
 class Told:
@@ -109,7 +139,11 @@ class Told:
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.state.position + 1
         core.evolve(
-            self.state, Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "t", 0, str(position)), fact
+            self.state,
+            Envelope(
+                position, stream, version, type_of(fact), 1, encode(fact), 0, "t", 0, str(position)
+            ),
+            fact,
         )
         return self
 
@@ -120,13 +154,17 @@ class Told:
 
 @pytest.fixture
 def told() -> Told:
-    return Told().tell(PodObserved(pod("a"))).tell(PodReserved("uid-a", "n1", predicted={"c": (0, 1)}))
+    return (
+        Told().tell(PodObserved(pod("a"))).tell(PodReserved("uid-a", "n1", predicted={"c": (0, 1)}))
+    )
 
 
 INTENT = binding.BindIntended("uid-a", "ns", "a", "n1", 2)
 
 
-def test_a_reservation_is_work_without_intent_and_the_intent_expects_the_version_it_was_seen_at(told: Told) -> None:
+def test_a_reservation_is_work_without_intent_and_the_intent_expects_the_version_it_was_seen_at(
+    told: Told,
+) -> None:
     assert told.stage() == "reserved"
     assert core.intend(told.state, "uid-a") == (INTENT, 2)
 
@@ -168,7 +206,9 @@ def test_an_uncertain_outcome_keeps_it_and_counts(told: Told) -> None:
 def test_in_a_restored_log_nothing_is_to_be_done_until_the_cluster_was_listed(told: Told) -> None:
     told.tell(LogOpened("restored", 2)).tell(ClusterListed("nodes", 2))
     assert core.work_of(told.state, "reserved") == []
-    assert core.waits(told.state).startswith("pods of the cluster were not listed yet on timeline 2")
+    assert core.waits(told.state).startswith(
+        "pods of the cluster were not listed yet on timeline 2"
+    )
     told.tell(ClusterListed("pods", 2))
     assert [work.uid for work in core.work_of(told.state, "reserved")] == ["uid-a"]
     assert core.waits(told.state) == ""
@@ -184,4 +224,7 @@ def test_nothing_is_intended_for_a_pod_that_ended(told: Told) -> None:
 
 
 def test_the_binding_carries_placement_and_position(told: Told) -> None:
-    assert core.binding_annotations(told.state.work["uid-a"]) == {"topolog.io/reserved-at": "2", "topolog.io/placement": "c=0,1"}
+    assert core.binding_annotations(told.state.work["uid-a"]) == {
+        "topolog.io/reserved-at": "2",
+        "topolog.io/placement": "c=0,1",
+    }

@@ -1,4 +1,6 @@
-"""Evictions for nominees: rehearsed together, intended before they are called, settled once, called off with their nomination."""
+"""Evictions for nominees: rehearsed together, intended before they are called, settled once, called
+off with their nomination.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from tests.ledger.given import pod
 from tests.runtime.helpers import QUICK, running, until
 
 SETTINGS = BinderSettings(resend_after_s=0.02, resend_at_most_every_s=0.05, evict_attempts=3)
-BUDGET = Answer(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+BUDGET = Answer(
+    429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
+)
 
 BUSY = Answer(429, message="Too many requests, please try again later.")
 
@@ -47,7 +51,9 @@ class Api:
         self.answers: dict[str, list[Answer | Lost]] = {}
         self.asked: list[tuple[str, bool]] = []
 
-    async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Answer | Lost:
+    async def evict(
+        self, namespace: str, name: str, uid: str, dry_run: bool = False
+    ) -> Answer | Lost:
         assert uid == f"uid-{name}"
         assert namespace == "ns"
         self.asked.append((name, dry_run))
@@ -70,22 +76,30 @@ class Scene:
         await self.say(streams.pod(uid), fact)
 
     async def say(self, stream: str, fact: Fact) -> None:
-        await self.log.append([Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))])
+        await self.log.append(
+            [Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))]
+        )
 
     async def nominate(self, *victims: str) -> None:
         for name in victims:
             await self.tell(f"uid-{name}", PodObserved(pod(name, cpus=1), node="n1"))
         await self.tell("uid-p", PodObserved(pod("p", cpus=2)))
-        await self.tell("uid-p", PodNominated("uid-p", "n1", tuple(f"uid-{name}" for name in victims)))
+        await self.tell(
+            "uid-p", PodNominated("uid-p", "n1", tuple(f"uid-{name}" for name in victims))
+        )
 
     async def outcomes(self) -> list[Fact]:
         """What the evictor appended, in order."""
         facts = [decode(envelope) for envelope in await self.log.read(0)]
-        return [fact for fact in facts if isinstance(fact, EvictIntended | PodEvicted | EvictRefused)]
+        return [
+            fact for fact in facts if isinstance(fact, EvictIntended | PodEvicted | EvictRefused)
+        ]
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
-        """An evictor runs while the block runs; every one is a new process that starts from the log."""
+        """An evictor runs while the block runs; every one is a new process that starts from the
+        log.
+        """
         lease = await self.log.acquire(ROLE, "me", 60)
         assert lease is not None
         hearers: list[Evictor] = []
@@ -95,7 +109,9 @@ class Scene:
                 each.folded(state, page)
 
         fold: Fold[BinderState] = Fold(core.initial, core.evolve)
-        projector: Projector[BinderState] = Projector("binder", self.log, fold, options=QUICK, after=after)
+        projector: Projector[BinderState] = Projector(
+            "binder", self.log, fold, options=QUICK, after=after
+        )
         hearers.append(Evictor(self.log, self.api, projector, SETTINGS, SYSTEM_CLOCK))  # type: ignore[arg-type]
         async with running(projector.run(), hearers[0].lead(lease)):
             yield
@@ -154,7 +170,9 @@ async def test_a_budget_that_protects_one_victim_saves_all() -> None:
         found = await scene.until(1)
     assert found == [EvictRefused("uid-b", "uid-p", BUDGET.message)]
     assert scene.api.evicted == []
-    assert scene.api.asked.count(("b", True)) == 1, "other victims may do: nobody waits for this budget"
+    assert scene.api.asked.count(("b", True)) == 1, (
+        "other victims may do: nobody waits for this budget"
+    )
 
 
 async def test_a_server_that_is_too_busy_for_a_rehearsal_delays_the_eviction_only() -> None:
@@ -203,7 +221,9 @@ class Slow(Api):
         super().__init__()
         self.go_on = asyncio.Event()
 
-    async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Answer | Lost:
+    async def evict(
+        self, namespace: str, name: str, uid: str, dry_run: bool = False
+    ) -> Answer | Lost:
         answer = await super().evict(namespace, name, uid, dry_run)
         await self.go_on.wait()
         return answer
@@ -217,8 +237,12 @@ class Slow(Api):
         (("uid-p", PodNominated("uid-p", "n1", ("uid-b",))), ["b"]),
     ],
 )
-async def test_what_ends_while_a_rehearsal_is_answered_is_not_intended(meanwhile: tuple[str, Fact], evicted: list[str]) -> None:
-    """The real server takes 10 s for some. Of a pod that had ended an intent named neither namespace nor name."""
+async def test_what_ends_while_a_rehearsal_is_answered_is_not_intended(
+    meanwhile: tuple[str, Fact], evicted: list[str]
+) -> None:
+    """The real server takes 10 s for some. Of a pod that had ended an intent named neither
+    namespace nor name.
+    """
     scene = Scene()
     scene.api = api = Slow()
     await scene.nominate("a", "b")
@@ -231,7 +255,10 @@ async def test_what_ends_while_a_rehearsal_is_answered_is_not_intended(meanwhile
     assert found == [
         each
         for name in evicted
-        for each in (EvictIntended(f"uid-{name}", "ns", name, "uid-p"), PodEvicted(f"uid-{name}", "uid-p"))
+        for each in (
+            EvictIntended(f"uid-{name}", "ns", name, "uid-p"),
+            PodEvicted(f"uid-{name}", "uid-p"),
+        )
     ]
     assert api.evicted == evicted
 
@@ -247,7 +274,8 @@ async def test_a_withdrawn_nomination_calls_off_what_was_not_called_yet() -> Non
     assert scene.api.asked == []
 
 
-# -- the fold and the judgement ------------------------------------------------------------------------------------------
+# -- the fold and the judgement
+# ------------------------------------------------------------------------------------------
 
 
 def folded(*facts: Fact) -> dict[str, Eviction]:
@@ -279,7 +307,11 @@ def test_whatever_ends_a_nomination_ends_what_it_asked_for(end: Fact) -> None:
 
 
 def test_a_later_nomination_takes_over_a_victim() -> None:
-    left = folded(NOMINATED, NominationWithdrawn("uid-p", "n1", "changed"), PodNominated("uid-q", "n1", ("uid-a",)))
+    left = folded(
+        NOMINATED,
+        NominationWithdrawn("uid-p", "n1", "changed"),
+        PodNominated("uid-q", "n1", ("uid-a",)),
+    )
     assert left == {"uid-a": Eviction("uid-a", "uid-q")}
 
 
@@ -295,7 +327,9 @@ def test_answers_mean_what_they_mean(status: int, attempts: int, kind: type) -> 
 
 
 @pytest.mark.parametrize(("attempts", "kind"), [(1, str), (3, EvictRefused)])
-def test_a_right_that_is_missing_may_be_that_of_a_server_which_has_just_started(attempts: int, kind: type) -> None:
+def test_a_right_that_is_missing_may_be_that_of_a_server_which_has_just_started(
+    attempts: int, kind: type
+) -> None:
     message = 'pods "a" is forbidden: User "u" cannot create resource "pods/eviction" in API group "" in the namespace "n"'
     assert isinstance(evicting.judge(Eviction("uid-a", "uid-p"), 403, message, attempts, 3), kind)
 

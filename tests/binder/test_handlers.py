@@ -1,4 +1,6 @@
-"""Intent, call, outcome, over real HTTP: lost answers, conflicts, crashes between, and two binders at one log."""
+"""Intent, call, outcome, over real HTTP: lost answers, conflicts, crashes between, and two binders
+at one log.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tests.simulator.contract import Api
 
 
 @pytest.fixture
-async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811
+async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811, RUF100
     made = Cluster(api)
     yield made
     await made.kube.close()
@@ -38,7 +40,10 @@ async def test_a_reserved_pod_is_bound_with_its_placement_in_one_call(cluster: C
         assert await cluster.ended_with(uid, "PodBound") == ["BindIntended", "PodBound"]
     pod = await cluster.stands()
     assert pod["spec"]["nodeName"] == "n1"
-    assert pod["metadata"]["annotations"] == {"topolog.io/placement": "c=0", "topolog.io/reserved-at": "2"}
+    assert pod["metadata"]["annotations"] == {
+        "topolog.io/placement": "c=0",
+        "topolog.io/reserved-at": "2",
+    }
     assert cluster.kube.binds == [("a", "n1")]
 
 
@@ -65,7 +70,9 @@ async def test_a_lost_request_is_sent_again_to_the_same_node_only(cluster: Clust
         kinds = await cluster.ended_with(uid, "PodBound")
     assert set(cluster.kube.binds) == {("a", "n1")}
     assert len(cluster.kube.binds) == 6
-    assert kinds == ["BindIntended", *["BindUncertain"] * 3, "PodBound"], "the 1st, 2nd and 4th uncertainty are facts"
+    assert kinds == ["BindIntended", *["BindUncertain"] * 3, "PodBound"], (
+        "the 1st, 2nd and 4th uncertainty are facts"
+    )
 
 
 async def test_an_api_that_is_away_keeps_the_charge_and_the_intent(cluster: Cluster) -> None:
@@ -128,8 +135,12 @@ async def test_a_pod_that_is_gone_is_refused(cluster: Cluster) -> None:
     assert refused.cause == "gone"
 
 
-async def test_a_terminating_pod_that_a_finalizer_holds_is_refused_at_once(cluster: Cluster) -> None:
-    """The API server answers 409 for a pod with a deletionTimestamp, as long as a finalizer holds it: nothing is to wait for."""
+async def test_a_terminating_pod_that_a_finalizer_holds_is_refused_at_once(
+    cluster: Cluster,
+) -> None:
+    """The API server answers 409 for a pod with a deletionTimestamp, as long as a finalizer holds
+    it: nothing is to wait for.
+    """
     uid = await cluster.reserved()
     finalizer = [{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/hold"]}]
     patch = {"Content-Type": "application/json-patch+json"}
@@ -193,7 +204,9 @@ async def test_intent_and_withdrawal_compete_by_version(cluster: Cluster) -> Non
     """Whoever comes second at version 2 of the pod's stream is told so, and nothing of it stands."""
     uid = await cluster.reserved()
     first = await cluster.tell(stream_of(uid), ReservationWithdrawn(uid, "n1", "node_ended"), 2)
-    second = await cluster.tell(stream_of(uid), binding.BindIntended(uid, "apirec", "a", "n1", 2), 2)
+    second = await cluster.tell(
+        stream_of(uid), binding.BindIntended(uid, "apirec", "a", "n1", 2), 2
+    )
     assert isinstance(first, Appended)
     assert isinstance(second, Conflict)
     async with cluster.binder():
@@ -202,7 +215,9 @@ async def test_intent_and_withdrawal_compete_by_version(cluster: Cluster) -> Non
     assert cluster.kube.binds == []
 
 
-async def test_an_intent_made_before_a_withdrawal_was_seen_is_not_appended_after_it(cluster: Cluster) -> None:
+async def test_an_intent_made_before_a_withdrawal_was_seen_is_not_appended_after_it(
+    cluster: Cluster,
+) -> None:
     uid = await cluster.reserved()
     state = core.initial()
     for envelope in await cluster.log.read(0):
@@ -214,7 +229,9 @@ async def test_an_intent_made_before_a_withdrawal_was_seen_is_not_appended_after
     assert await cluster.kinds(uid) == ["ReservationWithdrawn"]
 
 
-async def test_people_see_an_event_for_the_binding_and_a_condition_for_the_refusal(cluster: Cluster) -> None:
+async def test_people_see_an_event_for_the_binding_and_a_condition_for_the_refusal(
+    cluster: Cluster,
+) -> None:
     uid = await cluster.reserved()
     waits = await cluster.reserved("b")
     await cluster.tell(stream_of(waits), ReservationWithdrawn(waits, "n1", "node_ended"))
@@ -225,7 +242,9 @@ async def test_people_see_an_event_for_the_binding_and_a_condition_for_the_refus
 
     async with cluster.binder(announce=True):
         await cluster.ended_with(uid, "PodBound")
-        await cluster.tell(stream_of(waits), PodVerdictChanged(waits, "0/2 nodes: 2 no zone with 9 cpu free"))
+        await cluster.tell(
+            stream_of(waits), PodVerdictChanged(waits, "0/2 nodes: 2 no zone with 9 cpu free")
+        )
         async with asyncio.timeout(10):
             while await events() != {("a", "Scheduled"), ("b", "FailedScheduling")}:  # noqa: ASYNC110 - written in the background
                 await asyncio.sleep(0.02)

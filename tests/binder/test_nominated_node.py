@@ -1,4 +1,6 @@
-"""`status.nominatedNodeName` follows the nominations of the log, as people and other schedulers expect it of kube-scheduler."""
+"""`status.nominatedNodeName` follows the nominations of the log, as people and other schedulers
+expect it of kube-scheduler.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import pytest
 from services.binder.announcements import condition, nominated
 from shared.events import streams
 from shared.events.cluster_facts import PodObserved
-from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
+from shared.events.scheduling_facts import (
+    NominationWithdrawn,
+    PodNominated,
+    PodReserved,
+    PodVerdictChanged,
+)
 from shared.kube.port import Answer, Lost, Object
 from tests.binder.words import Cluster
 from tests.ledger.given import pod
@@ -20,7 +27,7 @@ from tests.simulator.contract import Api
 
 
 @pytest.fixture
-async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811
+async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811, RUF100
     made = Cluster(api)
     yield made
     await made.kube.close()
@@ -62,7 +69,9 @@ async def test_it_is_taken_away_when_the_nomination_is_withdrawn(cluster: Cluste
     async with cluster.binder(announce=True):
         await cluster.tell(streams.pod(uid), PodNominated(uid, "n1"))
         await becomes(cluster, "n1")
-        await cluster.tell(streams.pod(uid), NominationWithdrawn(uid, "n1", "an eviction was refused"))
+        await cluster.tell(
+            streams.pod(uid), NominationWithdrawn(uid, "n1", "an eviction was refused")
+        )
         await becomes(cluster, None)
 
 
@@ -76,7 +85,9 @@ async def test_it_is_taken_away_when_another_node_is_taken(cluster: Cluster) -> 
         await bound(cluster, "n2")
 
 
-async def test_it_is_left_to_the_api_server_when_the_nominee_takes_its_node(cluster: Cluster) -> None:
+async def test_it_is_left_to_the_api_server_when_the_nominee_takes_its_node(
+    cluster: Cluster,
+) -> None:
     """Which clears it as it binds."""
     uid = await waiting(cluster)
     patched: list[Object] = []
@@ -113,7 +124,9 @@ async def test_a_namesake_is_not_nominated(cluster: Cluster) -> None:
 async def test_a_namesake_is_not_told_that_it_waits(cluster: Cluster) -> None:
     """It may run already."""
     await waiting(cluster)
-    answer = await cluster.kube.patch_pod_status("apirec", "a", condition("uid-of-another", "0/1 nodes", 0))
+    answer = await cluster.kube.patch_pod_status(
+        "apirec", "a", condition("uid-of-another", "0/1 nodes", 0)
+    )
     assert isinstance(answer, Answer)
     assert answer.status == 422
     assert "conditions" not in (await cluster.stands())["status"]

@@ -1,4 +1,6 @@
-"""A binder at work: its real fold, loop and client against the simulated API over HTTP, and a log in memory. Faults on demand."""
+"""A binder at work: its real fold, loop and client against the simulated API over HTTP, and a log
+in memory. Faults on demand.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +32,27 @@ from tests.runtime.helpers import QUICK, running
 from tests.simulator.contract import Api
 
 SETTINGS = BinderSettings(
-    database_url="postgresql://unused", nats_url="nats://unused", resend_after_s=0.01, resend_at_most_every_s=0.05
+    database_url="postgresql://unused",
+    nats_url="nats://unused",
+    resend_after_s=0.01,
+    resend_at_most_every_s=0.05,
 )
 Call = Callable[[], Awaitable[Answer | Lost]]
 
 
 class FaultyKube(KubeClient):
-    """The production client, whose bind calls go through `fault(call)` while it is set. `binds` are the calls made."""
+    """The production client, whose bind calls go through `fault(call)` while it is set. `binds` are
+    the calls made.
+    """
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.fault: Callable[[Call], Awaitable[Answer | Lost]] | None = None
         self.binds: list[tuple[str, str]] = []
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer | Lost:
+    async def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]
+    ) -> Answer | Lost:
         self.binds.append((name, node))
 
         async def call() -> Answer | Lost:
@@ -63,7 +72,9 @@ async def lost_after(call: Call) -> Answer | Lost:
     return Lost("cut off after")
 
 
-def times(number: int, fault: Callable[[Call], Awaitable[Answer | Lost]]) -> Callable[[Call], Awaitable[Answer | Lost]]:
+def times(
+    number: int, fault: Callable[[Call], Awaitable[Answer | Lost]]
+) -> Callable[[Call], Awaitable[Answer | Lost]]:
     """The fault for so many calls, then none."""
     left = [number]
 
@@ -83,7 +94,13 @@ class Cluster:
         self.kube = FaultyKube(api.server.url)
 
     async def tell(self, stream: str, fact: Fact, expected: int = ANY_VERSION) -> Outcome:
-        commit = Commit(f"told/{await self.log.head()}/{type(fact).__name__}", "test", 0, 0, (Draft(stream, fact, expected),))
+        commit = Commit(
+            f"told/{await self.log.head()}/{type(fact).__name__}",
+            "test",
+            0,
+            0,
+            (Draft(stream, fact, expected),),
+        )
         return (await self.log.append([commit]))[0]
 
     async def reserved(self, name: str = "a", node: str = "n1") -> str:
@@ -104,7 +121,9 @@ class Cluster:
 
     async def stands(self, name: str = "a") -> dict[str, Any]:
         """The pod as the API has it."""
-        found: dict[str, Any] = (await self.api.ask("GET", f"/api/v1/namespaces/apirec/pods/{name}")).json()
+        found: dict[str, Any] = (
+            await self.api.ask("GET", f"/api/v1/namespaces/apirec/pods/{name}")
+        ).json()
         return found
 
     async def ended_with(self, uid: str, kind: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""What every bus promises. Subclassed for each adapter; a subclass gives the fixture `bus`, empty, with streams ensured."""
+"""What every bus promises. Subclassed for each adapter; a subclass gives the fixture `bus`, empty,
+with streams ensured.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ async def gather(batches: AsyncIterator[list[Message]], wanted: int) -> list[Mes
 
 
 async def reported_up_to(batches: AsyncIterator[list[Message]], wanted: bytes) -> list[Message]:
-    """What comes until a message with the body `wanted` does: a bus in trouble may give what went before once more."""
+    """What comes until a message with the body `wanted` does: a bus in trouble may give what went
+    before once more.
+    """
     found: list[Message] = []
     while wanted not in [message.data for message in found]:
         found += await gather(batches, 1)
@@ -48,7 +52,9 @@ def fact_message(position: int, message_id: str = "") -> Message:
 
 
 async def stand(bus: Bus, *bells: AsyncIterator[int]) -> None:
-    """Ring position 1 until every bell has rung: what is published from now on is heard by each. More 1s may be on their way."""
+    """Ring position 1 until every bell has rung: what is published from now on is heard by each.
+    More 1s may be on their way.
+    """
     ears = [asyncio.create_task(_first(bell)) for bell in bells]
     async with asyncio.timeout(LIMIT_S):
         for number in itertools.count():
@@ -71,7 +77,10 @@ class BusContract:
         for node, body in (("a", b"1"), ("b", b"2"), ("a", b"3")):
             await bus.publish(subjects.report(node), body, {})
         found = await gather(bus.reports(), 2)
-        assert {message.subject: message.data for message in found} == {subjects.report("a"): b"3", subjects.report("b"): b"2"}
+        assert {message.subject: message.data for message in found} == {
+            subjects.report("a"): b"3",
+            subjects.report("b"): b"2",
+        }
 
     async def test_reports_go_on_with_each_new_one(self, bus: Bus) -> None:
         await bus.publish(subjects.report("a"), b"1", {})

@@ -14,7 +14,9 @@ from tests.fixtures.ports import free_port
 
 
 class NatsProcess:
-    """nats-server with JetStream in `folder`, with a user and a password. `cluster`: more of its configuration."""
+    """nats-server with JetStream in `folder`, with a user and a password. `cluster`: more of its
+    configuration.
+    """
 
     def __init__(self, folder: Path, cluster: str = "") -> None:
         self._folder = folder
@@ -30,7 +32,9 @@ class NatsProcess:
     def start(self) -> None:
         """Start and wait until it listens."""
         self._process = subprocess.Popen(
-            [find_nats_server(), "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [find_nats_server(), "-c", str(self._config)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         for _ in range(3000):
             with socket.socket() as probe:
@@ -39,7 +43,9 @@ class NatsProcess:
             if self._process.poll() is not None:
                 break
             time.sleep(0.02)
-        raise RuntimeError(f"nats-server did not start on port {self._port}: exit code {self._process.poll()}")
+        raise RuntimeError(
+            f"nats-server did not start on port {self._port}: exit code {self._process.poll()}"
+        )
 
     def kill(self) -> None:
         """kill -9."""

@@ -1,4 +1,6 @@
-"""Three NATS servers and streams of three replicas, as `k8s/components/nats-cluster` runs them: one may be away at any time."""
+"""Three NATS servers and streams of three replicas, as `k8s/components/nats-cluster` runs them: one
+may be away at any time.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ async def bus(servers: Servers) -> AsyncIterator[JetStreamBus]:
     url = ",".join(each.url for each in servers.values())
     bus = JetStreamBus(url, patience_s=LIMIT_S, heartbeat_s=0.3, limits=StreamLimits(replicas=3))
     while True:
-        with contextlib.suppress(BusUnavailable):  # servers that have yet to find each other make no streams
+        with contextlib.suppress(
+            BusUnavailable
+        ):  # servers that have yet to find each other make no streams
             await bus.ensure_streams()
             break
         await asyncio.sleep(0.1)
@@ -52,7 +56,9 @@ async def leader_of(bus: JetStreamBus, stream: str) -> str:
     return info.cluster.leader
 
 
-async def test_servers_behind_one_name_are_counted_once_each(servers: Servers, bus: JetStreamBus) -> None:
+async def test_servers_behind_one_name_are_counted_once_each(
+    servers: Servers, bus: JetStreamBus
+) -> None:
     """As a Service names them: the name is none of them."""
     url = servers["n1"].url.replace("127.0.0.1", "localhost")
     assert "localhost" in url
@@ -73,7 +79,9 @@ def test_a_server_that_tells_an_address_of_either_family_is_one(told: list[str],
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
-async def test_the_leader_of_a_stream_goes_and_comes_back(servers: Servers, bus: JetStreamBus, fault: str) -> None:
+async def test_the_leader_of_a_stream_goes_and_comes_back(
+    servers: Servers, bus: JetStreamBus, fault: str
+) -> None:
     """A server that is killed ends its connections; one that hangs is noticed by its silence."""
     batches, positions = bus.reports(), bus.facts()
     await bus.publish(subjects.report("a"), b"before", {subjects.MSG_ID: "before"})

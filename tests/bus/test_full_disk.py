@@ -1,4 +1,6 @@
-"""A disk that was full: JetStream's streams take nothing for ever, until whoever keeps them makes them anew."""
+"""A disk that was full: JetStream's streams take nothing for ever, until whoever keeps them makes
+them anew.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,18 @@ from tests.runtime.helpers import until
 
 
 class SmallDisk:
-    """A NATS server on a file system of 10 MB in a mount namespace of its own, which can be filled and freed."""
+    """A NATS server on a file system of 10 MB in a mount namespace of its own, which can be filled
+    and freed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
         disk = folder / "disk"
         disk.mkdir()
         config = folder / "nats.conf"
-        config.write_text(f'host: "127.0.0.1"\nport: {self.port}\njetstream {{ store_dir: "{disk}/js", max_file_store: 1GB }}\n')
+        config.write_text(
+            f'host: "127.0.0.1"\nport: {self.port}\njetstream {{ store_dir: "{disk}/js", max_file_store: 1GB }}\n'
+        )
         script = f"mount -t tmpfs -o size=10m tmpfs {disk} && exec {find_nats_server()} -c {config}"
         argv = ["unshare", *([] if os.geteuid() == 0 else ["-U", "-r"]), "-m", "sh", "-c", script]
         self._process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -74,13 +80,18 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     made.stop()
 
 
-async def test_streams_that_a_full_disk_has_spoilt_take_messages_again_when_there_is_space(disk: SmallDisk) -> None:
+async def test_streams_that_a_full_disk_has_spoilt_take_messages_again_when_there_is_space(
+    disk: SmallDisk,
+) -> None:
     bus = JetStreamBus(f"nats://127.0.0.1:{disk.port}", patience_s=2.0)
     await bus.ensure_streams()
     batches = bus.reports()
     await until(lambda: bus.unheard_s() < 5)
     disk.fill()
-    for message in (fact_message(1, "full"), Message(subjects.report("full"), os.urandom(9000), {})):
+    for message in (
+        fact_message(1, "full"),
+        Message(subjects.report("full"), os.urandom(9000), {}),
+    ):
         with pytest.raises(BusUnavailable):
             await bus.publish_many([message] * 3)
     disk.free()

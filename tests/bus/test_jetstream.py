@@ -15,7 +15,14 @@ from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus, split_credentials
 from shared.bus.port import Bus, BusUnavailable
 from shared.telemetry import logs, names
-from tests.bus.contract import LIMIT_S, BusContract, fact_message, gather, reported_up_to, rung_up_to
+from tests.bus.contract import (
+    LIMIT_S,
+    BusContract,
+    fact_message,
+    gather,
+    reported_up_to,
+    rung_up_to,
+)
 from tests.bus.nats_process import NatsProcess
 
 PATIENCE_S = 60.0
@@ -58,7 +65,9 @@ async def client_of(server: NatsProcess) -> Client:
     return client
 
 
-async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(bus: JetStreamBus, server: NatsProcess) -> None:
+async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(
+    bus: JetStreamBus, server: NatsProcess
+) -> None:
     batches, positions = bus.reports(), bus.facts()
     await bus.publish(subjects.report("a"), b"1", {})
     await gather(batches, 1)
@@ -72,7 +81,9 @@ async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(b
     assert (await rung_up_to(positions, 7))[-1] == 7
 
 
-async def test_a_server_that_is_away_is_told_of_once(bus: JetStreamBus, server: NatsProcess) -> None:
+async def test_a_server_that_is_away_is_told_of_once(
+    bus: JetStreamBus, server: NatsProcess
+) -> None:
     """It is tried five times a second, by every exporter."""
     with structlog.testing.capture_logs() as lines:
         server.kill()
@@ -83,7 +94,9 @@ async def test_a_server_that_is_away_is_told_of_once(bus: JetStreamBus, server: 
     assert told.count("connection refused") == 1
 
 
-async def test_a_wiped_volume_costs_the_messages_and_nothing_else(bus: JetStreamBus, server: NatsProcess) -> None:
+async def test_a_wiped_volume_costs_the_messages_and_nothing_else(
+    bus: JetStreamBus, server: NatsProcess
+) -> None:
     batches, positions = bus.reports(), bus.facts()
     await bus.publish(subjects.report("a"), b"old", {})
     await gather(batches, 1)
@@ -96,7 +109,9 @@ async def test_a_wiped_volume_costs_the_messages_and_nothing_else(bus: JetStream
     assert (await rung_up_to(positions, 3))[-1] == 3
 
 
-async def test_a_consumer_that_vanishes_in_silence_is_made_anew(bus: JetStreamBus, server: NatsProcess) -> None:
+async def test_a_consumer_that_vanishes_in_silence_is_made_anew(
+    bus: JetStreamBus, server: NatsProcess
+) -> None:
     batches = bus.reports()
     await bus.publish(subjects.report("a"), b"1", {})
     await gather(batches, 1)
@@ -120,11 +135,15 @@ async def test_streams_are_bounded(bus: JetStreamBus, server: NatsProcess) -> No
         assert config.duplicate_window > 0
 
 
-async def test_relayed_facts_are_stored_in_order_and_once(bus: JetStreamBus, server: NatsProcess) -> None:
+async def test_relayed_facts_are_stored_in_order_and_once(
+    bus: JetStreamBus, server: NatsProcess
+) -> None:
     await bus.publish_many([fact_message(position) for position in range(1, 700)])
     await bus.publish_many([fact_message(position) for position in range(400, 900)])
     client = await client_of(server)
-    subscription: Any = await client.jetstream().subscribe(subjects.FACT_SUBJECTS, ordered_consumer=True)
+    subscription: Any = await client.jetstream().subscribe(
+        subjects.FACT_SUBJECTS, ordered_consumer=True
+    )
     stored = [int((await subscription.next_msg(60)).headers[subjects.POSITION]) for _ in range(899)]
     await client.close()
     assert stored == list(range(1, 900))
@@ -136,7 +155,9 @@ async def test_a_fact_that_was_lost_between_two_that_were_acknowledged_is_sent_a
     await bus.publish_many([fact_message(1)])
     publish, lost = bus._client.publish, [50, 51, 120]
 
-    async def losing(subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, Any] | None = None) -> None:
+    async def losing(
+        subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, Any] | None = None
+    ) -> None:
         if lost and headers and headers[subjects.POSITION] == str(lost[0]):
             lost.pop(0)
             return
@@ -173,7 +194,9 @@ async def test_a_server_that_is_away_is_told_with_its_address_and_without_its_pa
     assert "s3cr" not in told + capfd.readouterr().err
 
 
-async def test_closing_while_the_server_is_away_does_not_raise(bus: JetStreamBus, server: NatsProcess) -> None:
+async def test_closing_while_the_server_is_away_does_not_raise(
+    bus: JetStreamBus, server: NatsProcess
+) -> None:
     batches = bus.reports()
     await bus.publish(subjects.report("a"), b"1", {})
     await gather(batches, 1)
@@ -191,8 +214,13 @@ async def test_closing_while_the_server_is_away_does_not_raise(bus: JetStreamBus
         ("h:1", (["nats://h:1"], {})),
         ("nats://u:p%40@h:1", (["nats://h:1"], {"user": "u", "password": "p@"})),
         ("nats://token@h:1", (["nats://h:1"], {"token": "token"})),
-        ("nats://u:p@h:1, nats://g:2", (["nats://h:1", "nats://g:2"], {"user": "u", "password": "p"})),
+        (
+            "nats://u:p@h:1, nats://g:2",
+            (["nats://h:1", "nats://g:2"], {"user": "u", "password": "p"}),
+        ),
     ],
 )
-def test_credentials_are_taken_out_of_the_url(url: str, expected: tuple[list[str], dict[str, str]]) -> None:
+def test_credentials_are_taken_out_of_the_url(
+    url: str, expected: tuple[list[str], dict[str, str]]
+) -> None:
     assert split_credentials(url) == expected

@@ -1,4 +1,6 @@
-"""The password of the services' user is changed in a running server: a bus whose URL stands in a file comes back by itself."""
+"""The password of the services' user is changed in a running server: a bus whose URL stands in a
+file comes back by itself.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ PATIENCE_S = 60.0
 
 
 class Rotating:
-    """A server that takes its password from a file, as in a container, and the file of the clients' URL."""
+    """A server that takes its password from a file, as in a container, and the file of the clients'
+    URL.
+    """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.password, self.url = folder / "password", folder / "url"
@@ -35,14 +39,20 @@ class Rotating:
         self.url.write_text(f"nats://topolog:{password}@{host}\n")
 
 
-async def test_a_bus_goes_on_with_the_new_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bus_goes_on_with_the_new_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rotating = Rotating(tmp_path, monkeypatch)
     with short_folder() as folder:
         settings = NatsSettings(password="first")
-        async with EmbeddedServers(folder / "data", want_postgres=False, nats_settings=settings) as servers:
+        async with EmbeddedServers(
+            folder / "data", want_postgres=False, nats_settings=settings
+        ) as servers:
             following = asyncio.create_task(run_nats.follow_files(servers, ""))
             rotating.tell_clients(servers, "first")
-            bus = JetStreamBus(UrlFile(str(rotating.url), bus_trouble), patience_s=PATIENCE_S, heartbeat_s=0.3)
+            bus = JetStreamBus(
+                UrlFile(str(rotating.url), bus_trouble), patience_s=PATIENCE_S, heartbeat_s=0.3
+            )
             await bus.ensure_streams()
             batches = bus.reports()
             await bus.publish(subjects.report("a"), b"1", {})
@@ -50,7 +60,9 @@ async def test_a_bus_goes_on_with_the_new_password(tmp_path: Path, monkeypatch: 
             for password in ("second", "third"):
                 rotating.password.write_text(password)
                 await refused(rotating.url.read_text().strip())
-                sending = asyncio.create_task(bus.publish(subjects.report(password), password.encode(), {}))
+                sending = asyncio.create_task(
+                    bus.publish(subjects.report(password), password.encode(), {})
+                )
                 await asyncio.sleep(0.3)
                 assert not sending.done(), "it got in with a password that is no more"
                 rotating.tell_clients(servers, password)
@@ -74,7 +86,9 @@ async def refused(url: str) -> None:
     raise AssertionError("the server never took up its new password")
 
 
-async def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path: Path, private_nats_url: str) -> None:
+async def test_a_file_that_is_not_there_yet_is_waited_for(
+    tmp_path: Path, private_nats_url: str
+) -> None:
     file = tmp_path / "url"
     bus = JetStreamBus(UrlFile(str(file), bus_trouble), patience_s=0.5)
     try:

@@ -1,4 +1,6 @@
-"""A subscription notices that nothing comes any more, however much came before. On a loop whose time jumps: nothing waits."""
+"""A subscription notices that nothing comes any more, however much came before. On a loop whose
+time jumps: nothing waits.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ async def opened_at(messages: int, every_s: float, until_s: float) -> list[float
     """When a subscription was opened, of which so many messages came, in so many seconds each."""
     loop, opened, heard = asyncio.get_running_loop(), list[float](), list[Any]()
 
-    async def source(cb: Callable[[Any], Awaitable[None]], again: bool) -> Callable[[], Awaitable[None]]:
+    async def source(
+        cb: Callable[[Any], Awaitable[None]], again: bool
+    ) -> Callable[[], Awaitable[None]]:
         opened.append(loop.time())
         feeding = asyncio.create_task(feed(cb))
 

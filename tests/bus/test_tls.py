@@ -1,4 +1,6 @@
-"""TLS to the bundled NATS: certificates made and kept, wrong authorities refused, and no word to a server without TLS."""
+"""TLS to the bundled NATS: certificates made and kept, wrong authorities refused, and no word to a
+server without TLS.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from tests.fixtures.ports import free_port
 @pytest.fixture
 async def servers(tmp_path: Path) -> AsyncIterator[EmbeddedServers]:
     settings = NatsSettings(tls_names=("nats",), exporter_password="only-reports")
-    async with EmbeddedServers(tmp_path / "data", want_postgres=False, nats_settings=settings) as running:
+    async with EmbeddedServers(
+        tmp_path / "data", want_postgres=False, nats_settings=settings
+    ) as running:
         yield running
 
 
@@ -36,9 +40,16 @@ async def test_services_and_exporters_reach_a_server_that_takes_tls_alone(
     servers: EmbeddedServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert servers.nats_url.startswith("tls://topolog:")
-    exporters = servers.nats_url.replace(servers.nats_url.split("@")[0], "tls://exporter:only-reports")
-    service, exporter = JetStreamBus(servers.nats_url), JetStreamBus(exporters, patience_s=1.0, keeps_streams=False)
-    with pytest.raises(BusUnavailable, match=r"has no stream for topolog\.report\.n1; topology-store makes it"):
+    exporters = servers.nats_url.replace(
+        servers.nats_url.split("@")[0], "tls://exporter:only-reports"
+    )
+    service, exporter = (
+        JetStreamBus(servers.nats_url),
+        JetStreamBus(exporters, patience_s=1.0, keeps_streams=False),
+    )
+    with pytest.raises(
+        BusUnavailable, match=r"has no stream for topolog\.report\.n1; topology-store makes it"
+    ):
         await exporter.publish(subjects.report("n1"), b"{}", {})
     await service.ensure_streams()
     await exporter.publish(subjects.report("n1"), b"{}", {})
@@ -73,7 +84,13 @@ async def test_a_server_that_offers_no_tls_hears_no_password(tmp_path: Path, que
 
     async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = writer.get_extra_info("sockname")[1]
-        info = {"server_id": "x", "version": "2.11.0", "host": "127.0.0.1", "port": port, "max_payload": 1 << 20}
+        info = {
+            "server_id": "x",
+            "version": "2.11.0",
+            "host": "127.0.0.1",
+            "port": port,
+            "max_payload": 1 << 20,
+        }
         writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
         while data := await reader.read(4096):
             heard.extend(data)
@@ -83,7 +100,9 @@ async def test_a_server_that_offers_no_tls_hears_no_password(tmp_path: Path, que
     server = await asyncio.start_server(pretend, "127.0.0.1", port)
     scheme = "nats" if query else "tls"
     ca = ensure(tmp_path / "own", ["127.0.0.1"]).ca
-    bus = JetStreamBus(f"{scheme}://topolog:s3cret@127.0.0.1:{port}{query.format(ca=ca)}", patience_s=1.0)
+    bus = JetStreamBus(
+        f"{scheme}://topolog:s3cret@127.0.0.1:{port}{query.format(ca=ca)}", patience_s=1.0
+    )
     with pytest.raises(BusUnavailable):
         await bus.publish(subjects.report("n1"), b"{}", {})
     await bus.close()
@@ -101,7 +120,9 @@ async def test_a_server_that_asks_for_certificates_hears_clients_of_its_authorit
     own.mkdir()
     query = f"?ca={made.ca}&cert={own}/tls.crt&key={own}/tls.key"
     settings = NatsSettings(tls=tls, password="s3cret")
-    async with EmbeddedServers(tmp_path / "data", want_postgres=False, nats_settings=settings) as servers:
+    async with EmbeddedServers(
+        tmp_path / "data", want_postgres=False, nats_settings=settings
+    ) as servers:
         base = servers.nats_url.partition("?")[0]
         bus = JetStreamBus(base + query, patience_s=1.0)
         with pytest.raises(BusUnavailable, match=r"tls\.crt \(cert=\)"):
@@ -117,10 +138,15 @@ async def test_a_server_that_asks_for_certificates_hears_clients_of_its_authorit
         await asyncio.gather(bus.close(), waiting.close())
 
 
-def test_certificates_are_kept_and_made_anew_for_other_names_by_the_same_authority(tmp_path: Path) -> None:
+def test_certificates_are_kept_and_made_anew_for_other_names_by_the_same_authority(
+    tmp_path: Path,
+) -> None:
     first = ensure(tmp_path / "tls", ["nats", "127.0.0.1"])
     texts = [path.read_bytes() for path in (first.ca, first.certificate, first.key)]
-    assert (first.key.stat().st_mode & 0o077, (tmp_path / "tls" / "ca.key").stat().st_mode & 0o077) == (0, 0)
+    assert (
+        first.key.stat().st_mode & 0o077,
+        (tmp_path / "tls" / "ca.key").stat().st_mode & 0o077,
+    ) == (0, 0)
     again = ensure(tmp_path / "tls", ["nats", "127.0.0.1"])
     assert [path.read_bytes() for path in (again.ca, again.certificate, again.key)] == texts
     other = ensure(tmp_path / "tls", ["nats", "fd00::7"])
@@ -128,10 +154,14 @@ def test_certificates_are_kept_and_made_anew_for_other_names_by_the_same_authori
     made = x509.load_pem_x509_certificate(other.certificate.read_bytes())
     called = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(one.value) for one in called] == ["nats", "fd00::7"]
-    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(other.certificate, other.key)
+    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+        other.certificate, other.key
+    )
 
 
-def test_the_command_names_the_secret_of_nats_where_the_certificate_is_natss(tmp_path: Path) -> None:
+def test_the_command_names_the_secret_of_nats_where_the_certificate_is_natss(
+    tmp_path: Path,
+) -> None:
     asked = ["certificates", "--dir", str(tmp_path / "tls")]
     assert "secret generic topolog-nats-tls" in CliRunner().invoke(app, asked).stdout
     assert "topolog-nats-tls" not in CliRunner().invoke(app, [*asked, "--name", "topolog"]).stdout
@@ -148,4 +178,8 @@ def test_a_url_tells_who_is_believed_and_servers_do_not_hear_of_it() -> None:
     url = "tls://u:p@a:1?ca=/x%20y/ca.crt,tls://b:2"
     assert (wanted(url), named(url, AUTHORITIES)) == (True, "/x y/ca.crt")
     assert split_credentials(url) == (["tls://a:1", "tls://b:2"], {"user": "u", "password": "p"})
-    assert (wanted("nats://a:1"), named("nats://a:1", AUTHORITIES), wanted("nats://a:1?ca=f")) == (False, "", True)
+    assert (wanted("nats://a:1"), named("nats://a:1", AUTHORITIES), wanted("nats://a:1?ca=f")) == (
+        False,
+        "",
+        True,
+    )

@@ -1,10 +1,12 @@
-"""`python -m tests.chaos --faults N [--seed S]`: faults on a live workload, one after the other, and what holds afterwards.
+"""`python -m tests.chaos --faults N [--seed S]`: faults on a live workload, one after the other,
+and what holds afterwards.
 
-`topolog up` runs with a workload that does not end, on a Postgres and a NATS that stand behind proxies. After each fault a
-probe pod must be bound within a minute (`--limit`): that is the recovery time (from when the fault was over). SIGTERM ends the
-run after the fault that is under way. At the end safety and liveness are read from the log and from the cluster. Prints a line
-a fault and a table (`--json`: JSON lines); exit code 1 when something does not hold, with the seed to repeat the faults. Full
-disks are tmpfs, and need root: elsewhere they are said to be passed over.
+`topolog up` runs with a workload that does not end, on a Postgres and a NATS that stand behind
+proxies. After each fault a probe pod must be bound within a minute (`--limit`): that is the
+recovery time (from when the fault was over). SIGTERM ends the run after the fault that is under
+way. At the end safety and liveness are read from the log and from the cluster. Prints a line a
+fault and a table (`--json`: JSON lines); exit code 1 when something does not hold, with the seed to
+repeat the faults. Full disks are tmpfs, and need root: elsewhere they are said to be passed over.
 """
 
 from __future__ import annotations
@@ -51,13 +53,27 @@ def main() -> int:
     """Exit code 1 when something does not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=None, help="repeat the faults of an earlier run")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds until a pod must be bound; more on a busy machine")
-    parser.add_argument("--speed", type=int, default=8, help="of the workload: the slower, the smaller the log that is restored")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="repeat the faults of an earlier run"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=60.0,
+        help="seconds until a pod must be bound; more on a busy machine",
+    )
+    parser.add_argument(
+        "--speed",
+        type=int,
+        default=8,
+        help="of the workload: the slower, the smaller the log that is restored",
+    )
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
     parser.add_argument(
-        "--keep", type=Path, help="a folder for the history and the pods of a run in which something does not hold"
+        "--keep",
+        type=Path,
+        help="a folder for the history and the pods of a run in which something does not hold",
     )
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else time.time_ns() % 10**6
@@ -65,7 +81,10 @@ def main() -> int:
         parser.error(f"no fault is called {options.only!r}; there are: {', '.join(FAULTS)}")
     mounts = own_mounts()
     if not mounts:
-        print(f"passed over, as this system permits no mounts: {', '.join(sorted(ON_DISKS))}", file=sys.stderr)
+        print(
+            f"passed over, as this system permits no mounts: {', '.join(sorted(ON_DISKS))}",
+            file=sys.stderr,
+        )
     rounds, broken, beside = asyncio.run(_run(options, seed, mounts))
     _tell(rounds, broken, beside, seed, options)
     return 1 if broken else 0
@@ -75,7 +94,9 @@ def _chosen(only: str, mounts: bool = True) -> list[str]:
     return [name for name in FAULTS if only in name and (mounts or name not in ON_DISKS)]
 
 
-async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+async def _run(
+    options: argparse.Namespace, seed: int, mounts: bool
+) -> tuple[list[dict[str, Any]], list[str], list[str]]:
     rounds: list[dict[str, Any]] = []
     broken: list[str] = []
     ended_early = asyncio.Event()
@@ -92,21 +113,32 @@ async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[li
                 if options.json:
                     print(json.dumps(found), flush=True)
                 else:
-                    print(f"{number + 1:4d}  {found['fault']:24s} {found['what']:32s} {found['recovered_s']:6.2f} s", flush=True)
+                    print(
+                        f"{number + 1:4d}  {found['fault']:24s} {found['what']:32s} {found['recovered_s']:6.2f} s",
+                        flush=True,
+                    )
             found, beside, pods = await _judged(stage)
             broken += found
             if (broken or beside) and options.keep:
-                _keep(options.keep, stage.database_url, {"rounds": rounds, "broken": broken, "beside": beside, "pods": pods})
+                _keep(
+                    options.keep,
+                    stage.database_url,
+                    {"rounds": rounds, "broken": broken, "beside": beside, "pods": pods},
+                )
     return rounds, broken, beside
 
 
 def chance(seed: int, number: int) -> random.Random:
-    """Of this fault alone: what one fault draws (one of the backends that happen to be connected) shifts no later one."""
+    """Of this fault alone: what one fault draws (one of the backends that happen to be connected)
+    shifts no later one.
+    """
     return random.Random(f"{seed}/{number}")
 
 
 async def _judged(stage: Stage) -> tuple[list[str], list[str], list[dict[str, Any]] | None]:
-    """What does not hold at the end, which refusals break nothing, and the pods that the API server had; the road is stopped."""
+    """What does not hold at the end, which refusals break nothing, and the pods that the API server
+    had; the road is stopped.
+    """
     await asyncio.sleep(REST_S)
     first = await look(stage.road, stage.database_url)
     await asyncio.sleep(REST_S)
@@ -120,19 +152,33 @@ async def _judged(stage: Stage) -> tuple[list[str], list[str], list[dict[str, An
         refused, beside = await judging.of_the_refused(last, log)
     finally:
         await log.close()
-    return [*broken, *refused, *await asyncio.to_thread(judging.of_the_log, stage.database_url)], beside, last.pods
+    return (
+        [*broken, *refused, *await asyncio.to_thread(judging.of_the_log, stage.database_url)],
+        beside,
+        last.pods,
+    )
 
 
 @asynccontextmanager
 async def _stage(path: Path, mounts: bool, speed: int) -> AsyncIterator[Stage]:
-    """The stage; each server has a folder of its own, so that one disk can be full while the other is not."""
-    port, homes, backups = free_port(), {name: path.parent / name for name in ("postgres", "nats")}, path.parent / "backups"
+    """The stage; each server has a folder of its own, so that one disk can be full while the other
+    is not.
+    """
+    port, homes, backups = (
+        free_port(),
+        {name: path.parent / name for name in ("postgres", "nats")},
+        path.parent / "backups",
+    )
     backups.mkdir()
     disks = {name: Disk(home) for name, home in homes.items()} if mounts else {}
     settings = PostgresSettings(listen_addresses="127.0.0.1", password=PASSWORD, port=port)
     async with (
-        EmbeddedServers(homes["postgres"], want_nats=False, postgres_settings=settings) as postgres_server,
-        EmbeddedServers(homes["nats"], want_postgres=False, nats_settings=NatsSettings()) as nats_server,
+        EmbeddedServers(
+            homes["postgres"], want_nats=False, postgres_settings=settings
+        ) as postgres_server,
+        EmbeddedServers(
+            homes["nats"], want_postgres=False, nats_settings=NatsSettings()
+        ) as nats_server,
     ):
         database = postgres_server.postgres
         assert database is not None
@@ -140,7 +186,12 @@ async def _stage(path: Path, mounts: bool, speed: int) -> AsyncIterator[Stage]:
         postgres, nats = Proxy(port), Proxy(urlsplit(nats_server.nats_url).port or 0)
         await asyncio.gather(postgres.start(), nats.start())
         direct = f"postgresql+asyncpg://{OWNER}:{PASSWORD}@127.0.0.1:{port}/{DATABASE}"
-        urls = ("--database-url", _through(direct, postgres), "--nats-url", _through(nats_server.nats_url, nats))
+        urls = (
+            "--database-url",
+            _through(direct, postgres),
+            "--nats-url",
+            _through(nats_server.nats_url, nats),
+        )
 
         def start() -> Road:
             """Without the note of an earlier one, which would be taken for its own."""
@@ -198,7 +249,9 @@ async def _round(stage: Stage, number: int, name: str, limit_s: float) -> dict[s
         async with asyncio.timeout(limit_s):
             await _probe(stage, f"probe-{number}")
     except TimeoutError:
-        broken = f"fault {number + 1} ({name}, {what}): its probe was not bound within {limit_s:.0f} s"
+        broken = (
+            f"fault {number + 1} ({name}, {what}): its probe was not bound within {limit_s:.0f} s"
+        )
     recovered_s = round(time.monotonic() - over_s, 2)
     return {
         "fault": name,
@@ -214,8 +267,13 @@ async def _probe(stage: Stage, name: str) -> None:
     """A pod of a user's: it is bound, and goes."""
     amounts = {"cpu": "1", "memory": "64Mi"}
     container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
-    body = {"metadata": {"name": name}, "spec": {"schedulerName": "topolog", "containers": [container]}}
-    while not ((await asyncio.to_thread(stage.road.kube, f"{PODS}/{name}") or {}).get("spec") or {}).get("nodeName"):
+    body = {
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "topolog", "containers": [container]},
+    }
+    while not (
+        (await asyncio.to_thread(stage.road.kube, f"{PODS}/{name}") or {}).get("spec") or {}
+    ).get("nodeName"):
         if (await asyncio.to_thread(stage.road.kube, f"{PODS}/{name}") or {}).get("kind") != "Pod":
             await asyncio.to_thread(stage.road.kube, PODS, "POST", body)
         await asyncio.sleep(0.05)
@@ -238,14 +296,34 @@ def _keep(folder: Path, database_url: str, found: dict[str, Any]) -> None:
     topolog("log", "export", "--out", str(folder / "history.gz"), "--database-url", database_url)
 
 
-def _tell(rounds: list[dict[str, Any]], broken: list[str], beside: list[str], seed: int, options: argparse.Namespace) -> None:
+def _tell(
+    rounds: list[dict[str, Any]],
+    broken: list[str],
+    beside: list[str],
+    seed: int,
+    options: argparse.Namespace,
+) -> None:
     table = {}
     for name in FAULTS:
         times = sorted(each["recovered_s"] for each in rounds if each["fault"] == name)
         if times:
-            table[name] = {"faults": len(times), "p50_s": statistics.median(times), "max_s": times[-1]}
+            table[name] = {
+                "faults": len(times),
+                "p50_s": statistics.median(times),
+                "max_s": times[-1],
+            }
     if options.json:
-        print(json.dumps({"faults": len(rounds), "seed": seed, "broken": broken, "beside": beside, "recovery": table}))
+        print(
+            json.dumps(
+                {
+                    "faults": len(rounds),
+                    "seed": seed,
+                    "broken": broken,
+                    "beside": beside,
+                    "recovery": table,
+                }
+            )
+        )
         return
     print(f"\n{'fault':26s} {'faults':>6s} {'p50 s':>8s} {'max s':>8s}")
     for name, row in table.items():
@@ -254,8 +332,16 @@ def _tell(rounds: list[dict[str, Any]], broken: list[str], beside: list[str], se
         print(f"beside: {each}")
     for each in broken:
         print(f"broken: {each}")
-    again = ["--faults", str(len(rounds)), "--seed", str(seed), *(["--only", options.only] if options.only else [])]
-    print(f"{'broken' if broken else 'all holds'}; again: python -m tests.chaos {shlex.join(again)}")
+    again = [
+        "--faults",
+        str(len(rounds)),
+        "--seed",
+        str(seed),
+        *(["--only", options.only] if options.only else []),
+    ]
+    print(
+        f"{'broken' if broken else 'all holds'}; again: python -m tests.chaos {shlex.join(again)}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A small file system for a server, which can be made full: a tmpfs in mounts of this program's own; nothing stays behind.
+"""A small file system for a server, which can be made full: a tmpfs in mounts of this program's
+own; nothing stays behind.
 
 Needs root, and `unshare` and `mount` of util-linux. Must not know what the server keeps there.
 """
@@ -17,11 +18,17 @@ TRIES = 50
 
 
 def own_mounts() -> bool:
-    """Run this program again with mounts of its own (does not return), unless it has them. False where that is not permitted."""
+    """Run this program again with mounts of its own (does not return), unless it has them. False
+    where that is not permitted.
+    """
     if _MARK in os.environ:
         return True
     unshare = shutil.which("unshare")
-    if os.geteuid() != 0 or unshare is None or subprocess.run([unshare, "--mount", "true"], check=False).returncode != 0:
+    if (
+        os.geteuid() != 0
+        or unshare is None
+        or subprocess.run([unshare, "--mount", "true"], check=False).returncode != 0
+    ):
         return False
     again = [unshare, "--mount", sys.executable, "-m", "tests.chaos", *sys.argv[1:]]
     return os.execve(unshare, again, os.environ | {_MARK: "1"})
@@ -40,7 +47,9 @@ class Disk:
         _mount("-t", "tmpfs", "-o", f"size={_BYTES},mode=0711", "tmpfs", str(folder))
 
     def fill(self) -> int:
-        """Leave no room; the bytes that are used. What is written meanwhile makes the size too small: it is looked at again."""
+        """Leave no room; the bytes that are used. What is written meanwhile makes the size too
+        small: it is looked at again.
+        """
         for _ in range(TRIES):
             used_bytes = shutil.disk_usage(self.folder).used
             try:

@@ -1,5 +1,6 @@
-"""What may befall a running Topolog: processes killed or paused, servers killed, paused, emptied or without room, connections
-cut, refused and late, a primary demoted, an older log restored or promoted.
+"""What may befall a running Topolog: processes killed or paused, servers killed, paused, emptied or
+without room, connections cut, refused and late, a primary demoted, an older log restored or
+promoted.
 
 A fault comes and is over when `befall` returns. Must not know how anybody recovers.
 """
@@ -58,7 +59,11 @@ async def kill_postgres(stage: Stage) -> str:
 
 async def kill_a_backend(stage: Stage) -> str:
     """kill -9 of one Postgres process: the server ends all sessions and recovers from its log."""
-    backends = [child for child in _server("postgres").children() if "127.0.0.1" in " ".join(child.cmdline())]
+    backends = [
+        child
+        for child in _server("postgres").children()
+        if "127.0.0.1" in " ".join(child.cmdline())
+    ]
     if not backends:
         return "none was connected"
     backend = stage.rng.choice(backends)
@@ -74,10 +79,14 @@ async def kill_nats(stage: Stage) -> str:
 
 
 async def wipe_nats(stage: Stage) -> str:
-    """All streams are gone, and the server starts anew. Raises LookupError while there are none, as soon after the last wipe."""
+    """All streams are gone, and the server starts anew. Raises LookupError while there are none, as
+    soon after the last wipe.
+    """
     if not stage.streams.is_dir():
         raise LookupError("no streams are there")
-    gone = Path(tempfile.mkdtemp(prefix="gone-", dir=stage.streams.parent))  # a server may write while it dies: each its own
+    gone = Path(
+        tempfile.mkdtemp(prefix="gone-", dir=stage.streams.parent)
+    )  # a server may write while it dies: each its own
     stage.streams.rename(gone / "jetstream")
     _kill(_server("nats-server"))
     shutil.rmtree(gone, ignore_errors=True)
@@ -85,7 +94,9 @@ async def wipe_nats(stage: Stage) -> str:
 
 
 def still(program: str) -> Fault:
-    """SIGSTOP of the server and all its processes, then SIGCONT: connections stand, and nobody answers on them."""
+    """SIGSTOP of the server and all its processes, then SIGCONT: connections stand, and nobody
+    answers on them.
+    """
 
     async def befall(stage: Stage) -> str:
         server, still_s = _server(program), round(stage.rng.uniform(*PAUSE_S), 1)
@@ -139,10 +150,12 @@ def late(which: str) -> Fault:
 
 
 async def demote(stage: Stage) -> str:
-    """The server takes no writes for a while, and keeps its connections: so do databases of clouds that make another the
-    primary."""
+    """The server takes no writes for a while, and keeps its connections: so do databases of clouds
+    that make another the primary."""
     away_s = round(stage.rng.uniform(*AWAY_S), 1)
-    operator = await asyncpg.connect(plain_url(stage.database_url), server_settings={"default_transaction_read_only": "off"})
+    operator = await asyncpg.connect(
+        plain_url(stage.database_url), server_settings={"default_transaction_read_only": "off"}
+    )
     try:
         await operator.execute("ALTER SYSTEM SET default_transaction_read_only = on")
         await operator.execute("SELECT pg_reload_conf()")
@@ -193,7 +206,9 @@ ON_DISKS = frozenset(name for name in FAULTS if name.startswith("disk"))
 
 
 def _services(stage: Stage) -> list[str]:
-    """Every process that is not a server: of each service both, the exporters, the simulated cluster."""
+    """Every process that is not a server: of each service both, the exporters, the simulated
+    cluster.
+    """
     return sorted(stage.road.services())
 
 

@@ -1,4 +1,6 @@
-"""What must hold when the faults are over, from the cluster's side and from the log's: nobody refused, doubled or forgotten."""
+"""What must hold when the faults are over, from the cluster's side and from the log's: nobody
+refused, doubled or forgotten.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,16 @@ SILENT = "the API server does not answer at the end"
 
 
 def of_the_cluster(last: Look, bound: dict[str, str]) -> list[str]:
-    """Violations that the API server shows. `bound` is uid -> node by the log's newest binding: a log that was set back has none
-    of pods that it learned of anew, and it is their charges that `of_the_charges` asks for."""
+    """Violations that the API server shows. `bound` is uid -> node by the log's newest binding: a
+    log that was set back has none of pods that it learned of anew, and it is their charges that
+    `of_the_charges` asks for."""
     return [SILENT] if last.pods is None else _elsewhere(last.pods, bound)
 
 
 async def of_the_refused(last: Look, log: EventLog) -> tuple[list[str], list[str]]:
-    """(violations, refusals that break nothing): of whoever a kubelet refused, unless the log explains it by an end that nobody
-    could know of. Whose decision went with a log that was set back cannot be judged; one that is decided otherwise now can."""
+    """(violations, refusals that break nothing): of whoever a kubelet refused, unless the log
+    explains it by an end that nobody could know of. Whose decision went with a log that was set
+    back cannot be judged; one that is decided otherwise now can."""
     broken, beside = [], []
     for pod in refused(last.pods or []):
         told = f"a kubelet refused {pod['metadata']['name']}: {pod['status']['reason']}"
@@ -57,12 +61,17 @@ async def _explained(log: EventLog, uid: str) -> Explained | None:
 
 
 def of_the_charges(first: Look, last: Look, log: Folded) -> list[str]:
-    """Pods and charges, both ways. The log was read to its end after `last`, so long after `first` that it has heard of whatever
-    was so then: who stood on a node is charged there or has ended, and who was charged and gone is charged no more."""
+    """Pods and charges, both ways. The log was read to its end after `last`, so long after `first`
+    that it has heard of whatever was so then: who stood on a node is charged there or has ended,
+    and who was charged and gone is charged no more."""
     if first.pods is None or last.pods is None:
         return [SILENT]
     charged = [(uid, node.name) for node in log.ledger.nodes.values() for uid in node.charges]
-    return [*_uncharged(first, last, log, set(charged)), *_charged_elsewhere(first, last, charged), *_leaked(first, log)]
+    return [
+        *_uncharged(first, last, log, set(charged)),
+        *_charged_elsewhere(first, last, charged),
+        *_leaked(first, log),
+    ]
 
 
 def _uncharged(first: Look, last: Look, log: Folded, charged: set[tuple[str, str]]) -> list[str]:
@@ -74,7 +83,9 @@ def _uncharged(first: Look, last: Look, log: Folded, charged: set[tuple[str, str
         if uid not in log.ended:
             found.append(f"the API server has {name} on {node}, where the log does not charge it")
         elif uid in remaining and log.ended[uid] <= last.head:
-            found.append(f"the API server has {name} on {node}, which ended by the log at position {log.ended[uid]}")
+            found.append(
+                f"the API server has {name} on {node}, which ended by the log at position {log.ended[uid]}"
+            )
     return found
 
 
@@ -84,15 +95,28 @@ def _charged_elsewhere(first: Look, last: Look, charged: list[tuple[str, str]]) 
     for uid, node in charged:
         on = pods[uid]["spec"].get("nodeName", "") if uid in pods else ""
         if on and on != node:
-            found.append(f"the log charges {node} for {pods[uid]['metadata']['name']}, which the API server has on {on}")
+            found.append(
+                f"the log charges {node} for {pods[uid]['metadata']['name']}, which the API server has on {on}"
+            )
     return found
 
 
 def _leaked(first: Look, log: Folded) -> list[str]:
     living = {_uid(pod) for pod in first.pods or () if _lives(pod)}
-    charges = [(node.name, charge) for node in log.ledger.nodes.values() for charge in node.charges.values()]
-    gone = [(node, charge) for node, charge in charges if charge.charged_at <= first.head and charge.uid not in living]
-    return [f"the log charges {node} for {charge.key} ({charge.uid}), which is gone" for node, charge in gone]
+    charges = [
+        (node.name, charge)
+        for node in log.ledger.nodes.values()
+        for charge in node.charges.values()
+    ]
+    gone = [
+        (node, charge)
+        for node, charge in charges
+        if charge.charged_at <= first.head and charge.uid not in living
+    ]
+    return [
+        f"the log charges {node} for {charge.key} ({charge.uid}), which is gone"
+        for node, charge in gone
+    ]
 
 
 def _uid(pod: dict[str, Any]) -> str:
@@ -113,12 +137,16 @@ def _elsewhere(pods: list[dict[str, Any]], bound: dict[str, str]) -> list[str]:
     for pod in pods:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
         if uid in bound and node != bound[uid]:
-            found.append(f"the log has {pod['metadata']['name']} on {bound[uid]}, the API server on {node or 'no node'}")
+            found.append(
+                f"the log has {pod['metadata']['name']} on {bound[uid]}, the API server on {node or 'no node'}"
+            )
     return found
 
 
 def of_the_workload(road: Road, pods: list[dict[str, Any]] | None) -> list[str]:
-    """What the simulated cluster counts itself: more refused ones than its API server shows, or lost ones."""
+    """What the simulated cluster counts itself: more refused ones than its API server shows, or
+    lost ones.
+    """
     counted = road.summary().get("workload", {})
     hidden = counted.get("rejected", 0) - len(refused(pods)) if pods is not None else 0
     found = [f"{hidden} pods rejected that the API server does not show"] if hidden > 0 else []

@@ -1,4 +1,6 @@
-"""What the cluster and the log hold: a list of pods beside the log's head, and the log folded to its end. Judges nothing."""
+"""What the cluster and the log hold: a list of pods beside the log's head, and the log folded to
+its end. Judges nothing.
+"""
 
 from __future__ import annotations
 

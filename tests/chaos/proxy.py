@@ -1,4 +1,6 @@
-"""A TCP proxy on loopback that can cut its connections, turn callers away and make bytes late. Knows no protocol."""
+"""A TCP proxy on loopback that can cut its connections, turn callers away and make bytes late.
+Knows no protocol.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ CHUNK_BYTES = 1 << 16
 
 
 class Proxy:
-    """`port` leads to `target_port`. While `away`, callers are turned away; every chunk waits for `delay_s`."""
+    """`port` leads to `target_port`. While `away`, callers are turned away; every chunk waits for
+    `delay_s`.
+    """
 
     def __init__(self, target_port: int) -> None:
         self.target_port, self.port = target_port, 0

@@ -1,5 +1,6 @@
-"""An older log takes the place of the log: what was written since is gone. The operator restores a backup, as docs/backup.md
-says, or a replica, that lagged or did not, is promoted under services that run on, and nobody says a word.
+"""An older log takes the place of the log: what was written since is gone. The operator restores a
+backup, as docs/backup.md says, or a replica, that lagged or did not, is promoted under services
+that run on, and nobody says a word.
 
 Must not know how services make up for it.
 """
@@ -24,7 +25,9 @@ AGE_S = (1.0, 10.0)
 
 
 class Way(NamedTuple):
-    """How a backup is taken (to a file) and put into an empty database; both are given file and URL."""
+    """How a backup is taken (to a file) and put into an empty database; both are given file and
+    URL.
+    """
 
     take: Callable[[Path, str], None]
     put_back: Callable[[Path, str], None]
@@ -36,7 +39,9 @@ async def restore(stage: Stage) -> str:
     way, file = WAYS[name], _backup(stage)
     await asyncio.to_thread(way.take, file, stage.database_url)
     await asyncio.sleep(age_s)
-    stage.broken += judging.of_the_workload(stage.road, (await look(stage.road, stage.database_url)).pods)
+    stage.broken += judging.of_the_workload(
+        stage.road, (await look(stage.road, stage.database_url)).pods
+    )
     await asyncio.to_thread(stage.road.stop)
     await asyncio.to_thread(_empty, stage.database)
     await asyncio.to_thread(way.put_back, file, stage.database_url)
@@ -45,7 +50,9 @@ async def restore(stage: Stage) -> str:
 
 
 async def promote(stage: Stage) -> str:
-    """The database is away, and another one comes back that holds what it held then, or some seconds before."""
+    """The database is away, and another one comes back that holds what it held then, or some
+    seconds before.
+    """
     age_s, file = stage.rng.choice((0.0, round(stage.rng.uniform(*AGE_S), 1))), _backup(stage)
     if age_s:
         await asyncio.to_thread(_dump, file, stage.database_url)
@@ -55,7 +62,9 @@ async def promote(stage: Stage) -> str:
     if not age_s:
         await asyncio.to_thread(_dump, file, stage.database_url)
     await asyncio.to_thread(_empty, stage.database)
-    await asyncio.to_thread(_tool, "pg_restore", "--dbname", plain_url(stage.database_url), str(file))
+    await asyncio.to_thread(
+        _tool, "pg_restore", "--dbname", plain_url(stage.database_url), str(file)
+    )
     stage.postgres.away = False
     return f"{age_s} s behind"
 

@@ -1,4 +1,6 @@
-"""The parts of the chaos run that can be tried alone: the proxy, and whether the judge sees what is broken."""
+"""The parts of the chaos run that can be tried alone: the proxy, and whether the judge sees what is
+broken.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,11 @@ async def test_who_comes_while_it_is_away_is_turned_away_and_later_let_in(proxy:
 
 def pod(uid: str, node: str = "", reason: str = "", phase: str = "Running") -> dict[str, Any]:
     status = {"phase": phase, "reason": reason}
-    return {"metadata": {"name": f"p-{uid}", "uid": uid}, "spec": {"nodeName": node} if node else {}, "status": status}
+    return {
+        "metadata": {"name": f"p-{uid}", "uid": uid},
+        "spec": {"nodeName": node} if node else {},
+        "status": status,
+    }
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,11 @@ def test_the_judge_sees_bindings_of_which_the_log_says_otherwise(
     ("ends", "broken", "beside"),
     [
         ((), ["a kubelet refused p-uid-p: {}"], []),
-        (("idle", "other"), [], ["a kubelet refused p-uid-p: {}; beside the end of ns/idle, ns/other"]),
+        (
+            ("idle", "other"),
+            [],
+            ["a kubelet refused p-uid-p: {}; beside the end of ns/idle, ns/other"],
+        ),
     ],
 )
 async def test_a_refusal_breaks_nothing_where_an_end_explains_it(
@@ -106,8 +116,13 @@ async def test_a_refusal_breaks_nothing_where_an_end_explains_it(
 
 
 async def test_a_refusal_whose_decision_went_with_the_log_is_told_beside() -> None:
-    found = await judging.of_the_refused(Look(10, [pod("lost", "n1", "OutOfcpu", "Failed")]), (await sent_and_refused()).log)
-    assert found == ([], ["a kubelet refused p-lost: OutOfcpu; what it was decided on is not in the log"])
+    found = await judging.of_the_refused(
+        Look(10, [pod("lost", "n1", "OutOfcpu", "Failed")]), (await sent_and_refused()).log
+    )
+    assert found == (
+        [],
+        ["a kubelet refused p-lost: OutOfcpu; what it was decided on is not in the log"],
+    )
 
 
 async def test_an_end_excuses_nobody_who_would_not_be_sent_there_again() -> None:
@@ -117,7 +132,9 @@ async def test_an_end_excuses_nobody_who_would_not_be_sent_there_again() -> None
     based_on = await story.log.head()
     await story.tell(streams.pod(made.uid), PodReserved(made.uid, "n1", 1, based_on))
     await story.tell(streams.pod(made.uid), PodEnded(made.uid, "rejected", "n1", reason="OutOfcpu"))
-    found = await judging.of_the_refused(Look(10, [pod(made.uid, "n1", "OutOfcpu", "Failed")]), story.log)
+    found = await judging.of_the_refused(
+        Look(10, [pod(made.uid, "n1", "OutOfcpu", "Failed")]), story.log
+    )
     assert found == (["a kubelet refused p-uid-q: OutOfcpu"], [])
 
 
@@ -125,7 +142,9 @@ async def test_a_refusal_that_the_log_does_not_tell_is_not_excused() -> None:
     story = await sent_and_refused()
     await story.arrives(made := given.pod("q", cpus=1))
     await story.decide()
-    found = await judging.of_the_refused(Look(10, [pod(made.uid, "n1", "OutOfcpu", "Failed")]), story.log)
+    found = await judging.of_the_refused(
+        Look(10, [pod(made.uid, "n1", "OutOfcpu", "Failed")]), story.log
+    )
     assert found == (["a kubelet refused p-uid-q: OutOfcpu"], [])
 
 
@@ -143,7 +162,10 @@ def test_the_cluster_counts_no_more_refusals_than_it_shows() -> None:
     seen = [pod("a", "n1", "OutOfcpu", "Failed")]
     assert judging.of_the_workload(cast(Road, Counting(rejected=1)), seen) == []
     hidden = "1 pods rejected that the API server does not show"
-    assert judging.of_the_workload(cast(Road, Counting(rejected=2, lost=3)), seen) == [hidden, "3 pods lost"]
+    assert judging.of_the_workload(cast(Road, Counting(rejected=2, lost=3)), seen) == [
+        hidden,
+        "3 pods lost",
+    ]
     assert judging.of_the_workload(cast(Road, Counting(rejected=2)), None) == []
 
 
@@ -168,11 +190,35 @@ UNCHARGED = ["the API server has p-a on n1, where the log does not charge it"]
         (BOUND, DONE, {}, {"a": 18}, []),
         (BOUND, [], {}, {"a": 18}, []),
         (BOUND, BOUND, {}, {"a": 25}, []),
-        (BOUND, BOUND, {}, {"a": 18}, ["the API server has p-a on n1, which ended by the log at position 18"]),
-        (BOUND, BOUND, {"a": ("n2", 5)}, {}, [*UNCHARGED, "the log charges n2 for p-a, which the API server has on n1"]),
-        (UNBOUND, BOUND, {"a": ("n2", 15)}, {}, ["the log charges n2 for p-a, which the API server has on n1"]),
+        (
+            BOUND,
+            BOUND,
+            {},
+            {"a": 18},
+            ["the API server has p-a on n1, which ended by the log at position 18"],
+        ),
+        (
+            BOUND,
+            BOUND,
+            {"a": ("n2", 5)},
+            {},
+            [*UNCHARGED, "the log charges n2 for p-a, which the API server has on n1"],
+        ),
+        (
+            UNBOUND,
+            BOUND,
+            {"a": ("n2", 15)},
+            {},
+            ["the log charges n2 for p-a, which the API server has on n1"],
+        ),
         (UNBOUND, UNBOUND, {"a": ("n1", 5)}, {}, []),
-        (DONE, DONE, {"a": ("n1", 5)}, {}, ["the log charges n1 for default/p-a (a), which is gone"]),
+        (
+            DONE,
+            DONE,
+            {"a": ("n1", 5)},
+            {},
+            ["the log charges n1 for default/p-a (a), which is gone"],
+        ),
         ([], [], {"a": ("n1", 5)}, {}, ["the log charges n1 for default/p-a (a), which is gone"]),
         ([], [], {"a": ("n1", 15)}, {}, []),
     ],
@@ -209,7 +255,9 @@ async def bare_stage(*_: object) -> AsyncIterator[SimpleNamespace]:
     yield SimpleNamespace(road=None)
 
 
-def drawn(connected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def drawn(
+    connected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> list[str]:
     """What a run with seed 5 prints, less its times, where so many are connected."""
 
     async def one_of_them(stage: Any) -> str:
@@ -221,7 +269,9 @@ def drawn(connected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(chaos, "FAULTS", {"one of them": one_of_them, "a while": a_while})
     assert chaos.main() == 0
     return [
-        line[:62] if line[0] == " " else line for line in capsys.readouterr().out.splitlines() if " s" in line or "again" in line
+        line[:62] if line[0] == " " else line
+        for line in capsys.readouterr().out.splitlines()
+        if " s" in line or "again" in line
     ]
 
 

@@ -1,4 +1,6 @@
-"""What nobody can mean (moments beyond all time, positions beyond all logs, unknown nodes) is wrong usage, in one line."""
+"""What nobody can mean (moments beyond all time, positions beyond all logs, unknown nodes) is wrong
+usage, in one line.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,16 @@ def test_what_no_log_has_is_no_moment(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["9999-12-31T23:59:59", "0001-01-01", "9999-12-31T23:59:59-14:00", "253402300799", "-999", "1d", "2026-01-31T12:00Z"]
+    "text",
+    [
+        "9999-12-31T23:59:59",
+        "0001-01-01",
+        "9999-12-31T23:59:59-14:00",
+        "253402300799",
+        "-999",
+        "1d",
+        "2026-01-31T12:00Z",
+    ],
 )
 def test_what_is_only_far_away_is_one(text: str) -> None:
     moments.parse(text, 1_700_000_000_000_000)
@@ -72,22 +83,34 @@ def test_what_is_only_far_away_is_one(text: str) -> None:
     ],
     ids=lambda arguments: " ".join(arguments)[:40],
 )
-def test_it_is_wrong_usage_of_every_verb(topolog: Run, arguments: tuple[str, ...]) -> None:  # noqa: F811
+def test_it_is_wrong_usage_of_every_verb(topolog: Run, arguments: tuple[str, ...]) -> None:  # noqa: F811, RUF100
     code, _, err = topolog(*arguments)
     if "9223372036854775807" in arguments:
         assert (code, "the log has no position" in err) == (1, True)
     else:
         assert code == 2, err
-    assert (err.count("topolog: "), err.count("  try: "), "nobody foresaw" in err) == (1, 1, False), err
+    assert (err.count("topolog: "), err.count("  try: "), "nobody foresaw" in err) == (
+        1,
+        1,
+        False,
+    ), err
 
 
-def test_a_node_that_one_of_two_histories_knew_may_be_asked_for(topolog: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_a_node_that_one_of_two_histories_knew_may_be_asked_for(
+    topolog: Run, tmp_path: Path
+) -> None:
     file = str(tmp_path / "x.topolog.gz")
     topolog("log", "export", "--out", file)
     assert topolog("replay", "diff", f"{file}@head", "head", "--node", "n1")[0] == 0
     code, _, err = topolog("replay", "diff", file, "head", "--node", "n2")
-    assert (code, "no node 'n2' in either history" in err, "did you mean n1?" in err) == (2, True, True)
-    assert "no node 'n2' in the history" in topolog("replay", "diff", "2", "head", "--node", "n2")[2]
+    assert (code, "no node 'n2' in either history" in err, "did you mean n1?" in err) == (
+        2,
+        True,
+        True,
+    )
+    assert (
+        "no node 'n2' in the history" in topolog("replay", "diff", "2", "head", "--node", "n2")[2]
+    )
 
 
 async def test_who_follows_a_file_waits_and_does_not_spin(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""Addresses of servers: a URL that is read otherwise than it was meant is refused by every verb and service, and nothing of it is
-told; the file that TOPOLOG_..._URL_FILE names counts where no URL is given."""
+"""Addresses of servers: a URL that is read otherwise than it was meant is refused by every verb and
+service, and nothing of it is told; the file that TOPOLOG_..._URL_FILE names counts where no URL is
+given."""
 
 from __future__ import annotations
 
@@ -18,7 +19,15 @@ DATABASE, BUS = f"postgresql://u:{MARK}99#@127.0.0.1/x", f"nats://u:{MARK}88#@12
 def run(module: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     bare = {name: value for name, value in os.environ.items() if not name.startswith("TOPOLOG_")}
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=bare | variables, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=bare | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def topolog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +41,14 @@ def topolog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         ("log", "import", "history", "--database-url", DATABASE),
         ("doctor", "--database-url", DATABASE),
         ("doctor", "--database-url", "postgresql://127.0.0.1:9/x", "--nats-url", BUS),
-        ("database", "roles", "--password-dir", "x", "--database-url", f"postgresql://u:{MARK}/@h/x"),
+        (
+            "database",
+            "roles",
+            "--password-dir",
+            "x",
+            "--database-url",
+            f"postgresql://u:{MARK}/@h/x",
+        ),
         ("log", "status", "--database-url", f"postgresql:/u:{MARK}@h/x"),
         ("log", "status", "--database-url", f"u:{MARK}@h/x"),
         ("replay", "whatif", "--history", f"postgresql:/u:{MARK}@h/x"),
@@ -41,7 +57,9 @@ def topolog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         ("up", "--nats-url", BUS),
     ],
 )
-def test_a_verb_refuses_a_url_that_cannot_be_meant_and_tells_nothing_of_it(command: tuple[str, ...]) -> None:
+def test_a_verb_refuses_a_url_that_cannot_be_meant_and_tells_nothing_of_it(
+    command: tuple[str, ...],
+) -> None:
     done = topolog(*command, TOPOLOG_TRACEBACK="1")
     assert done.returncode == 2
     assert "-url" in done.stderr
@@ -51,7 +69,12 @@ def test_a_verb_refuses_a_url_that_cannot_be_meant_and_tells_nothing_of_it(comma
 
 @pytest.mark.parametrize("service", ["scheduler", "binder", "topology_store", "exporter"])
 def test_a_service_refuses_it_too(service: str) -> None:
-    done = run(f"services.{service}", TOPOLOG_DATABASE_URL=DATABASE, TOPOLOG_NATS_URL=BUS, TOPOLOG_NODE_NAME="n")
+    done = run(
+        f"services.{service}",
+        TOPOLOG_DATABASE_URL=DATABASE,
+        TOPOLOG_NATS_URL=BUS,
+        TOPOLOG_NODE_NAME="n",
+    )
     assert done.returncode == 2
     assert "TOPOLOG_DATABASE_URL: holds a '#'" in done.stderr
     assert "TOPOLOG_NATS_URL: holds a '#'" in done.stderr
@@ -63,7 +86,13 @@ def test_a_variable_may_name_the_file_of_the_url(tmp_path: Path, database_url: s
     file.write_text(f"{database_url}\n")
     told = topolog("log", "status", TOPOLOG_DATABASE_URL_FILE=str(file))
     assert "the log has revision none" in told.stderr
-    flag = topolog("log", "status", "--database-url", "postgresql://127.0.0.1:9/flag", TOPOLOG_DATABASE_URL_FILE=str(file))
+    flag = topolog(
+        "log",
+        "status",
+        "--database-url",
+        "postgresql://127.0.0.1:9/flag",
+        TOPOLOG_DATABASE_URL_FILE=str(file),
+    )
     assert "postgresql://127.0.0.1:9/flag" in flag.stderr
 
 

@@ -1,4 +1,6 @@
-"""`topolog admit` as a user meets it: verdicts as table and JSON, exit codes, and what is said of wrong files."""
+"""`topolog admit` as a user meets it: verdicts as table and JSON, exit codes, and what is said of
+wrong files.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 MACHINE: dict[str, Any] = {
     "zones": [
-        {"id": 0, "cpus": "0-3,8-11", "memory": "16Gi", "hugepages": {"2Mi": 512}, "distances": [10, 21]},
+        {
+            "id": 0,
+            "cpus": "0-3,8-11",
+            "memory": "16Gi",
+            "hugepages": {"2Mi": 512},
+            "distances": [10, 21],
+        },
         {"id": 1, "cpus": "4-7,12-15", "memory": "16Gi", "distances": [21, 10]},
     ],
     "threads_per_core": 2,
@@ -28,10 +36,18 @@ MACHINE: dict[str, Any] = {
         "cpuManagerPolicy": "static",
         "reservedSystemCPUs": "0,8",
         "memoryManagerPolicy": "Static",
-        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}, {"numaNode": 1, "limits": {"memory": "1Gi"}}],
+        "reservedMemory": [
+            {"numaNode": 0, "limits": {"memory": "1Gi"}},
+            {"numaNode": 1, "limits": {"memory": "1Gi"}},
+        ],
         "maxPods": 110,
     },
-    "devices": {"example.com/gpu": [{"id": "gpu-0", "zones": [1]}, {"id": "gpu-1", "zones": [1], "healthy": False}]},
+    "devices": {
+        "example.com/gpu": [
+            {"id": "gpu-0", "zones": [1]},
+            {"id": "gpu-1", "zones": [1], "healthy": False},
+        ]
+    },
 }
 
 
@@ -52,7 +68,9 @@ def gpu_pod(name: str, cpu: str = "2") -> dict[str, Any]:
 
 
 def run(folder: Path, machine: object, pods: list[object], *options: str) -> Result:
-    (folder / "machine.yaml").write_text(machine if isinstance(machine, str) else yaml.safe_dump(machine))
+    (folder / "machine.yaml").write_text(
+        machine if isinstance(machine, str) else yaml.safe_dump(machine)
+    )
     (folder / "pods.yaml").write_text(yaml.safe_dump_all(pods))
     files = ["--machine", str(folder / "machine.yaml"), "--pods", str(folder / "pods.yaml")]
     return CliRunner().invoke(app, ["admit", *files, *options])
@@ -65,7 +83,9 @@ def complaint(result: Result) -> str:
 
 
 def test_pods_are_admitted_in_order_and_shown_with_what_they_hold(tmp_path: Path) -> None:
-    result = run(tmp_path, MACHINE, [gpu_pod("a"), gpu_pod("b"), pod("c", cpu="6", memory="2Gi")], "--json")
+    result = run(
+        tmp_path, MACHINE, [gpu_pod("a"), gpu_pod("b"), pod("c", cpu="6", memory="2Gi")], "--json"
+    )
     first, second, third = map(json.loads, result.stdout.splitlines())
     assert first["containers"][0] == {
         "name": "c",
@@ -80,41 +100,67 @@ def test_pods_are_admitted_in_order_and_shown_with_what_they_hold(tmp_path: Path
 
 
 def test_the_table_names_containers_and_tells_the_kubelets_refusal(tmp_path: Path) -> None:
-    result = run(tmp_path, MACHINE, [pod("fits", cpu="2", memory="1Gi"), pod("wide", cpu="9", memory="1Gi")])
+    result = run(
+        tmp_path, MACHINE, [pod("fits", cpu="2", memory="1Gi"), pod("wide", cpu="9", memory="1Gi")]
+    )
     assert "default/fits" in result.stdout
-    assert "default/wide rejected: TopologyAffinityError: Resources cannot be allocated with" in result.stdout
+    assert (
+        "default/wide rejected: TopologyAffinityError: Resources cannot be allocated with"
+        in result.stdout
+    )
     assert run(tmp_path, MACHINE, [pod("fits", cpu="2", memory="1Gi")]).exit_code == 0
 
 
 def test_the_examples_of_the_documentation_work() -> None:
-    files = ["--machine", str(EXAMPLES / "machine.yaml"), "--pods", str(EXAMPLES / "pods.yaml"), "--json"]
-    verdicts = [json.loads(line) for line in CliRunner().invoke(app, ["admit", *files]).stdout.splitlines()]
+    files = [
+        "--machine",
+        str(EXAMPLES / "machine.yaml"),
+        "--pods",
+        str(EXAMPLES / "pods.yaml"),
+        "--json",
+    ]
+    verdicts = [
+        json.loads(line) for line in CliRunner().invoke(app, ["admit", *files]).stdout.splitlines()
+    ]
     assert [verdict["admitted"] for verdict in verdicts] == [True, False, True]
     assert verdicts[0]["containers"][0]["devices"] == {"example.com/gpu": ["gpu-0", "gpu-1"]}
 
 
 def test_a_list_of_pods_as_kubectl_prints_it_is_read(tmp_path: Path) -> None:
-    listed = {"apiVersion": "v1", "kind": "List", "items": [pod("a", cpu="1", memory="1Gi"), pod("b")]}
+    listed = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [pod("a", cpu="1", memory="1Gi"), pod("b")],
+    }
     lines = run(tmp_path, MACHINE, [listed], "--json").stdout.splitlines()
     assert [json.loads(line)["pod"] for line in lines] == ["default/a", "default/b"]
 
 
 def test_a_recorded_host_describes_itself_as_a_machine_that_admits(tmp_path: Path) -> None:
     unpacked(tmp_path)
-    options = ["--sysfs", str(tmp_path / "sysfs"), "--kubelet-config", str(tmp_path / "kubelet-config.yaml")]
+    options = [
+        "--sysfs",
+        str(tmp_path / "sysfs"),
+        "--kubelet-config",
+        str(tmp_path / "kubelet-config.yaml"),
+    ]
     described = CliRunner().invoke(app, ["admit", "--describe", *options])
     assert described.exit_code == 0
     result = run(tmp_path, described.stdout, [pod("a", cpu="2", memory="128Mi")], "--json")
     assert json.loads(result.stdout)["containers"][0]["cpus"] == "1-2"
 
 
-def test_files_longer_than_any_of_their_kind_are_refused_before_they_are_read_as_yaml(tmp_path: Path) -> None:
+def test_files_longer_than_any_of_their_kind_are_refused_before_they_are_read_as_yaml(
+    tmp_path: Path,
+) -> None:
     long = tmp_path / "long.yaml"
     long.write_text("evictionHard:\n" + "".join(f"  k{at}: 1%\n" for at in range(200_000)))
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump(pod("a")))
     described = CliRunner().invoke(app, ["admit", "--describe", "--kubelet-config", str(long)])
     assert "more than 131072 bytes" in complaint(described)
-    admitted = CliRunner().invoke(app, ["admit", "--machine", str(long), "--pods", str(tmp_path / "pods.yaml")])
+    admitted = CliRunner().invoke(
+        app, ["admit", "--machine", str(long), "--pods", str(tmp_path / "pods.yaml")]
+    )
     assert "more than 1048576 bytes" in complaint(admitted)
 
 
@@ -151,8 +197,16 @@ SMALL: dict[str, Any] = {
     ("asked", "reason", "message"),
     [
         ({"cpu": "640"}, "OutOfcpu", "cpu, requested: 640000, used: 0, capacity: 1500"),
-        ({"cpu": "1", "memory": "7Gi"}, "OutOfmemory", "memory, requested: 7516192768, used: 0, capacity: 6979321856"),
-        ({"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Gi"}, "OutOfhugepages-2Mi", "used: 0, capacity: 1073741824"),
+        (
+            {"cpu": "1", "memory": "7Gi"},
+            "OutOfmemory",
+            "memory, requested: 7516192768, used: 0, capacity: 6979321856",
+        ),
+        (
+            {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Gi"},
+            "OutOfhugepages-2Mi",
+            "used: 0, capacity: 1073741824",
+        ),
     ],
 )
 def test_what_the_node_as_a_whole_has_not_is_refused_under_every_policy(
@@ -167,11 +221,15 @@ def test_what_the_node_as_a_whole_has_not_is_refused_under_every_policy(
 
 def test_pods_before_count_and_so_does_their_number(tmp_path: Path) -> None:
     asked = [pod(name, cpu="600m", memory="1Gi") for name in "abc"]
-    verdicts = [json.loads(line) for line in run(tmp_path, SMALL, asked, "--json").stdout.splitlines()]
+    verdicts = [
+        json.loads(line) for line in run(tmp_path, SMALL, asked, "--json").stdout.splitlines()
+    ]
     assert [verdict.get("reason") for verdict in verdicts] == [None, None, "OutOfcpu"]
     assert "used: 1200" in verdicts[2]["message"]
     small = [pod(name, cpu="1m", memory="1Mi") for name in "abcd"]
-    verdicts = [json.loads(line) for line in run(tmp_path, SMALL, small, "--json").stdout.splitlines()]
+    verdicts = [
+        json.loads(line) for line in run(tmp_path, SMALL, small, "--json").stdout.splitlines()
+    ]
     assert [verdict.get("reason") for verdict in verdicts] == [None, None, None, "OutOfpods"]
 
 
@@ -179,13 +237,20 @@ def test_policy_none_says_that_nothing_was_aligned(tmp_path: Path) -> None:
     shown = run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")]).stdout
     assert "not aligned" in shown
     assert "policy none: nothing was aligned" in shown
-    assert json.loads(run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")], "--json").stdout)["aligned"] is False
+    assert (
+        json.loads(run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")], "--json").stdout)[
+            "aligned"
+        ]
+        is False
+    )
     assert "aligned" not in run(tmp_path, MACHINE, [pod("a", cpu="1", memory="1Gi")]).stdout
 
 
 def test_a_device_that_no_plugin_offers_is_named(tmp_path: Path) -> None:
     shown = run(tmp_path, SMALL, [gpu_pod("a", "1")]).stdout
-    assert "default/a asks for example.com/gpu, which no device plugin of this machine offers" in shown
+    assert (
+        "default/a asks for example.com/gpu, which no device plugin of this machine offers" in shown
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,15 +264,27 @@ def test_a_device_that_no_plugin_offers_is_named(tmp_path: Path) -> None:
         ("CronJob", {"parallelism": 2}, ["team/web-0", "team/web-1"]),
     ],
 )
-def test_controllers_are_read_by_their_template(tmp_path: Path, kind: str, spec: dict[str, Any], names: list[str]) -> None:
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("x", cpu="1", memory="1Gi")["spec"]}
+def test_controllers_are_read_by_their_template(
+    tmp_path: Path, kind: str, spec: dict[str, Any], names: list[str]
+) -> None:
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": pod("x", cpu="1", memory="1Gi")["spec"],
+    }
     spec = {**spec, "template": template}
     if kind == "CronJob":
         spec = {"schedule": "* * * * *", "jobTemplate": {"spec": spec}}
-    document = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", "namespace": "team"}, "spec": spec}
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "web", "namespace": "team"},
+        "spec": spec,
+    }
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     result = run(tmp_path, MACHINE, [document, service], "--json")
-    assert [json.loads(line)["pod"] for line in result.stdout.splitlines() if line.startswith("{")] == names
+    assert [
+        json.loads(line)["pod"] for line in result.stdout.splitlines() if line.startswith("{")
+    ] == names
     assert "Service web holds no pods and is passed over" in result.stderr
 
 
@@ -233,7 +310,11 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("zones/0/cpus", "1-3,8-11", "sockets[0]: '0-3,8-11': list CPUs that a zone lists too"),
         ("zones/0/memory", "16Gib", "memory: '16Gib': write a quantity"),
         ("zones/0/memory", "-1", "memory: '-1': write an amount of zero or more"),
-        ("zones/0/hugepages", {"2Mi": "many"}, "zones[0].hugepages.2Mi: 'many': write the number of pages"),
+        (
+            "zones/0/hugepages",
+            {"2Mi": "many"},
+            "zones[0].hugepages.2Mi: 'many': write the number of pages",
+        ),
         ("zones/0/hugepages", {"0": 4}, "zones[0].hugepages: '0': write a page size"),
         ("zones/0/hugepages", {"1Gi": 17}, "hugepages are part of memory"),
         ("zones/0/distances", [10], "distances of zone 0: a list of 1 items: write 2 numbers"),
@@ -243,33 +324,59 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("sockets", ["0-16"], "sockets[0]: '0-16': list CPUs that a zone lists too"),
         ("threads_per_core", 3, "threads_per_core: 3: the machine has 16 CPUs"),
         ("kubelet/reservedSystemCPUs", "0,99", "unknown CPU ID: 99"),
-        ("kubelet/reservedMemory", [{"numaNode": 0, "limits": {"memory": "x"}}], "limits.memory: 'x': write a quantity"),
-        ("kubelet/topologyManagerPolicy", "strict", 'kubelet: would not start: unknown policy: "strict"'),
-        ("kubelet/cpuManagerPolicyOptions", {"full-pcpus-only": True}, "full-pcpus-only: True: write a text"),
-        ("kubelet/cpuManagerPolicyOptions", {"align-by-socket": "true"}, "Alpha-level Options not enabled"),
+        (
+            "kubelet/reservedMemory",
+            [{"numaNode": 0, "limits": {"memory": "x"}}],
+            "limits.memory: 'x': write a quantity",
+        ),
+        (
+            "kubelet/topologyManagerPolicy",
+            "strict",
+            'kubelet: would not start: unknown policy: "strict"',
+        ),
+        (
+            "kubelet/cpuManagerPolicyOptions",
+            {"full-pcpus-only": True},
+            "full-pcpus-only: True: write a text",
+        ),
+        (
+            "kubelet/cpuManagerPolicyOptions",
+            {"align-by-socket": "true"},
+            "Alpha-level Options not enabled",
+        ),
         ("devices", {"gpu": []}, "devices.gpu: 'gpu': write a device resource"),
         ("devices/example.com~gpu/0/zones", [7], "zones[0]: 7: write ids of zones: 0, 1"),
         ("devices/example.com~gpu/1/id", "gpu-0", "give each device an id of its own"),
         ("devices/example.com~gpu/1/healthy", "no", "healthy: 'no': write true or false"),
     ],
 )
-def test_a_wrong_machine_file_is_refused_by_field_value_and_remedy(tmp_path: Path, path: str, value: object, said: str) -> None:
+def test_a_wrong_machine_file_is_refused_by_field_value_and_remedy(
+    tmp_path: Path, path: str, value: object, said: str
+) -> None:
     assert said in complaint(run(tmp_path, changed(path, value), [pod("a")]))
 
 
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
-        ([pod("a", cpu="two")], "document 1: spec.containers[0].resources.limits.cpu: 'two': write a quantity"),
+        (
+            [pod("a", cpu="two")],
+            "document 1: spec.containers[0].resources.limits.cpu: 'two': write a quantity",
+        ),
         ([pod("a"), pod("a")], "'default/a' is there twice"),
         ([], "holds 0 pods"),
-        ([{"kind": "Deployment"}], "document 1: spec.template: None: give the Deployment a pod template"),
+        (
+            [{"kind": "Deployment"}],
+            "document 1: spec.template: None: give the Deployment a pod template",
+        ),
         ([{"kind": "Deploymint"}], "document 1: kind: 'Deploymint': write a Pod, Deployment"),
         ([{"kind": "Service", "metadata": {"name": "web"}}], "holds 0 pods"),
         (["text"], "document 1: "),
     ],
 )
-def test_a_wrong_pod_file_is_refused_by_field_value_and_remedy(tmp_path: Path, pods: list[object], said: str) -> None:
+def test_a_wrong_pod_file_is_refused_by_field_value_and_remedy(
+    tmp_path: Path, pods: list[object], said: str
+) -> None:
     assert said in complaint(run(tmp_path, MACHINE, pods))
 
 
@@ -279,5 +386,7 @@ def test_a_machine_file_that_is_no_yaml_is_refused(tmp_path: Path, text: str) ->
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["admit", "--machine", str(tmp_path / "none.yaml"), "--pods", "x"])
+    result = CliRunner().invoke(
+        app, ["admit", "--machine", str(tmp_path / "none.yaml"), "--pods", "x"]
+    )
     assert "none.yaml: no such file or folder" in complaint(result)

@@ -1,4 +1,6 @@
-"""`--data-dir` names a log as `--database-url` does: written, it beats what the environment says; both written are refused."""
+"""`--data-dir` names a log as `--database-url` does: written, it beats what the environment says;
+both written are refused.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ VERBS = [
 
 
 @pytest.fixture
-def topolog(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+def topolog(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Said]:
     """Run `topolog ...` in an empty folder: exit code and what it complained of."""
     monkeypatch.chdir(tmp_path)
 
@@ -52,7 +56,10 @@ def topolog(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: "-".join(verb[:2]))
 @pytest.mark.parametrize("variable", ["TOPOLOG_DATABASE_URL", "TOPOLOG_DATABASE_URL_FILE"])
 def test_it_beats_the_environment(
-    topolog: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...], variable: str
+    topolog: Callable[..., Said],
+    monkeypatch: pytest.MonkeyPatch,
+    verb: tuple[str, ...],
+    variable: str,
 ) -> None:
     for value in (AWAY, "sqlite://x", "/not/there"):
         monkeypatch.setenv(variable, value)
@@ -61,20 +68,31 @@ def test_it_beats_the_environment(
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: "-".join(verb[:2]))
-def test_both_written_are_wrong_usage_but_for_verify(topolog: Callable[..., Said], verb: tuple[str, ...]) -> None:
-    for both in (("--data-dir", "none", "--database-url", AWAY), ("--database-url", AWAY, "--data-dir", "none")):
+def test_both_written_are_wrong_usage_but_for_verify(
+    topolog: Callable[..., Said], verb: tuple[str, ...]
+) -> None:
+    for both in (
+        ("--data-dir", "none", "--database-url", AWAY),
+        ("--database-url", AWAY, "--data-dir", "none"),
+    ):
         code, said = topolog(*verb, *both)
         if verb == ("replay", "verify"):
             assert (code, "127.0.0.1:9/x does not answer" in said) == (1, True)
         else:
-            assert (code, "--data-dir and --database-url each name a log" in said, "  try: one of them" in said) == (
+            assert (
+                code,
+                "--data-dir and --database-url each name a log" in said,
+                "  try: one of them" in said,
+            ) == (
                 2,
                 True,
                 True,
             )
 
 
-def test_doctor_looks_at_the_folder_that_is_named(topolog: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_looks_at_the_folder_that_is_named(
+    topolog: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOPOLOG_DATABASE_URL", AWAY)
     code, said = topolog("doctor", "--data-dir", "none")
     assert (code, "nothing runs on the data folder" in said) == (2, True)

@@ -1,4 +1,6 @@
-"""The command as a user meets it: help that says what to do, errors with a remedy and an exit code, JSON that parses."""
+"""The command as a user meets it: help that says what to do, errors with a remedy and an exit code,
+JSON that parses.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +55,16 @@ def commands(group: Any, path: str = "topolog") -> Iterator[tuple[str, Any]]:
         yield from commands(command, f"{path} {name}")
 
 
-@pytest.mark.parametrize(("path", "command"), list(commands(get_command(app))), ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("path", "command"), list(commands(get_command(app))), ids=lambda value: str(value)[:40]
+)
 def test_help_says_what_a_verb_does_and_what_every_option_means(path: str, command: Any) -> None:
     sentence = (command.help or "").strip().splitlines()[0]
     assert sentence.endswith((".", "topolog up")), f"{path}: {sentence!r} is no sentence"
     for option in command.params:
-        assert option.name == "help" or getattr(option, "help", ""), f"{path}: {option.name} has no explanation"
+        assert option.name == "help" or getattr(option, "help", ""), (
+            f"{path}: {option.name} has no explanation"
+        )
 
 
 def test_every_help_can_be_shown(topolog: Topolog) -> None:
@@ -82,19 +88,79 @@ def test_without_a_verb_the_help_is_shown(topolog: Topolog) -> None:
             "no Topolog data folder at /nonexistent/topolog",
             "topolog up",
         ),
-        (["replay", "verify", "--data-dir", "/nonexistent/topolog"], 2, "no Topolog data folder", "--database-url"),
-        (["replay", "explain", "p", "--data-dir", "/nonexistent/t"], 2, "no Topolog data folder", "topolog up"),
-        (["up", "--workload", "openb:/nonexistent"], 2, "no folder '/nonexistent'", "topolog up --help"),
+        (
+            ["replay", "verify", "--data-dir", "/nonexistent/topolog"],
+            2,
+            "no Topolog data folder",
+            "--database-url",
+        ),
+        (
+            ["replay", "explain", "p", "--data-dir", "/nonexistent/t"],
+            2,
+            "no Topolog data folder",
+            "topolog up",
+        ),
+        (
+            ["up", "--workload", "openb:/nonexistent"],
+            2,
+            "no folder '/nonexistent'",
+            "topolog up --help",
+        ),
         (["up", "--workload", "nonsense"], 2, "--workload is 'nonsense'", "topolog up --help"),
-        (["up", "--nodes", "0", "--zones", "9", "--load", "0"], 2, "--zones is 9", "topolog up --help"),
-        (["replay", "log", "--type", "PodReservd", "--data-dir", "/nonexistent/t"], 2, "PodReservd", "topolog replay log"),
-        (["replay", "log", "--since", "yesterday", "--data-dir", "/nonexistent/t"], 2, "yesterday", "topolog replay log"),
-        (["admit", "--machine", "/nonexistent.yaml", "--pods", "/nonexistent.yaml"], 2, "/nonexistent.yaml", "try:"),
-        (["exporter", "report", "--recording", "/nonexistent"], 2, "/nonexistent", "try: give a folder"),
-        (["exporter", "report", "--recording", "/", "--method", "md5"], 2, "--method 'md5'", "try: --method"),
-        (["up", "--kubeconfig", "http://:18001"], 1, "'http://:18001', which names no host", "try: correct --kubeconfig"),
-        (["up", "--kubeconfig", "/nonexistent"], 1, "there is no such file", "try: correct --kubeconfig"),
-        (["up", "--nats-url", "nats://127.0.0.1:9"], 1, "connection refused", "try: correct --nats-url"),
+        (
+            ["up", "--nodes", "0", "--zones", "9", "--load", "0"],
+            2,
+            "--zones is 9",
+            "topolog up --help",
+        ),
+        (
+            ["replay", "log", "--type", "PodReservd", "--data-dir", "/nonexistent/t"],
+            2,
+            "PodReservd",
+            "topolog replay log",
+        ),
+        (
+            ["replay", "log", "--since", "yesterday", "--data-dir", "/nonexistent/t"],
+            2,
+            "yesterday",
+            "topolog replay log",
+        ),
+        (
+            ["admit", "--machine", "/nonexistent.yaml", "--pods", "/nonexistent.yaml"],
+            2,
+            "/nonexistent.yaml",
+            "try:",
+        ),
+        (
+            ["exporter", "report", "--recording", "/nonexistent"],
+            2,
+            "/nonexistent",
+            "try: give a folder",
+        ),
+        (
+            ["exporter", "report", "--recording", "/", "--method", "md5"],
+            2,
+            "--method 'md5'",
+            "try: --method",
+        ),
+        (
+            ["up", "--kubeconfig", "http://:18001"],
+            1,
+            "'http://:18001', which names no host",
+            "try: correct --kubeconfig",
+        ),
+        (
+            ["up", "--kubeconfig", "/nonexistent"],
+            1,
+            "there is no such file",
+            "try: correct --kubeconfig",
+        ),
+        (
+            ["up", "--nats-url", "nats://127.0.0.1:9"],
+            1,
+            "connection refused",
+            "try: correct --nats-url",
+        ),
         (["up", "--data-dir", "/proc/topolog"], 1, "no such file or folder", "try: choose another"),
         (["completion", "tcsh"], 2, "bash, zsh, fish", "try: topolog completion bash"),
         (["downn"], 2, "no such command 'downn'", "try: topolog --help"),
@@ -123,7 +189,9 @@ def test_an_error_is_one_sentence_with_a_remedy_and_no_traceback(
 def test_a_database_that_is_not_there_is_named_with_a_remedy(topolog: Topolog) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = taken.getsockname()[1]
-    done = topolog("replay", "log", "--database-url", f"postgresql+asyncpg://u:s3cret@127.0.0.1:{free}/none")
+    done = topolog(
+        "replay", "log", "--database-url", f"postgresql+asyncpg://u:s3cret@127.0.0.1:{free}/none"
+    )
     assert done.code == 1, done.err
     assert str(free) in done.err
     assert "try: topolog up" in done.err
@@ -131,7 +199,9 @@ def test_a_database_that_is_not_there_is_named_with_a_remedy(topolog: Topolog) -
     assert "Traceback" not in done.err
 
 
-def test_a_data_folder_of_another_layout_is_refused_with_a_remedy(topolog: Topolog, tmp_path: Path) -> None:
+def test_a_data_folder_of_another_layout_is_refused_with_a_remedy(
+    topolog: Topolog, tmp_path: Path
+) -> None:
     (tmp_path / "VERSION").write_text(json.dumps({"layout": 99}))
     for arguments in (["up"], ["replay", "log"]):
         done = topolog(*arguments, "--data-dir", str(tmp_path))
@@ -141,7 +211,9 @@ def test_a_data_folder_of_another_layout_is_refused_with_a_remedy(topolog: Topol
         assert "Traceback" not in done.err
 
 
-def test_a_data_folder_of_another_postgres_is_refused_with_a_remedy(topolog: Topolog, tmp_path: Path) -> None:
+def test_a_data_folder_of_another_postgres_is_refused_with_a_remedy(
+    topolog: Topolog, tmp_path: Path
+) -> None:
     (tmp_path / "VERSION").write_text(json.dumps({"layout": 1, "postgres": 9}))
     done = topolog("up", "--data-dir", str(tmp_path), "--workload", "none", "--nodes", "1")
     assert done.code == 1, done.err
@@ -157,7 +229,9 @@ def test_a_version_stamp_that_is_no_json_is_named(topolog: Topolog, tmp_path: Pa
     assert "--data-dir" in done.err
 
 
-def test_what_nobody_foresaw_is_told_in_the_same_voice(topolog: Topolog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_foresaw_is_told_in_the_same_voice(
+    topolog: Topolog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise KeyError("zone 7 of postgresql://u:s3cret@h/d")
 
@@ -172,7 +246,12 @@ def test_what_nobody_foresaw_is_told_in_the_same_voice(topolog: Topolog, monkeyp
 
 def test_the_version_is_told_and_completion_is_printed_for_every_shell(topolog: Topolog) -> None:
     assert topolog("--version").out.startswith(f"topolog {VERSION}")
-    assert tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"] == VERSION
+    assert (
+        tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+            "version"
+        ]
+        == VERSION
+    )
     for shell in ("bash", "zsh", "fish"):
         assert "_TOPOLOG_COMPLETE" in topolog("completion", shell).out
 
@@ -182,7 +261,10 @@ def test_the_version_is_told_and_completion_is_printed_for_every_shell(topolog: 
     [
         ("bash", {"COMP_WORDS": "topolog rep", "COMP_CWORD": "1"}),
         ("zsh", {"_TYPER_COMPLETE_ARGS": "topolog rep"}),
-        ("fish", {"_TYPER_COMPLETE_ARGS": "topolog rep", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+        (
+            "fish",
+            {"_TYPER_COMPLETE_ARGS": "topolog rep", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        ),
     ],
 )
 def test_completion_completes_verbs(shell: str, variables: dict[str, str]) -> None:
@@ -203,7 +285,9 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="this system has no device that is always full"
+)
 def test_a_full_disk_under_the_output_is_told_with_a_remedy() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

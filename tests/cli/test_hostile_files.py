@@ -1,4 +1,6 @@
-"""Verbs of `topolog log` and `topolog replay` on files that are no histories: one problem, one remedy, the right exit code."""
+"""Verbs of `topolog log` and `topolog replay` on files that are no histories: one problem, one
+remedy, the right exit code.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def topolog(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def topolog(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """Run `topolog ...` in a folder of its own: exit code and what it complained of."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TOPOLOG_DATABASE_URL", raising=False)
@@ -112,11 +116,15 @@ async def _export(file: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", READERS, ids=lambda verb: " ".join(verb[:3]))
-def test_a_reader_says_what_is_wrong_with_a_file(topolog: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
+def test_a_reader_says_what_is_wrong_with_a_file(
+    topolog: Run, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
     for name, path in hostile(tmp_path).items():
         code, err = topolog(*(str(path) if each == "FILE" else each for each in verb))
         where = f"{name}: {err}"
-        assert (err.count("topolog: "), err.count("  try: "), len(err.splitlines())) == (1, 1, 2), where
+        assert (err.count("topolog: "), err.count("  try: "), len(err.splitlines())) == (1, 1, 2), (
+            where
+        )
         assert "nobody foresaw" not in err, where
         assert len(err) < 800, where
         assert code == (2 if "diff" in verb and verb[2] == "FILE" and name in UNSEEN else 1), where
@@ -127,7 +135,9 @@ def test_a_reader_says_what_is_wrong_with_a_file(topolog: Run, tmp_path: Path, v
 def test_a_file_is_no_database(topolog: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
     for name, path in hostile(tmp_path).items():
         code, err = topolog(*(str(path) if each == "FILE" else each for each in verb))
-        assert (err.count("topolog: "), err.count("  try: "), len(err.splitlines())) == (1, 1, 2), f"{name}: {err}"
+        assert (err.count("topolog: "), err.count("  try: "), len(err.splitlines())) == (1, 1, 2), (
+            f"{name}: {err}"
+        )
         assert ("nobody foresaw" in err, code) == (False, 2), f"{name}: {err}"
 
 

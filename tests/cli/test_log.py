@@ -1,4 +1,6 @@
-"""`topolog log ...` and what replay says of a damaged log, on a real Postgres: named rows, exit codes, no traceback."""
+"""`topolog log ...` and what replay says of a damaged log, on a real Postgres: named rows, exit
+codes, no traceback.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,17 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def topolog(log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:  # noqa: F811
+def topolog(
+    log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """Run `topolog ...` on the log: exit code, what it printed, what it complained of."""
 
     async def write() -> None:
         log = await PostgresEventLog.open(log_url)
-        commits = [Commit(f"c{at}", "test", 0, 1_700_000_000_000_000, (Draft(*fact),)) for at, fact in enumerate(FACTS)]
+        commits = [
+            Commit(f"c{at}", "test", 0, 1_700_000_000_000_000, (Draft(*fact),))
+            for at, fact in enumerate(FACTS)
+        ]
         await log.append(commits)
         await log.close()
 
@@ -66,7 +73,9 @@ def damage(url: str) -> None:
     sql(url, "ALTER TABLE fact DISABLE TRIGGER fact_immutable", cut)
 
 
-def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(topolog: Run, log_url: str) -> None:  # noqa: F811
+def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(
+    topolog: Run, log_url: str
+) -> None:
     damage(log_url)
     code, out, _ = topolog("replay", "verify", "--json")
     found = {(each["invariant"], each["position"]) for each in json.loads(out)["violations"]}
@@ -86,7 +95,9 @@ def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(t
     assert "fact 3 (PodObserved on pod/uid-web) counts as never told (position 6)" in out
     assert json.loads(topolog("replay", "at", "6", "--json")[1])["pods"] == 2
     code, out, _ = topolog("replay", "verify", "--json")
-    assert {(each["invariant"], each["position"]) for each in json.loads(out)["violations"]} == {("history", 3)}
+    assert {(each["invariant"], each["position"]) for each in json.loads(out)["violations"]} == {
+        ("history", 3)
+    }
 
 
 @pytest.mark.parametrize(
@@ -96,18 +107,26 @@ def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(t
         (("skip", "99", "--reason", "x"), "the log has no position 99; it ends at 5"),
     ],
 )
-def test_what_cannot_be_skipped_is_refused_with_what_to_do(topolog: Run, arguments: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_skipped_is_refused_with_what_to_do(
+    topolog: Run, arguments: tuple[str, ...], says: str
+) -> None:
     code, _, err = topolog("log", *arguments)
     assert code == 1
     assert says in err
     assert "try: " in err
 
 
-def test_a_hole_is_named_and_no_traceback(topolog: Run, log_url: str) -> None:  # noqa: F811
-    sql(log_url, "ALTER TABLE fact DISABLE TRIGGER fact_immutable", "DELETE FROM fact WHERE position = 2")
+def test_a_hole_is_named_and_no_traceback(topolog: Run, log_url: str) -> None:  # noqa: F811, RUF100
+    sql(
+        log_url,
+        "ALTER TABLE fact DISABLE TRIGGER fact_immutable",
+        "DELETE FROM fact WHERE position = 2",
+    )
     code, out, _ = topolog("replay", "verify", "--json")
     assert code == 1
-    assert ("S1", 2) in [(each["invariant"], each["position"]) for each in json.loads(out)["violations"]]
+    assert ("S1", 2) in [
+        (each["invariant"], each["position"]) for each in json.loads(out)["violations"]
+    ]
     code, _, err = topolog("replay", "at", "5")
     assert code == 1
     assert "position 2 is missing" in err
@@ -117,5 +136,8 @@ def test_a_hole_is_named_and_no_traceback(topolog: Run, log_url: str) -> None:  
 def test_a_new_timeline_is_begun_and_stands_in_the_log(topolog: Run) -> None:
     code, out, _ = topolog("log", "begin-timeline", "--json")
     assert (code, json.loads(out)["timeline"]) == (0, 2)
-    (opened,) = [json.loads(line) for line in topolog("replay", "log", "--stream", "log", "--json")[1].splitlines()]
+    (opened,) = [
+        json.loads(line)
+        for line in topolog("replay", "log", "--stream", "log", "--json")[1].splitlines()
+    ]
     assert (opened["type"], opened["fact"]["timeline"]) == ("LogOpened", 2)

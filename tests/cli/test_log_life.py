@@ -1,4 +1,6 @@
-"""What `topolog log import | archive | redact | status` say of wrong usage: one problem, one remedy, an exit code."""
+"""What `topolog log import | archive | redact | status` say of wrong usage: one problem, one
+remedy, an exit code.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,15 @@ from tests.fixtures.servers import short_folder
 AWAY = "postgresql://nobody@127.0.0.1:9/x"
 
 
-def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa: F811
+def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa: F811, RUF100
     code, out, _ = topolog("log", "status", "--json")
     seen = json.loads(out)
-    assert (code, seen["head"], seen["archived_to"], seen["partitions"][0]["full"]) == (0, 11, 0, False)
+    assert (code, seen["head"], seen["archived_to"], seen["partitions"][0]["full"]) == (
+        0,
+        11,
+        0,
+        False,
+    )
     assert "nothing above position 11 may be archived yet" in topolog("log", "status")[1]
     assert "nothing to archive" in topolog("log", "archive")[1]
     out = topolog("log", "status")[1]
@@ -34,23 +41,38 @@ def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa:
         (("redact", "web"), 2, "--reason"),
         (("archive", "--older-than", "soon"), 2, "no number of days"),
         (("archive", "--keep", "much"), 2, "no size"),
-        *((("archive", "--older-than", text), 2, "no number of days above 0") for text in ("-5d", "nan", "inf", "0d")),
+        *(
+            (("archive", "--older-than", text), 2, "no number of days above 0")
+            for text in ("-5d", "nan", "inf", "0d")
+        ),
         *((("archive", "--keep", text), 2, "no size above 0") for text in ("-5GiB", "0")),
         (("import", "FILE"), 1, "cannot be read"),
         (("import", "HISTORY"), 1, "holds 11 facts already, of this very history"),
-        (("import", "HISTORY", "--data-dir", "FILE", "--database-url", AWAY), 2, "--data-dir and --database-url each name a log"),
+        (
+            ("import", "HISTORY", "--data-dir", "FILE", "--database-url", AWAY),
+            2,
+            "--data-dir and --database-url each name a log",
+        ),
         (("import", "HISTORY", "--database-url", "HISTORY"), 2, "is no database"),
         (("import", "HISTORY", "--database-url", "sqlite://x"), 2, "must begin with postgresql://"),
-        (("import", "HISTORY", "--database-url", AWAY), 1, "Postgres at postgresql://127.0.0.1:9/x does not answer (connection"),
-        (("import", "HISTORY", "--database-url", "NOWHERE"), 1, 'nowhere does not answer (database "nowhere" does not exist)'),
+        (
+            ("import", "HISTORY", "--database-url", AWAY),
+            1,
+            "Postgres at postgresql://127.0.0.1:9/x does not answer (connection",
+        ),
+        (
+            ("import", "HISTORY", "--database-url", "NOWHERE"),
+            1,
+            'nowhere does not answer (database "nowhere" does not exist)',
+        ),
         (("status", "--database-url", "HISTORY"), 2, "is a history in a file"),
         (("export", "--out", "FOLDER"), 1, "is a folder"),
         (("export", "--out", "/proc/self/fd/0"), 1, "is "),
     ],
 )
 def test_what_cannot_be_done_is_told_with_a_remedy(
-    topolog: Run,  # noqa: F811
-    log_url: str,  # noqa: F811
+    topolog: Run,  # noqa: F811, RUF100
+    log_url: str,  # noqa: F811, RUF100
     tmp_path: Path,
     arguments: tuple[str, ...],
     exit_code: int,
@@ -61,29 +83,52 @@ def test_what_cannot_be_done_is_told_with_a_remedy(
     topolog("log", "export", "--out", history)
     server, _, options = log_url.partition("?")
     nowhere = f"{server.rpartition('/')[0]}/nowhere?{options}"
-    meant = {"FILE": str(tmp_path / "no"), "HISTORY": history, "FOLDER": str(tmp_path / "folder"), "NOWHERE": nowhere}
+    meant = {
+        "FILE": str(tmp_path / "no"),
+        "HISTORY": history,
+        "FOLDER": str(tmp_path / "folder"),
+        "NOWHERE": nowhere,
+    }
     code, _, err = topolog("log", *(meant.get(each, each) for each in arguments))
-    assert (code, problem in err, "  try: " in err, "nobody foresaw" in err) == (exit_code, True, True, False), err
+    assert (code, problem in err, "  try: " in err, "nobody foresaw" in err) == (
+        exit_code,
+        True,
+        True,
+        False,
+    ), err
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "x.topolog.gz"]
 
 
 def test_a_piece_is_read_with_the_pieces_before_it_and_neither_read_nor_imported_alone(
-    topolog: Run,  # noqa: F811
+    topolog: Run,  # noqa: F811, RUF100
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "pieces"
     for first, last in (("1", "5"), ("6", "11")):
-        topolog("log", "export", "--from", first, "--to", last, "--out", str(folder / f"{first}.topolog.gz"))
+        topolog(
+            "log",
+            "export",
+            "--from",
+            first,
+            "--to",
+            last,
+            "--out",
+            str(folder / f"{first}.topolog.gz"),
+        )
     code, out, err = topolog("replay", "verify", "--json", "--database-url", str(folder))
     assert (code, json.loads(out)["positions"]) == (0, 11), err
     piece = str(folder / "6.topolog.gz")
     for arguments in (("replay", "verify", "--database-url", piece), ("log", "import", piece)):
         code, _, err = topolog(*arguments)
-        assert (code > 0, "begins at position 6" in err, "topolog log export" in err) == (True, True, True), err
+        assert (code > 0, "begins at position 6" in err, "topolog log export" in err) == (
+            True,
+            True,
+            True,
+        ), err
 
 
 def test_a_history_is_imported_into_a_new_data_folder(
-    topolog: Run,  # noqa: F811
+    topolog: Run,  # noqa: F811, RUF100
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

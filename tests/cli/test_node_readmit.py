@@ -1,4 +1,6 @@
-"""`topolog node readmit`: an operator's word is one fact on the node's stream, and only for a node that somebody has seen."""
+"""`topolog node readmit`: an operator's word is one fact on the node's stream, and only for a node
+that somebody has seen.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`topolog node release` on a real log: one fact, told in a sentence or as JSON; what is wrong is named with the next command."""
+"""`topolog node release` on a real log: one fact, told in a sentence or as JSON; what is wrong is
+named with the next command.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 async def reported(url: str) -> None:
     log = await PostgresEventLog.open(url)
-    await log.append([Commit("c", "test", 0, 0, (Draft(streams.report("n1"), NodeReported(report())),))])
+    await log.append(
+        [Commit("c", "test", 0, 0, (Draft(streams.report("n1"), NodeReported(report())),))]
+    )
     await log.close()
 
 
@@ -40,26 +44,34 @@ async def facts(url: str) -> list[object]:
 
 
 def test_a_node_is_released_by_one_fact_that_says_who_and_why(
-    log_url: str,  # noqa: F811
+    log_url: str,  # noqa: F811, RUF100
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     asyncio.run(reported(log_url))
     monkeypatch.setattr("getpass.getuser", lambda: "ada")
-    assert run(monkeypatch, "n1", "--reason", "set back to a snapshot", "--database-url", log_url) == 0
+    assert (
+        run(monkeypatch, "n1", "--reason", "set back to a snapshot", "--database-url", log_url) == 0
+    )
     assert capsys.readouterr().out == "node n1 is released (position 2); its next report counts\n"
     assert run(monkeypatch, "n1", "--json", "--database-url", log_url) == 0
     assert json.loads(capsys.readouterr().out) == {"node": "n1", "position": 3}
     released = asyncio.run(facts(log_url))[1:]
-    assert released == [NodeReleased("n1", "ada", "set back to a snapshot"), NodeReleased("n1", "ada")]
+    assert released == [
+        NodeReleased("n1", "ada", "set back to a snapshot"),
+        NodeReleased("n1", "ada"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("node", "url", "code", "told"),
-    [("stranger", "", 1, "has never reported"), ("n1", "postgresql://postgres@127.0.0.1:9/none", 1, "does not answer")],
+    [
+        ("stranger", "", 1, "has never reported"),
+        ("n1", "postgresql://postgres@127.0.0.1:9/none", 1, "does not answer"),
+    ],
 )
 def test_what_is_wrong_is_named(
-    log_url: str,  # noqa: F811
+    log_url: str,  # noqa: F811, RUF100
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     node: str,

@@ -33,7 +33,9 @@ def test_every_message_is_on_the_page_of_messages() -> None:
 
 
 def test_each_event_is_named_where_it_is_logged() -> None:
-    """One that is handed on as a value would be missing on the page of messages, whatever its level."""
+    """One that is handed on as a value would be missing on the page of messages, whatever its
+    level.
+    """
     found = script("messages").logged("debug", "info", "warning", "error", "critical", "exception")
     assert {getattr(names, name) for name in found} >= set(EVENTS)
 
@@ -63,7 +65,9 @@ def test_the_page_of_quality_has_the_cells_that_were_played() -> None:
 
 
 def test_the_row_of_the_comparison_that_is_ours_is_what_the_code_of_today_does() -> None:
-    """The same numbers on every machine. What the scheduler does differently, better or worse, is told in README."""
+    """The same numbers on every machine. What the scheduler does differently, better or worse, is
+    told in README.
+    """
     told = msgspec.json.decode((ROOT / "docs" / "compare.jsonl").read_bytes().splitlines()[-1])
     played = run_cell(cell("ledger, proof", zones=2, reports="1"), ROOT)
     again = "make it again: topolog compare --json > docs/compare.jsonl; python scripts/readme_comparison.py"
@@ -71,4 +75,6 @@ def test_the_row_of_the_comparison_that_is_ours_is_what_the_code_of_today_does()
         "row": NAMES[played.cell.row], "tasks": played.tasks, "ran": played.admitted,
         "rejected": played.rejected, "wait_p99_s": played.wait_p99_s,
     }, again  # fmt: skip
-    assert played.rejected == played.rejected_after_end, "README says that no rejection could have been foreseen"
+    assert played.rejected == played.rejected_after_end, (
+        "README says that no rejection could have been foreseen"
+    )

@@ -1,4 +1,6 @@
-"""`topolog replay ...` on a small history in a real Postgres: what people read, and JSON that parses."""
+"""`topolog replay ...` on a small history in a real Postgres: what people read, and JSON that
+parses.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,21 @@ REFUSAL = Refusal(
 )
 PLACED = Placement("ns", "web", "c", (ZonedAmount("cpu", (0,), 2000),))
 HISTORY: list[list[tuple[str, Fact]]] = [
-    [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}, labels={LABEL: "DistributeEvenly"}))],
+    [
+        (
+            "node/n1",
+            NodeObserved(
+                "n1", "uid-n1", allocatable={"cpu": 16_000}, labels={LABEL: "DistributeEvenly"}
+            ),
+        )
+    ],
     [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
     [("pod/uid-web", PodObserved(pod("web", cpus=2)))],
     [
-        ("pod/uid-web", PodReserved("uid-web", "n1", 1, 3, score=40, candidates=1, predicted={"c": (0,)})),
+        (
+            "pod/uid-web",
+            PodReserved("uid-web", "n1", 1, 3, score=40, candidates=1, predicted={"c": (0,)}),
+        ),
         ("node/n1", NodeCharged("n1", "uid-web", {0: {"cpu": 2000}, 1: {"cpu": 2000}})),
     ],
     [("pod/uid-web", BindIntended("uid-web", "ns", "web", "n1", 4))],
@@ -51,30 +63,52 @@ HISTORY: list[list[tuple[str, Fact]]] = [
     [
         (
             "pod/uid-big",
-            PodVerdictChanged("uid-big", "0/1 nodes: 1 no single zone", {"no single zone": 1}, (msgspec.to_builtins(REFUSAL),)),
+            PodVerdictChanged(
+                "uid-big",
+                "0/1 nodes: 1 no single zone",
+                {"no single zone": 1},
+                (msgspec.to_builtins(REFUSAL),),
+            ),
         )
     ],
-    [("report/n1", NodeReportChanged("n1", "boot-1", 2_000, available={0: {"cpu": 6000}}, listed=(PLACED,)))],
+    [
+        (
+            "report/n1",
+            NodeReportChanged(
+                "n1", "boot-1", 2_000, available={0: {"cpu": 6000}}, listed=(PLACED,)
+            ),
+        )
+    ],
 ]
 
 Shown = Callable[..., str]
 
 
 @pytest.fixture
-def replay(log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shown:  # noqa: F811
+def replay(
+    log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Shown:
     """Run `topolog replay ...` on the history; its output."""
 
     async def write() -> None:
         log = await PostgresEventLog.open(log_url)
         for number, drafts in enumerate(HISTORY):
-            commit = Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, tuple(Draft(s, f) for s, f in drafts))
+            commit = Commit(
+                f"c{number}",
+                "test",
+                0,
+                1_700_000_000_000_000 + number,
+                tuple(Draft(s, f) for s, f in drafts),
+            )
             assert isinstance((await log.append([commit]))[0], Appended)
         await log.close()
 
     asyncio.run(write())
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["topolog", "replay", *arguments, "--database-url", log_url])
+        monkeypatch.setattr(
+            sys, "argv", ["topolog", "replay", *arguments, "--database-url", log_url]
+        )
         with pytest.raises(SystemExit) as ended:
             main()
         shown = capsys.readouterr()
@@ -90,10 +124,16 @@ def parsed(text: str) -> list[Any]:
 
 def test_every_verb_prints_json_lines_that_parse(replay: Shown) -> None:
     facts = parsed(replay("log", "--json"))
-    assert [fact["type"] for fact in facts] == [type(fact).__name__ for commit in HISTORY for _, fact in commit]
+    assert [fact["type"] for fact in facts] == [
+        type(fact).__name__ for commit in HISTORY for _, fact in commit
+    ]
     assert [fact["position"] for fact in facts] == list(range(1, 12))
     (stand,) = parsed(replay("at", "5", "--json"))
-    assert (stand["position"], stand["head"], [node["node"] for node in stand["nodes"]]) == (5, 11, ["n1"])
+    assert (stand["position"], stand["head"], [node["node"] for node in stand["nodes"]]) == (
+        5,
+        11,
+        ["n1"],
+    )
     (told,) = parsed(replay("explain", "web", "--json"))
     assert told["key"] == "ns/web"
     assert [line["position"] for line in told["lines"]] == [3, 4, 5, 6, 7, 8, 11]
@@ -104,10 +144,21 @@ def test_every_verb_prints_json_lines_that_parse(replay: Shown) -> None:
 
 
 def test_filters_narrow_what_is_listed(replay: Shown) -> None:
-    assert {row["stream"] for row in parsed(replay("log", "--stream", "pod/*", "--json"))} == {"pod/uid-web", "pod/uid-big"}
-    assert [row["type"] for row in parsed(replay("log", "--pod", "ns/big", "--json"))] == ["PodObserved", "PodVerdictChanged"]
-    assert [row["position"] for row in parsed(replay("log", "--from", "4", "--limit", "2", "--json"))] == [4, 5]
-    assert {row["type"] for row in parsed(replay("log", "--type", "Node*", "--json"))} >= {"NodeReported", "NodeCharged"}
+    assert {row["stream"] for row in parsed(replay("log", "--stream", "pod/*", "--json"))} == {
+        "pod/uid-web",
+        "pod/uid-big",
+    }
+    assert [row["type"] for row in parsed(replay("log", "--pod", "ns/big", "--json"))] == [
+        "PodObserved",
+        "PodVerdictChanged",
+    ]
+    assert [
+        row["position"] for row in parsed(replay("log", "--from", "4", "--limit", "2", "--json"))
+    ] == [4, 5]
+    assert {row["type"] for row in parsed(replay("log", "--type", "Node*", "--json"))} >= {
+        "NodeReported",
+        "NodeCharged",
+    }
 
 
 def test_a_story_reads_from_queue_to_running(replay: Shown) -> None:
@@ -148,10 +199,15 @@ def test_what_is_not_there_is_named_with_what_to_ask_instead(
     replay: Shown,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    log_url: str,  # noqa: F811
+    log_url: str,  # noqa: F811, RUF100
 ) -> None:
-    for arguments, says in ((["explain", "nobody"], "no pod 'nobody'"), (["at", "5", "--node", "n9"], "'n9'")):
-        monkeypatch.setattr(sys, "argv", ["topolog", "replay", *arguments, "--database-url", log_url])
+    for arguments, says in (
+        (["explain", "nobody"], "no pod 'nobody'"),
+        (["at", "5", "--node", "n9"], "'n9'"),
+    ):
+        monkeypatch.setattr(
+            sys, "argv", ["topolog", "replay", *arguments, "--database-url", log_url]
+        )
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code
@@ -164,7 +220,7 @@ def test_what_is_not_there_is_named_with_what_to_ask_instead(
     [("log", ("--since", "whenever")), ("at", ("whenever",)), ("predictions", ("--by", "zone"))],
 )
 def test_a_usage_error_points_to_the_help_of_its_own_verb(
-    log_url: str,  # noqa: F811
+    log_url: str,  # noqa: F811, RUF100
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     verb: str,
@@ -177,7 +233,9 @@ def test_a_usage_error_points_to_the_help_of_its_own_verb(
     assert f"topolog replay {verb} --help" in capsys.readouterr().err
 
 
-def test_a_strategy_label_that_nobody_implements_is_told_of_the_node_and_of_pods_scored_there(replay: Shown) -> None:
+def test_a_strategy_label_that_nobody_implements_is_told_of_the_node_and_of_pods_scored_there(
+    replay: Shown,
+) -> None:
     problem = f"label {LABEL}=DistributeEvenly is not implemented; set it to LeastAllocated or MostAllocated, or remove it"
     (stand,) = parsed(replay("at", "5", "--json"))
     assert stand["nodes"][0]["problems"] == [problem]
@@ -194,7 +252,19 @@ def test_a_line_of_the_log_is_time_pod_node_and_one_sentence(replay: Shown) -> N
     assert len(lines) == 11
     assert lines[3].split() == [
         *("4", "2023-11-14", "22:13:20.000", "ns/web", "n1"),
-        *["reserved,", "predicted", "on", "zone", "0;", "best", "of", "1", "node(s),", "score", "40"],
+        *[
+            "reserved,",
+            "predicted",
+            "on",
+            "zone",
+            "0;",
+            "best",
+            "of",
+            "1",
+            "node(s),",
+            "score",
+            "40",
+        ],
     ]
     assert lines[4].endswith("charged in zones 0 and 1: cpu 2 each")
     assert lines[10].endswith("reports: now holds ns/web on zone 0")
@@ -203,14 +273,21 @@ def test_a_line_of_the_log_is_time_pod_node_and_one_sentence(replay: Shown) -> N
 
 def test_json_of_the_log_is_uncut(replay: Shown) -> None:
     reserved = parsed(replay("log", "--type", "PodReserved", "--json"))[0]
-    assert (reserved["pod"], reserved["node"], reserved["fact"]["predicted"]) == ("ns/web", "n1", {"c": [0]})
+    assert (reserved["pod"], reserved["node"], reserved["fact"]["predicted"]) == (
+        "ns/web",
+        "n1",
+        {"c": [0]},
+    )
     (waits,) = parsed(replay("log", "--type", "PodVerdictChanged", "--json"))
     assert waits["fact"]["detail"][0]["zones"][0]["holders"] == ["uid-web"]
 
 
 def test_the_zone_that_the_kubelet_chose_is_told_with_its_report(replay: Shown) -> None:
     told = replay("explain", "web")
-    assert "running on n1 since 2023-11-14T22:13:20.000006Z; on zone 0, as predicted: proven by report 2" in told
+    assert (
+        "running on n1 since 2023-11-14T22:13:20.000006Z; on zone 0, as predicted: proven by report 2"
+        in told
+    )
     assert "proven on zone 0 of n1, as predicted" in told
     (story,) = parsed(replay("explain", "web", "--json"))
     assert story["zones"] == {
@@ -235,9 +312,19 @@ def test_at_gives_numbers_and_objects_to_machines(replay: Shown) -> None:
 
 @pytest.mark.parametrize(
     ("moment", "position"),
-    [(("head",), 11), (("now",), 11), (("-6",), 5), (("-100",), 1), (("5",), 5), (("10m", "ago"), 11), (("2023-11-15",), 11)],
+    [
+        (("head",), 11),
+        (("now",), 11),
+        (("-6",), 5),
+        (("-100",), 1),
+        (("5",), 5),
+        (("10m", "ago"), 11),
+        (("2023-11-15",), 11),
+    ],
 )
-def test_moments_are_taken_as_people_write_them(replay: Shown, moment: tuple[str, ...], position: int) -> None:
+def test_moments_are_taken_as_people_write_them(
+    replay: Shown, moment: tuple[str, ...], position: int
+) -> None:
     assert parsed(replay("at", *moment, "--json"))[0]["position"] == position
 
 
@@ -250,8 +337,14 @@ def test_moments_are_taken_as_people_write_them(replay: Shown, moment: tuple[str
         (("at", "2020-01-01"), "lies before the log begins"),
         (("at", "5", "--node", "n9"), "no node 'n9' at position 5; did you mean n1?"),
         (("explain", "ns/wep"), "did you mean ns/web"),
-        (("verify", "--service", "http://127.0.0.1:9/state"), "no state of a service: connection refused"),
-        (("verify", "--service", "schedular", "--data-dir", "/nonexistent"), "'schedular' is no service of"),
+        (
+            ("verify", "--service", "http://127.0.0.1:9/state"),
+            "no state of a service: connection refused",
+        ),
+        (
+            ("verify", "--service", "schedular", "--data-dir", "/nonexistent"),
+            "'schedular' is no service of",
+        ),
         (("log", "--from", "soon"), "--from 'soon' is no moment"),
     ],
 )
@@ -259,7 +352,7 @@ def test_what_is_unknown_is_an_error_with_a_near_match(
     replay: Shown,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    log_url: str,  # noqa: F811
+    log_url: str,  # noqa: F811, RUF100
     arguments: tuple[str, ...],
     says: str,
 ) -> None:

@@ -1,4 +1,6 @@
-"""`topolog replay diff | why-not` and `topolog log export` on a small history in a real Postgres and in a file."""
+"""`topolog replay diff | why-not` and `topolog log export` on a small history in a real Postgres
+and in a file.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,18 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def topolog(log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:  # noqa: F811
+def topolog(
+    log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """Run `topolog ...` on the history: exit code, what it printed, what it complained of."""
 
     async def write() -> None:
         log = await PostgresEventLog.open(log_url)
         for number, drafts in enumerate(HISTORY):
             facts = tuple(Draft(stream, fact) for stream, fact in drafts)
-            await log.append([Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, facts)])
+            await log.append(
+                [Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, facts)]
+            )
         await log.close()
 
     asyncio.run(write())
@@ -43,11 +49,16 @@ def topolog(log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return run
 
 
-def test_diff_tells_what_changed_between_two_positions_and_nothing_for_equal_ones(topolog: Run) -> None:
+def test_diff_tells_what_changed_between_two_positions_and_nothing_for_equal_ones(
+    topolog: Run,
+) -> None:
     code, out, _ = topolog("replay", "diff", "2", "head", "--json")
     found = json.loads(out)
     assert code == 1
-    assert {each["pod"]: each["stage"] for each in found["pods"]} == {"ns/web": ["", "running"], "ns/big": ["", "pending"]}
+    assert {each["pod"]: each["stage"] for each in found["pods"]} == {
+        "ns/web": ["", "running"],
+        "ns/big": ["", "pending"],
+    }
     (node,) = found["nodes"]
     assert node["charges"] == {"ns/web (uid-web)": ["", "proven zone 0"]}
     assert node["zones"]["zone 0 cpu surely_free"] == [8000, 6000]
@@ -82,12 +93,24 @@ def test_a_log_and_its_export_do_not_differ(topolog: Run, tmp_path: Path) -> Non
     assert "ns/web" in topolog("replay", "explain", "web", "--database-url", file)[1]
 
 
-def test_the_environment_may_name_a_file(topolog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_may_name_a_file(
+    topolog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, named = str(tmp_path / "x.topolog.gz"), tmp_path / "named"
     topolog("log", "export", "--out", file)
     named.write_text(file + "\n")
-    asked = [("explain", "web"), ("why-not", "web", "--node", "n1"), ("whatif",), ("log",), ("at", "3"), ("verify",)]
-    for variable, value in (("TOPOLOG_DATABASE_URL", file), ("TOPOLOG_DATABASE_URL_FILE", str(named))):
+    asked = [
+        ("explain", "web"),
+        ("why-not", "web", "--node", "n1"),
+        ("whatif",),
+        ("log",),
+        ("at", "3"),
+        ("verify",),
+    ]
+    for variable, value in (
+        ("TOPOLOG_DATABASE_URL", file),
+        ("TOPOLOG_DATABASE_URL_FILE", str(named)),
+    ):
         monkeypatch.delenv("TOPOLOG_DATABASE_URL")
         monkeypatch.setenv(variable, value)
         for arguments in asked:
@@ -98,7 +121,12 @@ def test_the_environment_may_name_a_file(topolog: Run, tmp_path: Path, monkeypat
 
 def test_a_range_is_exported_and_a_file_takes_no_facts(topolog: Run, tmp_path: Path) -> None:
     file = str(tmp_path / "x.topolog.gz")
-    assert json.loads(topolog("log", "export", "--out", file, "--from", "3", "--to", "5", "--json")[1])["first"] == 3
+    assert (
+        json.loads(
+            topolog("log", "export", "--out", file, "--from", "3", "--to", "5", "--json")[1]
+        )["first"]
+        == 3
+    )
     code, _, err = topolog("replay", "verify", "--database-url", file)
     assert (code, "begins at position 3" in err, "log export" in err) == (2, True, True)
     code, _, err = topolog("log", "skip", "3", "--reason", "x", "--database-url", file)
@@ -113,7 +141,10 @@ def test_why_not_tells_what_stood_in_the_way_and_what_would_have_helped(topolog:
     assert "would fit: ask for at most 8 cpu at once" in " ".join(out.split())
     found = json.loads(topolog("replay", "why-not", "ns/web", "--node", "n1", "--json")[1])
     assert (found["position"], found["refusal"], found["score"] >= 0) == (3, {}, True)
-    assert "it is there: running on n1" in topolog("replay", "why-not", "web", "--node", "n1", "--at", "head")[1]
+    assert (
+        "it is there: running on n1"
+        in topolog("replay", "why-not", "web", "--node", "n1", "--at", "head")[1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,6 +156,8 @@ def test_why_not_tells_what_stood_in_the_way_and_what_would_have_helped(topolog:
         (("web", "--node", "n1", "--at", "soon"), "is no moment"),
     ],
 )
-def test_what_cannot_be_asked_is_told_with_a_remedy(topolog: Run, arguments: tuple[str, ...], problem: str) -> None:
+def test_what_cannot_be_asked_is_told_with_a_remedy(
+    topolog: Run, arguments: tuple[str, ...], problem: str
+) -> None:
     code, _, err = topolog("replay", "why-not", *arguments)
     assert (code, problem in err, "  try: " in err) == (2, True, True)

@@ -1,4 +1,6 @@
-"""Every verb that takes a window takes the same names for it, positions and times; no fact outside what was asked is shown."""
+"""Every verb that takes a window takes the same names for it, positions and times; no fact outside
+what was asked is shown.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,26 @@ async def history(tmp_path: Path) -> Path:
     log, now_us = MemoryEventLog("windows"), time.time_ns() // 1000
     for number, drafts in enumerate(HISTORY):
         at_us = now_us - (1000 - 100 * number) * 1_000_000
-        await log.append([Commit(f"c{number}", "test", 0, at_us, tuple(Draft(stream, fact) for stream, fact in drafts))])
+        await log.append(
+            [
+                Commit(
+                    f"c{number}",
+                    "test",
+                    0,
+                    at_us,
+                    tuple(Draft(stream, fact) for stream, fact in drafts),
+                )
+            ]
+        )
     file = tmp_path / "h.topolog.gz"
     await export(log, file, 1, await log.head())
     return file
 
 
 @pytest.fixture
-def topolog(history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def topolog(
+    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """Run `topolog ...` on the history: exit code, what it printed, what it complained of."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -57,7 +71,11 @@ def listed(topolog: Run, *arguments: str) -> list[int]:
 
 
 def between(youngest_s: float, oldest_s: float) -> list[int]:
-    return [position for position, age_s in zip(POSITIONS, AGES_S, strict=True) if youngest_s <= age_s <= oldest_s]
+    return [
+        position
+        for position, age_s in zip(POSITIONS, AGES_S, strict=True)
+        if youngest_s <= age_s <= oldest_s
+    ]
 
 
 def test_a_window_takes_positions_and_times_under_every_name(topolog: Run) -> None:
@@ -65,7 +83,9 @@ def test_a_window_takes_positions_and_times_under_every_name(topolog: Run) -> No
         assert listed(topolog, begin, "5") == POSITIONS[4:]
         assert listed(topolog, begin, "head") == [11]
         assert listed(topolog, begin, "-3") == [8, 9, 10, 11]
-        assert listed(topolog, begin, "350s") == listed(topolog, begin, "350s ago") == between(0, 350)
+        assert (
+            listed(topolog, begin, "350s") == listed(topolog, begin, "350s ago") == between(0, 350)
+        )
     for end in ("--to", "--until"):
         assert listed(topolog, end, "5") == POSITIONS[:5]
         assert listed(topolog, end, "350s ago") == between(350, 2000)
@@ -79,26 +99,37 @@ def test_both_ends_of_a_window_take_a_fact_of_that_very_moment(topolog: Run) -> 
     assert listed(topolog, "--from", fact["time"], "--to", fact["time"]) == [9]
 
 
-def test_of_several_beginnings_the_latest_counts_and_of_several_ends_the_earliest(topolog: Run) -> None:
+def test_of_several_beginnings_the_latest_counts_and_of_several_ends_the_earliest(
+    topolog: Run,
+) -> None:
     assert listed(topolog, "--from", "9", "--since", "650s", "--to", "350s", "--until", "10") == []
-    assert listed(topolog, "--from", "9", "--since", "650s", "--to", "head", "--until", "10") == [9, 10]
+    assert listed(topolog, "--from", "9", "--since", "650s", "--to", "head", "--until", "10") == [
+        9,
+        10,
+    ]
 
 
 def test_a_range_of_times_is_exported_and_no_fact_more(topolog: Run, tmp_path: Path) -> None:
     out = str(tmp_path / "range.topolog.gz")
-    code, told, err = topolog("log", "export", "--out", out, "--since", "650s ago", "--until", "350s ago", "--json")
+    code, told, err = topolog(
+        "log", "export", "--out", out, "--since", "650s ago", "--until", "350s ago", "--json"
+    )
     assert (code, err) == (0, "")
     assert list(range(json.loads(told)["first"], json.loads(told)["last"] + 1)) == between(350, 650)
 
 
-def test_what_begins_before_the_log_begins_with_its_first_fact_and_says_so(topolog: Run, tmp_path: Path) -> None:
+def test_what_begins_before_the_log_begins_with_its_first_fact_and_says_so(
+    topolog: Run, tmp_path: Path
+) -> None:
     code, out, err = topolog("replay", "log", "--from", "2h ago", "--json")
     assert (code, len(out.splitlines())) == (0, 11)
     assert "note: --from 2h ago lies before the log begins" in err
     out = str(tmp_path / "all.topolog.gz")
     code, told, err = topolog("log", "export", "--out", out, "--from", "2h", "--json")
     assert (code, json.loads(told)["first"], "before the log begins" in err) == (0, 1, True)
-    assert topolog("replay", "log", "--from", "2h", "--since", "9")[2] == "", "the later beginning counts"
+    assert topolog("replay", "log", "--from", "2h", "--since", "9")[2] == "", (
+        "the later beginning counts"
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,16 +151,26 @@ def test_a_state_or_an_end_before_the_log_is_refused_with_a_remedy_of_that_verb(
     assert f"  try: {remedy.format(file=history)}\n" in err
 
 
-def test_a_window_without_a_fact_shows_none_and_says_why_and_nothing_is_made_of_it(topolog: Run, tmp_path: Path) -> None:
+def test_a_window_without_a_fact_shows_none_and_says_why_and_nothing_is_made_of_it(
+    topolog: Run, tmp_path: Path
+) -> None:
     code, out, err = topolog("replay", "log", "--since", "10s")
-    assert (code, out, "note: no fact is as late as --from 10s: the last one is of" in err) == (0, "", True)
+    assert (code, out, "note: no fact is as late as --from 10s: the last one is of" in err) == (
+        0,
+        "",
+        True,
+    )
     code, out, err = topolog("replay", "log", "--from", "380s", "--to", "320s")
     assert (code, out, "no fact lies between --from 380s and --to 320s" in err) == (0, "", True)
     for window in (("--since", "10s"), ("--from", "380s", "--to", "320s")):
         for verb in (("log", "export", "--out", str(tmp_path / "x")), ("replay", "whatif")):
             code, out, err = topolog(*verb, *window)
             assert (code, out, "no fact" in err, "  try: " in err) == (2, "", True, True), err
-    for window in (("--from", "9", "--to", "3"), ("--from", "350s", "--to", "650s"), ("--from", "4", "--to", "3")):
+    for window in (
+        ("--from", "9", "--to", "3"),
+        ("--from", "350s", "--to", "650s"),
+        ("--from", "4", "--to", "3"),
+    ):
         code, _, err = topolog("replay", "log", *window)
         assert (code, "lies behind --to" in err) == (2, True)
 
@@ -145,7 +186,11 @@ def test_what_is_neither_position_nor_time_is_no_moment(topolog: Run, text: str)
     for verb in (("replay", "log"), ("replay", "whatif"), ("log", "export", "--out", "x")):
         for name in ("--since", "--until"):
             code, _, err = topolog(*verb, name, text)
-            assert (code, "is no moment" in err, f"topolog {' '.join(verb[:2])} --help" in err) == (2, True, True)
+            assert (code, "is no moment" in err, f"topolog {' '.join(verb[:2])} --help" in err) == (
+                2,
+                True,
+                True,
+            )
 
 
 def test_unix_seconds_are_a_time(topolog: Run) -> None:

@@ -1,4 +1,6 @@
-"""k8s/ as values: the files of the base and of each component, and what they grant, run and mount. For tests."""
+"""k8s/ as values: the files of the base and of each component, and what they grant, run and mount.
+For tests.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,22 @@ def documents(path: Path) -> list[Document]:
 
 
 def files(folder: str = "") -> list[Path]:
-    """Every file with Kubernetes objects under a folder of k8s/: no kustomizations, no configuration of other programs."""
+    """Every file with Kubernetes objects under a folder of k8s/: no kustomizations, no
+    configuration of other programs.
+    """
     found = sorted((K8S / folder).rglob("*.yaml"))
-    return [path for path in found if path.name != KUSTOMIZATION and path.parent not in CONFIGURATION]
+    return [
+        path for path in found if path.name != KUSTOMIZATION and path.parent not in CONFIGURATION
+    ]
 
 
 def of_kind(*kinds: str, folder: str = "") -> list[Document]:
-    return [document for path in files(folder) for document in documents(path) if document["kind"] in kinds]
+    return [
+        document
+        for path in files(folder)
+        for document in documents(path)
+        if document["kind"] in kinds
+    ]
 
 
 def workloads(folder: str = "") -> list[Document]:
@@ -52,8 +63,9 @@ def pod_of(workload: Document) -> Document:
 
 
 def secrets_of(workload: Document) -> Iterator[tuple[str, str, bool]]:
-    """(secret, key, whether it may be missing) of what a workload is told: by variables, and by files that `..._FILE` names. Such
-    a file must be mounted, and not by itself: the mount of a single file keeps the old one."""
+    """(secret, key, whether it may be missing) of what a workload is told: by variables, and by
+    files that `..._FILE` names. Such a file must be mounted, and not by itself: the mount of a
+    single file keeps the old one."""
     volumes = {volume["name"]: volume for volume in pod_of(workload)["volumes"]}
     for container in containers(workload):
         for variable in container.get("env", []):
@@ -62,15 +74,21 @@ def secrets_of(workload: Document) -> Iterator[tuple[str, str, bool]]:
                 yield reference["name"], reference["key"], bool(reference.get("optional"))
             elif variable["name"].endswith(("_URL_FILE", "_PASSWORD_FILE", "_TOKEN_FILE")):
                 folder, _, file = variable["value"].rpartition("/")
-                (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == folder]
+                (mount,) = [
+                    mount for mount in container["volumeMounts"] if mount["mountPath"] == folder
+                ]
                 assert mount["readOnly"]
                 assert "subPath" not in mount
                 yield _held(volumes[mount["name"]], file)
 
 
 def _held(volume: Document, file: str) -> tuple[str, str, bool]:
-    sources = [source["secret"] for source in volume.get("projected", {}).get("sources", [])] or [volume["secret"]]
-    ((source, item),) = [(source, item) for source in sources for item in source["items"] if item["path"] == file]
+    sources = [source["secret"] for source in volume.get("projected", {}).get("sources", [])] or [
+        volume["secret"]
+    ]
+    ((source, item),) = [
+        (source, item) for source in sources for item in source["items"] if item["path"] == file
+    ]
     return source.get("secretName") or source["name"], item["key"], bool(source.get("optional"))
 
 

@@ -24,7 +24,9 @@ from tests.fixtures.servers import PostgresServer
 from tests.ledger.given import pod, report, zone
 
 PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
-ALICE = msgspec.structs.replace(pod("alice-notebook", uid="uid-1", cpus=2, labels={"owner": "alice"}), namespace="default")
+ALICE = msgspec.structs.replace(
+    pod("alice-notebook", uid="uid-1", cpus=2, labels={"owner": "alice"}), namespace="default"
+)
 UID = ALICE.uid
 FACTS: list[list[tuple[str, Fact]]] = [
     [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
@@ -46,16 +48,25 @@ def test_every_block_of_the_page_runs(postgres_server: PostgresServer, tmp_path:
     environment = os.environ | {
         "TOPOLOG_DATABASE_URL": _libpq(url),
         "RESTORED_URL": _libpq(restored),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), str(find_postgres().folder), os.environ["PATH"]]),
+        "PATH": os.pathsep.join(
+            [str(Path(sys.executable).parent), str(find_postgres().folder), os.environ["PATH"]]
+        ),
     }
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(blocks) >= 7
     for block in blocks:
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            ["bash", "-euo", "pipefail", "-c", block],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
-    dump = subprocess.run(["pg_dump", _libpq(url)], env=environment, capture_output=True, text=True, check=True).stdout
+    dump = subprocess.run(
+        ["pg_dump", _libpq(url)], env=environment, capture_output=True, text=True, check=True
+    ).stdout
     assert "alice-notebook" not in _decoded(dump)
     assert '"uid":"uid-1","namespace":"default","name":"redacted-' in _decoded(dump)
 
@@ -64,7 +75,15 @@ async def _fill(url: str) -> None:
     log = await PostgresEventLog.open(url)
     for number, drafts in enumerate(FACTS):
         await log.append(
-            [Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, tuple(Draft(*each) for each in drafts))]
+            [
+                Commit(
+                    f"c{number}",
+                    "test",
+                    0,
+                    1_700_000_000_000_000 + number,
+                    tuple(Draft(*each) for each in drafts),
+                )
+            ]
         )
     await log.close()
 
@@ -80,4 +99,8 @@ def _libpq(url: str) -> str:
 
 def _decoded(dump: str) -> str:
     """The dump with the texts in its hexadecimal columns readable."""
-    return re.sub(r"\\\\x((?:[0-9a-f]{2})+)", lambda text: bytes.fromhex(text[1]).decode(errors="replace"), dump)
+    return re.sub(
+        r"\\\\x((?:[0-9a-f]{2})+)",
+        lambda text: bytes.fromhex(text[1]).decode(errors="replace"),
+        dump,
+    )

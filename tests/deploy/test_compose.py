@@ -1,4 +1,6 @@
-"""docker-compose.yml and Dockerfile: the subset of both Compose versions, sound references, nothing secret inside."""
+"""docker-compose.yml and Dockerfile: the subset of both Compose versions, sound references, nothing
+secret inside.
+"""
 
 import importlib.util
 import re
@@ -17,7 +19,11 @@ ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 
-OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("${TOPOLOG_IMAGE")}
+OURS = {
+    name: service
+    for name, service in SERVICES.items()
+    if service["image"].startswith("${TOPOLOG_IMAGE")
+}
 
 BOTH_VERSIONS_READ = {
     "image", "build", "pull_policy", "command",
@@ -29,14 +35,20 @@ MORE = {"kubeconfig": ["DAC_OVERRIDE", "CHOWN"], "credentials-real": ["DAC_OVERR
 
 
 def test_only_keys_that_compose_1_and_2_both_read() -> None:
-    assert {key for key in COMPOSE if not key.startswith("x-")} == {"services", "volumes", "secrets"}
+    assert {key for key in COMPOSE if not key.startswith("x-")} == {
+        "services",
+        "volumes",
+        "secrets",
+    }
     for name, service in SERVICES.items():
         assert service.keys() <= BOTH_VERSIONS_READ, name
 
 
 def test_the_first_service_builds_the_image_of_all_and_nobody_asks_a_registry_for_it() -> None:
     """Compose 1 makes images in the order of the file, and of the services that depend on nothing."""
-    assert [name for name, service in SERVICES.items() if "build" in service] == [next(iter(SERVICES))]
+    assert [name for name, service in SERVICES.items() if "build" in service] == [
+        next(iter(SERVICES))
+    ]
     assert "depends_on" not in next(iter(SERVICES.values()))
     assert all(service["pull_policy"] == "never" for service in OURS.values())
     assert len({service["image"] for service in OURS.values()}) == 1
@@ -47,7 +59,9 @@ def test_a_plain_up_runs_every_part_and_a_cluster_beside_it() -> None:
     assert plain == {
         "postgres", "nats", "migrations", "credentials", "exporter", "topology-store", "scheduler", "binder", "simulator",
     }  # fmt: skip
-    profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
+    profiles = {
+        name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service
+    }
     assert profiles == {
         **{name: ["real"] for name in ROOTS},
         **{name: ["observability"] for name in ("prometheus", "grafana", "otel-collector")},
@@ -60,15 +74,26 @@ def test_every_part_of_ours_runs_a_module_that_exists() -> None:
         if service["command"][1] == "-m":
             module = service["command"][2]
             assert importlib.util.find_spec(module) is not None
-            assert module.startswith("services.embedded.run_") or importlib.util.find_spec(f"{module}.__main__") is not None
+            assert (
+                module.startswith("services.embedded.run_")
+                or importlib.util.find_spec(f"{module}.__main__") is not None
+            )
 
 
-def test_dependencies_name_services_whose_condition_can_come_true_and_that_run_whenever_they_are_needed() -> None:
+def test_dependencies_name_services_whose_condition_can_come_true_and_that_run_whenever_they_are_needed() -> (
+    None
+):
     for service in SERVICES.values():
         for name, wait in service.get("depends_on", {}).items():
-            assert wait["condition"] in ("service_healthy", "service_completed_successfully", "service_started")
+            assert wait["condition"] in (
+                "service_healthy",
+                "service_completed_successfully",
+                "service_started",
+            )
             assert wait["condition"] != "service_healthy" or "healthcheck" in SERVICES[name]
-            assert SERVICES[name].get("profiles", service.get("profiles")) == service.get("profiles")
+            assert SERVICES[name].get("profiles", service.get("profiles")) == service.get(
+                "profiles"
+            )
 
 
 def needed(name: str) -> set[str]:
@@ -99,19 +124,28 @@ def test_nothing_needs_to_be_set_and_every_password_can_be() -> None:
     assert ":?" not in body
     assert not re.findall(r"//(\w+):(\S+?)@", body), "passwords stand in files"
     assert not [
-        line for line in re.findall(r"^\s+\w*PASSWORD\w*: .*$", body, re.MULTILINE) if "_PASSWORD_FILE: /run/" not in line
+        line
+        for line in re.findall(r"^\s+\w*PASSWORD\w*: .*$", body, re.MULTILINE)
+        if "_PASSWORD_FILE: /run/" not in line
     ]
-    assert {file.name for file in (ROOT / "compose" / "secrets").iterdir()} == set(COMPOSE["secrets"])
+    assert {file.name for file in (ROOT / "compose" / "secrets").iterdir()} == set(
+        COMPOSE["secrets"]
+    )
     assert all(secret(name) for name in COMPOSE["secrets"])
 
 
 def test_a_container_is_given_the_secrets_that_it_is_told_of_and_no_other() -> None:
     for name, service in SERVICES.items():
         environment = service.get("environment", {})
-        told = {value.removeprefix("/run/secrets/") for value in environment.values() if value.startswith("/run/secrets/")}
+        told = {
+            value.removeprefix("/run/secrets/")
+            for value in environment.values()
+            if value.startswith("/run/secrets/")
+        }
         assert told == set(service.get("secrets", [])), name
     holders = {
-        each: {name for name, service in OURS.items() if each in service.get("secrets", [])} for each in COMPOSE["secrets"]
+        each: {name for name, service in OURS.items() if each in service.get("secrets", [])}
+        for each in COMPOSE["secrets"]
     }
     assert holders == {
         "database-url": {"topology-store", "scheduler", "binder"},
@@ -133,8 +167,14 @@ def test_urls_and_passwords_of_the_checkout_belong_together() -> None:
 
 
 def test_nothing_of_the_checkout_is_made_by_a_mount() -> None:
-    sources = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
-    assert {source for source in sources if re.fullmatch(r"[\w-]+", source)} == set(COMPOSE["volumes"])
+    sources = {
+        volume.split(":")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+    }
+    assert {source for source in sources if re.fullmatch(r"[\w-]+", source)} == set(
+        COMPOSE["volumes"]
+    )
     assert all((ROOT / source).is_file() for source in sources if source.startswith("."))
 
 
@@ -167,7 +207,13 @@ def test_health_asks_for_readiness() -> None:
 def test_health_of_servers_is_asked_by_a_command_that_loads_nothing_of_them() -> None:
     """It runs every few seconds for as long as the stack does."""
     for name in ("postgres", "nats"):
-        assert SERVICES[name]["healthcheck"]["test"] == ["CMD", "python", "-m", "services.embedded.run_check", name]
+        assert SERVICES[name]["healthcheck"]["test"] == [
+            "CMD",
+            "python",
+            "-m",
+            "services.embedded.run_check",
+            name,
+        ]
 
 
 def test_prometheus_scrapes_every_service_under_the_name_that_the_dashboard_expects() -> None:
@@ -179,7 +225,9 @@ def test_prometheus_scrapes_every_service_under_the_name_that_the_dashboard_expe
         "A",
         8080,
     )
-    assert topolog["relabel_configs"] == [{"source_labels": ["__meta_dns_name"], "target_label": "app"}]
+    assert topolog["relabel_configs"] == [
+        {"source_labels": ["__meta_dns_name"], "target_label": "app"}
+    ]
 
 
 def test_every_service_that_may_be_scaled_publishes_a_range_of_ports() -> None:
@@ -190,7 +238,9 @@ def test_every_service_that_may_be_scaled_publishes_a_range_of_ports() -> None:
 
 
 def test_the_head_asks_for_the_port_that_a_container_has_now() -> None:
-    """Of a range Docker gives the next port at each start: none of them is the scheduler's for good."""
+    """Of a range Docker gives the next port at each start: none of them is the scheduler's for
+    good.
+    """
     head = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").split("x-image:", 1)[0]
     (asked,) = re.findall(r"docker compose port (\S+) (\d+)", head)
     assert SERVICES[asked[0]]["ports"][0].endswith(f":{asked[1]}")
@@ -200,9 +250,19 @@ def test_the_head_asks_for_the_port_that_a_container_has_now() -> None:
 def test_the_head_names_services_and_settings_that_there_are() -> None:
     head, body = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").split("x-image:", 1)
     commands = " ".join(head.replace("#", " ").split())
-    named = re.findall(r"(?:docker compose (?:exec|run --rm|restart|port) |--scale |--profile real up )([a-z][a-z-]+)", commands)
-    assert {"scheduler", "migrations", "exporter-real", "postgres", "topology-store"} <= set(named) <= set(SERVICES)
-    assert all(f"${{{name}:-" in body for name in re.findall(r"\b(?:TOPOLOG_[A-Z_]+|NODE_NAME|KUBECONFIG_FILE)\b", head))
+    named = re.findall(
+        r"(?:docker compose (?:exec|run --rm|restart|port) |--scale |--profile real up )([a-z][a-z-]+)",
+        commands,
+    )
+    assert (
+        {"scheduler", "migrations", "exporter-real", "postgres", "topology-store"}
+        <= set(named)
+        <= set(SERVICES)
+    )
+    assert all(
+        f"${{{name}:-" in body
+        for name in re.findall(r"\b(?:TOPOLOG_[A-Z_]+|NODE_NAME|KUBECONFIG_FILE)\b", head)
+    )
 
 
 def test_prometheus_reads_the_collector_of_spans() -> None:
@@ -214,7 +274,11 @@ def test_prometheus_reads_the_collector_of_spans() -> None:
 
 def test_metrics_and_state_ask_for_a_token_which_prometheus_carries_and_probes_need_none() -> None:
     token = "${TOPOLOG_HTTP_TOKEN:-develop}"
-    serving = [service["environment"] for service in OURS.values() if "TOPOLOG_HTTP_HOST" in service.get("environment", {})]
+    serving = [
+        service["environment"]
+        for service in OURS.values()
+        if "TOPOLOG_HTTP_HOST" in service.get("environment", {})
+    ]
     assert [environment["TOPOLOG_HTTP_TOKEN"] for environment in serving] == [token] * 5
     (jobs,) = yaml.safe_load_all((ROOT / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
     file = jobs["scrape_configs"][0]["authorization"]["credentials_file"]
@@ -222,7 +286,9 @@ def test_metrics_and_state_ask_for_a_token_which_prometheus_carries_and_probes_n
     assert SERVICES["prometheus"]["environment"]["TOPOLOG_HTTP_TOKEN"] == token
 
 
-def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_authority_is_shared() -> None:
+def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_authority_is_shared() -> (
+    None
+):
     nats = SERVICES["nats"]
     shared_folder = nats["environment"]["TOPOLOG_NATS_CA_DIR"]
     assert f"nats-ca:{shared_folder}" in nats["volumes"]
@@ -232,7 +298,10 @@ def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_autho
     for client in clients:
         url = client["environment"].get("TOPOLOG_NATS_URL") or secret("nats-url")
         assert url.startswith("tls://")
-        assert urlsplit(url).netloc.rpartition("@")[2] == f"{nats['environment']['TOPOLOG_NATS_TLS_NAMES']}:4222"
+        assert (
+            urlsplit(url).netloc.rpartition("@")[2]
+            == f"{nats['environment']['TOPOLOG_NATS_TLS_NAMES']}:4222"
+        )
         assert parse_qs(urlsplit(url).query)["ca"] == [f"{shared_folder}/ca.crt"]
         assert f"nats-ca:{shared_folder}:ro" in client["volumes"]
 
@@ -252,24 +321,39 @@ def test_each_exporter_speaks_by_a_key_that_was_made_for_its_nodes_and_that_it_c
         assert f"nats-credentials:{folder}:ro" in used["volumes"]
     nodes_file = SERVICES["credentials"]["environment"]["TOPOLOG_NODES_FILE"]
     assert f"--nodes-file={nodes_file}" in SERVICES["exporter"]["command"]
-    assert SERVICES["credentials-real"]["environment"]["NODE_NAME"] == SERVICES["exporter-real"]["environment"]["NODE_NAME"]
+    assert (
+        SERVICES["credentials-real"]["environment"]["NODE_NAME"]
+        == SERVICES["exporter-real"]["environment"]["NODE_NAME"]
+    )
 
 
 def test_the_collector_reads_what_the_services_write_and_its_pipelines_hang_together() -> None:
     config = yaml.safe_load((ROOT / "compose" / "otel-collector.yaml").read_text(encoding="utf-8"))
     parts = set(config["receivers"]) | set(config["connectors"]) | set(config["exporters"])
     pipelines = config["service"]["pipelines"].values()
-    assert {name for pipeline in pipelines for name in (*pipeline["receivers"], *pipeline["exporters"])} == parts
+    assert {
+        name for pipeline in pipelines for name in (*pipeline["receivers"], *pipeline["exporters"])
+    } == parts
     (pattern,) = config["receivers"]["filelog"]["include"]
-    written = [service["environment"]["TOPOLOG_TRACE_FILE"] for service in OURS.values() if "TOPOLOG_TRACE_FILE" in str(service)]
+    written = [
+        service["environment"]["TOPOLOG_TRACE_FILE"]
+        for service in OURS.values()
+        if "TOPOLOG_TRACE_FILE" in str(service)
+    ]
     assert len(set(written)) == len(written) == 3
     assert all(fnmatch(path, pattern) for path in written)
 
 
 def test_grafana_shows_the_dashboard_that_the_tests_know() -> None:
     volumes = SERVICES["grafana"]["volumes"]
-    (provider,) = yaml.safe_load((ROOT / "compose" / "grafana-dashboards.yaml").read_text(encoding="utf-8"))["providers"]
-    (target,) = [volume.split(":")[1] for volume in volumes if volume.startswith("./k8s/components/monitoring/dashboard.json")]
+    (provider,) = yaml.safe_load(
+        (ROOT / "compose" / "grafana-dashboards.yaml").read_text(encoding="utf-8")
+    )["providers"]
+    (target,) = [
+        volume.split(":")[1]
+        for volume in volumes
+        if volume.startswith("./k8s/components/monitoring/dashboard.json")
+    ]
     assert target.startswith(provider["options"]["path"])
 
 
@@ -293,8 +377,13 @@ def test_the_image_has_both_commands_and_code_asks_for_no_metadata_which_it_lack
 
 
 def test_a_container_leaves_no_nameless_volume_behind() -> None:
-    """What the image declares as a volume is made anew for each container that mounts nothing there, and stays after `down`."""
-    assert "VOLUME" not in {line.split(" ")[0] for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()}
+    """What the image declares as a volume is made anew for each container that mounts nothing
+    there, and stays after `down`.
+    """
+    assert "VOLUME" not in {
+        line.split(" ")[0]
+        for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    }
 
 
 def test_the_image_brings_no_installer_of_packages() -> None:
@@ -306,7 +395,9 @@ def test_the_image_brings_no_installer_of_packages() -> None:
 
 @pytest.fixture(scope="module")
 def runtime_lock() -> Any:
-    spec = importlib.util.spec_from_file_location("runtime_lock", ROOT / "scripts" / "runtime_lock.py")
+    spec = importlib.util.spec_from_file_location(
+        "runtime_lock", ROOT / "scripts" / "runtime_lock.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -317,7 +408,12 @@ def runtime_lock() -> Any:
 def test_the_image_gets_what_the_services_need_and_no_development_tools(runtime_lock: Any) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    kept = {name for name, _text, _by in runtime_lock.entries(runtime_lock.runtime(lock, project["dependencies"]))}
+    kept = {
+        name
+        for name, _text, _by in runtime_lock.entries(
+            runtime_lock.runtime(lock, project["dependencies"])
+        )
+    }
     assert {runtime_lock.normal(name) for name in project["dependencies"]} <= kept
     assert {"greenlet", "h11", "click"} <= kept
     assert not kept & {"mypy", "ruff", "pytest", "matplotlib", "hypothesis", "grpcio-tools"}
@@ -330,9 +426,17 @@ def test_a_reduced_lock_follows_what_is_needed_transitively(runtime_lock: Any) -
         "C_c==1 \\\n    --hash=sha256:2\n    # via b\n"
         "z==1 \\\n    --hash=sha256:3\n    # via project (pyproject.toml)\n"
     )
-    assert [name for name, _text, _by in runtime_lock.entries(runtime_lock.runtime(lock, ["a[extra]>=1"]))] == ["a", "b", "c-c"]
+    assert [
+        name
+        for name, _text, _by in runtime_lock.entries(runtime_lock.runtime(lock, ["a[extra]>=1"]))
+    ] == ["a", "b", "c-c"]
 
 
 def test_unmounts_of_the_machine_reach_its_exporter() -> None:
-    """Volumes of pods that ended would else stay mounted in the container, and could not be detached."""
-    assert "${KUBELET_DIR:-/var/lib/kubelet}:/kubelet/state:ro,rslave" in SERVICES["exporter-real"]["volumes"]
+    """Volumes of pods that ended would else stay mounted in the container, and could not be
+    detached.
+    """
+    assert (
+        "${KUBELET_DIR:-/var/lib/kubelet}:/kubelet/state:ro,rslave"
+        in SERVICES["exporter-real"]["volumes"]
+    )

@@ -1,4 +1,6 @@
-"""k8s/: it parses, hangs together, grants each service exactly the rights of its calls, and kustomize builds every overlay."""
+"""k8s/: it parses, hangs together, grants each service exactly the rights of its calls, and
+kustomize builds every overlay.
+"""
 
 import importlib.util
 import re
@@ -45,7 +47,13 @@ OVERLAYS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "overla
 COMPONENTS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "components"]
 
 
-OF_THE_CLUSTER = ("Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "SecurityContextConstraints")
+OF_THE_CLUSTER = (
+    "Namespace",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "SecurityContextConstraints",
+)
 
 
 def called(folder: Path) -> str:
@@ -57,7 +65,9 @@ def kustomization(folder: Path) -> Document:
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(K8S)))
-def test_every_file_holds_kubernetes_objects_and_leaves_their_namespace_to_kustomize(path: Path) -> None:
+def test_every_file_holds_kubernetes_objects_and_leaves_their_namespace_to_kustomize(
+    path: Path,
+) -> None:
     for document in documents(path):
         assert {"apiVersion", "kind", "metadata"} <= document.keys()
         assert document["metadata"]["name"]
@@ -77,7 +87,11 @@ def test_a_kustomization_names_what_is_there_and_all_of_it(folder: Path) -> None
 def test_a_component_brings_its_objects_into_the_namespace_of_the_services(folder: Path) -> None:
     """Whatever overlay adds it: in one that names no namespace they would be made in `default`."""
     found = kustomization(folder)
-    kinds = {document["kind"] for entry in found.get("resources", []) for document in documents(folder / entry)}
+    kinds = {
+        document["kind"]
+        for entry in found.get("resources", [])
+        for document in documents(folder / entry)
+    }
     assert found.get("namespace", "topolog" if kinds <= set(OF_THE_CLUSTER) else None) == "topolog"
 
 
@@ -85,7 +99,9 @@ def test_the_image_is_named_in_overlays_alone_and_once_in_each() -> None:
     used = {container["image"] for workload in workloads() for container in containers(workload)}
     assert used == {"topolog"}
     for folder in KUSTOMIZATIONS:
-        assert [image["name"] for image in kustomization(folder).get("images", [])] == (["topolog"] if folder in OVERLAYS else [])
+        assert [image["name"] for image in kustomization(folder).get("images", [])] == (
+            ["topolog"] if folder in OVERLAYS else []
+        )
 
 
 def rights(role: Document) -> set[Right]:
@@ -100,11 +116,15 @@ def rights(role: Document) -> set[Right]:
 
 def granted(folder: str) -> dict[str, set[Right]]:
     roles = {name_of(role): role for role in of_kind("ClusterRole", folder=folder)}
-    found: dict[str, set[Right]] = {name_of(account): set() for account in of_kind("ServiceAccount", folder=folder)}
+    found: dict[str, set[Right]] = {
+        name_of(account): set() for account in of_kind("ServiceAccount", folder=folder)
+    }
     for binding in of_kind("ClusterRoleBinding", folder=folder):
         for subject in binding["subjects"]:
             assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "topolog")
-            found.setdefault(subject["name"], set()).update(rights(roles.pop(binding["roleRef"]["name"])))
+            found.setdefault(subject["name"], set()).update(
+                rights(roles.pop(binding["roleRef"]["name"]))
+            )
     assert roles == {}, "a role that nobody is bound to"
     return found
 
@@ -113,16 +133,31 @@ def test_each_account_has_the_rights_of_its_calls_and_no_others() -> None:
     assert granted("base") == {**BY_SERVICE, "migrations": set()}
 
 
-def test_within_its_namespace_an_exporter_may_write_conditions_of_pods_where_that_is_asked_and_nobody_else_anything() -> None:
+def test_within_its_namespace_an_exporter_may_write_conditions_of_pods_where_that_is_asked_and_nobody_else_anything() -> (
+    None
+):
     (role,) = of_kind("Role")
     (binding,) = of_kind("RoleBinding")
-    assert (of_kind("Role", "RoleBinding", folder="components/exporter-readiness")) == [role, binding]
+    assert (of_kind("Role", "RoleBinding", folder="components/exporter-readiness")) == [
+        role,
+        binding,
+    ]
     assert rights(role) == EXPORTER_READINESS
-    assert (binding["roleRef"]["name"], [each["name"] for each in binding["subjects"]]) == (name_of(role), ["exporter"])
+    assert (binding["roleRef"]["name"], [each["name"] for each in binding["subjects"]]) == (
+        name_of(role),
+        ["exporter"],
+    )
 
 
-def test_components_grant_nothing_but_the_startup_taint_and_what_exporters_are_asked_to_do() -> None:
-    more = {(folder.name, account): held for folder in COMPONENTS for account, held in granted(called(folder)).items() if held}
+def test_components_grant_nothing_but_the_startup_taint_and_what_exporters_are_asked_to_do() -> (
+    None
+):
+    more = {
+        (folder.name, account): held
+        for folder in COMPONENTS
+        for account, held in granted(called(folder)).items()
+        if held
+    }
     assert more == {
         ("startup-taint", "topology-store"): STARTUP_TAINT,
         ("exporter-objects", "exporter"): EXPORTER_OBJECTS,
@@ -141,7 +176,9 @@ def test_only_the_binder_writes_pods_and_the_scheduler_writes_nothing() -> None:
 
 def test_an_account_without_rights_gets_no_token() -> None:
     for account in of_kind("ServiceAccount"):
-        assert account.get("automountServiceAccountToken", True) == bool(BY_SERVICE.get(name_of(account)))
+        assert account.get("automountServiceAccountToken", True) == bool(
+            BY_SERVICE.get(name_of(account))
+        )
 
 
 @pytest.mark.parametrize("workload", workloads(), ids=name_of)
@@ -149,15 +186,24 @@ def test_every_workload_runs_what_exists_under_its_own_account(workload: Documen
     name = name_of(workload)
     assert pod_of(workload)["serviceAccountName"] == name
     selector = workload["spec"].get("selector", {}).get("matchLabels")
-    assert selector == workload["spec"]["template"]["metadata"]["labels"] or workload["kind"] == "Job"
+    assert (
+        selector == workload["spec"]["template"]["metadata"]["labels"] or workload["kind"] == "Job"
+    )
     for container in containers(workload):
         if container["command"][0] == "nats-server":
             continue
         assert container["command"][:2] == ["python", "-m"]
         module = container["command"][2]
         assert importlib.util.find_spec(module) is not None
-        assert module.startswith("services.embedded.run_") or importlib.util.find_spec(f"{module}.__main__") is not None
-    mounts = {mount["name"] for container in containers(workload) for mount in container.get("volumeMounts", [])}
+        assert (
+            module.startswith("services.embedded.run_")
+            or importlib.util.find_spec(f"{module}.__main__") is not None
+        )
+    mounts = {
+        mount["name"]
+        for container in containers(workload)
+        for mount in container.get("volumeMounts", [])
+    }
     claims = {name_of(claim) for claim in workload["spec"].get("volumeClaimTemplates", [])}
     assert mounts == {volume["name"] for volume in pod_of(workload)["volumes"]} | claims
 
@@ -178,17 +224,25 @@ def test_no_container_can_gain_privileges(workload: Document) -> None:
 
 def test_only_the_exporter_mounts_folders_of_the_node_and_reads_them() -> None:
     mounted = {
-        name_of(workload): sorted(v["hostPath"]["path"] for v in pod_of(workload)["volumes"] if "hostPath" in v)
+        name_of(workload): sorted(
+            v["hostPath"]["path"] for v in pod_of(workload)["volumes"] if "hostPath" in v
+        )
         for workload in workloads()
     }
     assert mounted.pop("exporter") == ["/sys", "/var/lib/kubelet", "/var/lib/kubelet/pod-resources"]
     assert not any(mounted.values())
     (exporter,) = [workload for workload in workloads() if name_of(workload) == "exporter"]
     (container,) = containers(exporter)
-    told = {mount["name"]: mount.get("mountPropagation", "None") for mount in container["volumeMounts"]}
-    assert told["kubelet-state"] == "HostToContainer", "volumes of pods that ended would stay mounted here, and undetachable"
+    told = {
+        mount["name"]: mount.get("mountPropagation", "None") for mount in container["volumeMounts"]
+    }
+    assert told["kubelet-state"] == "HostToContainer", (
+        "volumes of pods that ended would stay mounted here, and undetachable"
+    )
     writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-    assert writable == {"tmp"}, "who connects to a socket writes nothing in its folder (Linux asks for the socket's own mode)"
+    assert writable == {"tmp"}, (
+        "who connects to a socket writes nothing in its folder (Linux asks for the socket's own mode)"
+    )
 
 
 def test_liveness_asks_for_what_a_restart_cures_and_readiness_for_the_rest() -> None:
@@ -207,7 +261,9 @@ def test_only_the_migration_gets_the_owners_credentials() -> None:
 
 
 def secrets_used() -> set[tuple[str, str]]:
-    return {(name, key) for workload in workloads() for name, key, _optional in secrets_of(workload)}
+    return {
+        (name, key) for workload in workloads() for name, key, _optional in secrets_of(workload)
+    }
 
 
 def test_secrets_come_by_reference_and_are_those_the_readme_makes() -> None:
@@ -218,51 +274,85 @@ def test_secrets_come_by_reference_and_are_those_the_readme_makes() -> None:
         assert f"--from-literal={key}=" in readme
     for workload in workloads():
         for variable in (v for container in containers(workload) for v in container.get("env", [])):
-            # NATS' own server takes passwords from its environment alone; Topolog's programs read files, again and again.
+            # NATS' own server takes passwords from its environment alone; Topolog's programs read
+            # files, again and again.
             if "PASSWORD" in variable["name"] or variable["name"].endswith("_URL"):
                 by_file = variable["name"].endswith("_FILE")
                 assert by_file or name_of(workload) == "nats"
-                assert by_file or "secretKeyRef" in variable.get("valueFrom", {}) or "$(" in variable["value"]
+                assert (
+                    by_file
+                    or "secretKeyRef" in variable.get("valueFrom", {})
+                    or "$(" in variable["value"]
+                )
 
 
 def test_services_point_at_ports_that_their_pods_open() -> None:
     for folder in ("base", *(called(component) for component in COMPONENTS)):
         pods = {name_of(workload): workload for workload in workloads(folder)}
         for service in of_kind("Service", folder=folder):
-            ports = [p for c in containers(pods[service["spec"]["selector"]["app"]]) for p in c.get("ports", [])]
+            ports = [
+                p
+                for c in containers(pods[service["spec"]["selector"]["app"]])
+                for p in c.get("ports", [])
+            ]
             opened = {port["containerPort"] for port in ports} | {port["name"] for port in ports}
-            assert {port.get("targetPort", port["port"]) for port in service["spec"]["ports"]} <= opened
+            assert {
+                port.get("targetPort", port["port"]) for port in service["spec"]["ports"]
+            } <= opened
 
 
 def test_metrics_that_leave_loopback_ask_for_a_token_which_prometheus_carries() -> None:
     secret = {"name": "topolog-http", "key": "token"}
     open_to_all = 0
-    for workload, container in ((each, container) for each in workloads("base") for container in containers(each)):
+    for workload, container in (
+        (each, container) for each in workloads("base") for container in containers(each)
+    ):
         env = {variable["name"]: variable for variable in container["env"]}
         if "TOPOLOG_HTTP_HOST" in env:
             open_to_all += 1
-            (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "http-token"]
+            (mount,) = [
+                mount for mount in container["volumeMounts"] if mount["name"] == "http-token"
+            ]
             assert env["TOPOLOG_HTTP_TOKEN_FILE"]["value"] == f"{mount['mountPath']}/token"
-            assert "TOPOLOG_HTTP_TOKEN" not in env, "a token in the environment would win, and cannot be rotated"
-            (volume,) = [volume for volume in pod_of(workload)["volumes"] if volume["name"] == "http-token"]
-            assert volume["secret"] == {"secretName": secret["name"], "items": [{"key": secret["key"], "path": "token"}]}
+            assert "TOPOLOG_HTTP_TOKEN" not in env, (
+                "a token in the environment would win, and cannot be rotated"
+            )
+            (volume,) = [
+                volume for volume in pod_of(workload)["volumes"] if volume["name"] == "http-token"
+            ]
+            assert volume["secret"] == {
+                "secretName": secret["name"],
+                "items": [{"key": secret["key"], "path": "token"}],
+            }
     assert open_to_all == 4
     for monitor in of_kind("ServiceMonitor"):
-        assert [endpoint["authorization"]["credentials"] for endpoint in monitor["spec"]["endpoints"]] == [secret]
+        assert [
+            endpoint["authorization"]["credentials"] for endpoint in monitor["spec"]["endpoints"]
+        ] == [secret]
 
 
 def test_clients_of_nats_find_its_authority_where_their_urls_name_it() -> None:
     readme = (K8S / "README.md").read_text(encoding="utf-8")
     for workload in workloads("base"):
         for container in containers(workload):
-            if any(variable["name"] == "TOPOLOG_NATS_URL_FILE" for variable in container.get("env", [])):
-                (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "nats-ca"]
-                (volume,) = [volume for volume in pod_of(workload)["volumes"] if volume["name"] == "nats-ca"]
-                assert [item["key"] for item in volume["secret"]["items"]] == ["ca.crt"], "its key is for the server alone"
+            if any(
+                variable["name"] == "TOPOLOG_NATS_URL_FILE" for variable in container.get("env", [])
+            ):
+                (mount,) = [
+                    mount for mount in container["volumeMounts"] if mount["name"] == "nats-ca"
+                ]
+                (volume,) = [
+                    volume for volume in pod_of(workload)["volumes"] if volume["name"] == "nats-ca"
+                ]
+                assert [item["key"] for item in volume["secret"]["items"]] == ["ca.crt"], (
+                    "its key is for the server alone"
+                )
                 assert f"ca={mount['mountPath']}/ca.crt" in readme
 
 
-def test_the_cluster_of_nats_servers_speaks_tls_by_the_certificates_of_the_command(tmp_path: Path) -> None:
+def test_the_cluster_of_nats_servers_speaks_tls_by_the_certificates_of_the_command(
+    tmp_path: Path,
+) -> None:
     """The real server reads the real configuration, with certificates that the command makes."""
     from services.cli.certificates import IN_A_CLUSTER
     from services.embedded.binaries import find_nats_server
@@ -272,12 +362,19 @@ def test_the_cluster_of_nats_servers_speaks_tls_by_the_certificates_of_the_comma
     (config,) = of_kind("ConfigMap", folder="components/nats-cluster")
     ensure(tmp_path, IN_A_CLUSTER)
     keep(tmp_path / "nats-users", [("n1", ["n1"])])
-    text = config["data"]["nats.conf"].replace("/etc/nats-tls", str(tmp_path)).replace("/var/lib/topolog", str(tmp_path / "data"))
+    text = (
+        config["data"]["nats.conf"]
+        .replace("/etc/nats-tls", str(tmp_path))
+        .replace("/var/lib/topolog", str(tmp_path / "data"))
+    )
     text = text.replace("../nats-users", "nats-users")
     (tmp_path / "nats.conf").write_text(text)
     (server,) = workloads("components/nats-cluster")
     (container,) = containers(server)
-    names = {variable["name"]: str(variable.get("value", "x")).replace("$(ROUTE_PASSWORD)", "x") for variable in container["env"]}
+    names = {
+        variable["name"]: str(variable.get("value", "x")).replace("$(ROUTE_PASSWORD)", "x")
+        for variable in container["env"]
+    }
     routes = {name: value for name, value in names.items() if re.fullmatch(r"ROUTE_\d", name)}
     assert all(value.startswith('"tls://') for value in routes.values())
     assert {urlsplit(value.strip('"')).hostname for value in routes.values()} <= set(IN_A_CLUSTER)
@@ -295,8 +392,15 @@ def test_the_cluster_of_nats_servers_speaks_tls_by_the_certificates_of_the_comma
 
 def test_in_production_an_exporter_sees_the_seed_of_its_own_node_where_its_url_names_it() -> None:
     readme = (K8S / "README.md").read_text(encoding="utf-8")
-    (exporter,) = [found for found in built(K8S / "overlays" / "production") if found["kind"] == "DaemonSet"]
-    (mount,) = [mount for each in containers(exporter) for mount in each["volumeMounts"] if mount["name"] == "nats-seed"]
+    (exporter,) = [
+        found for found in built(K8S / "overlays" / "production") if found["kind"] == "DaemonSet"
+    ]
+    (mount,) = [
+        mount
+        for each in containers(exporter)
+        for mount in each["volumeMounts"]
+        if mount["name"] == "nats-seed"
+    ]
     assert mount["subPathExpr"] == "$(NODE_NAME).nk"
     assert f"seed={mount['mountPath']}" in readme
     (volume,) = [volume for volume in pod_of(exporter)["volumes"] if volume["name"] == "nats-seed"]
@@ -306,9 +410,12 @@ def test_in_production_an_exporter_sees_the_seed_of_its_own_node_where_its_url_n
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "folder"), [("Job", "migrations", "base"), ("CronJob", "archive", "components/archive")]
+    ("kind", "name", "folder"),
+    [("Job", "migrations", "base"), ("CronJob", "archive", "components/archive")],
 )
-def test_with_the_operator_who_needs_the_owners_url_finds_it_in_the_operators_secret(kind: str, name: str, folder: str) -> None:
+def test_with_the_operator_who_needs_the_owners_url_finds_it_in_the_operators_secret(
+    kind: str, name: str, folder: str
+) -> None:
     patches = kustomization(K8S / "components" / "cloudnative-pg")["patches"]
     (patch,) = [patch for patch in patches if patch["target"] == {"kind": kind, "name": name}]
     (operation,) = yaml.safe_load(patch["patch"])
@@ -317,36 +424,63 @@ def test_with_the_operator_who_needs_the_owners_url_finds_it_in_the_operators_se
     for part in operation["path"].split("/")[1:]:
         at = at[int(part)] if part.isdigit() else at[part]
     assert at["name"] == operation["value"]["name"]
-    assert [item["path"] for item in at["secret"]["items"]] == [item["path"] for item in operation["value"]["secret"]["items"]]
+    assert [item["path"] for item in at["secret"]["items"]] == [
+        item["path"] for item in operation["value"]["secret"]["items"]
+    ]
     assert operation["value"]["secret"]["secretName"] == "topolog-db-app"
 
 
 def test_a_closed_namespace_is_open_to_the_database_of_the_operator() -> None:
-    """The default policy also holds for pods that the operator makes: nobody reached them, nor they the API or each other."""
+    """The default policy also holds for pods that the operator makes: nobody reached them, nor they
+    the API or each other.
+    """
     (cluster,) = of_kind("Cluster", folder="components/cloudnative-pg")
     (policy,) = of_kind("NetworkPolicy", folder="components/cloudnative-pg")
     instances = {"matchLabels": {"cnpg.io/cluster": name_of(cluster)}}
-    (own,) = [each for each in of_kind("NetworkPolicy", folder="components/network-policies") if name_of(each) == "postgres"]
+    (own,) = [
+        each
+        for each in of_kind("NetworkPolicy", folder="components/network-policies")
+        if name_of(each) == "postgres"
+    ]
     assert policy["spec"]["podSelector"] == instances
-    assert policy["spec"]["ingress"][0] == own["spec"]["ingress"][0], "whoever reaches the other Postgres"
+    assert policy["spec"]["ingress"][0] == own["spec"]["ingress"][0], (
+        "whoever reaches the other Postgres"
+    )
     operator = {
         "namespaceSelector": {},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "cloudnative-pg"}},
     }
     assert policy["spec"]["ingress"][1]["from"] == [{"podSelector": instances}, operator]
     assert [port["port"] for port in policy["spec"]["ingress"][1]["ports"]] == [5432, 8000]
-    out = [(rule.get("to"), [port["port"] for port in rule["ports"]]) for rule in policy["spec"]["egress"]]
-    assert out == [(None, [53, 53]), ([{"podSelector": instances}], [5432, 8000]), (None, [443, 6443])]
+    out = [
+        (rule.get("to"), [port["port"] for port in rule["ports"]])
+        for rule in policy["spec"]["egress"]
+    ]
+    assert out == [
+        (None, [53, 53]),
+        ([{"podSelector": instances}], [5432, 8000]),
+        (None, [443, 6443]),
+    ]
 
 
 def test_names_are_found_beside_closed_policies_on_openshift_too() -> None:
-    policies = {name_of(found): found["spec"] for found in of_kind("NetworkPolicy", folder="components/network-policies")}
+    policies = {
+        name_of(found): found["spec"]
+        for found in of_kind("NetworkPolicy", folder="components/network-policies")
+    }
     dns = policies["openshift-dns"]
-    assert dns["podSelector"] == policies["default"]["podSelector"] == {}, "whom the one closes in, the other lets ask"
+    assert dns["podSelector"] == policies["default"]["podSelector"] == {}, (
+        "whom the one closes in, the other lets ask"
+    )
     (rule,) = dns["egress"]
     (peer,) = rule["to"]
-    assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}
-    assert rule["ports"] == [{"protocol": "UDP", "port": 5353}, {"protocol": "TCP", "port": 5353}], "the pods', not the Service's"
+    assert peer == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}
+    }
+    assert rule["ports"] == [
+        {"protocol": "UDP", "port": 5353},
+        {"protocol": "TCP", "port": 5353},
+    ], "the pods', not the Service's"
 
 
 def test_services_in_production_refuse_what_is_open_and_owners_logins() -> None:
@@ -359,7 +493,11 @@ def test_services_in_production_refuse_what_is_open_and_owners_logins() -> None:
 
 
 def test_services_of_the_overlay_for_development_do_not_log_in_as_the_owner() -> None:
-    secrets = {name_of(found): found["data"] for found in built(K8S / "overlays" / "dev") if found["kind"] == "Secret"}
+    secrets = {
+        name_of(found): found["data"]
+        for found in built(K8S / "overlays" / "dev")
+        if found["kind"] == "Secret"
+    }
     url = urlsplit(b64decode(secrets["topolog-postgres"]["url"]).decode())
     assert url.username == "topolog_service"
     assert b64decode(secrets["topolog-postgres-owner"]["service-password"]).decode() == url.password
@@ -367,10 +505,14 @@ def test_services_of_the_overlay_for_development_do_not_log_in_as_the_owner() ->
 
 def test_a_volume_that_was_opened_to_the_group_once_is_not_gone_through_at_each_start() -> None:
     """The kubelet makes every folder of it 2770 else, and Postgres refuses such a one."""
-    contexts = {name_of(workload): pod_of(workload)["securityContext"] for workload in workloads() if claims(workload)}
-    assert {name: context["fsGroupChangePolicy"] for name, context in contexts.items()} == dict.fromkeys(
-        ("nats", "postgres"), "OnRootMismatch"
-    )
+    contexts = {
+        name_of(workload): pod_of(workload)["securityContext"]
+        for workload in workloads()
+        if claims(workload)
+    }
+    assert {
+        name: context["fsGroupChangePolicy"] for name, context in contexts.items()
+    } == dict.fromkeys(("nats", "postgres"), "OnRootMismatch")
 
 
 def claims(workload: Document) -> bool:
@@ -385,18 +527,28 @@ def test_probes_ask_a_named_port_of_their_container() -> None:
                 assert container[probe]["httpGet"]["port"] in names
 
 
-def test_what_nats_shows_without_a_password_is_open_to_probes_and_policies_let_nobody_else_to_it() -> None:
-    (nats,) = (container for workload in workloads("components/nats") for container in containers(workload))
+def test_what_nats_shows_without_a_password_is_open_to_probes_and_policies_let_nobody_else_to_it() -> (
+    None
+):
+    (nats,) = (
+        container for workload in workloads("components/nats") for container in containers(workload)
+    )
     told = {variable["name"]: variable.get("value") for variable in nats["env"]}
     assert told["TOPOLOG_NATS_MONITOR_HOST"] == "0.0.0.0"
     (monitor,) = (port["containerPort"] for port in nats["ports"] if port["name"] == "monitor")
     policies = documents(K8S / "components" / "network-policies" / "policies.yaml")
-    open_ports = [port["port"] for policy in policies for rule in policy["spec"].get("ingress", []) for port in rule["ports"]]
+    open_ports = [
+        port["port"]
+        for policy in policies
+        for rule in policy["spec"].get("ingress", [])
+        for port in rule["ports"]
+    ]
     assert 4222 in open_ports
     assert monitor not in open_ports
 
 
-# -- built by kustomize ----------------------------------------------------------------------------------------------
+# -- built by kustomize
+# ----------------------------------------------------------------------------------------------
 
 
 def kubectl() -> str:
@@ -410,25 +562,37 @@ def kubectl() -> str:
 def built(folder: Path) -> list[Document]:
     tool = kubectl()
     command = [tool, "build"] if Path(tool).name == "kustomize" else [tool, "kustomize"]
-    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*command, str(folder)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     return read(done.stdout)
 
 
 def check_whole(objects: list[Document]) -> None:
-    """What any installation must be: one namespace, no object twice, every reference to a secret of a known name, one image."""
-    keys = [(found["kind"], found["metadata"].get("namespace", ""), name_of(found)) for found in objects]
+    """What any installation must be: one namespace, no object twice, every reference to a secret of
+    a known name, one image.
+    """
+    keys = [
+        (found["kind"], found["metadata"].get("namespace", ""), name_of(found)) for found in objects
+    ]
     assert len(set(keys)) == len(keys)
-    assert {namespace for kind, namespace, _name in keys if kind not in OF_THE_CLUSTER} == {"topolog"}
+    assert {namespace for kind, namespace, _name in keys if kind not in OF_THE_CLUSTER} == {
+        "topolog"
+    }
     accounts = {name_of(found) for found in objects if found["kind"] == "ServiceAccount"}
     images = set()
     for found in objects:
         for subject in found.get("subjects", []):
             assert (subject["namespace"], subject["name"] in accounts) == ("topolog", True)
         template: dict[str, Any] = (
-            found.get("spec", {}).get("template", {}) if found["kind"] != "CustomResourceDefinition" else {}
+            found.get("spec", {}).get("template", {})
+            if found["kind"] != "CustomResourceDefinition"
+            else {}
         )
-        images |= {container["image"] for container in template.get("spec", {}).get("containers", [])}
+        images |= {
+            container["image"] for container in template.get("spec", {}).get("containers", [])
+        }
     assert len(images) == 1
 
 
@@ -439,8 +603,15 @@ def test_kustomize_builds_an_overlay(overlay: Path) -> None:
 
 def test_the_overlay_for_development_brings_every_secret_that_it_uses() -> None:
     objects = built(K8S / "overlays" / "dev")
-    made = {(name_of(found), key) for found in objects if found["kind"] == "Secret" for key in found["data"]}
-    references = [each for found in objects if found["kind"] in WORKLOADS for each in secrets_of(found)]
+    made = {
+        (name_of(found), key)
+        for found in objects
+        if found["kind"] == "Secret"
+        for key in found["data"]
+    }
+    references = [
+        each for found in objects if found["kind"] in WORKLOADS for each in secrets_of(found)
+    ]
     needed = {(name, key) for name, key, optional in references if not optional}
     assert needed <= made <= {(name, key) for name, key, _optional in references}
 
@@ -448,7 +619,11 @@ def test_the_overlay_for_development_brings_every_secret_that_it_uses() -> None:
 def test_a_trial_leaves_most_of_a_small_machine_to_pods() -> None:
     """On a node with two CPUs, one of them exclusive, a pod that asks for that one fits beside it."""
     started = [found for found in built(K8S / "overlays" / "dev") if found["kind"] in WORKLOADS]
-    asked = [container["resources"]["requests"]["cpu"] for found in started for container in containers(found)]
+    asked = [
+        container["resources"]["requests"]["cpu"]
+        for found in started
+        for container in containers(found)
+    ]
     assert all(part.endswith("m") for part in asked)
     assert sum(int(part.removesuffix("m")) for part in asked) <= 400
 
@@ -458,28 +633,51 @@ def test_in_the_overlay_for_development_each_exporter_logs_in_by_its_pods_token(
     secrets = {name_of(found): found["data"] for found in objects if found["kind"] == "Secret"}
     url = urlsplit(b64decode(secrets["topolog-nats"]["exporter-url"]).decode())
     (exporter,) = [found for found in objects if found["kind"] == "DaemonSet"]
-    (mount,) = [mount for each in containers(exporter) for mount in each["volumeMounts"] if mount["name"] == "nats-token"]
+    (mount,) = [
+        mount
+        for each in containers(exporter)
+        for mount in each["volumeMounts"]
+        if mount["name"] == "nats-token"
+    ]
     (volume,) = [volume for volume in pod_of(exporter)["volumes"] if volume["name"] == "nats-token"]
     (source,) = volume["projected"]["sources"]
     assert url.username is None
     assert url.query == f"token={mount['mountPath']}/{source['serviceAccountToken']['path']}"
     assert source["serviceAccountToken"]["audience"] == AUDIENCE
     assert pod_of(exporter)["automountServiceAccountToken"] is False
-    (nats,) = [found for found in objects if found["kind"] == "StatefulSet" and name_of(found) == "nats"]
-    told = {variable["name"]: variable.get("value") for each in containers(nats) for variable in each["env"]}
-    assert told["TOPOLOG_NATS_LOGINS"] == f"system:serviceaccount:$(POD_NAMESPACE):{pod_of(exporter)['serviceAccountName']}"
+    (nats,) = [
+        found for found in objects if found["kind"] == "StatefulSet" and name_of(found) == "nats"
+    ]
+    told = {
+        variable["name"]: variable.get("value")
+        for each in containers(nats)
+        for variable in each["env"]
+    }
+    assert (
+        told["TOPOLOG_NATS_LOGINS"]
+        == f"system:serviceaccount:$(POD_NAMESPACE):{pod_of(exporter)['serviceAccountName']}"
+    )
     assert pod_of(nats)["automountServiceAccountToken"] is True
-    (policy,) = [found for found in objects if found["kind"] == "NetworkPolicy" and name_of(found) == "nats"]
-    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} >= {443, 6443}
+    (policy,) = [
+        found for found in objects if found["kind"] == "NetworkPolicy" and name_of(found) == "nats"
+    ]
+    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} >= {
+        443,
+        6443,
+    }
 
 
 def test_the_exporter_alone_needs_nothing_else_of_topolog() -> None:
     objects = built(K8S / "overlays" / "exporter-only")
     kinds = {
-        (found["kind"], name_of(found)) for found in objects if found["kind"] not in ("Namespace", "CustomResourceDefinition")
+        (found["kind"], name_of(found))
+        for found in objects
+        if found["kind"] not in ("Namespace", "CustomResourceDefinition")
     }
     roles = {(kind, "topolog-exporter-objects") for kind in ("ClusterRole", "ClusterRoleBinding")}
-    assert kinds == {(kind, "exporter") for kind in ("ServiceAccount", "Service", "DaemonSet")} | roles
+    assert (
+        kinds == {(kind, "exporter") for kind in ("ServiceAccount", "Service", "DaemonSet")} | roles
+    )
     (container,) = containers(next(found for found in objects if found["kind"] == "DaemonSet"))
     told = {variable["name"]: variable.get("value") for variable in container["env"]}
     assert told["TOPOLOG_PUBLISH"] == "nrt"
@@ -495,24 +693,39 @@ def test_production_has_two_of_each_service_spread_and_protected() -> None:
     assert set(deployments) | {"nats"} == budgets
     for name, found in deployments.items():
         assert found["spec"]["replicas"] == 2
-        assert found["spec"]["strategy"]["type"] == "RollingUpdate", "left out, each apply takes it away and finds it changed"
+        assert found["spec"]["strategy"]["type"] == "RollingUpdate", (
+            "left out, each apply takes it away and finds it changed"
+        )
         (spread,) = pod_of(found)["topologySpreadConstraints"]
         assert spread["labelSelector"]["matchLabels"] == {"app": name}
 
 
 def chosen() -> set[str]:
     """Components that an overlay of ours takes: built with it."""
-    return {Path(entry).name for overlay in OVERLAYS for entry in kustomization(overlay)["components"]}
+    return {
+        Path(entry).name for overlay in OVERLAYS for entry in kustomization(overlay)["components"]
+    }
 
 
 @pytest.mark.parametrize("kubelet", ["kubelet-k3s", "kubelet-rke2", "kubelet-openshift"])
-def test_the_other_components_build_on_top_of_production_under_one_image(kubelet: str, tmp_path: Path) -> None:
+def test_the_other_components_build_on_top_of_production_under_one_image(
+    kubelet: str, tmp_path: Path
+) -> None:
     copy = tmp_path / "k8s"
     shutil.copytree(K8S, copy)
     overlay = copy / "overlays" / "more"
     overlay.mkdir()
-    others = {folder.name for folder in COMPONENTS if not folder.name.startswith("kubelet-")} - chosen()
-    assert others == {"cloudnative-pg", "exporter-dra", "exporter-readiness", "extender", "http-tls", "startup-taint"}
+    others = {
+        folder.name for folder in COMPONENTS if not folder.name.startswith("kubelet-")
+    } - chosen()
+    assert others == {
+        "cloudnative-pg",
+        "exporter-dra",
+        "exporter-readiness",
+        "extender",
+        "http-tls",
+        "startup-taint",
+    }
     more = {
         "resources": ["../production"],
         "components": [f"../../components/{name}" for name in sorted(others | {kubelet})],
@@ -521,7 +734,9 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
     (overlay / KUSTOMIZATION).write_text(yaml.safe_dump(more))
     objects = built(overlay)
     check_whole(objects)
-    assert "topolog-postgres-owner" not in str([found for found in objects if found["kind"] == "CronJob"]), "is not made there"
+    assert "topolog-postgres-owner" not in str(
+        [found for found in objects if found["kind"] == "CronJob"]
+    ), "is not made there"
     (exporter,) = [found for found in objects if found["kind"] == "DaemonSet"]
     (container,) = containers(exporter)
     assert container["image"] == "registry.example.com/topolog:1"
@@ -530,32 +745,56 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
         "PodresourcesFetched",
         "NodeTopologyUpdated",
     ]
-    (policy,) = [found for found in objects if found["kind"] == "NetworkPolicy" and name_of(found) == "exporter"]
-    assert [443, 6443] in [[port["port"] for port in rule.get("ports", [])] for rule in policy["spec"]["egress"]]
-    check_tls([found for found in objects if name_of(found) in BY_SERVICE and found["kind"] in ("Deployment", "DaemonSet")])
+    (policy,) = [
+        found
+        for found in objects
+        if found["kind"] == "NetworkPolicy" and name_of(found) == "exporter"
+    ]
+    assert [443, 6443] in [
+        [port["port"] for port in rule.get("ports", [])] for rule in policy["spec"]["egress"]
+    ]
+    check_tls(
+        [
+            found
+            for found in objects
+            if name_of(found) in BY_SERVICE and found["kind"] in ("Deployment", "DaemonSet")
+        ]
+    )
 
 
 def check_tls(workloads: list[Document]) -> None:
-    """Each service shows the certificate of the secret that the README makes, where its settings name it; probes by TLS too."""
+    """Each service shows the certificate of the secret that the README makes, where its settings
+    name it; probes by TLS too.
+    """
     readme = (K8S / "README.md").read_text(encoding="utf-8")
     assert len(workloads) == len(BY_SERVICE)
     for workload in workloads:
         (container,) = containers(workload)
         told = {variable["name"]: variable.get("value", "") for variable in container["env"]}
         (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "http-tls"]
-        (volume,) = [volume for volume in pod_of(workload)["volumes"] if volume["name"] == "http-tls"]
+        (volume,) = [
+            volume for volume in pod_of(workload)["volumes"] if volume["name"] == "http-tls"
+        ]
         there = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
-        assert {told[f"TOPOLOG_HTTP_TLS_{part}"] for part in ("CERTIFICATE", "KEY", "CLIENT_CA")} == there
-        assert {container[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")} == {"HTTPS"}
+        assert {
+            told[f"TOPOLOG_HTTP_TLS_{part}"] for part in ("CERTIFICATE", "KEY", "CLIENT_CA")
+        } == there
+        assert {
+            container[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")
+        } == {"HTTPS"}
         assert f"create secret generic {volume['secret']['secretName']}" in readme
-        assert all(f"--from-file=http-tls/{item['key']}" in readme for item in volume["secret"]["items"])
+        assert all(
+            f"--from-file=http-tls/{item['key']}" in readme for item in volume["secret"]["items"]
+        )
 
 
 def test_the_readme_and_the_overlays_are_reached_from_the_projects_readme() -> None:
     assert "k8s/" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_extenders_sample_asks_what_is_served_and_waits_longer_than_a_binding_may_take() -> None:
+def test_the_extenders_sample_asks_what_is_served_and_waits_longer_than_a_binding_may_take() -> (
+    None
+):
     from services.scheduler.extender.settings import ExtenderSettings
 
     (sample,) = documents(K8S / "extender" / "kube-scheduler-config.yaml")

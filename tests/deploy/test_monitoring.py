@@ -1,4 +1,6 @@
-"""Dashboard and alerts ask for metrics that the code declares, by labels that they have; every alert has its runbook."""
+"""Dashboard and alerts ask for metrics that the code declares, by labels that they have; every
+alert has its runbook.
+"""
 
 import json
 import re
@@ -14,7 +16,9 @@ from tests.deploy.manifests import K8S, KUSTOMIZATION, ROOT, documents, name_of,
 
 MONITORING = K8S / "components" / "monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
-ALERTS: list[dict[str, Any]] = documents(MONITORING / "alerts.yaml")[0]["spec"]["groups"][0]["rules"]
+ALERTS: list[dict[str, Any]] = documents(MONITORING / "alerts.yaml")[0]["spec"]["groups"][0][
+    "rules"
+]
 EXPORTER = names.SCANS
 FROM_PROMETHEUS = {"le", "app", "pod"}
 
@@ -32,7 +36,9 @@ def panels() -> list[dict[str, Any]]:
     return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 
-EXPRESSIONS = [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
+EXPRESSIONS = [
+    (panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]
+]
 EXPRESSIONS += [(rule["alert"], rule["expr"]) for rule in ALERTS]
 
 
@@ -42,7 +48,9 @@ def test_an_expression_asks_for_what_is_declared(where: str, expression: str) ->
     known, (asked, labels) = exposed(), read(expression)
     assert asked
     assert asked <= set(known), where
-    assert labels <= FROM_PROMETHEUS | {label for name in asked for label in known[name].labels}, where
+    assert labels <= FROM_PROMETHEUS | {label for name in asked for label in known[name].labels}, (
+        where
+    )
 
 
 def read(expression: str) -> tuple[set[str], set[str]]:
@@ -69,7 +77,11 @@ def test_counters_are_asked_for_their_rate_alone() -> None:
 
 def test_an_alert_on_any_count_sees_the_first_one_too() -> None:
     """A counter is shown from its first count on; an increase from nothing is none."""
-    found = [(rule, each) for rule in ALERTS for each in re.findall(r"increase\((\S+)\[(\w+)\]\)\) > 0", rule["expr"])]
+    found = [
+        (rule, each)
+        for rule in ALERTS
+        for each in re.findall(r"increase\((\S+)\[(\w+)\]\)\) > 0", rule["expr"])
+    ]
     assert len(found) == 3
     for rule, (counter, span) in found:
         assert f"({counter} unless {counter} offset {span}) > 0" in rule["expr"], rule["alert"]
@@ -84,10 +96,17 @@ def test_panels_say_what_they_show_and_do_not_overlap() -> None:
     places = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
-        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
         assert not cells & places, panel["title"]
         places |= cells
-    assert all(panel["title"] and panel["description"] and panel["fieldConfig"]["defaults"]["unit"] for panel in panels())
+    assert all(
+        panel["title"] and panel["description"] and panel["fieldConfig"]["defaults"]["unit"]
+        for panel in panels()
+    )
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
@@ -105,7 +124,9 @@ def test_a_service_of_which_nothing_is_heard_has_an_alert() -> None:
     (rule,) = [rule for rule in ALERTS if "absent(" in rule["expr"]]
     absent = re.findall(r'absent\((\w+)\{app="([\w-]+)"\}\)', rule["expr"])
     assert {metric for metric, _ in absent} == {names.TASK_RUNNING.exposed}
-    assert {app for _, app in absent} == {name_of(found) for found in of_kind("Deployment", folder="base")}
+    assert {app for _, app in absent} == {
+        name_of(found) for found in of_kind("Deployment", folder="base")
+    }
 
 
 def test_a_stream_that_is_not_followed_has_an_alert() -> None:
@@ -113,14 +134,19 @@ def test_a_stream_that_is_not_followed_has_an_alert() -> None:
 
 
 def test_the_operators_page_has_no_runbook_without_an_alert() -> None:
-    headings = re.findall(r"^### (Topolog\w+)$", (ROOT / "docs" / "operate.md").read_text(encoding="utf-8"), re.M)
+    headings = re.findall(
+        r"^### (Topolog\w+)$", (ROOT / "docs" / "operate.md").read_text(encoding="utf-8"), re.M
+    )
     assert sorted(headings) == sorted(rule["alert"] for rule in ALERTS)
 
 
 @pytest.mark.parametrize("component", ["postgres", "cloudnative-pg"])
 def test_the_log_is_near_its_limit_while_a_quarter_of_its_volume_is_free(component: str) -> None:
     folder = K8S / "components" / component
-    (size_gib,) = re.findall(r"(?:storage|size): (\d+)Gi", "".join(path.read_text() for path in folder.glob("[!k]*.yaml")))
+    (size_gib,) = re.findall(
+        r"(?:storage|size): (\d+)Gi",
+        "".join(path.read_text() for path in folder.glob("[!k]*.yaml")),
+    )
     patches = [patch["patch"] for patch in documents(folder / KUSTOMIZATION)[0].get("patches", [])]
     told_gib = re.findall(r'name: TOPOLOG_LOG_LIMIT_GIB, value: "(\d+)"', "".join(patches))
     (limit_gib,) = (int(each) for each in told_gib)

@@ -1,4 +1,6 @@
-"""`topolog doctor` against a real Postgres, a real NATS and the simulated API: figures when all is well, exit code 1 when not."""
+"""`topolog doctor` against a real Postgres, a real NATS and the simulated API: figures when all is
+well, exit code 1 when not.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,13 @@ from tests.topology_store.words import report
 @pytest.fixture
 async def api() -> AsyncIterator[str]:
     store = ClusterStore(ApiSettings(taint_new_nodes=False))
-    status = {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": "v1.36.2"}}
-    store.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": status})
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "nodeInfo": {"kubeletVersion": "v1.36.2"},
+    }
+    store.create(
+        "nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": status}
+    )
     server = await start(store)
     yield server.url
     await server.stop()
@@ -49,13 +56,21 @@ async def test_an_installation_that_reports_has_no_problem_but_its_missing_servi
     assert all(one.about == "database" and "the role" in one.seen for one in problems)
     assert {one.about for one in found} >= {"database", "bus", "cluster"}
     assert not [one for one in found if one.about == "node n1"]
-    told = [[one.seen for one in each if "the login" in one.seen or "rights" in one.seen] for each in (found, of_a_folder)]
+    told = [
+        [one.seen for one in each if "the login" in one.seen or "rights" in one.seen]
+        for each in (found, of_a_folder)
+    ]
     assert (len(told[0]), told[1]) == (2, [])
 
 
 async def test_what_does_not_answer_is_a_finding(database_url: str) -> None:
     await upgrade(database_url)
-    found = await examine(database_url, f"nats://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}", "topolog")
+    found = await examine(
+        database_url,
+        f"nats://127.0.0.1:{free_port()}",
+        f"http://127.0.0.1:{free_port()}",
+        "topolog",
+    )
     assert {one.about for one in found if one.severity == "problem"} >= {"bus", "cluster"}
     assert all(one.mend for one in found if one.severity == "problem")
 

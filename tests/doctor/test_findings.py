@@ -1,4 +1,6 @@
-"""Each finding of `topolog doctor`: what must be seen for it, and that what is well yields nothing but figures."""
+"""Each finding of `topolog doctor`: what must be seen for it, and that what is well yields nothing
+but figures.
+"""
 
 from __future__ import annotations
 
@@ -60,15 +62,33 @@ def test_a_database_that_is_well_yields_its_growth_alone() -> None:
         ({"revision": "", "works": False}, "problem", "revision none"),
         ({"rank": "the owner of the log"}, "warning", "is the owner of the log"),
         ({"leases": {**WELL.leases, "observer": -7.0}}, "problem", "no holder for 7 s"),
-        ({"leases": {**WELL.leases, "observer": -1e9}}, "problem", "observer was given up, and nobody has taken it"),
-        ({"leases": {role: 1.0 for role in WELL.leases if role != "observer"}}, "problem", "observer was never held"),
-        ({"leases": {**WELL.leases, "scheduler/topolog/1": -1.0}}, "problem", "scheduler has no member"),
+        (
+            {"leases": {**WELL.leases, "observer": -1e9}},
+            "problem",
+            "observer was given up, and nobody has taken it",
+        ),
+        (
+            {"leases": {role: 1.0 for role in WELL.leases if role != "observer"}},
+            "problem",
+            "observer was never held",
+        ),
+        (
+            {"leases": {**WELL.leases, "scheduler/topolog/1": -1.0}},
+            "problem",
+            "scheduler has no member",
+        ),
         ({"relayed": 5}, "warning", "999995 facts behind"),
-        ({"longest_stream": "node/n1", "longest_facts": 2_000_000}, "warning", "node/n1 has 2000000 facts"),
+        (
+            {"longest_stream": "node/n1", "longest_facts": 2_000_000},
+            "warning",
+            "node/n1 has 2000000 facts",
+        ),
         ({"clock_skew_s": -3.0}, "warning", "-3.0 s"),
     ],
 )
-def test_what_is_wrong_with_a_database(change: dict[str, object], severity: str, words: str) -> None:
+def test_what_is_wrong_with_a_database(
+    change: dict[str, object], severity: str, words: str
+) -> None:
     ((found_severity, seen),) = bad(list(database.judge(msgspec.structs.replace(WELL, **change))))
     assert found_severity == severity
     assert words in seen
@@ -88,14 +108,18 @@ def test_a_newer_schema_that_this_release_works_on_is_told_and_looked_into() -> 
 
 def test_streams_that_are_missing_full_or_on_too_few_servers() -> None:
     full = StreamState("REPORTS", messages=5, bytes=95, max_bytes=100, keeps_newest_of_each=True)
-    behind = StreamState("FACTS", bytes=99, max_bytes=100, replicas=1, servers=3, lagging=("nats-2",))
+    behind = StreamState(
+        "FACTS", bytes=99, max_bytes=100, replicas=1, servers=3, lagging=("nats-2",)
+    )
     seen = bad(list(bus.judge([StreamState("GONE", exists=False), full, behind])))
     assert [severity for severity, _ in seen] == ["problem", "warning", "warning", "warning"]
     assert "does not exist" in seen[0][1]
     assert "will be dropped" in seen[1][1]
     assert "1 of 3 servers" in seen[2][1]
     assert "nats-2" in seen[3][1]
-    assert bad(list(bus.judge([StreamState("FACTS", bytes=99, max_bytes=100)]))) == [], "the log holds what a full mirror drops"
+    assert bad(list(bus.judge([StreamState("FACTS", bytes=99, max_bytes=100)]))) == [], (
+        "the log holds what a full mirror drops"
+    )
 
 
 def test_rights_and_definition() -> None:
@@ -105,7 +129,10 @@ def test_rights_and_definition() -> None:
     assert "create pods/binding" in seen
     assert "get pods" not in seen
     assert bad(list(cluster.judge_rights({"binder": dict.fromkeys(BINDER, True)}))) == []
-    assert [len(bad(list(cluster.judge_definition(found)))) for found in ((), ("v1alpha1",), ("v1alpha2", "v1alpha1"))] == [
+    assert [
+        len(bad(list(cluster.judge_definition(found))))
+        for found in ((), ("v1alpha1",), ("v1alpha2", "v1alpha1"))
+    ] == [
         1,
         1,
         0,
@@ -119,7 +146,9 @@ def history(**fields: object) -> History:
     return made
 
 
-def found_on(made: History, machine: Machine | None = None, rejected: int = 0) -> list[tuple[str, str]]:
+def found_on(
+    made: History, machine: Machine | None = None, rejected: int = 0
+) -> list[tuple[str, str]]:
     machines = {"n1": machine or Machine("v1.36.2")}
     return bad(list(nodes.judge(made.ledger, machines, {"n1": rejected} if rejected else {})))
 
@@ -133,7 +162,11 @@ def test_nodes_that_never_reported_or_fell_silent_while_they_are_ready() -> None
     empty.node()
     silent = history()
     silent.n1.expired = True
-    for made, words in ((empty, "never reported"), (History(), "never reported"), (silent, "has expired")):
+    for made, words in (
+        (empty, "never reported"),
+        (History(), "never reported"),
+        (silent, "has expired"),
+    ):
         ((severity, seen),) = found_on(made)
         assert severity == "problem"
         assert words in seen
@@ -165,7 +198,9 @@ def test_labels_rejections_and_kubelets_that_say_something_else() -> None:
 
 def test_a_kubelet_of_an_unknown_version_is_not_called_proven() -> None:
     ((_, seen),) = found_on(history(), Machine())
-    assert seen.startswith("kubelet of a version that its object does not tell: the model is proven for")
+    assert seen.startswith(
+        "kubelet of a version that its object does not tell: the model is proven for"
+    )
 
 
 def test_a_dirty_node_whose_fingerprint_does_not_match() -> None:
@@ -186,21 +221,35 @@ def test_a_machine_whose_kubelet_may_not_finish_its_merge() -> None:
 async def test_streams_that_this_release_cannot_read_are_named_with_what_to_do() -> None:
     """As after a rollback: facts of the newer release stand in the log."""
     log = FaultyLog()
-    drafts = [Draft(streams.report(f"n{number}"), NodeReported(report(node=f"n{number}"))) for number in range(12)]
-    await log.append([Commit(f"c{number}", "test", 0, 0, (draft,)) for number, draft in enumerate(drafts)])
-    log.damage = lambda page: [fact if fact.position == 5 else msgspec.structs.replace(fact, schema=99) for fact in page]
+    drafts = [
+        Draft(streams.report(f"n{number}"), NodeReported(report(node=f"n{number}")))
+        for number in range(12)
+    ]
+    await log.append(
+        [Commit(f"c{number}", "test", 0, 0, (draft,)) for number, draft in enumerate(drafts)]
+    )
+    log.damage = lambda page: [
+        fact if fact.position == 5 else msgspec.structs.replace(fact, schema=99) for fact in page
+    ]
     ledger, _, aside = await fold(log)
     assert set(ledger.nodes) == {"n4"}
     found = list(reading.judge(aside))
     assert [one.severity for one in found] == ["problem"] * (reading.SHOWN + 1)
-    assert "stream report/n0 is set aside by this release: fact 1 (NodeReported schema 99 on report/n0)" in found[0].seen
-    assert found[0].mend.startswith("run a release that knows it, or inspect it with: topolog replay log --from 1")
+    assert (
+        "stream report/n0 is set aside by this release: fact 1 (NodeReported schema 99 on report/n0)"
+        in found[0].seen
+    )
+    assert found[0].mend.startswith(
+        "run a release that knows it, or inspect it with: topolog replay log --from 1"
+    )
     assert "1 more" in found[-1].seen
 
 
 async def test_a_fact_that_is_skipped_is_no_finding() -> None:
     log = FaultyLog()
-    await log.append([Commit("c", "test", 0, 0, (Draft(streams.report("n1"), NodeReported(report())),))])
+    await log.append(
+        [Commit("c", "test", 0, 0, (Draft(streams.report("n1"), NodeReported(report())),))]
+    )
     log.damage = undecodable(1)
     await skip(log, 1, "me", "damaged", 1, force=True)
     assert (await fold(log))[2] == {}

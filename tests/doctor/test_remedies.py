@@ -1,4 +1,6 @@
-"""What doctor and the services advise can be typed: the command is there, and its text has what the command asks for."""
+"""What doctor and the services advise can be typed: the command is there, and its text has what the
+command asks for.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,13 @@ import typer
 from services.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEAKING = (*sorted((ROOT / "services" / "doctor").glob("*.py")), ROOT / "shared" / "eventlog" / "postgres_logins.py")
-ADVICE = re.compile(r"(?<!`)topolog ((?:database|log|replay|nats|node|exporter|admit|doctor)\b[^;`\"()]*)")
+SPEAKING = (
+    *sorted((ROOT / "services" / "doctor").glob("*.py")),
+    ROOT / "shared" / "eventlog" / "postgres_logins.py",
+)
+ADVICE = re.compile(
+    r"(?<!`)topolog ((?:database|log|replay|nats|node|exporter|admit|doctor)\b[^;`\"()]*)"
+)
 """In quotes of documentation a command may stand without what it needs."""
 
 

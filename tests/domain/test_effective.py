@@ -1,4 +1,6 @@
-"""The effective request is the kube-scheduler's: sidecars run beside everything, init containers one at a time."""
+"""The effective request is the kube-scheduler's: sidecars run beside everything, init containers
+one at a time.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,24 @@ def test_a_large_init_container_counts_alone() -> None:
 
 
 def test_a_sidecar_counts_beside_later_init_containers_and_the_apps() -> None:
-    assert effective_request(_pod(("init", 5), ("sidecar", 2), ("init", 4), ("app", 3))) == {"cpu": 6}
+    assert effective_request(_pod(("init", 5), ("sidecar", 2), ("init", 4), ("app", 3))) == {
+        "cpu": 6
+    }
     assert effective_request(_pod(("sidecar", 2), ("app", 3))) == {"cpu": 5}
 
 
 def test_pod_level_requests_replace_what_they_name_and_overhead_comes_on_top() -> None:
-    pod = _pod(("app", 4), pod_level={"cpu": 10, "vendor.example/gpu": 3}, overhead={"cpu": 1, "memory": 7})
+    pod = _pod(
+        ("app", 4), pod_level={"cpu": 10, "vendor.example/gpu": 3}, overhead={"cpu": 1, "memory": 7}
+    )
     assert effective_request(pod) == {"cpu": 11, "memory": 7}
 
 
 def test_a_resource_that_only_an_init_container_asks_for_counts() -> None:
-    containers = (Container("i", "init", {"vendor.example/gpu": 1}), Container("c", "app", {"cpu": 1}))
+    containers = (
+        Container("i", "init", {"vendor.example/gpu": 1}),
+        Container("c", "app", {"cpu": 1}),
+    )
     assert container_request(containers) == {"cpu": 1, "vendor.example/gpu": 1}
 
 

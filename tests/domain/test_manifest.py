@@ -1,4 +1,6 @@
-"""Manifests become pods with Kubernetes' own defaults and class of service; bad ones a refusal, never an exception."""
+"""Manifests become pods with Kubernetes' own defaults and class of service; bad ones a refusal,
+never an exception.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def manifest(*containers: Json, **spec: Any) -> Json:
     }
 
 
-def container(name: str = "c", requests: Json | None = None, limits: Json | None = None, **more: Any) -> Json:
+def container(
+    name: str = "c", requests: Json | None = None, limits: Json | None = None, **more: Any
+) -> Json:
     """A container with resources."""
     return {"name": name, "resources": {"requests": requests or {}, "limits": limits or {}}, **more}
 
@@ -54,10 +58,17 @@ def test_amounts_and_order_of_containers() -> None:
     read = pod(
         manifest(
             container("app", {"cpu": "1500m", "memory": "1Gi", "vendor.example/gpu": 2}),
-            initContainers=[container("first", {"cpu": 1}), container("mesh", restartPolicy="Always")],
+            initContainers=[
+                container("first", {"cpu": 1}),
+                container("mesh", restartPolicy="Always"),
+            ],
         )
     )
-    assert [(c.name, c.kind) for c in read.containers] == [("first", "init"), ("mesh", "sidecar"), ("app", "app")]
+    assert [(c.name, c.kind) for c in read.containers] == [
+        ("first", "init"),
+        ("mesh", "sidecar"),
+        ("app", "app"),
+    ]
     assert read.containers[2].requests == {"cpu": 1500, "memory": 2**30, "vendor.example/gpu": 2}
     assert (read.uid, read.key) == ("u-1", "n/p")
 
@@ -89,7 +100,10 @@ BOTH = {"cpu": "1", "memory": "1Gi"}
         (manifest(container(requests={"cpu": "500m", "memory": "1Gi"}, limits=BOTH)), "Burstable"),
         (manifest(container(limits=BOTH), container("two")), "Burstable"),
         (manifest(container(limits=BOTH), initContainers=[container("i")]), "Burstable"),
-        (manifest(container(limits=BOTH), initContainers=[container("i", limits=BOTH)]), "Guaranteed"),
+        (
+            manifest(container(limits=BOTH), initContainers=[container("i", limits=BOTH)]),
+            "Guaranteed",
+        ),
         (manifest(container()), "BestEffort"),
         (manifest(container(limits={"vendor.example/gpu": 1})), "BestEffort"),
         (manifest(container(requests={"cpu": 0, "memory": 0})), "BestEffort"),
@@ -124,15 +138,25 @@ def test_constraints_that_are_supported() -> None:
             nodeName="node-a",
             nodeSelector={"zone": "west"},
             affinity={"nodeAffinity": node_affinity},
-            tolerations=[{"operator": "Exists"}, {"key": "k", "value": "v", "effect": "NoSchedule"}],
+            tolerations=[
+                {"operator": "Exists"},
+                {"key": "k", "value": "v", "effect": "NoSchedule"},
+            ],
             priority=7,
             schedulerName="topolog",
         )
     ).constraints
-    assert (read.node_name, read.node_selector, read.unsupported) == ("node-a", {"zone": "west"}, ())
+    assert (read.node_name, read.node_selector, read.unsupported) == (
+        "node-a",
+        {"zone": "west"},
+        (),
+    )
     assert read.required_affinity[0].expressions == (("disk", "In", ("ssd", "nvme")),)
     assert read.required_affinity[0].fields == (("metadata.name", "NotIn", ("bad",)),)
-    assert read.tolerations == (Toleration(operator="Exists"), Toleration("k", "Equal", "v", "NoSchedule"))
+    assert read.tolerations == (
+        Toleration(operator="Exists"),
+        Toleration("k", "Equal", "v", "NoSchedule"),
+    )
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -142,15 +166,33 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
     ("spec", "named"),
     [
         ({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, f"spec.affinity.podAffinity.{REQUIRED}"),
-        ({"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}}, f"spec.affinity.podAntiAffinity.{REQUIRED}"),
+        (
+            {"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}},
+            f"spec.affinity.podAntiAffinity.{REQUIRED}",
+        ),
         ({"affinity": {"moonAffinity": {}}}, "spec.affinity.moonAffinity"),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "spec.topologySpreadConstraints"),
+        (
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            "spec.topologySpreadConstraints",
+        ),
         ({"topologySpreadConstraints": [{}]}, "spec.topologySpreadConstraints"),
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}, "spec.volumes.persistentVolumeClaim"),
+        (
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]},
+            "spec.volumes.persistentVolumeClaim",
+        ),
         ({"volumes": [{"name": "v", "ephemeral": {}}]}, "spec.volumes.ephemeral"),
-        ({"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}, "spec.containers.ports.hostPort"),
-        ({"containers": [{"name": "c", "ports": [{}]}], "hostNetwork": True}, "spec.containers.ports.hostPort"),
-        ({"containers": [{"name": "c", "resources": {"claims": [{"name": "x"}]}}]}, "spec.containers.resources.claims"),
+        (
+            {"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]},
+            "spec.containers.ports.hostPort",
+        ),
+        (
+            {"containers": [{"name": "c", "ports": [{}]}], "hostNetwork": True},
+            "spec.containers.ports.hostPort",
+        ),
+        (
+            {"containers": [{"name": "c", "resources": {"claims": [{"name": "x"}]}}]},
+            "spec.containers.resources.claims",
+        ),
         ({"resourceClaims": [{"name": "x"}]}, "spec.resourceClaims"),
         ({"schedulingGroup": {"podGroupName": "x"}}, "spec.schedulingGroup"),
         ({"workloadRef": {"name": "x"}}, "spec.workloadRef"),
@@ -169,7 +211,12 @@ def test_what_is_not_implemented_is_named(spec: Json, named: str) -> None:
         {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
         {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "t", "projected": {}}]},
         {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]},
-        {"hostNetwork": True, "os": {"name": "linux"}, "resourceClaims": [], "terminationGracePeriodSeconds": 3},
+        {
+            "hostNetwork": True,
+            "os": {"name": "linux"},
+            "resourceClaims": [],
+            "terminationGracePeriodSeconds": 3,
+        },
     ],
 )
 def test_what_restricts_nothing_is_not_named(spec: Json) -> None:
@@ -185,14 +232,38 @@ def test_what_restricts_nothing_is_not_named(spec: Json) -> None:
         ({"containers": [{"name": ""}]}, "spec.containers[0].name"),
         ({"containers": [{"name": "a/b"}]}, "spec.containers[0].name"),
         ({"containers": [{"name": "c"}, {"name": "c"}]}, "spec.containers"),
-        ({"containers": [container(requests={"cpu": "-1"})]}, "spec.containers[0].resources.requests.cpu"),
-        ({"containers": [container(requests={"cpu": "1 core"})]}, "spec.containers[0].resources.requests.cpu"),
-        ({"containers": [container(requests={"cpu": None})]}, "spec.containers[0].resources.requests.cpu"),
-        ({"containers": [container(requests={"cpu": True})]}, "spec.containers[0].resources.requests.cpu"),
-        ({"containers": [container(limits={"memory": "9e63"})]}, "spec.containers[0].resources.limits.memory"),
-        ({"containers": [container(limits={"memory": "100Pi"})]}, "spec.containers[0].resources.limits.memory"),
-        ({"containers": [container(limits={"memory": 10**400})]}, "spec.containers[0].resources.limits.memory"),
-        ({"containers": [container(limits={"a.b/c": []})]}, 'spec.containers[0].resources.limits["a.b/c"]'),
+        (
+            {"containers": [container(requests={"cpu": "-1"})]},
+            "spec.containers[0].resources.requests.cpu",
+        ),
+        (
+            {"containers": [container(requests={"cpu": "1 core"})]},
+            "spec.containers[0].resources.requests.cpu",
+        ),
+        (
+            {"containers": [container(requests={"cpu": None})]},
+            "spec.containers[0].resources.requests.cpu",
+        ),
+        (
+            {"containers": [container(requests={"cpu": True})]},
+            "spec.containers[0].resources.requests.cpu",
+        ),
+        (
+            {"containers": [container(limits={"memory": "9e63"})]},
+            "spec.containers[0].resources.limits.memory",
+        ),
+        (
+            {"containers": [container(limits={"memory": "100Pi"})]},
+            "spec.containers[0].resources.limits.memory",
+        ),
+        (
+            {"containers": [container(limits={"memory": 10**400})]},
+            "spec.containers[0].resources.limits.memory",
+        ),
+        (
+            {"containers": [container(limits={"a.b/c": []})]},
+            'spec.containers[0].resources.limits["a.b/c"]',
+        ),
         ({"nodeSelector": {"k": 1}}, "spec.nodeSelector.k"),
         ({"nodeName": 5}, "spec.nodeName"),
         ({"priority": "high"}, "spec.priority"),
@@ -200,7 +271,13 @@ def test_what_restricts_nothing_is_not_named(spec: Json) -> None:
         ({"tolerations": [{"effect": "Sometimes"}]}, "spec.tolerations[0].effect"),
         ({"hostNetwork": "yes"}, "spec.hostNetwork"),
         (
-            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "k"}]}]}}}},
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "k"}]}]}
+                    }
+                }
+            },
             f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].operator",
         ),
         (
@@ -213,7 +290,9 @@ def test_bad_fields_are_named_with_a_remedy(spec: Json, field: str) -> None:
     assert refused(manifest(**spec)).field == field
 
 
-@pytest.mark.parametrize("doc", [None, 5, "pod", [], {"metadata": "x"}, {"metadata": {}}, {"kind": "Node"}, {1: 2}])
+@pytest.mark.parametrize(
+    "doc", [None, 5, "pod", [], {"metadata": "x"}, {"metadata": {}}, {"kind": "Node"}, {1: 2}]
+)
 def test_documents_that_are_no_pods(doc: Any) -> None:
     refused(doc)
 
@@ -230,13 +309,17 @@ def test_half_a_surrogate_pair_is_refused_before_it_reaches_an_encoder() -> None
 
 
 def test_every_field_that_kubernetes_has_for_a_pod_is_known() -> None:
-    """In the newest release that the client's models describe (1.37): others keep their pods waiting, as they may restrict."""
+    """In the newest release that the client's models describe (1.37): others keep their pods
+    waiting, as they may restrict.
+    """
     assert set(PodSpec.__annotations__) <= KNOWN_FIELDS
 
 
 junk = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -257,12 +340,18 @@ FULL = manifest(
 
 def _places(doc: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     keys = doc.keys() if isinstance(doc, dict) else range(len(doc)) if isinstance(doc, list) else ()
-    return [path, *(place for key in keys for place in _places(doc[key], (*path, key)))] if path or keys else [path]
+    return (
+        [path, *(place for key in keys for place in _places(doc[key], (*path, key)))]
+        if path or keys
+        else [path]
+    )
 
 
 @settings(max_examples=examples(150))
 @given(st.sampled_from(_places(FULL)[1:]), junk)
-def test_junk_in_any_field_is_read_or_refused_but_never_raises(place: tuple[Any, ...], value: Any) -> None:
+def test_junk_in_any_field_is_read_or_refused_but_never_raises(
+    place: tuple[Any, ...], value: Any
+) -> None:
     doc = copy.deepcopy(FULL)
     at: Any = doc
     for step in place[:-1]:

@@ -26,5 +26,7 @@ def test_the_kubelets_own_names_stay_as_they_are(name: str) -> None:
         ("PodLevelRestricted", None),
     ],
 )
-def test_so_do_those_of_noderesourcetopology_and_koordinator(text: str, found: tuple[str, str] | None) -> None:
+def test_so_do_those_of_noderesourcetopology_and_koordinator(
+    text: str, found: tuple[str, str] | None
+) -> None:
     assert parse(text) == found

@@ -22,18 +22,24 @@ texts = st.builds(
     lambda sign, whole, fraction, suffix: (sign, f"{whole}{fraction}", suffix),
     st.sampled_from(["", "+", "-"]),
     st.integers(0, 10**7).map(str),
-    st.one_of(st.just(""), st.just("."), st.integers(0, 10**6).map(lambda digits: f".{digits:06d}")),
+    st.one_of(
+        st.just(""), st.just("."), st.integers(0, 10**6).map(lambda digits: f".{digits:06d}")
+    ),
     st.sampled_from(sorted(SUFFIXES)),
 ).filter(lambda parts: not _is_signed_bare_zero(*parts))
 
 
 def _is_signed_bare_zero(sign: str, number: str, suffix: str) -> bool:
-    """`+0.Ki`: apimachinery strips leading zeros and its decimal reader then refuses a sign and a dot alone."""
+    """`+0.Ki`: apimachinery strips leading zeros and its decimal reader then refuses a sign and a
+    dot alone.
+    """
     return bool(sign) and number == "0." and suffix.endswith("i")
 
 
 def _plain(sign: str, number: str, suffix: str) -> Fraction:
-    """The obvious reading: number times unit, rounded up to nano units, binary ones capped at 2^63-1."""
+    """The obvious reading: number times unit, rounded up to nano units, binary ones capped at
+    2^63-1.
+    """
     exact = Fraction(number.rstrip(".") or "0") * SUFFIXES[suffix]
     nano = -(-exact * 10**9 // 1)
     if suffix.endswith("i"):
@@ -59,7 +65,14 @@ def test_canonical_text_is_stable_and_says_the_same(parts: tuple[str, str, str])
     assert parse(quantity.text()).exact == quantity.exact
 
 
-@given(st.one_of(st.text(max_size=40), st.text("0123456789.+-eEinumkKMGTP", max_size=12), st.binary(), st.none()))
+@given(
+    st.one_of(
+        st.text(max_size=40),
+        st.text("0123456789.+-eEinumkKMGTP", max_size=12),
+        st.binary(),
+        st.none(),
+    )
+)
 def test_any_input_is_a_quantity_or_a_quantity_error(junk: object) -> None:
     with contextlib.suppress(QuantityError):
         assert isinstance(parse(junk), Quantity)  # type: ignore[arg-type]
@@ -70,7 +83,10 @@ def test_an_integer_of_thousands_of_digits_is_refused() -> None:
         parse(10**5000)
 
 
-@pytest.mark.parametrize("text", ["", " 1", "1 ", "1Ki ", "0x10", "1_000", "Infinity", "NaN", "1.2.3", "1KI", "٣", "5e-1Ki"])
+@pytest.mark.parametrize(
+    "text",
+    ["", " 1", "1 ", "1Ki ", "0x10", "1_000", "Infinity", "NaN", "1.2.3", "1KI", "٣", "5e-1Ki"],
+)
 def test_texts_outside_the_grammar_get_the_regular_expression(text: str) -> None:
     with pytest.raises(QuantityError, match="must match the regular expression"):
         parse(text)
@@ -125,7 +141,9 @@ def test_finer_than_nano_rounds_away_from_zero() -> None:
         ("vendor.example/gpu", 2, 2),
     ],
 )
-def test_amounts_are_in_the_unit_of_the_resource(resource: str, text: str | int, expected: int) -> None:
+def test_amounts_are_in_the_unit_of_the_resource(
+    resource: str, text: str | int, expected: int
+) -> None:
     assert amount(resource, text) == expected
 
 
@@ -153,6 +171,8 @@ def test_amounts_print_as_people_write_them(resource: str, counted: int, text: s
     assert format_amount(resource, counted) == text
 
 
-@given(st.sampled_from(["cpu", "memory", "hugepages-1Gi", "vendor.example/gpu"]), st.integers(0, 2**56))
+@given(
+    st.sampled_from(["cpu", "memory", "hugepages-1Gi", "vendor.example/gpu"]), st.integers(0, 2**56)
+)
 def test_printed_amounts_read_back(resource: str, counted: int) -> None:
     assert amount(resource, format_amount(resource, counted)) == counted

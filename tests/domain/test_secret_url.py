@@ -1,4 +1,6 @@
-"""URLs with passwords: what would be read otherwise than it was meant is refused, and no word holds anything of a password."""
+"""URLs with passwords: what would be read otherwise than it was meant is refused, and no word holds
+anything of a password.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,13 @@ def dsn(url: str) -> tuple[object, ...]:
 @example(f"{MARK}99#x@y")
 @example(f"12/{MARK}")
 @example(f"1?a=b&{MARK}")
-def test_a_database_url_is_read_with_the_password_that_was_meant_or_refused_without_a_word_of_it(password: str) -> None:
-    for url in (f"postgresql://u:{password}@127.0.0.1:5432/x", f"postgresql+asyncpg://u:{password}@127.0.0.1/x"):
+def test_a_database_url_is_read_with_the_password_that_was_meant_or_refused_without_a_word_of_it(
+    password: str,
+) -> None:
+    for url in (
+        f"postgresql://u:{password}@127.0.0.1:5432/x",
+        f"postgresql+asyncpg://u:{password}@127.0.0.1/x",
+    ):
         trouble = database_trouble(url)
         assert MARK not in trouble
         if not trouble and "%" not in password:
@@ -61,13 +68,18 @@ def test_a_password_that_is_encoded_is_never_refused(password: str) -> None:
     assert database_trouble(url) == ""
     assert dsn(plain_url(url)) == ([("127.0.0.1", 5432)], password)
     bus = f"nats://u:{quote(password, safe='')}@127.0.0.1:4222"
-    assert split_credentials(bus) == (["nats://127.0.0.1:4222"], {"user": "u", "password": password})
+    assert split_credentials(bus) == (
+        ["nats://127.0.0.1:4222"],
+        {"user": "u", "password": password},
+    )
 
 
 @given(PASSWORDS)
 @example(f"{MARK}#")
 @example(f"1,{MARK}")
-def test_a_bus_url_is_read_with_the_password_that_was_meant_or_refused_without_a_word_of_it(password: str) -> None:
+def test_a_bus_url_is_read_with_the_password_that_was_meant_or_refused_without_a_word_of_it(
+    password: str,
+) -> None:
     url = f"nats://u:{password}@127.0.0.1:4222"
     if bus_trouble(url):
         with pytest.raises(BusUnavailable) as refused:
@@ -80,7 +92,10 @@ def test_a_bus_url_is_read_with_the_password_that_was_meant_or_refused_without_a
     assert MARK not in shown(url, NATS)
 
 
-@given(PASSWORDS, st.sampled_from(["postgresql://", "postgresql:/", "nats://", "tls:/", "postgresql+asyncpg://"]))
+@given(
+    PASSWORDS,
+    st.sampled_from(["postgresql://", "postgresql:/", "nats://", "tls:/", "postgresql+asyncpg://"]),
+)
 def test_a_text_is_masked_up_to_the_last_at_of_its_line(password: str, scheme: str) -> None:
     line = " ".join(password.splitlines())
     text = f"no server answers at {scheme}u:{line}@127.0.0.1/x: refused"
@@ -157,13 +172,22 @@ def test_what_nats_takes_is_not_refused(url: str) -> None:
     assert bus_trouble(url) == ""
 
 
-@pytest.mark.parametrize("url", ["nats://", "http://h:1", "nats:/u:p@h", "nats://u:1,2@h", "nats://u:p#@h:1", "", "nats://h:x"])
+@pytest.mark.parametrize(
+    "url",
+    ["nats://", "http://h:1", "nats:/u:p@h", "nats://u:1,2@h", "nats://u:p#@h:1", "", "nats://h:x"],
+)
 def test_what_nats_cannot_take_is_refused(url: str) -> None:
     assert bus_trouble(url)
 
 
 def test_what_is_no_password_stays() -> None:
-    for text in ("GET http://h:1/x failed", "pods/a: b@c", "nats://h:1 did not take x", "topolog_service", "a/b@sha256:0"):
+    for text in (
+        "GET http://h:1/x failed",
+        "pods/a: b@c",
+        "nats://h:1 did not take x",
+        "topolog_service",
+        "a/b@sha256:0",
+    ):
         assert masked(text) == text
     assert masked("x?sslpassword=hunter2&a=b") == "x?sslpassword=***&a=b"
     assert shown("postgresql://u:p@h:1/x?password=hunter2", POSTGRES) == "postgresql://h:1/x"

@@ -1,4 +1,6 @@
-"""Device ids and CPU columns as short text: what is written is read back, and hostile texts are refused within bounds."""
+"""Device ids and CPU columns as short text: what is written is read back, and hostile texts are
+refused within bounds.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from shared.domain.cpus import format_runs, parse_runs
 from shared.domain.idlist import format_ids, parse_ids
 
 IDS = st.sets(
-    st.one_of(st.text(min_size=1, max_size=8), st.from_regex(r"[a-c]{1,2}[-:]?[0-9]{1,4}", fullmatch=True)), max_size=12
+    st.one_of(
+        st.text(min_size=1, max_size=8), st.from_regex(r"[a-c]{1,2}[-:]?[0-9]{1,4}", fullmatch=True)
+    ),
+    max_size=12,
 )
 
 
@@ -34,7 +39,9 @@ def test_a_regular_machine_is_a_line() -> None:
     assert format_runs([*range(64), *range(64)]) == "0-63,0-63"
 
 
-@pytest.mark.parametrize("text", ["a[0-999999999]", "a[3-1]", "a[", "a]", "a[1]b", "a,,b", "a[1-2-3]", "a[x]"])
+@pytest.mark.parametrize(
+    "text", ["a[0-999999999]", "a[3-1]", "a[", "a]", "a[1]b", "a,,b", "a[1-2-3]", "a[x]"]
+)
 def test_what_is_no_list_of_ids_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"ids|range|numbers"):
         parse_ids(text, limit=100)

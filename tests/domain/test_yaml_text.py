@@ -7,7 +7,10 @@ import pytest
 from shared.domain import yaml_text
 
 
-@pytest.mark.parametrize("text", [b"[" * 3_000_000, b"- " * 200_000, b"{a: " * 200_000, b"a:\n [[" + b"[" * 1500, b"[" * 101])
+@pytest.mark.parametrize(
+    "text",
+    [b"[" * 3_000_000, b"- " * 200_000, b"{a: " * 200_000, b"a:\n [[" + b"[" * 1500, b"[" * 101],
+)
 def test_what_is_nested_too_deeply_is_refused_and_no_end_of_the_process(text: bytes) -> None:
     for read in (yaml_text.document, yaml_text.documents):
         with pytest.raises(ValueError, match=r"line \d: nested deeper than 100 levels"):
@@ -31,14 +34,33 @@ def test_documents_come_in_order_and_only_as_plain_values() -> None:
 
 
 def test_dates_are_text_as_they_are_to_kubernetes() -> None:
-    """sigs.k8s.io/yaml (RTE ef567ef3, kubectl, the kubelet): what looks like a date stays a string; of no month 13 is one."""
-    read = yaml_text.document("{a: 2026-01-31, b: 2026-13-45, c: 2026-01-31T10:00:00Z, 2026-01-31: d}")
-    assert read == {"a": "2026-01-31", "b": "2026-13-45", "c": "2026-01-31T10:00:00Z", "2026-01-31": "d"}
+    """sigs.k8s.io/yaml (RTE ef567ef3, kubectl, the kubelet): what looks like a date stays a string;
+    of no month 13 is one.
+    """
+    read = yaml_text.document(
+        "{a: 2026-01-31, b: 2026-13-45, c: 2026-01-31T10:00:00Z, 2026-01-31: d}"
+    )
+    assert read == {
+        "a": "2026-01-31",
+        "b": "2026-13-45",
+        "c": "2026-01-31T10:00:00Z",
+        "2026-01-31": "d",
+    }
     assert yaml_text.documents("!!timestamp 2026-1\n---\n1\n") == ["2026-1", 1]
 
 
 @pytest.mark.parametrize(
-    "text", ["!!bool maybe", "!!int ''", "!!int x", "!!float y", "!!timestamp [a]", "!!binary 1", "{[a]: 1}", "!!set a"]
+    "text",
+    [
+        "!!bool maybe",
+        "!!int ''",
+        "!!int x",
+        "!!float y",
+        "!!timestamp [a]",
+        "!!binary 1",
+        "{[a]: 1}",
+        "!!set a",
+    ],
 )
 def test_a_value_that_its_tag_does_not_fit_is_refused(text: str) -> None:
     for read in (yaml_text.document, yaml_text.documents):

@@ -25,13 +25,21 @@ from tests.deploy.manifests import secrets_of
 
 
 def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path) -> None:
-    path = attach.write(tmp_path, "tls://exporter:s3cret@192.0.2.7:4222?ca=/etc/topolog/nats/ca.crt", "the authority")
+    path = attach.write(
+        tmp_path,
+        "tls://exporter:s3cret@192.0.2.7:4222?ca=/etc/topolog/nats/ca.crt",
+        "the authority",
+    )
     assert path.stat().st_mode & 0o077 == 0
     read = list(yaml.safe_load_all(path.read_text()))
     documents = {one["kind"]: one for one in read}
-    secrets = {one["metadata"]["name"]: one["stringData"] for one in read if one["kind"] == "Secret"}
+    secrets = {
+        one["metadata"]["name"]: one["stringData"] for one in read if one["kind"] == "Secret"
+    }
     assert set(documents) >= {"Namespace", "ServiceAccount", "Secret", "DaemonSet"}
-    assert secrets["topolog-nats"] == {"exporter-url": "tls://exporter:s3cret@192.0.2.7:4222?ca=/etc/topolog/nats/ca.crt"}
+    assert secrets["topolog-nats"] == {
+        "exporter-url": "tls://exporter:s3cret@192.0.2.7:4222?ca=/etc/topolog/nats/ca.crt"
+    }
     assert secrets["topolog-nats-tls"] == {"ca.crt": "the authority"}
     assert len(secrets["topolog-http"]["token"]) > 20
     container = documents["DaemonSet"]["spec"]["template"]["spec"]["containers"][0]
@@ -41,7 +49,9 @@ def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path
     assert ("topolog-nats", "exporter-url") in used
     (ca,) = [mount for mount in container["volumeMounts"] if mount["name"] == "nats-ca"]
     assert f"{ca['mountPath']}/ca.crt" == attach.CA_IN_PODS
-    assert {one["metadata"].get("namespace", attach.NAMESPACE) for one in documents.values()} == {attach.NAMESPACE}
+    assert {one["metadata"].get("namespace", attach.NAMESPACE) for one in documents.values()} == {
+        attach.NAMESPACE
+    }
 
 
 def test_the_address_is_one_that_pods_can_reach() -> None:
@@ -52,18 +62,30 @@ def test_the_address_is_one_that_pods_can_reach() -> None:
 
 def test_each_node_finds_its_own_seed_where_the_url_names_it(tmp_path: Path) -> None:
     url = attach.exporter_url("tls://topolog:all@127.0.0.1:4223", "192.0.2.7")
-    read = list(yaml.safe_load_all(attach.write(tmp_path, url, "the authority", {"n1": "SEED1", "n2": "SEED2"}).read_text()))
-    secrets = {one["metadata"]["name"]: one["stringData"] for one in read if one["kind"] == "Secret"}
+    read = list(
+        yaml.safe_load_all(
+            attach.write(tmp_path, url, "the authority", {"n1": "SEED1", "n2": "SEED2"}).read_text()
+        )
+    )
+    secrets = {
+        one["metadata"]["name"]: one["stringData"] for one in read if one["kind"] == "Secret"
+    }
     assert secrets["topolog-nats-exporters"] == {"n1.nk": "SEED1", "n2.nk": "SEED2"}
     pod = next(one for one in read if one["kind"] == "DaemonSet")["spec"]["template"]["spec"]
-    (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "nats-seed"]
+    (mount,) = [
+        mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "nats-seed"
+    ]
     (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "nats-seed"]
     assert (mount["mountPath"], mount["subPathExpr"]) == (attach.SEED_IN_PODS, "$(NODE_NAME).nk")
     assert volume["secret"]["secretName"] == "topolog-nats-exporters"
 
 
-async def test_nodes_of_an_outside_cluster_speak_for_themselves_alone_on_the_bus_of_the_run(tmp_path: Path) -> None:
-    """As `topolog up --kubeconfig` composes it: a simulated cluster's nodes, the real NATS on every interface by TLS."""
+async def test_nodes_of_an_outside_cluster_speak_for_themselves_alone_on_the_bus_of_the_run(
+    tmp_path: Path,
+) -> None:
+    """As `topolog up --kubeconfig` composes it: a simulated cluster's nodes, the real NATS on every
+    interface by TLS.
+    """
     cluster = await start(ClusterStore(ApiSettings()))
     for name in ("n1", "n2"):
         await _made(cluster.url, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
@@ -77,7 +99,10 @@ async def test_nodes_of_an_outside_cluster_speak_for_themselves_alone_on_the_bus
             (tmp_path / "n1.nk").write_text(seeds["n1"])
             address = urlsplit(servers.nats_url)
             ca = parse_qs(address.query)["ca"][0]
-            exporter = JetStreamBus(f"tls://127.0.0.1:{address.port}?ca={ca}&seed={tmp_path / 'n1.nk'}", keeps_streams=False)
+            exporter = JetStreamBus(
+                f"tls://127.0.0.1:{address.port}?ca={ca}&seed={tmp_path / 'n1.nk'}",
+                keeps_streams=False,
+            )
             await exporter.publish(subjects.report("n1"), b"{}", {})
             with pytest.raises(BusUnavailable):
                 await exporter.publish(subjects.report("n2"), b"{}", {})
@@ -93,17 +118,23 @@ async def _made(server: str, document: dict[str, object]) -> None:
 
 
 def test_without_a_route_the_remedy_is_told(tmp_path: Path) -> None:
-    lines = attach.words(tmp_path / "exporter.yaml", "nats://exporter:pw@127.0.0.1:4222", keys=False)
+    lines = attach.words(
+        tmp_path / "exporter.yaml", "nats://exporter:pw@127.0.0.1:4222", keys=False
+    )
     assert any("--advertise" in line for line in lines)
     assert any(f"kubectl apply -f {tmp_path / 'exporter.yaml'}" in line for line in lines)
     assert not any("pw" in line for line in lines)
 
 
-def test_exporters_of_an_outside_cluster_are_given_the_silence_that_goes_with_their_own_interval() -> None:
+def test_exporters_of_an_outside_cluster_are_given_the_silence_that_goes_with_their_own_interval() -> (
+    None
+):
     """They report every 10 s, whatever the simulated nodes of a run would do."""
 
     def told(options: UpOptions) -> str | None:
-        return children.environment(options, "", "", "", Path("/trace")).get("TOPOLOG_REPORT_MAX_AGE_S")
+        return children.environment(options, "", "", "", Path("/trace")).get(
+            "TOPOLOG_REPORT_MAX_AGE_S"
+        )
 
     assert told(UpOptions(data_dir=Path("data"), kubeconfig="/admin.conf")) is None
     assert told(UpOptions(data_dir=Path("data"), report_interval_s=5.0)) == "15.0"

@@ -1,4 +1,6 @@
-"""The container entry points as real processes: settings, passwords, health checks, the signal to stop."""
+"""The container entry points as real processes: settings, passwords, health checks, the signal to
+stop.
+"""
 
 import asyncio
 import os
@@ -46,7 +48,9 @@ def entry(module: str, *flags: str, **variables: str) -> subprocess.Popen[str]:
         ("run_nats", ["TOPOLOG_NATS_PASSWORD", "TOPOLOG_NATS_EXPORTER_PASSWORD"]),
     ],
 )
-def test_missing_passwords_are_all_named_at_once(module: str, names: list[str], folder: Path) -> None:
+def test_missing_passwords_are_all_named_at_once(
+    module: str, names: list[str], folder: Path
+) -> None:
     process = entry(module, TOPOLOG_DATA_DIR=str(folder))
     _, words = process.communicate(timeout=60)
     assert process.returncode == 2
@@ -65,14 +69,18 @@ def wait_ready(process: subprocess.Popen[str], name: str) -> None:
 
 
 def wait_healthy(server: str, variables: dict[str, str]) -> None:
-    """A health check may come in the moment before the database exists; like a container runtime, ask again."""
+    """A health check may come in the moment before the database exists; like a container runtime,
+    ask again.
+    """
     for _ in range(20):
         if entry("run_check", server, **variables).wait(timeout=60) == 0:
             return
     raise AssertionError(f"{server} never healthy")
 
 
-async def test_the_nats_container_makes_its_certificates_and_shares_its_authority(folder: Path) -> None:
+async def test_the_nats_container_makes_its_certificates_and_shares_its_authority(
+    folder: Path,
+) -> None:
     port, shared_folder = free_port(), folder.parent / "shared"
     shared_folder.mkdir()
     variables = {
@@ -96,7 +104,9 @@ async def test_the_nats_container_makes_its_certificates_and_shares_its_authorit
         stop(process)
 
 
-async def test_a_key_that_is_made_while_the_nats_container_runs_is_taken_up_and_ends_the_shared_user(folder: Path) -> None:
+async def test_a_key_that_is_made_while_the_nats_container_runs_is_taken_up_and_ends_the_shared_user(
+    folder: Path,
+) -> None:
     port, keys = free_port(), folder.parent / "keys"
     nodes_file = folder.parent / "nodes.json"
     nodes_file.write_text('[{"name": "n1"}, {"name": "n2"}]')
@@ -114,7 +124,9 @@ async def test_a_key_that_is_made_while_the_nats_container_runs_is_taken_up_and_
         services = JetStreamBus(f"nats://topolog:all@127.0.0.1:{port}")
         await services.ensure_streams()
         await services.close()
-        shared = JetStreamBus(f"nats://exporter:reports@127.0.0.1:{port}", keeps_streams=False, patience_s=1.0)
+        shared = JetStreamBus(
+            f"nats://exporter:reports@127.0.0.1:{port}", keeps_streams=False, patience_s=1.0
+        )
         await shared.publish(report("n1"), b"{}", {})
         made = {
             "TOPOLOG_NATS_CREDENTIALS_DIR": str(keys),
@@ -122,7 +134,11 @@ async def test_a_key_that_is_made_while_the_nats_container_runs_is_taken_up_and_
             "TOPOLOG_NODES_FILE": str(nodes_file),
         }
         assert entry("run_credentials", **made).wait(timeout=60) == 0
-        own = JetStreamBus(f"nats://127.0.0.1:{port}?seed={keys}/seeds/two.nk", keeps_streams=False, patience_s=30.0)
+        own = JetStreamBus(
+            f"nats://127.0.0.1:{port}?seed={keys}/seeds/two.nk",
+            keeps_streams=False,
+            patience_s=30.0,
+        )
         await own.publish(report("n2"), b"{}", {})
         with pytest.raises(BusUnavailable):
             await shared.publish(report("n1"), b"{}", {})
@@ -131,7 +147,9 @@ async def test_a_key_that_is_made_while_the_nats_container_runs_is_taken_up_and_
         stop(process)
 
 
-def test_a_kubeconfig_is_copied_for_the_services_alone_and_again_when_it_changed(folder: Path) -> None:
+def test_a_kubeconfig_is_copied_for_the_services_alone_and_again_when_it_changed(
+    folder: Path,
+) -> None:
     source, target = folder.parent / "from", folder.parent / "to"
     variables = {
         "TOPOLOG_KUBECONFIG_FROM": str(source),
@@ -141,7 +159,11 @@ def test_a_kubeconfig_is_copied_for_the_services_alone_and_again_when_it_changed
     for text in ("first", "second"):
         source.write_text(text)
         assert entry("run_kubeconfig", **variables).wait(timeout=60) == 0
-        assert (target.read_text(), target.stat().st_mode & 0o777, target.stat().st_uid) == (text, 0o400, os.getuid())
+        assert (target.read_text(), target.stat().st_mode & 0o777, target.stat().st_uid) == (
+            text,
+            0o400,
+            os.getuid(),
+        )
     source.unlink()
     process = entry("run_kubeconfig", **variables)
     _, words = process.communicate(timeout=60)
@@ -154,7 +176,12 @@ def test_a_certificate_without_its_key_is_named(folder: Path) -> None:
     folder.mkdir()
     (folder / "tls.crt").touch()
     variables = {"TOPOLOG_NATS_PASSWORD": "all", "TOPOLOG_NATS_EXPORTER_PASSWORD": "reports"}
-    process = entry("run_nats", TOPOLOG_DATA_DIR=str(folder / "data"), TOPOLOG_NATS_TLS_DIR=str(folder), **variables)
+    process = entry(
+        "run_nats",
+        TOPOLOG_DATA_DIR=str(folder / "data"),
+        TOPOLOG_NATS_TLS_DIR=str(folder),
+        **variables,
+    )
     _, words = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "holds tls.crt alone" in words
@@ -167,7 +194,9 @@ def stop(process: subprocess.Popen[str]) -> str:
     return words
 
 
-async def test_the_postgres_container_is_healthy_asks_tcp_clients_for_the_password_and_stops(folder: Path) -> None:
+async def test_the_postgres_container_is_healthy_asks_tcp_clients_for_the_password_and_stops(
+    folder: Path,
+) -> None:
     port = free_port()
     variables = {
         "TOPOLOG_DATA_DIR": str(folder),
@@ -176,12 +205,20 @@ async def test_the_postgres_container_is_healthy_asks_tcp_clients_for_the_passwo
         "TOPOLOG_POSTGRES_PORT": str(port),
     }
     assert entry("run_check", "postgres", **variables).wait(timeout=60) == 1
-    assert entry("run_postgres", "--check", **variables).wait(timeout=60) == 1, "as manifests of earlier releases ask"
+    assert entry("run_postgres", "--check", **variables).wait(timeout=60) == 1, (
+        "as manifests of earlier releases ask"
+    )
     process = entry("run_postgres", **variables)
     try:
         wait_ready(process, "postgres")
         wait_healthy("postgres", variables)
-        where = {"host": "127.0.0.1", "port": port, "user": "postgres", "database": "topolog", "ssl": False}
+        where = {
+            "host": "127.0.0.1",
+            "port": port,
+            "user": "postgres",
+            "database": "topolog",
+            "ssl": False,
+        }
         connection = await asyncpg.connect(password="it's secret", **where)
         assert await connection.fetchval("select 1") == 1
         await connection.close()
@@ -193,7 +230,9 @@ async def test_the_postgres_container_is_healthy_asks_tcp_clients_for_the_passwo
     assert "secret" not in (folder / "logs" / "postgres.log").read_text()
 
 
-def test_the_nats_container_is_healthy_stops_and_shows_its_state_to_its_own_machine_alone(folder: Path) -> None:
+def test_the_nats_container_is_healthy_stops_and_shows_its_state_to_its_own_machine_alone(
+    folder: Path,
+) -> None:
     variables = {
         "TOPOLOG_DATA_DIR": str(folder),
         "TOPOLOG_NATS_PASSWORD": "all",
@@ -202,7 +241,9 @@ def test_the_nats_container_is_healthy_stops_and_shows_its_state_to_its_own_mach
         "TOPOLOG_NATS_MONITOR_PORT": str(free_port()),
     }
     assert entry("run_check", "nats", **variables).wait(timeout=60) == 1
-    assert entry("run_nats", "--check", **variables).wait(timeout=60) == 1, "as manifests of earlier releases ask"
+    assert entry("run_nats", "--check", **variables).wait(timeout=60) == 1, (
+        "as manifests of earlier releases ask"
+    )
     process = entry("run_nats", **variables)
     try:
         wait_ready(process, "nats")
@@ -216,7 +257,12 @@ def test_the_nats_container_is_healthy_stops_and_shows_its_state_to_its_own_mach
 
 
 def test_a_wrong_number_is_named_with_its_range(folder: Path) -> None:
-    process = entry("run_postgres", TOPOLOG_DATA_DIR=str(folder), TOPOLOG_POSTGRES_PASSWORD="x", TOPOLOG_POSTGRES_PORT="70000")
+    process = entry(
+        "run_postgres",
+        TOPOLOG_DATA_DIR=str(folder),
+        TOPOLOG_POSTGRES_PASSWORD="x",
+        TOPOLOG_POSTGRES_PORT="70000",
+    )
     _, words = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "TOPOLOG_POSTGRES_PORT is '70000'. Give a whole number from 1 to 65535" in words
@@ -255,7 +301,9 @@ async def test_the_exporters_user_may_publish_reports_and_nothing_else(folder: P
 
 def test_passwords_with_quotes_survive_the_configuration(folder: Path) -> None:
     hostile = 'a"b\\c } $x'
-    text = render_config(NatsAddress(4222, 8222, hostile), folder, NatsSettings(exporter_password=hostile))
+    text = render_config(
+        NatsAddress(4222, 8222, hostile), folder, NatsSettings(exporter_password=hostile)
+    )
     users = msgspec.json.decode(text)["authorization"]["users"]
     assert [user["password"] for user in users] == [hostile, hostile]
 
@@ -265,11 +313,23 @@ def test_a_health_check_loads_nothing_of_what_serving_needs() -> None:
     code = "import sys, services.embedded.run_check; print(*sys.modules)"
     loaded = set(
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
         ).stdout.split()
     )
     assert "services.embedded.postgres" in loaded
-    assert not loaded & {"structlog", "opentelemetry", "nats", "nacl", "sqlalchemy", "asyncpg", "pydantic"}
+    assert not loaded & {
+        "structlog",
+        "opentelemetry",
+        "nats",
+        "nacl",
+        "sqlalchemy",
+        "asyncpg",
+        "pydantic",
+    }
 
 
 def test_a_health_check_is_told_which_server() -> None:

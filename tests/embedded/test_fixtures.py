@@ -19,14 +19,18 @@ async def test_sqlalchemy_and_asyncpg_take_the_same_url(database_url: str) -> No
     await connection.close()
 
 
-async def test_the_url_is_not_misled_by_libpq_variables(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_url_is_not_misled_by_libpq_variables(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PGPORT", "6000")
     connection = await asyncpg.connect(database_url.replace("+asyncpg", ""))
     assert await connection.fetchval("select 1") == 1
     await connection.close()
 
 
-async def test_each_test_has_an_empty_database_and_templates_are_built_once(postgres_server: PostgresServer) -> None:
+async def test_each_test_has_an_empty_database_and_templates_are_built_once(
+    postgres_server: PostgresServer,
+) -> None:
     built: list[str] = []
     first = postgres_server.create(postgres_server.template("empty", built.append))
     second = postgres_server.create(postgres_server.template("empty", built.append))

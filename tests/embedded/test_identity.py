@@ -1,4 +1,6 @@
-"""As whom Postgres runs: root by a service account, root by a user namespace, a normal user as itself."""
+"""As whom Postgres runs: root by a service account, root by a user namespace, a normal user as
+itself.
+"""
 
 import os
 import signal
@@ -12,7 +14,13 @@ import pytest
 
 from services.embedded import identity as identity_module
 from services.embedded.binaries import PostgresBinaries, find_postgres
-from services.embedded.child import AccountIdentity, Identity, PlainIdentity, ReachingAccountIdentity, UserNamespaceIdentity
+from services.embedded.child import (
+    AccountIdentity,
+    Identity,
+    PlainIdentity,
+    ReachingAccountIdentity,
+    UserNamespaceIdentity,
+)
 from services.embedded.errors import ServerBinaryError
 from services.embedded.identity import choose_identity
 from services.embedded.postgres import PostgresSettings
@@ -35,7 +43,9 @@ def folder() -> Iterator[Path]:
 
 
 def allowed(identity: Identity, *argv: str) -> bool:
-    """Whether this machine lets us run `argv` as that identity (root in a container may have no user namespaces)."""
+    """Whether this machine lets us run `argv` as that identity (root in a container may have no
+    user namespaces).
+    """
     try:
         run_tool(argv, identity)
     except (OSError, subprocess.SubprocessError):
@@ -44,11 +54,17 @@ def allowed(identity: Identity, *argv: str) -> bool:
 
 
 @pytest.mark.parametrize("enclosing_mode", [0o711, 0o700])
-async def test_postgres_runs_whether_or_not_others_may_enter_the_folder(folder: Path, enclosing_mode: int) -> None:
+async def test_postgres_runs_whether_or_not_others_may_enter_the_folder(
+    folder: Path, enclosing_mode: int
+) -> None:
     folder.chmod(enclosing_mode)
     servers = EmbeddedServers(folder / "data", want_nats=False, postgres_settings=SMALL)
     hidden = AS_ROOT and enclosing_mode == 0o700
-    if hidden and not allowed(NOBODY_INSIDE, "/bin/true") and not allowed(NOBODY_REACHING, "/bin/true"):
+    if (
+        hidden
+        and not allowed(NOBODY_INSIDE, "/bin/true")
+        and not allowed(NOBODY_REACHING, "/bin/true")
+    ):
         with pytest.raises(ServerBinaryError, match="Run as a normal user"):
             await servers.start()
         return
@@ -71,7 +87,9 @@ async def test_where_namespaces_are_refused_root_still_runs_in_a_closed_folder(
     folder.chmod(0o700)
     works = identity_module._works
     monkeypatch.setattr(
-        identity_module, "_works", lambda binaries, who: not isinstance(who, UserNamespaceIdentity) and works(binaries, who)
+        identity_module,
+        "_works",
+        lambda binaries, who: not isinstance(who, UserNamespaceIdentity) and works(binaries, who),
     )
     if AS_ROOT and not allowed(NOBODY_REACHING, "/bin/true"):
         with pytest.raises(ServerBinaryError, match="Run as a normal user"):
@@ -83,24 +101,34 @@ async def test_where_namespaces_are_refused_root_still_runs_in_a_closed_folder(
 
 
 def test_no_identity_outlives_the_supervisor_that_started_it(folder: Path) -> None:
-    """Linux forgets the parent-death signal when credentials change: each identity must set it after."""
+    """Linux forgets the parent-death signal when credentials change: each identity must set it
+    after.
+    """
     for identity in (PlainIdentity(), NOBODY, NOBODY_INSIDE, NOBODY_REACHING):
-        if not isinstance(identity, PlainIdentity) and not (AS_ROOT and allowed(identity, "/bin/true")):
+        if not isinstance(identity, PlainIdentity) and not (
+            AS_ROOT and allowed(identity, "/bin/true")
+        ):
             continue
         reading, writing = os.pipe()
         parent = os.fork()
         if parent == 0:
             os.close(reading)
-            subprocess.Popen(launched(["/bin/sleep", "60"], identity, signal.SIGTERM), pass_fds=[writing])
+            subprocess.Popen(
+                launched(["/bin/sleep", "60"], identity, signal.SIGTERM), pass_fds=[writing]
+            )
             os._exit(0)
         os.close(writing)
         os.waitpid(parent, 0)
         with os.fdopen(reading) as pipe:
-            assert pipe.read() == "", "end of file comes only when the child, which holds the other end, is gone"
+            assert pipe.read() == "", (
+                "end of file comes only when the child, which holds the other end, is gone"
+            )
 
 
 def test_hooks_that_start_threads_in_a_fork_do_not_keep_a_child_from_its_identity() -> None:
-    """gRPC and OpenTelemetry have such hooks, and Linux lets no process with threads enter a user namespace."""
+    """gRPC and OpenTelemetry have such hooks, and Linux lets no process with threads enter a user
+    namespace.
+    """
     if not (AS_ROOT and allowed(NOBODY_INSIDE, "/bin/true")):
         return
     code = (
@@ -110,7 +138,14 @@ def test_hooks_that_start_threads_in_a_fork_do_not_keep_a_child_from_its_identit
         "from tests.embedded.test_identity import NOBODY_INSIDE, run_tool\n"
         "print(run_tool(('/bin/echo', 'here'), NOBODY_INSIDE))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.stdout.strip() == "here", done.stderr
 
 
@@ -126,24 +161,34 @@ def test_the_owner_of_existing_data_keeps_it(folder: Path) -> None:
     cluster = folder / "postgres"
     cluster.mkdir(mode=0o700)
     chosen = choose_identity(find_postgres(), folder, cluster)
-    assert not AS_ROOT or not allowed(NOBODY_INSIDE, "/bin/true") or isinstance(chosen, UserNamespaceIdentity)
+    assert (
+        not AS_ROOT
+        or not allowed(NOBODY_INSIDE, "/bin/true")
+        or isinstance(chosen, UserNamespaceIdentity)
+    )
     if AS_ROOT:
         os.chown(cluster, NOBODY.uid, NOBODY.gid)
         assert choose_identity(find_postgres(), folder, cluster) == NOBODY
 
 
-def test_root_without_any_way_gets_a_clear_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_any_way_gets_a_clear_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     unreachable = PostgresBinaries(folder / "no-such-folder", 18)
     with pytest.raises(ServerBinaryError, match=r"does not run as root.*TOPOLOG_DATABASE_URL"):
         choose_identity(unreachable, folder, folder / "postgres")
 
 
-def test_root_does_not_widen_a_folder_that_the_account_cannot_reach_anyway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_does_not_widen_a_folder_that_the_account_cannot_reach_anyway(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder.chmod(0o700)
     inside = folder / "data"
     inside.mkdir(mode=0o700)
-    monkeypatch.setattr(identity_module, "_works", lambda _binaries, identity: isinstance(identity, AccountIdentity))
+    monkeypatch.setattr(
+        identity_module, "_works", lambda _binaries, identity: isinstance(identity, AccountIdentity)
+    )
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(ServerBinaryError):
         choose_identity(find_postgres(), inside, inside / "postgres")
@@ -166,11 +211,15 @@ asyncio.run(main())
 
 
 def test_both_servers_run_for_an_unprivileged_user_from_any_folder(folder: Path) -> None:
-    """As root: as nobody when nobody can reach this Python, else in a user namespace, which is as unprivileged."""
+    """As root: as nobody when nobody can reach this Python, else in a user namespace, which is as
+    unprivileged.
+    """
     identity: Identity = PlainIdentity()
     if AS_ROOT:
         identity = NOBODY if allowed(NOBODY, sys.executable, "--version") else NOBODY_INSIDE
-    if isinstance(identity, UserNamespaceIdentity) and not allowed(identity, sys.executable, "--version"):
+    if isinstance(identity, UserNamespaceIdentity) and not allowed(
+        identity, sys.executable, "--version"
+    ):
         assert not allowed(NOBODY, sys.executable, "--version")
         return
     if isinstance(identity, AccountIdentity):

@@ -1,5 +1,5 @@
-"""Each exporter has a key of its own, with which it speaks for its own nodes: tried on the bundled server, by the services'
-client and by a bare one."""
+"""Each exporter has a key of its own, with which it speaks for its own nodes: tried on the bundled
+server, by the services' client and by a bare one."""
 
 from __future__ import annotations
 
@@ -53,9 +53,13 @@ class Running:
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
     folder = tmp_path / "credentials"
-    nats_credentials.keep(folder, [("n1", ["n1"]), ("n2.example", ["n2.example"]), ("many", ["m1", "m2"])])
+    nats_credentials.keep(
+        folder, [("n1", ["n1"]), ("n2.example", ["n2.example"]), ("many", ["m1", "m2"])]
+    )
     settings = NatsSettings(credentials=str(folder))
-    async with EmbeddedServers(tmp_path / "data", want_postgres=False, nats_settings=settings) as servers:
+    async with EmbeddedServers(
+        tmp_path / "data", want_postgres=False, nats_settings=settings
+    ) as servers:
         bus = JetStreamBus(servers.nats_url)
         await bus.ensure_streams()
         await bus.close()
@@ -86,7 +90,10 @@ async def _bare(running: Running, name: str, note: Any) -> Client:
     client = Bare()
     prefix = subjects.exporters_inbox(name)
     await client.connect(
-        f"nats://{running.host}", signature_cb=lambda nonce: nkeys.signature(seed, nonce), error_cb=note, inbox_prefix=prefix
+        f"nats://{running.host}",
+        signature_cb=lambda nonce: nkeys.signature(seed, nonce),
+        error_cb=note,
+        inbox_prefix=prefix,
     )
     return client
 
@@ -101,7 +108,12 @@ async def test_an_exporter_publishes_the_reports_of_its_own_nodes(running: Runni
     async with asyncio.timeout(30):
         batch = await anext(reader.reports())
     await reader.close()
-    assert sorted(subjects.unescape(message.subject.split(".")[2]) for message in batch) == ["m1", "m2", "n1", "n2.example"]
+    assert sorted(subjects.unescape(message.subject.split(".")[2]) for message in batch) == [
+        "m1",
+        "m2",
+        "n1",
+        "n2.example",
+    ]
 
 
 async def test_no_exporter_speaks_for_another_node(running: Running) -> None:
@@ -114,7 +126,12 @@ async def test_no_exporter_speaks_for_another_node(running: Running) -> None:
 
 async def test_it_says_nothing_else(told: tuple[Client, list[str]]) -> None:
     client, refused = told
-    others = [subjects.ECHO, f"$JS.API.STREAM.INFO.{subjects.REPORT_STREAM}", "_INBOX_topolog.x", "$JS.ACK.x"]
+    others = [
+        subjects.ECHO,
+        f"$JS.API.STREAM.INFO.{subjects.REPORT_STREAM}",
+        "_INBOX_topolog.x",
+        "$JS.ACK.x",
+    ]
     for subject in (*FORBIDDEN_PUBLICATIONS, *others):
         refused.clear()
         await client.publish(subject, b"{}")
@@ -128,7 +145,11 @@ async def test_it_hears_nothing_but_answers_to_itself(told: tuple[Client, list[s
     async def ignored(_message: Any) -> None:
         return
 
-    for subject in (*FORBIDDEN_SUBSCRIPTIONS, subjects.report("n1"), "_INBOX_exporter-n2%2Eexample.>"):
+    for subject in (
+        *FORBIDDEN_SUBSCRIPTIONS,
+        subjects.report("n1"),
+        "_INBOX_exporter-n2%2Eexample.>",
+    ):
         refused.clear()
         await client.subscribe(subject, cb=ignored)
         await settled(client, refused)
@@ -136,7 +157,9 @@ async def test_it_hears_nothing_but_answers_to_itself(told: tuple[Client, list[s
 
 
 async def test_a_flood_is_bounded_in_size_and_leaves_others_heard(running: Running) -> None:
-    """Of 20,000 messages the stream keeps one; one larger than a message may be is refused; another node is heard meanwhile."""
+    """Of 20,000 messages the stream keeps one; one larger than a message may be is refused; another
+    node is heard meanwhile.
+    """
 
     async def note(_error: Exception) -> None:
         return
@@ -155,7 +178,10 @@ async def test_a_flood_is_bounded_in_size_and_leaves_others_heard(running: Runni
     async with asyncio.timeout(30):
         batch = await anext(reader.reports())
     await asyncio.gather(flooding.close(), other.close(), reader.close())
-    assert sorted(message.subject for message in batch) == ["topolog.report.n1", "topolog.report.n2%2Eexample"]
+    assert sorted(message.subject for message in batch) == [
+        "topolog.report.n1",
+        "topolog.report.n2%2Eexample",
+    ]
 
 
 async def test_a_key_that_was_replaced_is_taken_up_from_its_file_and_one_that_was_withdrawn_is_not_heard(
@@ -180,12 +206,19 @@ async def test_the_servers_of_others_take_the_file_of_users(tmp_path: Path) -> N
     (tmp_path / "nats.conf").write_text('port: -1\nauthorization { include "users.conf" }\n')
     command = [find_nats_server(), "-t", "-c", str(tmp_path / "nats.conf")]
     told = subprocess.run(  # noqa: ASYNC221
-        command, env={"TOPOLOG_PASSWORD_TEXT": '"x"'}, capture_output=True, text=True, timeout=30, check=False
+        command,
+        env={"TOPOLOG_PASSWORD_TEXT": '"x"'},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert told.returncode == 0, told.stderr
 
 
-def test_credentials_are_kept_replaced_and_withdrawn_and_seeds_are_their_owners_alone(tmp_path: Path) -> None:
+def test_credentials_are_kept_replaced_and_withdrawn_and_seeds_are_their_owners_alone(
+    tmp_path: Path,
+) -> None:
     first = nats_credentials.keep(tmp_path, [("n1", ["n1"]), ("n2", ["n2"])])
     again = nats_credentials.keep(tmp_path, [("n1", ["n1"]), ("n3", ["n3"])])
     assert [each.name for each in again] == ["n1", "n2", "n3"]
@@ -195,9 +228,14 @@ def test_credentials_are_kept_replaced_and_withdrawn_and_seeds_are_their_owners_
     assert renewed[0].key != first[0].key
     assert nats_credentials.load(tmp_path) == tuple(renewed)
     seeds = sorted((tmp_path / nats_credentials.SEEDS).iterdir())
-    assert [(seed.name, seed.stat().st_mode & 0o777) for seed in seeds] == [("n1.nk", 0o600), ("n3.nk", 0o600)]
+    assert [(seed.name, seed.stat().st_mode & 0o777) for seed in seeds] == [
+        ("n1.nk", 0o600),
+        ("n3.nk", 0o600),
+    ]
     for seed in seeds:
-        assert nkeys.read(seed).seed not in "".join(path.read_text() for path in tmp_path.iterdir() if path.is_file())
+        assert nkeys.read(seed).seed not in "".join(
+            path.read_text() for path in tmp_path.iterdir() if path.is_file()
+        )
 
 
 def test_whoever_makes_keys_at_the_same_time_waits_and_forgets_nobody(tmp_path: Path) -> None:
@@ -223,10 +261,23 @@ def test_a_name_that_no_node_has_is_refused_and_nothing_is_made(tmp_path: Path, 
 
 
 def test_the_command_names_what_it_made_and_needs_a_node(tmp_path: Path) -> None:
-    (tmp_path / "nodes.json").write_text('[{"name": "m1", "socket": "/s"}, {"name": "m2", "socket": "/s"}]')
+    (tmp_path / "nodes.json").write_text(
+        '[{"name": "m1", "socket": "/s"}, {"name": "m2", "socket": "/s"}]'
+    )
     folder = str(tmp_path / "made")
     done = CliRunner().invoke(
-        app, ["nats", "credentials", "--dir", folder, "--nodes-file", str(tmp_path / "nodes.json"), "--together", "x", "--json"]
+        app,
+        [
+            "nats",
+            "credentials",
+            "--dir",
+            folder,
+            "--nodes-file",
+            str(tmp_path / "nodes.json"),
+            "--together",
+            "x",
+            "--json",
+        ],
     )
     (made,) = json.loads(done.stdout)["credentials"]
     assert (made["name"], made["nodes"]) == ("x", ["m1", "m2"])
@@ -244,7 +295,16 @@ def test_keys_are_written_as_natss_own_tools_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "# n1\n", "# n1\nSUA\n", KNOWN_SEED[:-1] + "A", "SA" + KNOWN_SEED[2:], KNOWN_SEED.lower(), "SU" + "1" * 56]
+    "text",
+    [
+        "",
+        "# n1\n",
+        "# n1\nSUA\n",
+        KNOWN_SEED[:-1] + "A",
+        "SA" + KNOWN_SEED[2:],
+        KNOWN_SEED.lower(),
+        "SU" + "1" * 56,
+    ],
 )
 def test_a_damaged_seed_is_refused_without_being_told(tmp_path: Path, text: str) -> None:
     path = tmp_path / "n1.nk"

@@ -1,4 +1,6 @@
-"""What the exporter's NATS user may do, and each thing that it may not, tried on the bundled server."""
+"""What the exporter's NATS user may do, and each thing that it may not, tried on the bundled
+server.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus
 from tests.embedded.refused import settled
 
-FORBIDDEN_SUBSCRIPTIONS = ["_INBOX.>", "_INBOX_topolog.>", ">", "topolog.report.*", "topolog.fact.>", "$JS.API.>", "$SYS.>"]
+FORBIDDEN_SUBSCRIPTIONS = [
+    "_INBOX.>",
+    "_INBOX_topolog.>",
+    ">",
+    "topolog.report.*",
+    "topolog.fact.>",
+    "$JS.API.>",
+    "$SYS.>",
+]
 FORBIDDEN_PUBLICATIONS = [
     "topolog.fact.cluster.PodEnded",
     f"$JS.API.STREAM.DELETE.{subjects.REPORT_STREAM}",
@@ -33,7 +43,9 @@ FORBIDDEN_PUBLICATIONS = [
 async def urls(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
     """The bundled server, as (URL of the services' user, URL of the exporter's)."""
     settings = NatsSettings(exporter_password="only-reports")
-    async with EmbeddedServers(tmp_path / "data", want_postgres=False, nats_settings=settings) as servers:
+    async with EmbeddedServers(
+        tmp_path / "data", want_postgres=False, nats_settings=settings
+    ) as servers:
         bus = JetStreamBus(servers.nats_url)
         await bus.ensure_streams()
         await bus.close()
@@ -55,7 +67,9 @@ async def told(urls: tuple[str, str]) -> AsyncIterator[tuple[Client, list[str]]]
     await client.close()
 
 
-async def test_the_exporters_user_publishes_reports_and_hears_that_they_were_stored(urls: tuple[str, str]) -> None:
+async def test_the_exporters_user_publishes_reports_and_hears_that_they_were_stored(
+    urls: tuple[str, str],
+) -> None:
     bus = JetStreamBus(urls[1], keeps_streams=False)
     await bus.publish(subjects.report("n1"), b"{}", {})
     await bus.close()
@@ -71,7 +85,9 @@ async def test_the_services_user_reads_them(urls: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("subject", FORBIDDEN_SUBSCRIPTIONS)
-async def test_the_exporters_user_may_not_listen(told: tuple[Client, list[str]], subject: str) -> None:
+async def test_the_exporters_user_may_not_listen(
+    told: tuple[Client, list[str]], subject: str
+) -> None:
     client, refused = told
     await client.subscribe(subject, cb=_ignored)
     await settled(client, refused)
@@ -79,7 +95,9 @@ async def test_the_exporters_user_may_not_listen(told: tuple[Client, list[str]],
 
 
 @pytest.mark.parametrize("subject", FORBIDDEN_PUBLICATIONS)
-async def test_the_exporters_user_may_not_speak(told: tuple[Client, list[str]], subject: str) -> None:
+async def test_the_exporters_user_may_not_speak(
+    told: tuple[Client, list[str]], subject: str
+) -> None:
     client, refused = told
     await client.publish(subject, b"{}")
     await settled(client, refused)

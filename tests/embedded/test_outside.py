@@ -1,4 +1,6 @@
-"""Outside servers are asked before anything starts: every problem in one error, without secrets, and nothing left running."""
+"""Outside servers are asked before anything starts: every problem in one error, without secrets,
+and nothing left running.
+"""
 
 from pathlib import Path
 
@@ -14,7 +16,9 @@ from tests.fixtures.ports import free_port
 from tests.fixtures.servers import PostgresServer
 
 
-async def test_every_server_that_is_not_there_is_named_at_once_and_nothing_was_started(tmp_path: Path) -> None:
+async def test_every_server_that_is_not_there_is_named_at_once_and_nothing_was_started(
+    tmp_path: Path,
+) -> None:
     nowhere = free_port()
     options = UpOptions(
         data_dir=tmp_path / "data",
@@ -37,21 +41,35 @@ async def test_every_server_that_is_not_there_is_named_at_once_and_nothing_was_s
     ("field", "value", "says"),
     [
         ("database_url", "nonsense", "must begin with postgresql://"),
-        ("database_url", "postgresql://127.0.0.1:port/x", "--database-url has a port that is no number"),
+        (
+            "database_url",
+            "postgresql://127.0.0.1:port/x",
+            "--database-url has a port that is no number",
+        ),
         ("nats_url", "http://127.0.0.1:1", "give nats://HOST:PORT"),
         ("nats_url", "nats://127.0.0.1:99999", "--nats-url has a port that is no number"),
         ("nats_url", "nats://", "give nats://HOST:PORT"),
         ("kubeconfig", "http://127.0.0.1:9", "list of nodes from http://127.0.0.1:9 failed"),
     ],
 )
-async def test_an_address_that_means_nothing_is_told(tmp_path: Path, field: str, value: str, says: str) -> None:
+async def test_an_address_that_means_nothing_is_told(
+    tmp_path: Path, field: str, value: str, says: str
+) -> None:
     with pytest.raises(OutsideServerError) as refused:
         await check_outside(msgspec.structs.replace(UpOptions(data_dir=tmp_path), **{field: value}))
     assert says in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[1]", b"\x00", b"a: [", b"clusters: 5", b"current-context: c\ncontexts: []\nclusters: []"]
+    "content",
+    [
+        b"",
+        b"[1]",
+        b"\x00",
+        b"a: [",
+        b"clusters: 5",
+        b"current-context: c\ncontexts: []\nclusters: []",
+    ],
 )
 async def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "kubeconfig"
@@ -60,16 +78,24 @@ async def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: bytes
         await check_outside(UpOptions(data_dir=tmp_path, kubeconfig=str(path)))
 
 
-async def test_servers_that_answer_are_taken(tmp_path: Path, database_url: str, nats_url: str) -> None:
+async def test_servers_that_answer_are_taken(
+    tmp_path: Path, database_url: str, nats_url: str
+) -> None:
     api = await start(ClusterStore())
     try:
         far = f"nats://127.0.0.1:{free_port()},{nats_url}"
-        await check_outside(UpOptions(data_dir=tmp_path, database_url=database_url, nats_url=far, kubeconfig=api.url))
+        await check_outside(
+            UpOptions(
+                data_dir=tmp_path, database_url=database_url, nats_url=far, kubeconfig=api.url
+            )
+        )
     finally:
         await api.stop()
 
 
-async def test_a_database_that_refuses_the_tables_is_told(postgres_server: PostgresServer, database_url: str) -> None:
+async def test_a_database_that_refuses_the_tables_is_told(
+    postgres_server: PostgresServer, database_url: str
+) -> None:
     postgres_server.postgres.run_sql("drop role if exists guest; create role guest login;")
     guest = database_url.replace("postgres@", "guest@")
     with pytest.raises(OutsideServerError, match=r"cannot hold the event log.*permission denied"):

@@ -1,4 +1,6 @@
-"""Ports of children: free, apart, and none that an outgoing connection may sit on when a child starts again."""
+"""Ports of children: free, apart, and none that an outgoing connection may sit on when a child
+starts again.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ input()
 
 
 def test_a_port_that_another_process_chose_is_not_chosen_before_anybody_listens_there() -> None:
-    with subprocess.Popen([sys.executable, "-c", CHOOSES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHOOSES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None
         port = int(other.stdout.readline())
         assert free_port(port, ()) != port

@@ -1,4 +1,6 @@
-"""A second start: the same cluster without being told, contradictions refused, --fresh and reset empty the folder."""
+"""A second start: the same cluster without being told, contradictions refused, --fresh and reset
+empty the folder.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,17 @@ from shared.kube.connection import configuration
 def test_what_is_not_given_is_taken_from_the_folder(tmp_path: Path) -> None:
     assert shape_for(tmp_path, Given(), fresh=False) == Shape()
     write_shape(tmp_path, Shape(nodes=20, zones=4, policy="restricted", seed=7))
-    assert shape_for(tmp_path, Given(), fresh=False) == Shape(nodes=20, zones=4, policy="restricted", seed=7)
+    assert shape_for(tmp_path, Given(), fresh=False) == Shape(
+        nodes=20, zones=4, policy="restricted", seed=7
+    )
     assert shape_for(tmp_path, Given(nodes=20, scope="pod"), fresh=False).scope == "pod"
     assert shape_for(tmp_path, Given(nodes=3), fresh=True) == Shape(nodes=3)
 
 
 @pytest.mark.parametrize("given", [Given(nodes=4), Given(zones=8), Given(workload="openb:/traces")])
-def test_another_cluster_on_the_same_folder_is_refused_with_the_remedy(tmp_path: Path, given: Given) -> None:
+def test_another_cluster_on_the_same_folder_is_refused_with_the_remedy(
+    tmp_path: Path, given: Given
+) -> None:
     write_shape(tmp_path, Shape(nodes=20, zones=4))
     with pytest.raises(UsageError) as refused:
         shape_for(tmp_path, given, fresh=False)
@@ -58,13 +64,17 @@ def test_fresh_empties_the_folder_and_a_running_one_is_left_alone(tmp_path: Path
     assert tmp_path.exists()
 
 
-def test_reset_asks_or_needs_a_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reset_asks_or_needs_a_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "data"
     with DataDir(folder) as data:
         data.folder("postgres")
 
     def reset(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["topolog", "reset", "--data-dir", str(folder), *arguments])
+        monkeypatch.setattr(
+            sys, "argv", ["topolog", "reset", "--data-dir", str(folder), *arguments]
+        )
         with pytest.raises(SystemExit) as ended:
             main()
         return int(ended.value.code or 0)
@@ -81,7 +91,9 @@ def test_fresh_does_not_pretend_to_empty_an_outside_database(tmp_path: Path) -> 
         check(UpOptions(data_dir=tmp_path, fresh=True, database_url="postgresql://h/d"))
 
 
-def test_who_ran_is_forgotten_without_a_byte_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_ran_is_forgotten_without_a_byte_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a full disk too, `topolog up` ends as it should."""
     write_services(tmp_path, [RunningService("binder", 8080)])
     assert read_services(tmp_path) == [RunningService("binder", 8080)]
@@ -92,11 +104,20 @@ def test_who_ran_is_forgotten_without_a_byte_being_written(tmp_path: Path, monke
 
 
 def test_resume_says_what_it_found(tmp_path: Path) -> None:
-    found = Status(1.0, Workload(resumed=60), Scheduling(position=12_345, nodes=8, pods_running=37, pods_pending=2))
+    found = Status(
+        1.0,
+        Workload(resumed=60),
+        Scheduling(position=12_345, nodes=8, pods_running=37, pods_pending=2),
+    )
     endless = resumed_words(UpOptions(data_dir=tmp_path, pods=ENDLESS), found)
-    assert endless == ["resumed: 12,345 facts, 8 nodes, 39 live pods", "the workload goes on after its first 60 pods"]
+    assert endless == [
+        "resumed: 12,345 facts, 8 nodes, 39 live pods",
+        "the workload goes on after its first 60 pods",
+    ]
     over = resumed_words(UpOptions(data_dir=tmp_path, pods=60), found)
-    assert over[1] == "all 60 pods of the workload were played before; topolog up --fresh begins anew"
+    assert (
+        over[1] == "all 60 pods of the workload were played before; topolog up --fresh begins anew"
+    )
 
 
 def test_the_kubeconfig_of_the_folder_reaches_its_cluster(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The migrations of a container as a real process: done, done already, and what is wrong in one line with the variable's name."""
+"""The migrations of a container as a real process: done, done already, and what is wrong in one
+line with the variable's name.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ async def test_an_empty_database_is_migrated_and_a_second_time_is_harmless(
     monkeypatch.delenv("TOPOLOG_SERVICE_PASSWORD", raising=False)
     await serve()
     await serve()
-    assert capsys.readouterr().out.splitlines() == ["migrated to the newest revision", "already at the newest revision"]
+    assert capsys.readouterr().out.splitlines() == [
+        "migrated to the newest revision",
+        "already at the newest revision",
+    ]
     log = await PostgresEventLog.open(database_url)
     assert await log.head() == 0
     await log.close()
@@ -39,21 +44,32 @@ def test_the_process_ends_well_where_there_is_something_to_do(database_url: str)
     assert run(database_url)[0] == 0
 
 
-@pytest.mark.parametrize("url", ["postgresql://postgres@127.0.0.1:9/topolog", "postgresql://nobody.invalid/topolog", "no url"])
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://postgres@127.0.0.1:9/topolog", "postgresql://nobody.invalid/topolog", "no url"],
+)
 def test_a_database_that_cannot_be_reached_is_one_line_that_names_the_variable(url: str) -> None:
     code, words = run(url)
     assert (code, "TOPOLOG_DATABASE_URL" in words, "Traceback" in words) == (2, True, False)
 
 
 async def test_a_database_that_starts_beside_it_is_waited_for() -> None:
-    """As at the first start of a cluster, where a Job that ends is started again after ten seconds, twenty, forty."""
+    """As at the first start of a cluster, where a Job that ends is started again after ten seconds,
+    twenty, forty.
+    """
     port = free_port()
-    process = entry("run_migrations", TOPOLOG_DATABASE_URL=f"postgresql://postgres:pw@127.0.0.1:{port}/topolog")
+    process = entry(
+        "run_migrations", TOPOLOG_DATABASE_URL=f"postgresql://postgres:pw@127.0.0.1:{port}/topolog"
+    )
     assert process.stderr is not None
     assert process.stderr.readline().startswith("waiting for the database: ")
     with short_folder() as folder:
-        settings = PostgresSettings(listen_addresses="127.0.0.1", password="pw", port=port, durable=False)
-        async with EmbeddedServers(folder / "data", want_nats=False, postgres_settings=settings) as servers:
+        settings = PostgresSettings(
+            listen_addresses="127.0.0.1", password="pw", port=port, durable=False
+        )
+        async with EmbeddedServers(
+            folder / "data", want_nats=False, postgres_settings=settings
+        ) as servers:
             assert servers.postgres is not None
             await asyncio.to_thread(servers.postgres.apply_password)
             _, words = await asyncio.to_thread(process.communicate, timeout=120)

@@ -1,4 +1,6 @@
-"""Embedded Postgres and NATS as real servers: start, stop, resume, die and come back at the same address."""
+"""Embedded Postgres and NATS as real servers: start, stop, resume, die and come back at the same
+address.
+"""
 
 import asyncio
 import gc
@@ -95,7 +97,9 @@ async def test_postgres_killed_hard_comes_back_at_the_same_address(folder: Path)
 async def test_nats_killed_hard_comes_back_and_its_client_reconnects(folder: Path) -> None:
     events: list[ChildEvent] = []
     async with EmbeddedServers(folder, want_postgres=False, on_event=events.append) as servers:
-        client = await nats.connect(servers.nats_url, max_reconnect_attempts=-1, reconnect_time_wait=0.05)
+        client = await nats.connect(
+            servers.nats_url, max_reconnect_attempts=-1, reconnect_time_wait=0.05
+        )
         stream = client.jetstream()
         await stream.add_stream(name="kept", subjects=["kept"])
         await stream.publish("kept", b"before")
@@ -111,7 +115,9 @@ async def test_nats_killed_hard_comes_back_and_its_client_reconnects(folder: Pat
 
 
 async def until_dead(events: list[ChildEvent], pid: int) -> None:
-    await until(lambda: any(event.kind == ChildEventKind.DIED and event.pid == pid for event in events))
+    await until(
+        lambda: any(event.kind == ChildEventKind.DIED and event.pid == pid for event in events)
+    )
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -168,7 +174,9 @@ async def test_a_half_made_database_is_made_again(folder: Path) -> None:
 
 
 async def test_a_volume_that_a_kubelet_opened_to_its_group_is_closed_again(folder: Path) -> None:
-    """With `fsGroup` every file becomes 0660 and every folder 2770 at a mount, and Postgres refuses a folder like that."""
+    """With `fsGroup` every file becomes 0660 and every folder 2770 at a mount, and Postgres refuses
+    a folder like that.
+    """
     async with postgres_only(folder) as servers:
         await query(servers.database_url, "create table kept as select 42 as n")
     for path in (folder, *folder.rglob("*")):
@@ -180,7 +188,10 @@ async def test_a_volume_that_a_kubelet_opened_to_its_group_is_closed_again(folde
 
 async def test_two_data_folders_run_side_by_side(folder: Path) -> None:
     other = folder.with_name("other")
-    async with EmbeddedServers(folder, postgres_settings=SMALL) as one, EmbeddedServers(other, postgres_settings=SMALL) as two:
+    async with (
+        EmbeddedServers(folder, postgres_settings=SMALL) as one,
+        EmbeddedServers(other, postgres_settings=SMALL) as two,
+    ):
         assert one.database_url != two.database_url
         assert one.nats_url != two.nats_url
         await query(one.database_url, "create table only_here (n int)")
@@ -188,7 +199,12 @@ async def test_two_data_folders_run_side_by_side(folder: Path) -> None:
 
 
 async def test_a_folder_in_use_is_refused_and_named(folder: Path) -> None:
-    with DataDir(folder), pytest.raises(DataFolderError, match=f"{folder} is in use.*process {os.getpid()}.*--data-dir"):
+    with (
+        DataDir(folder),
+        pytest.raises(
+            DataFolderError, match=f"{folder} is in use.*process {os.getpid()}.*--data-dir"
+        ),
+    ):
         await EmbeddedServers(folder).start()
 
 
@@ -200,9 +216,16 @@ async def test_a_folder_of_another_postgres_is_refused_with_a_remedy(folder: Pat
 
 
 @pytest.mark.parametrize(
-    ("stamp", "words"), [('{"layout": 99}', "layout 99"), ("not json", "version stamp"), ('{"layout": "x"}', "version stamp")]
+    ("stamp", "words"),
+    [
+        ('{"layout": 99}', "layout 99"),
+        ("not json", "version stamp"),
+        ('{"layout": "x"}', "version stamp"),
+    ],
 )
-async def test_a_folder_of_another_layout_is_refused_with_a_remedy(folder: Path, stamp: str, words: str) -> None:
+async def test_a_folder_of_another_layout_is_refused_with_a_remedy(
+    folder: Path, stamp: str, words: str
+) -> None:
     folder.mkdir()
     (folder / "VERSION").write_text(stamp)
     with pytest.raises(DataFolderError, match=rf"{words}.*--data-dir"):
@@ -226,15 +249,21 @@ async def test_a_file_in_place_of_the_folder_is_refused(folder: Path) -> None:
         await postgres_only(folder).start()
 
 
-async def test_a_wanted_nats_port_in_use_is_refused_and_nothing_is_left_running(folder: Path) -> None:
+async def test_a_wanted_nats_port_in_use_is_refused_and_nothing_is_left_running(
+    folder: Path,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        servers = EmbeddedServers(folder, postgres_settings=SMALL, nats_settings=NatsSettings(port=port))
+        servers = EmbeddedServers(
+            folder, postgres_settings=SMALL, nats_settings=NatsSettings(port=port)
+        )
         with pytest.raises(PortInUseError, match=f"port {port}"):
             await servers.start()
     assert servers.supervisor.names == ()
     with DataDir(folder):
-        assert (folder / "postgres" / "PG_VERSION").exists(), "initdb is waited for, or it would go on in a released folder"
+        assert (folder / "postgres" / "PG_VERSION").exists(), (
+            "initdb is waited for, or it would go on in a released folder"
+        )
 
 
 async def test_a_remembered_nats_port_that_somebody_took_is_exchanged(folder: Path) -> None:
@@ -264,7 +293,9 @@ async def test_a_long_folder_gets_a_short_socket_path(folder: Path) -> None:
     assert not socket_dir_for(long).exists()
 
 
-async def test_addresses_are_left_for_other_programs_readable_by_the_owner_only(folder: Path) -> None:
+async def test_addresses_are_left_for_other_programs_readable_by_the_owner_only(
+    folder: Path,
+) -> None:
     async with EmbeddedServers(folder, want_postgres=False) as servers:
         assert read_addresses(folder).nats_url == servers.nats_url
         assert (folder / "addresses.json").stat().st_mode & 0o077 == 0
@@ -306,7 +337,9 @@ async def test_a_disk_too_small_for_the_streams_is_told_before_anything_runs(
 async def test_a_full_disk_that_stops_both_servers_is_told_once_and_in_words(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other server's failure comes while its start is being ended; nobody asks for it, and nothing prints it either."""
+    """The other server's failure comes while its start is being ended; nobody asks for it, and
+    nothing prints it either.
+    """
     refused = threading.Event()
 
     def prepare_nats(_nats: EmbeddedNats) -> None:
@@ -329,7 +362,9 @@ async def test_a_full_disk_that_stops_both_servers_is_told_once_and_in_words(
     assert printed == []
 
 
-async def test_a_supervisor_killed_hard_leaves_no_orphans_and_the_next_one_resumes(folder: Path) -> None:
+async def test_a_supervisor_killed_hard_leaves_no_orphans_and_the_next_one_resumes(
+    folder: Path,
+) -> None:
     supervisor = start([sys.executable, "-c", SUPERVISE, str(folder)], PlainIdentity())
     assert supervisor.stdout is not None
     pids = [int(word) for word in (await asyncio.to_thread(supervisor.stdout.readline)).split()]

@@ -54,7 +54,9 @@ async def test_a_workload_waits_until_every_node_reports_but_not_for_ever() -> N
         assert (await until_all_report([port], 4, 0.2)).nodes_reporting == 3
 
 
-def test_the_token_is_the_one_that_the_children_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_the_one_that_the_children_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TOPOLOG_HTTP_TOKEN", raising=False)
     assert http_token() == ""
     file = tmp_path / "token"

@@ -30,8 +30,11 @@ from services.embedded.spawn import run_tool
 from services.embedded.supervisor import Supervisor, dependency_layers
 from tests.fixtures.ports import free_port
 
-QUICK = RestartPolicy(first_delay_s=0.01, max_delay_s=0.02, healthy_after_s=30, start_attempts=2, max_failures=3)
-# No account is -1: as root setgid(2) takes it for invalid, as another user setgroups(2) is not permitted.
+QUICK = RestartPolicy(
+    first_delay_s=0.01, max_delay_s=0.02, healthy_after_s=30, start_attempts=2, max_failures=3
+)
+# No account is -1: as root setgid(2) takes it for invalid, as another user setgroups(2) is not
+# permitted.
 IMPOSSIBLE = AccountIdentity("nobody", -1, -1)
 TOUCH_AND_WAIT = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
 
@@ -67,7 +70,9 @@ def order(events: list[ChildEvent], kind: ChildEventKind) -> list[str]:
 async def test_dependencies_are_ready_first_and_stopped_last(tmp_path: Path) -> None:
     events: list[ChildEvent] = []
     supervisor = Supervisor(events.append)
-    await supervisor.start([spec(tmp_path, "c", "b"), spec(tmp_path, "b", "a"), spec(tmp_path, "a")])
+    await supervisor.start(
+        [spec(tmp_path, "c", "b"), spec(tmp_path, "b", "a"), spec(tmp_path, "a")]
+    )
     await supervisor.start([spec(tmp_path, "late", "c")])
     assert supervisor.names == ("c", "b", "a", "late")
     await supervisor.stop()
@@ -78,7 +83,9 @@ async def test_dependencies_are_ready_first_and_stopped_last(tmp_path: Path) -> 
     assert order(events, ChildEventKind.STOPPED) == ["late", "c", "b", "a"]
 
 
-async def test_children_that_came_later_are_stopped_before_those_that_were_ready(tmp_path: Path) -> None:
+async def test_children_that_came_later_are_stopped_before_those_that_were_ready(
+    tmp_path: Path,
+) -> None:
     events: list[ChildEvent] = []
     supervisor = Supervisor(events.append)
     for name in ("server", "service", "exporter"):
@@ -110,7 +117,14 @@ async def test_a_child_that_dies_is_restarted_and_tells_so(tmp_path: Path) -> No
     await supervisor.child("a").wait_ready()
     assert supervisor.child("a").pid not in (None, first)
     await supervisor.stop()
-    assert [event.kind for event in events] == ["started", "ready", "died", "restarted", "ready", "stopped"]
+    assert [event.kind for event in events] == [
+        "started",
+        "ready",
+        "died",
+        "restarted",
+        "ready",
+        "stopped",
+    ]
     assert events[2].exit_code == -signal.SIGKILL
 
 
@@ -122,7 +136,9 @@ async def died(events: list[ChildEvent]) -> None:
     raise AssertionError("nothing died")
 
 
-async def test_a_child_that_dies_again_and_again_is_given_up_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_child_that_dies_again_and_again_is_given_up_with_its_last_words(
+    tmp_path: Path,
+) -> None:
     supervisor = Supervisor()
     code = (
         "import pathlib, sys, time\n"
@@ -139,12 +155,18 @@ async def test_a_child_that_dies_again_and_again_is_given_up_with_its_last_words
     await supervisor.stop()
 
 
-async def test_a_child_that_never_starts_fails_the_start_and_stops_the_others(tmp_path: Path) -> None:
+async def test_a_child_that_never_starts_fails_the_start_and_stops_the_others(
+    tmp_path: Path,
+) -> None:
     events: list[ChildEvent] = []
     supervisor = Supervisor(events.append)
     with pytest.raises(ChildFailedError, match=r"b ended with exit code 3"):
         await supervisor.start(
-            [spec(tmp_path, "a"), spec(tmp_path, "b", "a", code="raise SystemExit(3)"), spec(tmp_path, "c", "b")]
+            [
+                spec(tmp_path, "a"),
+                spec(tmp_path, "b", "a", code="raise SystemExit(3)"),
+                spec(tmp_path, "c", "b"),
+            ]
         )
     assert order(events, ChildEventKind.STARTED) == ["a", "b"]
     assert order(events, ChildEventKind.STOPPED) == ["a"]
@@ -152,15 +174,25 @@ async def test_a_child_that_never_starts_fails_the_start_and_stops_the_others(tm
 
 
 async def test_an_executable_that_is_not_there_is_named(tmp_path: Path) -> None:
-    missing = ChildSpec(name="a", argv=("/no/such/program",), ready=FileReady(tmp_path / "x"), log_path=tmp_path / "a.log")
+    missing = ChildSpec(
+        name="a",
+        argv=("/no/such/program",),
+        ready=FileReady(tmp_path / "x"),
+        log_path=tmp_path / "a.log",
+    )
     with pytest.raises(ChildFailedError, match=r"a cannot be started.*No such file"):
         await Supervisor().start([missing])
 
 
-async def test_an_identity_that_cannot_be_taken_ends_the_start_with_its_reason(tmp_path: Path) -> None:
+async def test_an_identity_that_cannot_be_taken_ends_the_start_with_its_reason(
+    tmp_path: Path,
+) -> None:
     """The reason is in the child's log."""
     nobody_is = msgspec.structs.replace(spec(tmp_path, "a"), identity=IMPOSSIBLE)
-    with pytest.raises(ChildFailedError, match=r"(?s)a ended with exit code 126.*2 times.*before the start, as account.*Error"):
+    with pytest.raises(
+        ChildFailedError,
+        match=r"(?s)a ended with exit code 126.*2 times.*before the start, as account.*Error",
+    ):
         await asyncio.wait_for(Supervisor().start([nobody_is]), 60)
 
 
@@ -180,10 +212,14 @@ def test_a_tool_gets_its_input_and_gives_its_output_and_its_last_words() -> None
 
 async def test_a_child_that_hangs_before_it_is_ready_is_killed_and_reported(tmp_path: Path) -> None:
     with pytest.raises(ChildFailedError, match=r"a was not ready within 0\.3 s"):
-        await Supervisor().start([spec(tmp_path, "a", code="import time; time.sleep(60)", ready_timeout_s=0.3)])
+        await Supervisor().start(
+            [spec(tmp_path, "a", code="import time; time.sleep(60)", ready_timeout_s=0.3)]
+        )
 
 
-async def test_a_child_that_ignores_its_stop_signal_is_killed_after_its_grace(tmp_path: Path) -> None:
+async def test_a_child_that_ignores_its_stop_signal_is_killed_after_its_grace(
+    tmp_path: Path,
+) -> None:
     events: list[ChildEvent] = []
     supervisor = Supervisor(events.append)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + TOUCH_AND_WAIT
@@ -197,7 +233,9 @@ async def test_a_cancelled_start_leaves_nothing_running(tmp_path: Path) -> None:
     events: list[ChildEvent] = []
     supervisor = Supervisor(events.append)
     starting = asyncio.create_task(
-        supervisor.start([spec(tmp_path, "a"), spec(tmp_path, "b", "a", code="import time; time.sleep(60)")])
+        supervisor.start(
+            [spec(tmp_path, "a"), spec(tmp_path, "b", "a", code="import time; time.sleep(60)")]
+        )
     )
     while "b" not in order(events, ChildEventKind.STARTED):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -212,7 +250,9 @@ async def test_a_cancelled_start_leaves_nothing_running(tmp_path: Path) -> None:
 async def test_a_server_is_ready_when_it_answers(tmp_path: Path, kind: str) -> None:
     port = free_port()
     code = f"import http.server as h; h.HTTPServer(('127.0.0.1', {port}), h.SimpleHTTPRequestHandler).serve_forever()"
-    ready = HttpReady(f"http://127.0.0.1:{port}/") if kind == "http" else TcpReady("127.0.0.1", port)
+    ready = (
+        HttpReady(f"http://127.0.0.1:{port}/") if kind == "http" else TcpReady("127.0.0.1", port)
+    )
     supervisor = Supervisor()
     await supervisor.start([spec(tmp_path, "a", code=code, ready=ready, ports=(port,))])
     assert supervisor.child("a").is_ready
@@ -232,15 +272,21 @@ async def test_a_port_in_use_is_named_before_anything_starts(tmp_path: Path) -> 
     events: list[ChildEvent] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(PortInUseError, match=f"port {port}, which b needs.*choose another port"):
-            await Supervisor(events.append).start([spec(tmp_path, "a"), spec(tmp_path, "b", ports=(port,))])
+        with pytest.raises(
+            PortInUseError, match=f"port {port}, which b needs.*choose another port"
+        ):
+            await Supervisor(events.append).start(
+                [spec(tmp_path, "a"), spec(tmp_path, "b", ports=(port,))]
+            )
     assert events == []
 
 
 async def test_a_mark_left_by_an_earlier_life_does_not_count_as_ready(tmp_path: Path) -> None:
     (tmp_path / "a.ready").touch()
     with pytest.raises(ChildFailedError):
-        await Supervisor().start([spec(tmp_path, "a", code="import time; time.sleep(60)", ready_timeout_s=0.2)])
+        await Supervisor().start(
+            [spec(tmp_path, "a", code="import time; time.sleep(60)", ready_timeout_s=0.2)]
+        )
 
 
 async def test_a_restart_on_request_gives_a_new_process(tmp_path: Path) -> None:
@@ -263,13 +309,25 @@ async def test_wrong_declarations_are_refused(tmp_path: Path) -> None:
 
 
 def test_layers_follow_dependencies(tmp_path: Path) -> None:
-    specs = [spec(tmp_path, "d", "b", "c"), spec(tmp_path, "b", "a"), spec(tmp_path, "c", "a", "outside"), spec(tmp_path, "a")]
+    specs = [
+        spec(tmp_path, "d", "b", "c"),
+        spec(tmp_path, "b", "a"),
+        spec(tmp_path, "c", "a", "outside"),
+        spec(tmp_path, "a"),
+    ]
     assert dependency_layers(specs) == [["a"], ["b", "c"], ["d"]]
 
 
 def test_restart_delays_grow_to_a_limit_and_end() -> None:
     policy = RestartPolicy(first_delay_s=0.1, max_delay_s=1.0, start_attempts=3, max_failures=6)
-    assert [policy.delay_s(failures, True) for failures in range(1, 7)] == [0.1, 0.2, 0.4, 0.8, 1.0, None]
+    assert [policy.delay_s(failures, True) for failures in range(1, 7)] == [
+        0.1,
+        0.2,
+        0.4,
+        0.8,
+        1.0,
+        None,
+    ]
     assert [policy.delay_s(failures, False) for failures in range(1, 4)] == [0.1, 0.2, None]
 
 

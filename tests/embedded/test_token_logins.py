@@ -1,4 +1,6 @@
-"""Exporters that NATS knows by their pods' tokens: the bundled server as its container starts it, and an API that reviews."""
+"""Exporters that NATS knows by their pods' tokens: the bundled server as its container starts it,
+and an API that reviews.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ EXPORTERS = "system:serviceaccount:topolog:exporter"
 
 
 def token(node: str, number: int = 0, lives_s: float = 3600.0) -> str:
-    payload = {"exp": int(time.time() + lives_s), "kubernetes.io": {"node": {"name": node}}, "jti": str(number)}
+    payload = {
+        "exp": int(time.time() + lives_s),
+        "kubernetes.io": {"node": {"name": node}},
+        "jti": str(number),
+    }
     return ".".join([encoded(b"{}"), encoded(json.dumps(payload).encode()), encoded(b"signature")])
 
 
@@ -67,7 +73,9 @@ class Api:
 @pytest.fixture
 async def api() -> AsyncIterator[tuple[Api, str]]:
     made = Api()
-    app = Starlette(routes=[Route("/apis/authentication.k8s.io/v1/tokenreviews", made.answer, methods=["POST"])])
+    app = Starlette(
+        routes=[Route("/apis/authentication.k8s.io/v1/tokenreviews", made.answer, methods=["POST"])]
+    )
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
@@ -132,13 +140,21 @@ async def heard(running: Running, count: int) -> list[str]:
     return sorted(found)
 
 
-async def test_a_pod_speaks_for_its_own_node_and_says_and_hears_nothing_else(running: Running) -> None:
+async def test_a_pod_speaks_for_its_own_node_and_says_and_hears_nothing_else(
+    running: Running,
+) -> None:
     one, two = running.api.gives("n1"), running.api.gives("n2.example")
     first, second = running.exporter(one, "one"), running.exporter(two, "two")
-    keyed = JetStreamBus(f"tls://127.0.0.1:{running.port}?ca={running.folder}/ca.crt&seed={running.folder}/keys/seeds/k1.nk")
+    keyed = JetStreamBus(
+        f"tls://127.0.0.1:{running.port}?ca={running.folder}/ca.crt&seed={running.folder}/keys/seeds/k1.nk"
+    )
     for bus, node in ((first, "n1"), (second, "n2.example"), (keyed, "k1")):
         await bus.publish(subjects.report(node), b"{}", {})
-    assert await heard(running, 3) == ["topolog.report.k1", "topolog.report.n1", "topolog.report.n2%2Eexample"]
+    assert await heard(running, 3) == [
+        "topolog.report.k1",
+        "topolog.report.n1",
+        "topolog.report.n2%2Eexample",
+    ]
     assert {body["spec"]["audiences"][0] for body in running.api.asked} == {AUDIENCE}
     await asyncio.gather(first.close(), second.close(), keyed.close())
     refused: list[str] = []
@@ -147,8 +163,16 @@ async def test_a_pod_speaks_for_its_own_node_and_says_and_hears_nothing_else(run
         refused.append(str(error).lower())
 
     bare = Client()
-    await bare.connect(f"nats://127.0.0.1:{running.port}", token=one, error_cb=note, tls=_unchecked())
-    publications = [*FORBIDDEN_PUBLICATIONS, subjects.report("n2.example"), subjects.ECHO, "$SYS.REQ.USER.AUTH", "_INBOX.x"]
+    await bare.connect(
+        f"nats://127.0.0.1:{running.port}", token=one, error_cb=note, tls=_unchecked()
+    )
+    publications = [
+        *FORBIDDEN_PUBLICATIONS,
+        subjects.report("n2.example"),
+        subjects.ECHO,
+        "$SYS.REQ.USER.AUTH",
+        "_INBOX.x",
+    ]
     for subject in publications:
         refused.clear()
         await bare.publish(subject, b"{}")
@@ -166,19 +190,32 @@ async def test_a_pod_speaks_for_its_own_node_and_says_and_hears_nothing_else(run
     await bare.close()
 
 
-async def test_nobody_else_comes_in_and_the_services_do_not_depend_on_the_api(running: Running) -> None:
+async def test_nobody_else_comes_in_and_the_services_do_not_depend_on_the_api(
+    running: Running,
+) -> None:
     others = {
         "nobody": token("n1"),
         "garbage": "garbage",
         "empty": "",
-        "another's": running.api.gives("n1", 1, user={"username": "system:serviceaccount:topolog:x", "extra": {NODE: ["n1"]}}),
+        "another's": running.api.gives(
+            "n1", 1, user={"username": "system:serviceaccount:topolog:x", "extra": {NODE: ["n1"]}}
+        ),
         "for another": running.api.gives("n1", 2, audiences=["https://kubernetes.default.svc"]),
         "no node": running.api.gives("n1", 3, user={"username": EXPORTERS}),
     }
-    await asyncio.gather(*(_refused(running.exporter(text, name, patience_s=3.0)) for name, text in others.items()))
+    await asyncio.gather(
+        *(_refused(running.exporter(text, name, patience_s=3.0)) for name, text in others.items())
+    )
     with pytest.raises(NatsError):
-        await Client().connect(f"nats://127.0.0.1:{running.port}", token="gar.ba.ge", tls=_unchecked(), allow_reconnect=False)
-    assert {body["spec"]["token"] for body in running.api.asked} <= running.api.known.keys() | {others["nobody"]}
+        await Client().connect(
+            f"nats://127.0.0.1:{running.port}",
+            token="gar.ba.ge",
+            tls=_unchecked(),
+            allow_reconnect=False,
+        )
+    assert {body["spec"]["token"] for body in running.api.asked} <= running.api.known.keys() | {
+        others["nobody"]
+    }
     running.api.status = 403
     bus = running.exporter(running.api.gives("n1", 4), "late", patience_s=3.0)
     with pytest.raises(BusUnavailable):
@@ -202,7 +239,9 @@ async def test_nobody_else_comes_in_and_the_services_do_not_depend_on_the_api(ru
     assert not any(text in words for text in others.values() if len(text) > 10)
 
 
-async def test_a_token_ends_a_connection_with_itself_and_its_successor_is_read_from_the_file(running: Running) -> None:
+async def test_a_token_ends_a_connection_with_itself_and_its_successor_is_read_from_the_file(
+    running: Running,
+) -> None:
     async def keep_fresh() -> None:
         """A token that lives for 3 s must not be over before a busy machine has used it."""
         for number in itertools.count(1):
@@ -230,8 +269,14 @@ async def test_a_token_ends_a_connection_with_itself_and_its_successor_is_read_f
         ({"status": []}, "no TokenReview"),
         ({"status": {"authenticated": "yes"}}, "no TokenReview"),
         ({"status": {}}, "not \\(or no longer\\) good"),
-        ({"status": review("n1", user={"username": EXPORTERS, "extra": {NODE: []}})}, "names no node"),
-        ({"status": review("n1", user={"username": EXPORTERS, "extra": {NODE: ["n1", "n2"]}})}, "names no node"),
+        (
+            {"status": review("n1", user={"username": EXPORTERS, "extra": {NODE: []}})},
+            "names no node",
+        ),
+        (
+            {"status": review("n1", user={"username": EXPORTERS, "extra": {NODE: ["n1", "n2"]}})},
+            "names no node",
+        ),
         ({"status": review("n1", audiences=None)}, "not for topolog-nats"),
     ],
 )
@@ -249,7 +294,12 @@ def test_a_token_of_another_form_is_refused_without_being_told() -> None:
         b'{"exp": 1, "kubernetes.io": {}}',
         b'{"exp": "x", "kubernetes.io": {"node": {"name": "n"}}}',
     ]
-    for text in (secret, f"{secret}.{secret}.{secret}", "a" * 9000, *(f"a.{encoded(data)}.{secret}" for data in payloads)):
+    for text in (
+        secret,
+        f"{secret}.{secret}.{secret}",
+        "a" * 9000,
+        *(f"a.{encoded(data)}.{secret}" for data in payloads),
+    ):
         with pytest.raises(ValueError) as raised:
             claims(text)
         assert secret not in str(raised.value)

@@ -1,4 +1,6 @@
-"""A run is over when its pods have ended and the scheduler knows it: a log that ends before the ends were told is no proof."""
+"""A run is over when its pods have ended and the scheduler knows it: a log that ends before the
+ends were told is no proof.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What every event log promises. Subclassed for each adapter; a subclass gives the fixture `log`, empty."""
+"""What every event log promises. Subclassed for each adapter; a subclass gives the fixture `log`,
+empty.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ import pytest
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import CommitInvalid
 from shared.eventlog.limits import MAX_FACT_BYTES, MAX_PAGE_BYTES
-from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced, Mark, Place
+from shared.eventlog.port import (
+    ANY_VERSION,
+    Appended,
+    Commit,
+    Conflict,
+    Draft,
+    Duplicate,
+    EventLog,
+    Fenced,
+    Mark,
+    Place,
+)
 from shared.events.catalog import CATALOG
 from shared.events.cluster_facts import PodEnded, PodRunning
 from shared.events.codec import decode
@@ -42,56 +55,102 @@ class AppendingContract:
 
     async def test_what_was_appended_is_what_is_read(self, log: EventLog) -> None:
         fact = PodEnded("uid", "failed", "n", "Evicted", "ü \x01 \U0001f600")
-        sent = Commit("c", "scheduler", 7, 123_456, (Draft("pod/uid", fact),), "uid", 0, "00-ab-cd-01")
+        sent = Commit(
+            "c", "scheduler", 7, 123_456, (Draft("pod/uid", fact),), "uid", 0, "00-ab-cd-01"
+        )
         await log.append([sent])
         (read,) = await log.read(0)
         assert decode(read) == fact
-        assert (read.role, read.epoch, read.time_us, read.commit_id) == ("scheduler", 7, 123_456, "c")
+        assert (read.role, read.epoch, read.time_us, read.commit_id) == (
+            "scheduler",
+            7,
+            123_456,
+            "c",
+        )
         assert (read.correlation, read.causation, read.trace) == ("uid", 0, "00-ab-cd-01")
         assert (read.type, read.schema) == ("PodEnded", CATALOG["PodEnded"].schema)
 
-    async def test_a_conflict_tells_the_actual_version_and_appends_nothing_of_its_commit(self, log: EventLog) -> None:
+    async def test_a_conflict_tells_the_actual_version_and_appends_nothing_of_its_commit(
+        self, log: EventLog
+    ) -> None:
         await given(log, "a")
-        outcome = await log.append([commit("c", draft("b", 0), draft("a", 0)), commit("d", draft("b", 0))])
+        outcome = await log.append(
+            [commit("c", draft("b", 0), draft("a", 0)), commit("d", draft("b", 0))]
+        )
         assert outcome == [Conflict("a", 0, 1), Appended(2, 2, {"b": 1})]
 
-    async def test_expecting_a_version_of_a_stream_that_does_not_exist_is_a_conflict(self, log: EventLog) -> None:
+    async def test_expecting_a_version_of_a_stream_that_does_not_exist_is_a_conflict(
+        self, log: EventLog
+    ) -> None:
         assert await log.append([commit("c", draft("a", 3))]) == [Conflict("a", 3, 0)]
 
     async def test_commits_of_one_batch_are_chained(self, log: EventLog) -> None:
         batch = [commit(f"c{i}", draft("node", i), draft(f"pod{i}", 0)) for i in range(3)]
-        assert await log.append(batch) == [Appended(2 * i + 1, 2 * i + 2, {"node": i + 1, f"pod{i}": 1}) for i in range(3)]
+        assert await log.append(batch) == [
+            Appended(2 * i + 1, 2 * i + 2, {"node": i + 1, f"pod{i}": 1}) for i in range(3)
+        ]
 
-    async def test_a_conflict_in_a_batch_leaves_the_version_for_the_next_commit(self, log: EventLog) -> None:
-        batch = [commit("a", draft("node", 0)), commit("b", draft("node", 0)), commit("c", draft("node", 1))]
-        assert await log.append(batch) == [Appended(1, 1, {"node": 1}), Conflict("node", 0, 1), Appended(2, 2, {"node": 2})]
+    async def test_a_conflict_in_a_batch_leaves_the_version_for_the_next_commit(
+        self, log: EventLog
+    ) -> None:
+        batch = [
+            commit("a", draft("node", 0)),
+            commit("b", draft("node", 0)),
+            commit("c", draft("node", 1)),
+        ]
+        assert await log.append(batch) == [
+            Appended(1, 1, {"node": 1}),
+            Conflict("node", 0, 1),
+            Appended(2, 2, {"node": 2}),
+        ]
 
     async def test_what_follows_a_commit_is_appended_with_it(self, log: EventLog) -> None:
-        batch = [commit("a", draft("node", 0)), commit("b", draft("node", 1), follows="a"), commit("c", follows="b")]
-        assert await log.append(batch) == [Appended(1, 1, {"node": 1}), Appended(2, 2, {"node": 2}), Appended(3, 3, {"s": 1})]
+        batch = [
+            commit("a", draft("node", 0)),
+            commit("b", draft("node", 1), follows="a"),
+            commit("c", follows="b"),
+        ]
+        assert await log.append(batch) == [
+            Appended(1, 1, {"node": 1}),
+            Appended(2, 2, {"node": 2}),
+            Appended(3, 3, {"s": 1}),
+        ]
 
-    async def test_what_follows_a_refused_commit_is_refused_though_anothers_fact_made_its_version(self, log: EventLog) -> None:
+    async def test_what_follows_a_refused_commit_is_refused_though_anothers_fact_made_its_version(
+        self, log: EventLog
+    ) -> None:
         await given(log, "node")
         batch = [
             commit("a", draft("node", 0)),
             commit("b", draft("node", 1), follows="a"),
             commit("c", draft("s", 0), follows="b"),
         ]
-        assert await log.append(batch) == [Conflict("node", 0, 1), Conflict("node", 1, 1), Conflict("s", 0, 0)]
+        assert await log.append(batch) == [
+            Conflict("node", 0, 1),
+            Conflict("node", 1, 1),
+            Conflict("s", 0, 0),
+        ]
 
     async def test_nothing_follows_what_was_appended_by_another_call(self, log: EventLog) -> None:
         first = commit("a", draft("node", 0))
         await log.append([first])
-        lone, second = commit("b", draft("node", 1), follows="a"), commit("c", draft("node", 1), follows="a")
+        lone, second = (
+            commit("b", draft("node", 1), follows="a"),
+            commit("c", draft("node", 1), follows="a"),
+        )
         assert await log.append([lone]) == [Conflict("node", 1, 1)]
         assert await log.append([first, second]) == [Duplicate(1, 1), Conflict("node", 1, 1)]
 
-    async def test_a_batch_sent_again_is_answered_alike_whoever_follows_whom(self, log: EventLog) -> None:
+    async def test_a_batch_sent_again_is_answered_alike_whoever_follows_whom(
+        self, log: EventLog
+    ) -> None:
         batch = [commit("a", draft("node", 0)), commit("b", draft("node", 1), follows="a")]
         await log.append(batch)
         assert await log.append(batch) == [Duplicate(1, 1), Duplicate(2, 2)]
 
-    async def test_a_commit_sent_again_is_a_duplicate_with_its_positions(self, log: EventLog) -> None:
+    async def test_a_commit_sent_again_is_a_duplicate_with_its_positions(
+        self, log: EventLog
+    ) -> None:
         await log.append([commit("c", draft("a", 0), draft("b", 0))])
         assert await log.append([commit("c", draft("a", 0), draft("b", 0))]) == [Duplicate(1, 2)]
         assert await log.head() == 2
@@ -108,22 +167,34 @@ class AppendingContract:
 
     async def test_any_version_never_conflicts(self, log: EventLog) -> None:
         await given(log, "a", "a")
-        assert await log.append([commit("c", draft("a", ANY_VERSION))]) == [Appended(3, 3, {"a": 3})]
+        assert await log.append([commit("c", draft("a", ANY_VERSION))]) == [
+            Appended(3, 3, {"a": 3})
+        ]
 
-    async def test_an_older_epoch_of_a_role_is_fenced_and_other_roles_are_not(self, log: EventLog) -> None:
+    async def test_an_older_epoch_of_a_role_is_fenced_and_other_roles_are_not(
+        self, log: EventLog
+    ) -> None:
         await log.append([commit("new", role="binder", epoch=5)])
-        outcome = await log.append([commit("old", role="binder", epoch=4), commit("other", role="relay", epoch=1)])
+        outcome = await log.append(
+            [commit("old", role="binder", epoch=4), commit("other", role="relay", epoch=1)]
+        )
         assert outcome == [Fenced("binder", 4, 5), Appended(2, 2, {"s": 2})]
 
     async def test_an_epoch_raised_in_a_batch_fences_the_rest_of_it(self, log: EventLog) -> None:
-        batch = [commit("a", role="x", epoch=1), commit("b", role="x", epoch=3), commit("c", role="x", epoch=2)]
+        batch = [
+            commit("a", role="x", epoch=1),
+            commit("b", role="x", epoch=3),
+            commit("c", role="x", epoch=2),
+        ]
         assert (await log.append(batch))[2] == Fenced("x", 2, 3)
 
     async def test_a_refused_commit_does_not_raise_the_epoch(self, log: EventLog) -> None:
         await log.append([commit("a", draft("s", 9), role="x", epoch=8)])
         assert isinstance((await log.append([commit("b", role="x", epoch=1)]))[0], Appended)
 
-    async def test_a_retry_of_a_fenced_writer_still_learns_that_it_was_appended(self, log: EventLog) -> None:
+    async def test_a_retry_of_a_fenced_writer_still_learns_that_it_was_appended(
+        self, log: EventLog
+    ) -> None:
         await log.append([commit("mine", role="x", epoch=1), commit("theirs", role="x", epoch=2)])
         assert await log.append([commit("mine", role="x", epoch=1)]) == [Duplicate(1, 1)]
 
@@ -156,7 +227,9 @@ class AppendingContract:
         assert outcomes == [Appended(i + 1, i + 1, {"s": i + 1}) for i in range(1203)]
 
     async def test_concurrent_callers_each_get_their_own_outcomes(self, log: EventLog) -> None:
-        calls = [log.append([commit(f"{i}.{j}", draft(f"s{i}", j)) for j in range(3)]) for i in range(40)]
+        calls = [
+            log.append([commit(f"{i}.{j}", draft(f"s{i}", j)) for j in range(3)]) for i in range(40)
+        ]
         for i, outcomes in enumerate(await asyncio.gather(*calls)):
             assert [outcome.versions for outcome in outcomes if isinstance(outcome, Appended)] == [
                 {f"s{i}": version} for version in (1, 2, 3)
@@ -182,7 +255,9 @@ class ReadingContract:
 
     async def test_a_page_of_large_facts_is_short_and_the_next_goes_on(self, log: EventLog) -> None:
         for number in range(7):
-            await log.append([commit(f"c{number}", Draft("s", PodRunning("u", "x" * (MAX_FACT_BYTES - 100))))])
+            await log.append(
+                [commit(f"c{number}", Draft("s", PodRunning("u", "x" * (MAX_FACT_BYTES - 100))))]
+            )
         first = await log.read(0)
         assert [fact.position for fact in first] == [1, 2, 3, 4, 5]
         assert [fact.version for fact in await log.read_stream("s")] == [1, 2, 3, 4, 5]
@@ -212,7 +287,9 @@ class ReadingContract:
         assert await log.load_checkpoint("relay") == 9
         assert await log.load_checkpoint("other") == 0
 
-    async def test_a_snapshot_is_found_by_projection_and_fingerprint_only(self, log: EventLog) -> None:
+    async def test_a_snapshot_is_found_by_projection_and_fingerprint_only(
+        self, log: EventLog
+    ) -> None:
         await given(log, "a", "b", "c")
         two = await place(log, 2)
         await log.save_snapshot("ledger", "f1", two, b"two")
@@ -230,7 +307,9 @@ class ReadingContract:
         await log.save_snapshot("ledger", "f", Place(1, b""), b"one")
         assert await log.load_snapshot("ledger", "f") is None
 
-    async def test_a_snapshot_of_another_history_is_not_given_and_gives_way(self, log: EventLog) -> None:
+    async def test_a_snapshot_of_another_history_is_not_given_and_gives_way(
+        self, log: EventLog
+    ) -> None:
         await given(log, "a", "b", "c")
         await log.save_snapshot("ledger", "f", Place(3, b"another"), b"three")
         assert await log.load_snapshot("ledger", "f") is None
@@ -248,7 +327,9 @@ class ReadingContract:
         assert [mark for mark in kept if mark.fingerprint == "f1"] == [
             Mark("f1", places[number], f"d{number}") for number in (7, 6, 5, 4, 3)
         ]
-        assert [mark for mark in kept if mark.fingerprint == "f2"] == [Mark("f2", places[2], "other")]
+        assert [mark for mark in kept if mark.fingerprint == "f2"] == [
+            Mark("f2", places[2], "other")
+        ]
 
     async def test_the_first_mark_of_a_code_at_a_place_stays(self, log: EventLog) -> None:
         await given(log, "a")
@@ -257,7 +338,9 @@ class ReadingContract:
         await log.save_mark("ledger", Mark("f", one, "second"))
         assert await log.marks("ledger") == [Mark("f", one, "first")]
 
-    async def test_a_mark_of_another_history_is_not_given_and_gives_way(self, log: EventLog) -> None:
+    async def test_a_mark_of_another_history_is_not_given_and_gives_way(
+        self, log: EventLog
+    ) -> None:
         await given(log, "a", "b")
         await log.save_mark("ledger", Mark("f", Place(2, b"another"), "d"))
         assert await log.marks("ledger") == []
@@ -268,7 +351,9 @@ class ReadingContract:
 class HistoryContract:
     """The chain over facts, and commits that name the history that they were decided on."""
 
-    async def test_every_fact_carries_the_chain_over_it_and_all_before_it(self, log: EventLog) -> None:
+    async def test_every_fact_carries_the_chain_over_it_and_all_before_it(
+        self, log: EventLog
+    ) -> None:
         await given(log, "a", "b", "a")
         await log.append([Commit("é", "ü", 3, 4, (draft("p"), draft("q", 0)), "corr", 2, "trace")])
         chain = BEGINNING
@@ -282,7 +367,9 @@ class HistoryContract:
         sent = [seen(f"at {at}", await place(log, at)) for at in (0, 1, 2)]
         assert all(isinstance(outcome, Appended) for outcome in await log.append(sent))
 
-    async def test_a_commit_decided_on_another_history_is_a_conflict_and_harms_no_other(self, log: EventLog) -> None:
+    async def test_a_commit_decided_on_another_history_is_a_conflict_and_harms_no_other(
+        self, log: EventLog
+    ) -> None:
         await given(log, "a", "b")
         wrong = [seen("longer", Place(9, b"x")), seen("other", Place(2, b"x"))]
         outcomes = await log.append([*wrong, seen("right", await place(log, 2)), commit("none")])
@@ -301,18 +388,24 @@ class LeasingContract:
         assert await log.acquire("role", "you", 30) is None
         assert await log.acquire("other", "you", 30) is not None
 
-    async def test_an_expired_lease_goes_to_another_with_a_higher_epoch_that_fences_the_old(self, log: EventLog) -> None:
+    async def test_an_expired_lease_goes_to_another_with_a_higher_epoch_that_fences_the_old(
+        self, log: EventLog
+    ) -> None:
         old = await log.acquire("role", "me", 0.02)
         await asyncio.sleep(0.05)
         new = await log.acquire("role", "you", 30)
         assert old is not None
         assert new is not None
         assert new.epoch > old.epoch
-        outcomes = await log.append([commit("a", role="role", epoch=old.epoch), commit("b", role="role", epoch=new.epoch)])
+        outcomes = await log.append(
+            [commit("a", role="role", epoch=old.epoch), commit("b", role="role", epoch=new.epoch)]
+        )
         assert outcomes == [Fenced("role", old.epoch, new.epoch), Appended(1, 1, {"s": 1})]
         assert await log.acquire("role", "me", 30) is None
 
-    async def test_an_expired_lease_that_nobody_took_is_renewed_with_its_epoch(self, log: EventLog) -> None:
+    async def test_an_expired_lease_that_nobody_took_is_renewed_with_its_epoch(
+        self, log: EventLog
+    ) -> None:
         lease = await log.acquire("role", "me", 0.01)
         await asyncio.sleep(0.03)
         assert await log.acquire("role", "me", 30) == lease
@@ -357,16 +450,27 @@ class MembersContract:
     async def test_a_silent_member_is_counted_out_once_for_good(self, log: EventLog) -> None:
         old = await log.acquire("role/0", "paused", 0.02)
         assert old is not None
-        assert await log.append([commit("a", role="role/0", epoch=old.epoch)]) == [Appended(1, 1, {"s": 1})]
+        assert await log.append([commit("a", role="role/0", epoch=old.epoch)]) == [
+            Appended(1, 1, {"s": 1})
+        ]
         await asyncio.sleep(0.05)
         assert await log.members("role") == []
         assert await log.members("role") == []
-        assert await log.append([commit("b", role="role/0", epoch=old.epoch)]) == [Fenced("role/0", old.epoch, old.epoch + 1)]
+        assert await log.append([commit("b", role="role/0", epoch=old.epoch)]) == [
+            Fenced("role/0", old.epoch, old.epoch + 1)
+        ]
         new = await log.acquire("role/0", "paused", 30)
         assert new is not None
         assert new.epoch == old.epoch + 2
         assert await log.members("role") == [new]
 
 
-class EventLogContract(AppendingContract, ReadingContract, HistoryContract, TimelineContract, LeasingContract, MembersContract):
+class EventLogContract(
+    AppendingContract,
+    ReadingContract,
+    HistoryContract,
+    TimelineContract,
+    LeasingContract,
+    MembersContract,
+):
     """The whole contract."""

@@ -1,4 +1,6 @@
-"""Blocks of the archive that somebody altered: verify tells where, other readers say it in one sentence."""
+"""Blocks of the archive that somebody altered: verify tells where, other readers say it in one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +42,26 @@ async def alter(url: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "flipped", "no gzip", "empty", "cut"])
-async def test_an_altered_block_is_a_verdict_of_verify(log: PostgresEventLog, log_url: str, how: str) -> None:  # noqa: F811
+async def test_an_altered_block_is_a_verdict_of_verify(
+    log: PostgresEventLog, log_url: str, how: str
+) -> None:
     await relayed(log)
     assert await archived(log_url, log) >= 3 * PARTITION
     await alter(log_url, how)
     fresh = await PostgresEventLog.open(log_url)
     verdict = await verify(fresh, [])
     (violation,) = verdict.violations
-    assert (violation.invariant, violation.position) == ("S1" if how == "gone" else "history", PARTITION + 1)
+    assert (violation.invariant, violation.position) == (
+        "S1" if how == "gone" else "history",
+        PARTITION + 1,
+    )
     with pytest.raises(LogBroken, match="restore it from a backup"):
         await fresh.read_stream("report/n1")
     await fresh.close()
 
 
 async def test_other_verbs_say_it_in_one_sentence(
-    log: PostgresEventLog,  # noqa: F811
+    log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -64,10 +71,19 @@ async def test_other_verbs_say_it_in_one_sentence(
     await relayed(log)
     await archived(log_url, log)
     await alter(log_url, "flipped")
-    for arguments in (("replay", "log"), ("replay", "at", "head"), ("replay", "whatif"), ("log", "export", "--out", str(never))):
+    for arguments in (
+        ("replay", "log"),
+        ("replay", "at", "head"),
+        ("replay", "whatif"),
+        ("log", "export", "--out", str(never)),
+    ):
         monkeypatch.setattr(sys, "argv", ["topolog", *arguments, "--database-url", log_url])
         code, said = await _in_a_thread(capsys)
-        assert (code, "was altered" in said, "  try: restore it from a backup" in said) == (1, True, True), said
+        assert (code, "was altered" in said, "  try: restore it from a backup" in said) == (
+            1,
+            True,
+            True,
+        ), said
         assert not Path(str(never)).exists()
 
 

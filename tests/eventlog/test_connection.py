@@ -22,7 +22,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such option")
 async def test_a_server_whose_machine_died_is_noticed_by_the_kernel(database_url: str) -> None:
-    """Nothing comes from there, not even a refusal; without this a statement waits for its own end, a minute."""
+    """Nothing comes from there, not even a refusal; without this a statement waits for its own end,
+    a minute.
+    """
     parts = urlsplit(database_url)
     local = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.{parse_qs(parts.query)['port'][0]}"
 
@@ -40,7 +42,9 @@ async def test_a_server_whose_machine_died_is_noticed_by_the_kernel(database_url
         await connection.close()
 
 
-async def test_a_connection_to_who_is_primary_no_more_is_left(postgres_log: PostgresEventLog) -> None:
+async def test_a_connection_to_who_is_primary_no_more_is_left(
+    postgres_log: PostgresEventLog,
+) -> None:
     """Databases of clouds keep connections to the server that they demote."""
     await given(postgres_log, "a")
     await postgres_log.acquire("r", "me", 5.0)

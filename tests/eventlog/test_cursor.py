@@ -1,4 +1,6 @@
-"""The cursor against every interleaving of appends, hints, losses, repeats, lies, reconnects and polls."""
+"""The cursor against every interleaving of appends, hints, losses, repeats, lies, reconnects and
+polls.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,19 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from shared.eventlog.cursor import Cursor, Open, Phase, Read, Reset, Wait, heard, next_step, opened, promised, received
+from shared.eventlog.cursor import (
+    Cursor,
+    Open,
+    Phase,
+    Read,
+    Reset,
+    Wait,
+    heard,
+    next_step,
+    opened,
+    promised,
+    received,
+)
 from shared.eventlog.errors import LogBroken
 from shared.eventlog.port import LogIdentity, Lost
 from shared.events.envelope import Envelope
@@ -18,7 +32,9 @@ PAGE = 2
 
 def envelope(position: int, history: str = "one") -> Envelope:
     chain = f"{history} {position}".encode()
-    return Envelope(position, "s", position, "PodRunning", 1, b"", 0, "r", 0, str(position), chain=chain)
+    return Envelope(
+        position, "s", position, "PodRunning", 1, b"", 0, "r", 0, str(position), chain=chain
+    )
 
 
 class World(NamedTuple):
@@ -39,7 +55,10 @@ def stepped(world: World) -> World:
         return world._replace(cursor=cursor)
     if isinstance(step, Wait):
         return world
-    page = [envelope(position) for position in range(step.after + 1, min(step.after + PAGE, world.head) + 1)]
+    page = [
+        envelope(position)
+        for position in range(step.after + 1, min(step.after + PAGE, world.head) + 1)
+    ]
     cursor, fresh = received(world.cursor, page)
     assert not isinstance(fresh, Reset)
     return world._replace(cursor=cursor, given=(*world.given, *(fact.position for fact in fresh)))
@@ -55,11 +74,20 @@ def polled(world: World) -> World:
 def moves(world: World) -> list[World]:
     """Every world that one event leads to."""
     lied = world._replace(cursor=heard(world.cursor, world.head + 5))
-    found = [world._replace(head=world.head + 1, hints=(*world.hints, world.head + 1)), stepped(world), polled(world), lied]
+    found = [
+        world._replace(head=world.head + 1, hints=(*world.hints, world.head + 1)),
+        stepped(world),
+        polled(world),
+        lied,
+    ]
     for index, hint in enumerate(world.hints):
         rest = world.hints[:index] + world.hints[index + 1 :]
         told = heard(world.cursor, hint)
-        found += [world._replace(hints=rest, cursor=told), world._replace(cursor=told), world._replace(hints=rest)]
+        found += [
+            world._replace(hints=rest, cursor=told),
+            world._replace(cursor=told),
+            world._replace(hints=rest),
+        ]
     return found
 
 
@@ -123,7 +151,9 @@ def test_facts_already_given_are_not_given_again() -> None:
         (LOG, 4, "head_behind"),
     ],
 )
-def test_another_history_resets_the_reader_to_the_beginning(identity: LogIdentity, head: int, cause: str) -> None:
+def test_another_history_resets_the_reader_to_the_beginning(
+    identity: LogIdentity, head: int, cause: str
+) -> None:
     cursor, _ = opened(Cursor(position=5), LOG, 5)
     cursor, reset = opened(cursor, identity, head)
     assert reset is not None
@@ -154,7 +184,9 @@ def test_a_reader_that_stands_beyond_the_head_at_its_start_is_reset() -> None:
     assert reset is not None
 
 
-def test_a_log_that_was_restored_and_outgrew_the_reader_is_told_by_the_chain_where_the_reader_stands() -> None:
+def test_a_log_that_was_restored_and_outgrew_the_reader_is_told_by_the_chain_where_the_reader_stands() -> (
+    None
+):
     cursor, _ = opened(Cursor(), LOG, 5)
     cursor, _ = received(cursor, [envelope(position) for position in range(1, 6)])
     cursor, reset = opened(cursor, LOG, 9)
@@ -183,7 +215,9 @@ def test_a_reader_of_a_log_that_ends_before_it_is_live_again_at_the_end_that_the
     assert cursor.phase is Phase.LIVE
 
 
-def test_a_position_that_was_appended_and_is_gone_resets_also_a_reader_that_had_not_read_so_far() -> None:
+def test_a_position_that_was_appended_and_is_gone_resets_also_a_reader_that_had_not_read_so_far() -> (
+    None
+):
     cursor, _ = opened(Cursor(), LOG, 3)
     cursor, _ = received(cursor, [envelope(position) for position in range(1, 4)])
     cursor, reset = opened(promised(cursor, 7), LOG, 5)

@@ -1,4 +1,6 @@
-"""Where an export may be written: a regular file, by one at a time, through a link, and never over what is none."""
+"""Where an export may be written: a regular file, by one at a time, through a link, and never over
+what is none.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Slow(MemoryEventLog):
         return await super().read(after, limit)
 
 
-async def test_a_second_export_into_the_same_file_is_refused_and_the_first_comes_to_its_end(tmp_path: Path) -> None:
+async def test_a_second_export_into_the_same_file_is_refused_and_the_first_comes_to_its_end(
+    tmp_path: Path,
+) -> None:
     out, slow = tmp_path / "x.topolog.gz", Slow((await a_log())._facts)
     first = asyncio.create_task(export(slow, out, 1, FACTS))
     await slow.there.wait()
@@ -92,7 +96,9 @@ def identity(path: Path) -> tuple[int, ...]:
     return seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
 
 
-async def test_what_is_no_regular_file_is_refused_and_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_no_regular_file_is_refused_and_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipe, folder, listening = tmp_path / "pipe", tmp_path / "folder", socket.socket(socket.AF_UNIX)
     os.mkfifo(pipe)
     folder.mkdir()
@@ -101,7 +107,12 @@ async def test_what_is_no_regular_file_is_refused_and_left(tmp_path: Path, monke
     ends = os.openpty()  # a device that nobody can replace, even where this test fails
     terminal = Path(os.ttyname(ends[1]))
     (tmp_path / "link").symlink_to(terminal)
-    for name, said in (("pipe", "a pipe"), ("folder", "a folder"), ("socket", "a socket"), ("link", "a device")):
+    for name, said in (
+        ("pipe", "a pipe"),
+        ("folder", "a folder"),
+        ("socket", "a socket"),
+        ("link", "a device"),
+    ):
         before = identity(tmp_path / name)
         with pytest.raises(UpkeepRefused, match=said):
             await export(await a_log(), tmp_path / name, 1, FACTS)
@@ -116,6 +127,10 @@ async def test_what_is_no_regular_file_is_refused_and_left(tmp_path: Path, monke
 
 async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for out in (tmp_path / "file" / "x.topolog.gz", tmp_path / ("x" * 300), Path("/proc/none/x.topolog.gz")):
+    for out in (
+        tmp_path / "file" / "x.topolog.gz",
+        tmp_path / ("x" * 300),
+        Path("/proc/none/x.topolog.gz"),
+    ):
         with pytest.raises(UpkeepRefused, match="cannot be written"):
             await export(await a_log(), out, 1, FACTS)

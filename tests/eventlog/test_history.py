@@ -1,5 +1,6 @@
-"""The history of a log in Postgres: rows older than chains, the release before, a database set back, an altered row; leases
-under a clock that was set back; the view for people over payloads that are no JSON for Postgres."""
+"""The history of a log in Postgres: rows older than chains, the release before, a database set
+back, an altered row; leases under a clock that was set back; the view for people over payloads that
+are no JSON for Postgres."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ async def owner(log_url: str) -> AsyncIterator[Any]:
 async def append_as_an_earlier_release(connection: Any, count: int, *commits: Commit) -> None:
     given = ", ".join(f"${number}::{kind}" for number, kind in enumerate(_TYPES[:count], 1))
     row = await connection.fetchrow(
-        f"SELECT * FROM topolog_append({given})", *arguments([encode_commit(each) for each in commits])[:count]
+        f"SELECT * FROM topolog_append({given})",
+        *arguments([encode_commit(each) for each in commits])[:count],
     )
     assert set(row["outcome"]) == {0}
 
@@ -53,14 +55,18 @@ def _to_0002(connection: Connection) -> None:
     command.upgrade(config, "0002")
 
 
-async def test_rows_older_than_chains_are_vouched_for_by_the_first_that_has_one(database_url: str) -> None:
+async def test_rows_older_than_chains_are_vouched_for_by_the_first_that_has_one(
+    database_url: str,
+) -> None:
     engine = make_engine(database_url)
     async with engine.connect() as connection:
         await connection.run_sync(_to_0002)
         await connection.commit()
     await engine.dispose()
     old = await connect(database_url)
-    await append_as_an_earlier_release(old, 17, commit("a", draft("s"), draft("t", 0, "é")), commit("b"))
+    await append_as_an_earlier_release(
+        old, 17, commit("a", draft("s"), draft("t", 0, "é")), commit("b")
+    )
     await upgrade(database_url)
     log = await PostgresEventLog.open(database_url)
     try:
@@ -73,7 +79,9 @@ async def test_rows_older_than_chains_are_vouched_for_by_the_first_that_has_one(
         assert (await verify(log, [])).ok
         await old.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
         await old.execute("UPDATE fact SET time_us = 7 WHERE position = 2")
-        assert [(found.invariant, found.position) for found in (await verify(log, [])).violations] == [("history", 4)]
+        assert [
+            (found.invariant, found.position) for found in (await verify(log, [])).violations
+        ] == [("history", 4)]
     finally:
         await log.close()
         await old.close()
@@ -90,8 +98,12 @@ async def test_services_of_earlier_releases_append_to_the_same_chain(
     assert await postgres_log.head() == 4
 
 
-@pytest.mark.parametrize("change", ["time_us = 1000001", "payload = payload || ' '", "role = 'other'", "chain = ''"])
-async def test_an_altered_row_is_named_by_verify(postgres_log: PostgresEventLog, owner: Any, change: str) -> None:
+@pytest.mark.parametrize(
+    "change", ["time_us = 1000001", "payload = payload || ' '", "role = 'other'", "chain = ''"]
+)
+async def test_an_altered_row_is_named_by_verify(
+    postgres_log: PostgresEventLog, owner: Any, change: str
+) -> None:
     await given(postgres_log, *"abcde")
     await owner.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
     await owner.execute(f"UPDATE fact SET {change} WHERE position = 3")
@@ -111,7 +123,9 @@ async def test_what_was_decided_before_the_database_was_set_back_is_not_appended
         await given(lost, "node", "d")
         decided = seen("decided on what is lost", await place(lost, 5))
         await given(restored, "node", "other", "another")
-        assert await restored.append([decided]) == [Conflict("log", 5, 6)], "although the stream has the version it expects"
+        assert await restored.append([decided]) == [Conflict("log", 5, 6)], (
+            "although the stream has the version it expects"
+        )
         again = seen("decided anew", await place(restored, 6))
         assert isinstance((await restored.append([again]))[0], Appended)
     finally:
@@ -120,7 +134,9 @@ async def test_what_was_decided_before_the_database_was_set_back_is_not_appended
         postgres_server.drop(backup)
 
 
-async def test_a_clock_that_was_set_back_keeps_no_role_without_a_leader(postgres_log: PostgresEventLog, owner: Any) -> None:
+async def test_a_clock_that_was_set_back_keeps_no_role_without_a_leader(
+    postgres_log: PostgresEventLog, owner: Any
+) -> None:
     dead = await postgres_log.acquire("role", "dead", 0.3)
     assert dead is not None
     await owner.execute("UPDATE lease SET expires_at = expires_at + interval '1 hour'")
@@ -130,40 +146,55 @@ async def test_a_clock_that_was_set_back_keeps_no_role_without_a_leader(postgres
     assert lease.epoch > dead.epoch
 
 
-async def test_a_holder_that_renews_keeps_its_lease_whatever_the_clock_does(postgres_log: PostgresEventLog, owner: Any) -> None:
+async def test_a_holder_that_renews_keeps_its_lease_whatever_the_clock_does(
+    postgres_log: PostgresEventLog, owner: Any
+) -> None:
     lease = await postgres_log.acquire("role", "me", 30)
     await owner.execute("UPDATE lease SET expires_at = expires_at + interval '1 hour'")
     assert await postgres_log.acquire("role", "other", 0.1) is None
-    assert await owner.fetchval("SELECT expires_at <= clock_timestamp() + interval '30 seconds' FROM lease")
+    assert await owner.fetchval(
+        "SELECT expires_at <= clock_timestamp() + interval '30 seconds' FROM lease"
+    )
     assert await postgres_log.acquire("role", "me", 30) == lease
 
 
 async def test_the_view_for_people_shows_payloads_that_postgres_would_not_take_as_json(
     postgres_log: PostgresEventLog, owner: Any
 ) -> None:
-    await postgres_log.append([commit("nul", Draft("pod/u", PodEnded("u", "failed", "n", "why", "a\x00b")))])
+    await postgres_log.append(
+        [commit("nul", Draft("pod/u", PodEnded("u", "failed", "n", "why", "a\x00b")))]
+    )
     await postgres_log.append([commit("plain", draft("pod/u"))])
     await owner.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
     await owner.execute("UPDATE fact SET payload = '\\xff00' WHERE position = 2")
-    shown = [json.loads(row["payload"]) for row in await owner.fetch("SELECT payload FROM fact_json ORDER BY position")]
+    shown = [
+        json.loads(row["payload"])
+        for row in await owner.fetch("SELECT payload FROM fact_json ORDER BY position")
+    ]
     assert shown[0]["message"] == "a\ufffdb"
     assert shown[1] == {"unreadable": "/wA="}
 
 
-async def test_a_change_of_lease_waits_for_the_append_in_flight(postgres_log: PostgresEventLog, owner: Any, log_url: str) -> None:
+async def test_a_change_of_lease_waits_for_the_append_in_flight(
+    postgres_log: PostgresEventLog, owner: Any, log_url: str
+) -> None:
     """Without it an append of the old epoch would be committed after the new holder has begun."""
     old = await postgres_log.acquire("role", "old", 0.01)
     assert old is not None
     in_flight = owner.transaction()
     await in_flight.start()
-    row = await owner.fetchrow(APPEND, *arguments([encode_commit(commit("late", role="role", epoch=old.epoch))]))
+    row = await owner.fetchrow(
+        APPEND, *arguments([encode_commit(commit("late", role="role", epoch=old.epoch))])
+    )
     assert row["outcome"] == [0]
     taking = asyncio.create_task(postgres_log.acquire("role", "new", 30))
     watcher = await connect(log_url)
     waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     while not taking.done() and not await watcher.fetchval(waits):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    assert not taking.done(), "the lease changed hands while an append of the old epoch was under way"
+    assert not taking.done(), (
+        "the lease changed hands while an append of the old epoch was under way"
+    )
     await in_flight.commit()
     new = await taking
     await watcher.close()

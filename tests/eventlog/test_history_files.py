@@ -1,4 +1,6 @@
-"""A history in a file: reads like the log it came from, and every cut, flipped bit or foreign line is told, never read past."""
+"""A history in a file: reads like the log it came from, and every cut, flipped bit or foreign line
+is told, never read past.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,14 @@ FACTS = 25
 async def a_log() -> MemoryEventLog:
     log = MemoryEventLog("log-1")
     for number in range(FACTS):
-        fact = PodObserved(pod(f"p{number}", cpus=1)) if number % 2 else PodBound(f"uid-p{number}", f"n\u2028{number}\n")
-        await log.append([Commit(f"c{number}", "test", 0, number, (Draft(f"pod/{number % 3}", fact),))])
+        fact = (
+            PodObserved(pod(f"p{number}", cpus=1))
+            if number % 2
+            else PodBound(f"uid-p{number}", f"n\u2028{number}\n")
+        )
+        await log.append(
+            [Commit(f"c{number}", "test", 0, number, (Draft(f"pod/{number % 3}", fact),))]
+        )
     return log
 
 
@@ -50,7 +58,9 @@ async def test_a_file_answers_every_question_of_a_reader_as_the_log_does(exporte
     for stream in ("pod/0", "pod/1", "pod/2", "pod/9"):
         assert await found.versions([stream]) == await log.versions([stream])
         for version in range(12):
-            assert await found.read_stream(stream, version, 3) == await log.read_stream(stream, version, 3)
+            assert await found.read_stream(stream, version, 3) == await log.read_stream(
+                stream, version, 3
+            )
     with pytest.raises(LogUnavailable, match="takes no facts"):
         await found.append([])
 
@@ -66,7 +76,9 @@ async def test_files_of_a_folder_continue_each_other_and_a_gap_is_told(tmp_path:
 
 
 async def test_people_can_read_it(exported: Path) -> None:
-    lines = [msgspec.json.decode(line) for line in gzip.decompress(exported.read_bytes()).splitlines()]
+    lines = [
+        msgspec.json.decode(line) for line in gzip.decompress(exported.read_bytes()).splitlines()
+    ]
     assert lines[0]["format"] == "topolog-history"
     assert lines[2]["payload"]["pod"]["name"] == "p1"
     assert lines[-1]["facts"] == FACTS
@@ -74,7 +86,9 @@ async def test_people_can_read_it(exported: Path) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_no_damage_goes_unnoticed(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_no_damage_goes_unnoticed(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     whole = _whole(tmp_path_factory)
     damaged = bytearray(whole)
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -83,11 +97,15 @@ def test_no_damage_goes_unnoticed(data: st.DataObject, tmp_path_factory: pytest.
     file = tmp_path_factory.mktemp("damaged") / "x.topolog.gz"
     file.write_bytes(bytes(damaged[:cut]))
     try:
-        facts = [fact for item in checked(file) if isinstance(item, Block) for fact in item.envelopes]
+        facts = [
+            fact for item in checked(file) if isinstance(item, Block) for fact in item.envelopes
+        ]
     except HistoryFileError:
         return
     file.write_bytes(whole)  # what was flipped is a bit of a gzip header that nobody reads
-    assert facts == [fact for item in checked(file) if isinstance(item, Block) for fact in item.envelopes]
+    assert facts == [
+        fact for item in checked(file) if isinstance(item, Block) for fact in item.envelopes
+    ]
 
 
 _made: list[bytes] = []
@@ -109,7 +127,9 @@ def _whole(factory: pytest.TempPathFactory) -> bytes:
 
 async def test_a_row_that_was_altered_before_it_was_exported_is_told(tmp_path: Path) -> None:
     log = await a_log()
-    log._facts[9] = msgspec.structs.replace(log._facts[9], payload=b'{"type":"PodBound","uid":"u","node":"other"}')
+    log._facts[9] = msgspec.structs.replace(
+        log._facts[9], payload=b'{"type":"PodBound","uid":"u","node":"other"}'
+    )
     await export(log, tmp_path / "x.topolog.gz", 1, FACTS)
     with pytest.raises(HistoryFileError, match="position 10 is not what was appended"):
         FileLog.open(tmp_path / "x.topolog.gz")
@@ -129,10 +149,18 @@ async def test_an_interrupted_export_leaves_the_file_as_it_was(exported: Path) -
 
 async def test_what_was_never_a_history_is_told_so(tmp_path: Path) -> None:
     file = tmp_path / "x.topolog.gz"
-    for content in (b"", b"plain text", gzip.compress(b'{"format":"else","log_id":"l","timeline":1,"first":1,"last":0}\n')):
+    for content in (
+        b"",
+        b"plain text",
+        gzip.compress(b'{"format":"else","log_id":"l","timeline":1,"first":1,"last":0}\n'),
+    ):
         file.write_bytes(content)
         with pytest.raises(HistoryFileError):
             FileLog.open(file)
-    file.write_bytes(gzip.compress(b'{"format":"topolog-history","version":99,"log_id":"","timeline":1,"first":1,"last":0}\n'))
+    file.write_bytes(
+        gzip.compress(
+            b'{"format":"topolog-history","version":99,"log_id":"","timeline":1,"first":1,"last":0}\n'
+        )
+    )
     with pytest.raises(HistoryFileError, match="newer release"):
         FileLog.open(file)

@@ -1,4 +1,6 @@
-"""Histories that no log wrote, whole by hash and chain: refused with file, position and remedy, and the log stays empty."""
+"""Histories that no log wrote, whole by hash and chain: refused with file, position and remedy, and
+the log stays empty.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,14 @@ def written(file: Path, facts: Sequence[Envelope], **header: Any) -> Path:
     chain, chained = BEGINNING, list[Envelope]()
     for fact in facts:
         chain = linked(chain, fact)
-        chained.append(fact if fact.chain == b"short" else msgspec.structs.replace(fact, chain=chain))
+        chained.append(
+            fact if fact.chain == b"short" else msgspec.structs.replace(fact, chain=chain)
+        )
     with file.open("wb") as opened:
-        writer = Writer(opened, Header(**{"log_id": "log-1", "timeline": 1, "first": 1, "last": len(facts)} | header))
+        writer = Writer(
+            opened,
+            Header(**{"log_id": "log-1", "timeline": 1, "first": 1, "last": len(facts)} | header),
+        )
         writer.add(chained)
         writer.end()
     return file
@@ -58,8 +65,12 @@ async def refused(url: str, file: Path) -> UpkeepRefused:
 
 
 @pytest.mark.parametrize("version", [1, 2, 5, 99])
-async def test_versions_of_a_stream_have_no_gap_and_do_not_come_twice(tmp_path: Path, log_url: str, version: int) -> None:
-    told = await refused(log_url, written(tmp_path / "x.topolog.gz", await changed(version=version)))
+async def test_versions_of_a_stream_have_no_gap_and_do_not_come_twice(
+    tmp_path: Path, log_url: str, version: int
+) -> None:
+    told = await refused(
+        log_url, written(tmp_path / "x.topolog.gz", await changed(version=version))
+    )
     assert f"at position {AT}, pod/0 has version {version} there, and 4 is its next" in told.problem
     assert told.remedy == "import another copy of it"
 
@@ -111,13 +122,21 @@ async def test_kinds_of_facts_that_only_another_release_knows_are_for_it(
     assert "by the release that wrote it" in told.remedy
     payload = encode(FactSkipped(AT, "pod/0", "me", "asked"))
     word = Envelope(FACTS + 1, "log", 1, "FactSkipped", 1, payload, 1, "operator", 0, "skip")
-    assert (await import_history(log_url, written(tmp_path / "y.topolog.gz", [*facts, word]), 1)).last == FACTS + 1
+    assert (
+        await import_history(log_url, written(tmp_path / "y.topolog.gz", [*facts, word]), 1)
+    ).last == FACTS + 1
 
 
-async def test_what_this_release_need_not_know_or_cannot_read_is_taken_as_the_log_had_it(tmp_path: Path, log_url: str) -> None:
+async def test_what_this_release_need_not_know_or_cannot_read_is_taken_as_the_log_had_it(
+    tmp_path: Path, log_url: str
+) -> None:
     facts = await changed(FACTS, stream="moon/1", version=1, type="MoonRose")
-    facts[AT - 1] = msgspec.structs.replace(facts[AT - 1], payload=b'{"type":"PodObserved","pod":7}')
-    assert (await import_history(log_url, written(tmp_path / "x.topolog.gz", facts), 1)).last == FACTS
+    facts[AT - 1] = msgspec.structs.replace(
+        facts[AT - 1], payload=b'{"type":"PodObserved","pod":7}'
+    )
+    assert (
+        await import_history(log_url, written(tmp_path / "x.topolog.gz", facts), 1)
+    ).last == FACTS
 
 
 @pytest.mark.parametrize(
@@ -139,7 +158,9 @@ async def test_what_this_release_need_not_know_or_cannot_read_is_taken_as_the_lo
         ({"last": 10**15}, "was cut"),
     ],
 )
-async def test_headers_that_nobody_wrote_are_told(tmp_path: Path, log_url: str, header: dict[str, Any], said: str) -> None:
+async def test_headers_that_nobody_wrote_are_told(
+    tmp_path: Path, log_url: str, header: dict[str, Any], said: str
+) -> None:
     file = written(tmp_path / "x.topolog.gz", (await a_log())._facts, **header)
     assert said in (await refused(log_url, file)).problem
     with pytest.raises(HistoryFileError):

@@ -1,4 +1,6 @@
-"""Facts cannot be changed: not by their owner (trigger), not by the roles that services use (grants)."""
+"""Facts cannot be changed: not by their owner (trigger), not by the roles that services use
+(grants).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _PART = "fact_0000000000000001"
         "INSERT INTO fact SELECT * FROM fact ON CONFLICT (position) DO UPDATE SET type = 'x'",
     ],
 )
-async def test_even_the_owner_cannot_change_facts(log_url: str, postgres_log: PostgresEventLog, statement: str) -> None:
+async def test_even_the_owner_cannot_change_facts(
+    log_url: str, postgres_log: PostgresEventLog, statement: str
+) -> None:
     await given(postgres_log, "a", "b")
     owner = await connect(log_url)
     with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match="append-only"):
@@ -72,7 +76,9 @@ async def test_a_role_may_do_no_more_than_its_work(log_url: str, role: str, stat
     await connection.close()
 
 
-async def test_the_writer_role_can_append_lease_and_keep_checkpoints_and_the_reader_can_read(log_url: str) -> None:
+async def test_the_writer_role_can_append_lease_and_keep_checkpoints_and_the_reader_can_read(
+    log_url: str,
+) -> None:
     connection = await connect(log_url)
     await connection.execute("SET ROLE topolog_writer")
     row = await connection.fetchrow(APPEND, *arguments([encode_commit(commit("c"))]))
@@ -86,7 +92,9 @@ async def test_the_writer_role_can_append_lease_and_keep_checkpoints_and_the_rea
     await connection.close()
 
 
-async def test_a_service_with_the_owners_url_works_as_the_writer_and_a_reader_reads(log_url: str) -> None:
+async def test_a_service_with_the_owners_url_works_as_the_writer_and_a_reader_reads(
+    log_url: str,
+) -> None:
     for role, may_append in ((WRITER, True), (READER, False)):
         connection = await connect(log_url, role=role)
         assert await connection.fetchval("SELECT current_user") == role
@@ -119,7 +127,9 @@ async def test_the_log_is_opened_and_written_by_users_who_are_members_only(log_u
 
 def _columns(connection: object) -> dict[str, set[str]]:
     look = inspect(connection)
-    return {table: {column["name"] for column in look.get_columns(table)} for table in metadata.tables}  # type: ignore[union-attr]
+    return {
+        table: {column["name"] for column in look.get_columns(table)} for table in metadata.tables
+    }  # type: ignore[union-attr]
 
 
 async def test_the_declared_tables_are_those_of_the_migrations(log_url: str) -> None:
@@ -127,7 +137,9 @@ async def test_the_declared_tables_are_those_of_the_migrations(log_url: str) -> 
     async with engine.connect() as connection:
         found = await connection.run_sync(_columns)
     await engine.dispose()
-    assert found == {name: {column.name for column in table.columns} for name, table in metadata.tables.items()}
+    assert found == {
+        name: {column.name for column in table.columns} for name, table in metadata.tables.items()
+    }
 
 
 async def test_a_log_that_is_not_migrated_is_told_with_the_remedy(database_url: str) -> None:
@@ -136,7 +148,11 @@ async def test_a_log_that_is_not_migrated_is_told_with_the_remedy(database_url: 
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://me:hunter2@db:5432/topolog?password=hunter2", "postgresql+asyncpg://me:hunter2@db/x"]
+    "url",
+    [
+        "postgresql://me:hunter2@db:5432/topolog?password=hunter2",
+        "postgresql+asyncpg://me:hunter2@db/x",
+    ],
 )
 def test_a_logged_url_has_no_credentials(url: str) -> None:
     assert "hunter2" not in masked_url(url)

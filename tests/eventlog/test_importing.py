@@ -1,4 +1,6 @@
-"""An import is all or nothing: no reader ever sees a full log that stands on the timeline of the one it was copied from."""
+"""An import is all or nothing: no reader ever sees a full log that stands on the timeline of the
+one it was copied from.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,13 @@ async def file(tmp_path: Path) -> Path:
     """A history that a role with an epoch wrote."""
     log = MemoryEventLog("log-1")
     for number, drafts in enumerate(facts()):
-        await log.append([Commit(f"c{number}", "leader", EPOCH, number, tuple(Draft(*draft) for draft in drafts))])
+        await log.append(
+            [
+                Commit(
+                    f"c{number}", "leader", EPOCH, number, tuple(Draft(*draft) for draft in drafts)
+                )
+            ]
+        )
     await export(log, tmp_path / "x.topolog.gz", 1, await log.head())
     return tmp_path / "x.topolog.gz"
 
@@ -49,7 +57,16 @@ async def seen(url: str) -> tuple[int, int]:
 
 async def imported(url: str, file: Path, **environment: str) -> int:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.cli.main", "log", "import", str(file), "--database-url", url),
+        *(
+            sys.executable,
+            "-m",
+            "services.cli.main",
+            "log",
+            "import",
+            str(file),
+            "--database-url",
+            url,
+        ),
         env=os.environ | environment,
         stdout=asyncio.subprocess.DEVNULL,
     )
@@ -83,7 +100,9 @@ async def test_facts_and_the_new_timeline_come_into_sight_together(
         watched.append(_in_a_thread(database_url))
 
     monkeypatch.setattr(importing, "_blocks", blocks)
-    monkeypatch.setattr(importing, "crash_point", lambda _: watched.append(_in_a_thread(database_url)))
+    monkeypatch.setattr(
+        importing, "crash_point", lambda _: watched.append(_in_a_thread(database_url))
+    )
     done = await import_history(database_url, file, 1)
     assert watched == [(1, 0), (1, 0)]
     assert await seen(database_url) == (2, done.last + 1)
@@ -97,10 +116,14 @@ def _in_a_thread(url: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("revision", ["0003_orders", "9f2b1c7d04ab"])
-async def test_a_database_that_another_program_keeps_is_told_as_one(database_url: str, file: Path, revision: str) -> None:
+async def test_a_database_that_another_program_keeps_is_told_as_one(
+    database_url: str, file: Path, revision: str
+) -> None:
     """Many programs keep their schema's revision where Alembic does."""
     owner = await connect(database_url)
-    await owner.execute(f"CREATE TABLE alembic_version (version_num text); INSERT INTO alembic_version VALUES ('{revision}')")
+    await owner.execute(
+        f"CREATE TABLE alembic_version (version_num text); INSERT INTO alembic_version VALUES ('{revision}')"
+    )
     with pytest.raises(LogNotMigrated, match="another program's"):
         await require_current(owner)
     with pytest.raises(UpkeepRefused, match="another program's"):

@@ -1,4 +1,6 @@
-"""Blocks and pages are bounded by bytes: facts that are large one by one never come together in memory, in a file or a block."""
+"""Blocks and pages are bounded by bytes: facts that are large one by one never come together in
+memory, in a file or a block.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,12 @@ SMALL_BLOCK = 2_000
 
 
 def commit(number: int, size: int) -> Commit:
-    return Commit(f"c{number}", "r", 0, number, (Draft(f"pod/{number % 3}", PodRunning("u", "x" * size)),))
+    return Commit(
+        f"c{number}", "r", 0, number, (Draft(f"pod/{number % 3}", PodRunning("u", "x" * size)),)
+    )
 
 
-async def large(log: EventLog, count: int, size: int = LARGE) -> None:  # noqa: F811
+async def large(log: EventLog, count: int, size: int = LARGE) -> None:  # noqa: F811, RUF100
     for number in range(count):
         await log.append([commit(number, size)])
 
@@ -40,13 +44,19 @@ async def test_no_block_of_a_file_is_larger_than_its_bound_and_one_fact(tmp_path
     given, file = MemoryEventLog("log-1"), tmp_path / "x.topolog.gz"
     await large(given, 12)
     await export(given, file, 1, 12)
-    sizes = [sum(len(each.payload) for each in item.envelopes) for item in checked(file) if isinstance(item, Block)]
+    sizes = [
+        sum(len(each.payload) for each in item.envelopes)
+        for item in checked(file)
+        if isinstance(item, Block)
+    ]
     assert max(sizes) < history_file.BLOCK_BYTES + MAX_FACT_BYTES
     assert max(sizes) * 2 < history_file.LIMIT_BLOCK_BYTES
     assert await everything(FileLog.open(file)) == given._facts
 
 
-async def test_a_large_history_is_exported_and_read_in_bounded_memory(log_url: str, tmp_path: Path) -> None:
+async def test_a_large_history_is_exported_and_read_in_bounded_memory(
+    log_url: str, tmp_path: Path
+) -> None:
     opened, file = await PostgresEventLog.open(log_url), tmp_path / "x.topolog.gz"
     await large(opened, 40)
     tracemalloc.start()
@@ -61,7 +71,7 @@ async def test_a_large_history_is_exported_and_read_in_bounded_memory(log_url: s
 
 
 async def test_blocks_of_the_archive_are_bounded_by_bytes(
-    log: PostgresEventLog,  # noqa: F811
+    log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -70,13 +80,18 @@ async def test_blocks_of_the_archive_are_bounded_by_bytes(
     await relayed(log)
     last = await archived(log_url, log)
     owner = await connect(log_url)
-    blocks = [unpack(row["data"]) for row in await owner.fetch("SELECT data FROM archived_block ORDER BY first")]
+    blocks = [
+        unpack(row["data"])
+        for row in await owner.fetch("SELECT data FROM archived_block ORDER BY first")
+    ]
     await owner.close()
     assert [each for block in blocks for each in block] == before[:last]
     assert len(blocks) > 2 * last // PARTITION
     assert all(sum(len(each.payload) for each in block[:-1]) < SMALL_BLOCK for block in blocks)
     assert await everything(log) == before
-    assert await log.read_stream("report/n1") == [each for each in before if each.stream == "report/n1"]
+    assert await log.read_stream("report/n1") == [
+        each for each in before if each.stream == "report/n1"
+    ]
 
 
 async def test_pages_of_archived_facts_are_bounded_by_bytes(
@@ -98,7 +113,9 @@ async def test_pages_of_archived_facts_are_bounded_by_bytes(
     await found.close()
 
 
-async def test_what_is_masked_is_read_in_parts(log: PostgresEventLog, log_url: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+async def test_what_is_masked_is_read_in_parts(
+    log: PostgresEventLog, log_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(care, "BLOCK_BYTES", 1)
     head = await log.head()
     wanted = [1, 3, 4, head, head + 5]

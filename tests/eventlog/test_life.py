@@ -1,4 +1,6 @@
-"""The life of a log in a real Postgres: imported, archived, redacted, and killed in the middle of it; nothing is lost."""
+"""The life of a log in a real Postgres: imported, archived, redacted, and killed in the middle of
+it; nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -56,13 +58,22 @@ def facts() -> list[list[tuple[str, Fact]]]:
         uid, name = made.uid, made.name
         told += [
             [(f"pod/{uid}", PodObserved(made))],
-            [(f"pod/{uid}", PodReserved(uid, "n1", 1)), ("node/n1", NodeCharged("n1", uid, {0: {"cpu": 2000}}))],
+            [
+                (f"pod/{uid}", PodReserved(uid, "n1", 1)),
+                ("node/n1", NodeCharged("n1", uid, {0: {"cpu": 2000}})),
+            ],
             [(f"pod/{uid}", BindIntended(uid, "ns", name, "n1", 1))],
             [(f"pod/{uid}", PodBound(uid, "n1"))],
             [
                 (
                     "report/n1",
-                    NodeReportChanged("n1", "boot-1", 10 + 3 * number, available={0: {"cpu": 6000}}, listed=(held(name, 0, 2),)),
+                    NodeReportChanged(
+                        "n1",
+                        "boot-1",
+                        10 + 3 * number,
+                        available={0: {"cpu": 6000}},
+                        listed=(held(name, 0, 2),),
+                    ),
                 )
             ],
             [(f"pod/{uid}", PodRunning(uid, "n1"))],
@@ -70,17 +81,36 @@ def facts() -> list[list[tuple[str, Fact]]]:
             [
                 (
                     "report/n1",
-                    NodeReportChanged("n1", "boot-1", 11 + 3 * number, available={0: {"cpu": 8000}}, unlisted=(f"ns/{name}",)),
+                    NodeReportChanged(
+                        "n1",
+                        "boot-1",
+                        11 + 3 * number,
+                        available={0: {"cpu": 8000}},
+                        unlisted=(f"ns/{name}",),
+                    ),
                 )
             ],
-            [("report/n1", NodeReportChanged("n1", "boot-1", 12 + 3 * number, available={1: {"cpu": 8000}}))],
+            [
+                (
+                    "report/n1",
+                    NodeReportChanged(
+                        "n1", "boot-1", 12 + 3 * number, available={1: {"cpu": 8000}}
+                    ),
+                )
+            ],
         ]
     return told
 
 
 def commits() -> list[Commit]:
     return [
-        Commit(f"c{number}", "test", 0, BEGIN_US + number * MINUTE_US, tuple(Draft(*draft) for draft in drafts))
+        Commit(
+            f"c{number}",
+            "test",
+            0,
+            BEGIN_US + number * MINUTE_US,
+            tuple(Draft(*draft) for draft in drafts),
+        )
         for number, drafts in enumerate(facts())
     ]
 
@@ -89,7 +119,9 @@ def commits() -> list[Commit]:
 async def log(log_url: str) -> AsyncIterator[PostgresEventLog]:
     """A log with small partitions and a short history."""
     owner = await connect(log_url)
-    await owner.execute("DROP TABLE fact_0000000000000001; DROP TABLE IF EXISTS fact_0000000001000001")
+    await owner.execute(
+        "DROP TABLE fact_0000000000000001; DROP TABLE IF EXISTS fact_0000000001000001"
+    )
     await owner.execute(f"UPDATE counter SET partition_size = {PARTITION}, partitioned_to = 0")
     await owner.execute("SELECT topolog_roll(0)")
     await owner.close()
@@ -104,9 +136,16 @@ async def relayed(log: PostgresEventLog, position: int | None = None) -> None:
     await log.save_checkpoint("relay", await log.head() if position is None else position, 0)
 
 
-async def archived(url: str, log: PostgresEventLog, folder: Path | None = None, limits: Limits = Limits()) -> int:  # noqa: B008
+async def archived(
+    url: str,
+    log: PostgresEventLog,
+    folder: Path | None = None,
+    limits: Limits = Limits(),  # noqa: B008
+) -> int:
     partitions = due(await care.status(url), limits, BEGIN_US)
-    done = await archiving.archive(log, partitions, folder, lambda partition: care.archive(url, partition))
+    done = await archiving.archive(
+        log, partitions, folder, lambda partition: care.archive(url, partition)
+    )
     return done[-1].last if done else 0
 
 
@@ -117,9 +156,14 @@ async def everything(log: Any) -> list[Any]:
     return found
 
 
-async def test_archived_facts_read_as_if_they_were_rows(log: PostgresEventLog, log_url: str, tmp_path: Path) -> None:
+async def test_archived_facts_read_as_if_they_were_rows(
+    log: PostgresEventLog, log_url: str, tmp_path: Path
+) -> None:
     before = await everything(log)
-    pods = {f"pod/uid-alice-{number}": await log.read_stream(f"pod/uid-alice-{number}") for number in range(PODS)}
+    pods = {
+        f"pod/uid-alice-{number}": await log.read_stream(f"pod/uid-alice-{number}")
+        for number in range(PODS)
+    }
     nodes = await log.read_stream("node/n1")
     await relayed(log)
     last = await archived(log_url, log, tmp_path)
@@ -137,15 +181,22 @@ async def test_archived_facts_read_as_if_they_were_rows(log: PostgresEventLog, l
     await fresh.close()
 
 
-async def test_nothing_above_the_lowest_checkpoint_goes(log: PostgresEventLog, log_url: str) -> None:
+async def test_nothing_above_the_lowest_checkpoint_goes(
+    log: PostgresEventLog, log_url: str
+) -> None:
     await relayed(log, 2 * PARTITION + 1)
     assert await archived(log_url, log) == 2 * PARTITION
     assert (await care.status(log_url)).archived_to == 2 * PARTITION
 
 
 def test_age_and_size_decide_what_goes() -> None:
-    parts = [care.Partition(f"p{at}", at * 10 + 1, at * 10 + 10, 1000, True, at * archiving.DAY_US) for at in range(5)]
-    seen = care.Status("l", 1, 55, 55, 0, 55, 0, 0, 0, {}, [*parts, care.Partition("p5", 51, 55, 1000, False)])
+    parts = [
+        care.Partition(f"p{at}", at * 10 + 1, at * 10 + 10, 1000, True, at * archiving.DAY_US)
+        for at in range(5)
+    ]
+    seen = care.Status(
+        "l", 1, 55, 55, 0, 55, 0, 0, 0, {}, [*parts, care.Partition("p5", 51, 55, 1000, False)]
+    )
     now_us = 10 * archiving.DAY_US
 
     def names(limits: Limits) -> list[str]:
@@ -161,7 +212,9 @@ async def test_an_altered_block_is_never_read_past(log: PostgresEventLog, log_ur
     await relayed(log)
     await archived(log_url, log)
     owner = await connect(log_url)
-    await owner.execute("UPDATE archived_block SET data = set_byte(data, 40, get_byte(data, 40) # 1)")
+    await owner.execute(
+        "UPDATE archived_block SET data = set_byte(data, 40, get_byte(data, 40) # 1)"
+    )
     await owner.close()
     with pytest.raises(LogBroken, match="was altered"):
         await log.read(0)
@@ -171,34 +224,52 @@ async def test_only_the_owner_may(log: PostgresEventLog, log_url: str) -> None:
     await relayed(log)
     (partition, *_) = due(await care.status(log_url), Limits(), BEGIN_US)
     owner = await connect(log_url)
-    await owner.execute("DO $$ BEGIN CREATE ROLE somebody LOGIN PASSWORD 'x'; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    await owner.execute(
+        "DO $$ BEGIN CREATE ROLE somebody LOGIN PASSWORD 'x'; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+    )
     await owner.close()
     somebody = log_url.replace("//postgres@", "//somebody:x@")
     with pytest.raises(LoginTooWeak, match="the owner's to do; "):
         await care.archive(somebody, partition)
     with pytest.raises(LoginTooWeak, match="the owner's to do; "):
         await care.mask(somebody, [1], lambda *_: b"{}")
-    with pytest.raises(LoginTooWeak, match=r"permission denied.*; give --database-url with the login topolog_viewer"):
+    with pytest.raises(
+        LoginTooWeak,
+        match=r"permission denied.*; give --database-url with the login topolog_viewer",
+    ):
         await care.status(somebody)
 
 
-async def test_who_may_read_sees_the_size_of_the_log_and_of_all_that_grows_with_it(log: PostgresEventLog, log_url: str) -> None:
+async def test_who_may_read_sees_the_size_of_the_log_and_of_all_that_grows_with_it(
+    log: PostgresEventLog, log_url: str
+) -> None:
     await relayed(log)
     await archived(log_url, log)
     owner = await connect(log_url)
-    await owner.execute("DO $$ BEGIN CREATE ROLE a_viewer LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    await owner.execute(
+        "DO $$ BEGIN CREATE ROLE a_viewer LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+    )
     await owner.execute("GRANT topolog_reader TO a_viewer")
     await owner.close()
     seen = await care.status(log_url.replace("//postgres@", "//a_viewer@"))
     assert seen == await care.status(log_url)
     assert set(seen.tables) == tables_that_grow()
-    assert all(seen.tables[name] > 0 for name in ("fact", "archived_block", "archived_stream", "commit_seen", "stream_head"))
+    assert all(
+        seen.tables[name] > 0
+        for name in ("fact", "archived_block", "archived_stream", "commit_seen", "stream_head")
+    )
     assert sum(seen.tables.values()) < seen.bytes
 
 
 def tables_that_grow() -> set[str]:
     """All but those with a row for the log, a role, a consumer or a migration."""
-    return set(tables.metadata.tables) - {"counter", "writer", "lease", "checkpoint", "schema_works_from"}
+    return set(tables.metadata.tables) - {
+        "counter",
+        "writer",
+        "lease",
+        "checkpoint",
+        "schema_works_from",
+    }
 
 
 async def test_a_history_is_restored_whole_on_a_new_timeline(
@@ -219,7 +290,9 @@ async def test_a_history_is_restored_whole_on_a_new_timeline(
     assert (decode(opened), done.timeline) == (LogOpened(done.log_id, 2), 2)
     assert (await verify(restored, [])).ok
     assert await restored.load_checkpoint("relay") == len(before)
-    assert await restored.versions(["node/n1", "report/n1"]) == await log.versions(["node/n1", "report/n1"])
+    assert await restored.versions(["node/n1", "report/n1"]) == await log.versions(
+        ["node/n1", "report/n1"]
+    )
     (outcome,) = await restored.append(commits()[:1])
     assert isinstance(outcome, Duplicate)
     await restored.append([Commit("new", "test", 0, 1, (Draft("node/n1", facts()[0][0][1]),))])
@@ -245,7 +318,14 @@ async def test_redaction_masks_the_text_everywhere_and_changes_no_position_versi
     fresh = await PostgresEventLog.open(log_url)
     after = await everything(fresh)
     assert [row.chain for row in after[: len(before)]] == [row.chain for row in before]
-    texts = (b'"alice-3"', b'ns/alice-3"', b'"alice-22"', b'ns/alice-22"', b'of-alice-3"', b'of-alice-22"')
+    texts = (
+        b'"alice-3"',
+        b'ns/alice-3"',
+        b'"alice-22"',
+        b'ns/alice-22"',
+        b'of-alice-3"',
+        b'of-alice-22"',
+    )
     shown = [row.position for row in after if any(text in row.payload for text in texts)]
     assert shown == []
     assert [row.position for row in after if b"alice-4" in row.payload] == [
@@ -279,13 +359,25 @@ async def test_an_interrupted_redaction_is_explained_and_finished_by_the_same_co
     assert (await verify(log, [])).ok
 
 
-async def test_a_masked_row_that_no_fact_tells_of_is_an_altered_one(log: PostgresEventLog, log_url: str) -> None:
-    await care.mask(log_url, [3], lambda *_: b'{"type":"PodObserved","pod":{"uid":"uid-alice-0","namespace":"ns","name":"x"}}')
-    assert [violation.invariant for violation in (await verify(log, [])).violations][:1] == ["history"]
+async def test_a_masked_row_that_no_fact_tells_of_is_an_altered_one(
+    log: PostgresEventLog, log_url: str
+) -> None:
+    await care.mask(
+        log_url,
+        [3],
+        lambda *_: (
+            b'{"type":"PodObserved","pod":{"uid":"uid-alice-0","namespace":"ns","name":"x"}}'
+        ),
+    )
+    assert [violation.invariant for violation in (await verify(log, [])).violations][:1] == [
+        "history"
+    ]
 
 
 async def test_a_pod_that_lives_is_not_redacted(log: PostgresEventLog) -> None:
-    await log.append([Commit("alive", "test", 0, 1, (Draft("pod/uid-bob", PodObserved(pod("bob", cpus=1))),))])
+    await log.append(
+        [Commit("alive", "test", 0, 1, (Draft("pod/uid-bob", PodObserved(pod("bob", cpus=1))),))]
+    )
     with pytest.raises(UpkeepRefused, match="has not ended"):
         await redact(log, "bob", "me", "asked for", 1, partial(care.mask, ""))
 
@@ -304,7 +396,15 @@ async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
         "archive": ["archive", "--to", str(tmp_path / "archive")],
         "redact": ["redact", "uid-alice-3", "--reason", "asked"],
     }[verb]
-    command = [sys.executable, "-m", "services.cli.main", "log", *arguments, "--database-url", log_url]
+    command = [
+        sys.executable,
+        "-m",
+        "services.cli.main",
+        "log",
+        *arguments,
+        "--database-url",
+        log_url,
+    ]
     for delay_s in (0.9, 1.3):
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
@@ -315,9 +415,14 @@ async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
         await process.wait()
         found = await verify(log, [])
         assert (found.ok, found.violations) == (True, [])
-        assert [row.chain for row in (await everything(log))[: len(before)]] == [row.chain for row in before]
+        assert [row.chain for row in (await everything(log))[: len(before)]] == [
+            row.chain for row in before
+        ]
     process = await asyncio.create_subprocess_exec(*command)
     assert await process.wait() == 0
     assert (await verify(log, [])).ok
     if verb == "archive":
-        assert await everything(FileLog.open(tmp_path / "archive")) == before[: len(before) // PARTITION * PARTITION]
+        assert (
+            await everything(FileLog.open(tmp_path / "archive"))
+            == before[: len(before) // PARTITION * PARTITION]
+        )

@@ -1,4 +1,6 @@
-"""Logins of their own: made by the owner, rotated, enough for a service and no more; a service that is the owner says so."""
+"""Logins of their own: made by the owner, rotated, enough for a service and no more; a service that
+is the owner says so.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +42,23 @@ def as_user(url: str, user: str) -> str:
     return url.replace("//postgres@", f"//{user}@")
 
 
-async def test_a_services_login_appends_leases_and_keeps_snapshots_and_cannot_become_more(log_url: str, service: str) -> None:
+async def test_a_services_login_appends_leases_and_keeps_snapshots_and_cannot_become_more(
+    log_url: str, service: str
+) -> None:
     assert await make_login(log_url, service, "a password")
-    assert not await make_login(log_url, service, "another password"), "made again, it gets the other password"
+    assert not await make_login(log_url, service, "another password"), (
+        "made again, it gets the other password"
+    )
     log = await PostgresEventLog.open(as_user(log_url, service), production=True)
     assert isinstance((await log.append([commit("c")]))[0], Appended)
     assert await log.acquire("role", "me", 5) is not None
     await log.close()
     connection = await connect(as_user(log_url, service), role=WRITER)
-    for statement in ("RESET ROLE; DELETE FROM fact", "SET ROLE postgres", "ALTER TABLE fact DISABLE TRIGGER ALL"):
+    for statement in (
+        "RESET ROLE; DELETE FROM fact",
+        "SET ROLE postgres",
+        "ALTER TABLE fact DISABLE TRIGGER ALL",
+    ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.execute(statement)
     await connection.close()
@@ -69,13 +79,18 @@ async def test_a_service_that_is_the_owner_is_warned_and_refused_in_production(
 async def test_a_login_that_may_become_the_owner_or_was_granted_writing_is_no_services(
     log_url: str, service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without inheritance, through a role of its own, or by a grant on every table: what it may become is what it is."""
+    """Without inheritance, through a role of its own, or by a grant on every table: what it may
+    become is what it is.
+    """
     await make_login(log_url, service, "a password")
     owner = await connect(log_url)
     between = f"{service}_between"
     await owner.execute(f"CREATE ROLE {between} NOINHERIT")
     for grant, rank in (
-        (f"GRANT pg_write_all_data TO {between}; GRANT {between} TO {service}", "a writer of every table"),
+        (
+            f"GRANT pg_write_all_data TO {between}; GRANT {between} TO {service}",
+            "a writer of every table",
+        ),
         (f"GRANT postgres TO {between}", "a superuser"),
     ):
         await owner.execute(grant)
@@ -86,7 +101,9 @@ async def test_a_login_that_may_become_the_owner_or_was_granted_writing_is_no_se
     await owner.close()
 
 
-async def test_a_service_with_a_readers_login_is_told_so_at_its_start(log_url: str, service: str) -> None:
+async def test_a_service_with_a_readers_login_is_told_so_at_its_start(
+    log_url: str, service: str
+) -> None:
     viewer = f"{service}_viewer"
     await make_login(log_url, viewer, "a password")
     for production in (False, True):
@@ -106,25 +123,45 @@ async def test_a_service_with_a_readers_login_is_told_so_at_its_start(log_url: s
         ["log", "archive", "--older-than", "1d"],
     ],
 )
-async def test_a_command_with_a_readers_login_names_the_login_that_may(log_url: str, service: str, verb: list[str]) -> None:
+async def test_a_command_with_a_readers_login_names_the_login_that_may(
+    log_url: str, service: str, verb: list[str]
+) -> None:
     log = await PostgresEventLog.open(log_url)
     await log.append([commit("c")])
     await log.close()
     viewer = f"{service}_viewer"
     await make_login(log_url, viewer, "a password")
-    command = [sys.executable, "-m", "services.cli.main", *verb, "--database-url", as_user(log_url, viewer)]
+    command = [
+        sys.executable,
+        "-m",
+        "services.cli.main",
+        *verb,
+        "--database-url",
+        as_user(log_url, viewer),
+    ]
     ended = await asyncio.to_thread(subprocess.run, command, capture_output=True)
     assert ended.returncode == 1
     said = ended.stderr.decode()
     assert "nobody foresaw" not in said
-    assert re.search(r"try: give --database-url with (the owner's login|the login topolog_service)", said), said
+    assert re.search(
+        r"try: give --database-url with (the owner's login|the login topolog_service)", said
+    ), said
 
 
 @pytest.mark.parametrize("login", ["", "_viewer"])
 @pytest.mark.parametrize("verb", [["log", "status"], ["log", "archive", "--dry-run"]])
-async def test_services_and_readers_may_see_how_large_the_log_is(log_url: str, service: str, login: str, verb: list[str]) -> None:
+async def test_services_and_readers_may_see_how_large_the_log_is(
+    log_url: str, service: str, login: str, verb: list[str]
+) -> None:
     await make_login(log_url, service + login, "a password")
-    command = [sys.executable, "-m", "services.cli.main", *verb, "--database-url", as_user(log_url, service + login)]
+    command = [
+        sys.executable,
+        "-m",
+        "services.cli.main",
+        *verb,
+        "--database-url",
+        as_user(log_url, service + login),
+    ]
     ended = await asyncio.to_thread(subprocess.run, command, capture_output=True)
     assert ended.returncode == 0, ended.stderr
 
@@ -155,12 +192,26 @@ def test_a_verifier_is_that_of_the_standard() -> None:
 
 
 def test_the_command_makes_logins_with_passwords_in_files(
-    log_url: str, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    log_url: str,
+    service: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "passwords"
     for _ in range(2):
         monkeypatch.setattr(
-            sys, "argv", ["topolog", "database", "roles", "--database-url", log_url, "--password-dir", str(folder)]
+            sys,
+            "argv",
+            [
+                "topolog",
+                "database",
+                "roles",
+                "--database-url",
+                log_url,
+                "--password-dir",
+                str(folder),
+            ],
         )
         with pytest.raises(SystemExit) as ended:
             main()
@@ -175,7 +226,9 @@ def test_the_command_makes_logins_with_passwords_in_files(
 async def test_logins_are_refused_in_words_where_there_is_no_log_or_the_login_may_not_make_them(
     log_url: str, database_url: str, service: str, tmp_path: Path
 ) -> None:
-    """Logins are the whole server's: by another database of it the services' password would be changed all the same."""
+    """Logins are the whole server's: by another database of it the services' password would be
+    changed all the same.
+    """
     await make_logins(log_url, tmp_path)
     for url, words in (
         (database_url, "the database holds no log"),
@@ -206,7 +259,9 @@ async def test_migrations_by_an_owner_who_may_make_no_login_end_in_words(
 ) -> None:
     await make_login(log_url, service, "a password")
     owner = await connect(log_url)
-    await owner.execute(f"ALTER SCHEMA public OWNER TO {service}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {service}")
+    await owner.execute(
+        f"ALTER SCHEMA public OWNER TO {service}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {service}"
+    )
     monkeypatch.setenv("TOPOLOG_DATABASE_URL", as_user(log_url, service))
     monkeypatch.setenv("TOPOLOG_SERVICE_PASSWORD", "letters123")
     monkeypatch.setattr("services.embedded.run_migrations.SERVICE", service)

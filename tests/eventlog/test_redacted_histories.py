@@ -1,4 +1,6 @@
-"""Histories that were redacted and end before the fact that says so are whole, read, imported or exported again."""
+"""Histories that were redacted and end before the fact that says so are whole, read, imported or
+exported again.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ async def test_it_is_imported_and_the_new_log_says_what_was_masked(cut: Path, lo
     await log.close()
 
 
-async def test_what_the_history_tells_itself_is_not_told_again(log: MemoryEventLog, tmp_path: Path, log_url: str) -> None:
+async def test_what_the_history_tells_itself_is_not_told_again(
+    log: MemoryEventLog, tmp_path: Path, log_url: str
+) -> None:
     file = tmp_path / "all.topolog.gz"
     await export(log, file, 1, await log.head())
     await import_history(log_url, file, 1)
@@ -79,8 +83,12 @@ async def test_what_the_history_tells_itself_is_not_told_again(log: MemoryEventL
     await found.close()
 
 
-async def test_an_altered_row_that_no_header_names_is_told_still(log: MemoryEventLog, tmp_path: Path) -> None:
-    log._facts[0] = msgspec.structs.replace(log._facts[0], payload=log._facts[0].payload.replace(b"n1", b"n2"))
+async def test_an_altered_row_that_no_header_names_is_told_still(
+    log: MemoryEventLog, tmp_path: Path
+) -> None:
+    log._facts[0] = msgspec.structs.replace(
+        log._facts[0], payload=log._facts[0].payload.replace(b"n1", b"n2")
+    )
     await export(log, tmp_path / "x.topolog.gz", 1, FACTS)
     with pytest.raises(HistoryFileError, match="position 1 is not what was appended"):
         FileLog.open(tmp_path / "x.topolog.gz")

@@ -1,4 +1,6 @@
-"""Pods of one name, one after the other as a StatefulSet's are: redacted together they fold as before, one alone is refused."""
+"""Pods of one name, one after the other as a StatefulSet's are: redacted together they fold as
+before, one alone is refused.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def life(uid: str, name: str, at: int) -> Told:
     changed = partial(NodeReportChanged, "n1", "boot-1")
     return [
         [(f"pod/{uid}", PodObserved(made))],
-        [(f"pod/{uid}", PodReserved(uid, "n1", 1)), ("node/n1", NodeCharged("n1", uid, {0: {"cpu": 2000}}))],
+        [
+            (f"pod/{uid}", PodReserved(uid, "n1", 1)),
+            ("node/n1", NodeCharged("n1", uid, {0: {"cpu": 2000}})),
+        ],
         [(f"pod/{uid}", BindIntended(uid, "ns", name, "n1", 1))],
         [(f"pod/{uid}", PodBound(uid, "n1"))],
         [("report/n1", changed(at, available={0: {"cpu": 6000}}, listed=(held(name, 0, 2),)))],
@@ -45,7 +50,10 @@ def life(uid: str, name: str, at: int) -> Told:
 
 def later(at: int) -> Told:
     """Reports until nothing is remembered of who ended before."""
-    return [[("report/n1", NodeReportChanged("n1", "boot-1", at + n, available={0: {"cpu": 8000 - n}}))] for n in range(3)]
+    return [
+        [("report/n1", NodeReportChanged("n1", "boot-1", at + n, available={0: {"cpu": 8000 - n}}))]
+        for n in range(3)
+    ]
 
 
 HISTORY: Told = [
@@ -61,7 +69,9 @@ HISTORY: Told = [
 async def a_log(told: Told = HISTORY) -> MemoryEventLog:
     log = MemoryEventLog("log-1")
     for number, drafts in enumerate(told):
-        await log.append([Commit(f"c{number}", "test", 0, number, tuple(Draft(*each) for each in drafts))])
+        await log.append(
+            [Commit(f"c{number}", "test", 0, number, tuple(Draft(*each) for each in drafts))]
+        )
     return log
 
 
@@ -69,7 +79,9 @@ async def redacted(log: MemoryEventLog, name: str) -> list[Redacted]:
     async def mask(positions: Collection[int], masked: Callable[[str, bytes], bytes | None]) -> int:
         for position in positions:
             row = log._facts[position - 1]
-            log._facts[position - 1] = msgspec.structs.replace(row, payload=masked(row.stream, row.payload) or row.payload)
+            log._facts[position - 1] = msgspec.structs.replace(
+                row, payload=masked(row.stream, row.payload) or row.payload
+            )
         return len(positions)
 
     return await redact(log, name, "me", "asked", 1, mask)
@@ -81,7 +93,9 @@ async def folds(log: MemoryEventLog, head: int) -> list[bytes]:
 
 def named(state: bytes, done: Redacted) -> bytes:
     """The state with the name that these pods have now."""
-    return state.replace(b'"ns/web-0"', f'"{done.pod}"'.encode()).replace(b'"web-0"', f'"{done.name}"'.encode())
+    return state.replace(b'"ns/web-0"', f'"{done.pod}"'.encode()).replace(
+        b'"web-0"', f'"{done.name}"'.encode()
+    )
 
 
 async def test_pods_of_one_name_are_redacted_together_and_every_position_folds_as_before() -> None:
@@ -106,7 +120,10 @@ async def test_pods_of_one_name_are_redacted_together_and_every_position_folds_a
 async def test_one_of_several_pods_of_a_name_is_not_redacted_alone(uid: str, other: str) -> None:
     log = await a_log()
     before = list(log._facts)
-    with pytest.raises(UpkeepRefused, match=rf"name ns/web-0 too \(pod {other}\).*topolog log redact ns/web-0 --reason"):
+    with pytest.raises(
+        UpkeepRefused,
+        match=rf"name ns/web-0 too \(pod {other}\).*topolog log redact ns/web-0 --reason",
+    ):
         await redacted(log, uid)
     assert log._facts == before
 
@@ -120,11 +137,15 @@ async def test_a_namesake_that_lives_keeps_all_of_them_from_being_redacted() -> 
         await redacted(log, "u1")
 
 
-async def test_who_comes_with_the_name_of_one_that_was_redacted_keeps_it_and_can_be_redacted_too() -> None:
+async def test_who_comes_with_the_name_of_one_that_was_redacted_keeps_it_and_can_be_redacted_too() -> (
+    None
+):
     log = await a_log([*HISTORY[: 2 + 9], *later(20)])
     (first,) = await redacted(log, "web-0")
     for number, drafts in enumerate([*life("u2", "web-0", 30), *later(40)]):
-        await log.append([Commit(f"d{number}", "test", 0, number, tuple(Draft(*each) for each in drafts))])
+        await log.append(
+            [Commit(f"d{number}", "test", 0, number, tuple(Draft(*each) for each in drafts))]
+        )
     head = await log.head()
     before = await folds(log, head)
     (second,) = await redacted(log, "u2")

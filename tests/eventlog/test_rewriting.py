@@ -1,4 +1,6 @@
-"""Whoever rewrites a history (archive, redaction, import) does it alone, and holds little of it at once."""
+"""Whoever rewrites a history (archive, redaction, import) does it alone, and holds little of it at
+once.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ async def first_due(url: str) -> care.Partition:
 
 
 async def test_an_archive_holds_two_blocks_of_a_partition_at_once_and_no_more(
-    log: PostgresEventLog,  # noqa: F811
+    log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -79,7 +81,9 @@ async def waits(url: str) -> None:
 
 
 def held(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[asyncio.Event, asyncio.Event]:
-    """`care.<name>`, a coroutine or an asynchronous generator, stops at its end: (it is there, it may go on)."""
+    """`care.<name>`, a coroutine or an asynchronous generator, stops at its end: (it is there, it
+    may go on).
+    """
     real, there, go_on = getattr(care, name), asyncio.Event(), asyncio.Event()
 
     async def stops() -> None:
@@ -102,7 +106,7 @@ def held(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[asyncio.Event, asy
 
 @pytest.mark.parametrize("first", ["archive", "redaction"])
 async def test_a_redaction_and_an_archive_wait_for_each_other_and_what_was_masked_stays_so(
-    log: PostgresEventLog,  # noqa: F811
+    log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
     monkeypatch: pytest.MonkeyPatch,
     first: str,
@@ -126,7 +130,7 @@ async def test_a_redaction_and_an_archive_wait_for_each_other_and_what_was_maske
 
 
 async def test_two_redactions_of_one_fact_at_once_are_both_done(
-    log: PostgresEventLog,  # noqa: F811
+    log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
 ) -> None:
     read_by_both = asyncio.Barrier(2)
@@ -135,20 +139,28 @@ async def test_two_redactions_of_one_fact_at_once_are_both_done(
         await read_by_both.wait()
         return await care.mask(log_url, positions, masked)
 
-    both = NodeReportChanged("n1", "boot-1", 1000, available={1: {"cpu": 8000}}, unlisted=("ns/alice-3", "ns/alice-5"))
+    both = NodeReportChanged(
+        "n1", "boot-1", 1000, available={1: {"cpu": 8000}}, unlisted=("ns/alice-3", "ns/alice-5")
+    )
     await log.append([Commit("both", "test", 0, 1, (Draft("report/n1", both),))])
-    await asyncio.gather(*(redact(log, pod, "me", "asked", 1, mask) for pod in ("alice-3", "alice-5")))
+    await asyncio.gather(
+        *(redact(log, pod, "me", "asked", 1, mask) for pod in ("alice-3", "alice-5"))
+    )
     await shows_no_more(log_url, b'"alice-3"', b'ns/alice-3"', b'"alice-5"', b'ns/alice-5"')
 
 
 async def shows_no_more(url: str, *texts: bytes) -> None:
     fresh = await PostgresEventLog.open(url)
-    assert [row.position for row in await everything(fresh) if any(text in row.payload for text in texts)] == []
+    assert [
+        row.position
+        for row in await everything(fresh)
+        if any(text in row.payload for text in texts)
+    ] == []
     await fresh.close()
 
 
 async def test_two_archives_at_once_archive_a_partition_once(
-    log: PostgresEventLog,  # noqa: F811
+    log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
 ) -> None:
     await relayed(log)
@@ -159,7 +171,7 @@ async def test_two_archives_at_once_archive_a_partition_once(
 
 
 async def test_who_waits_too_long_for_another_is_told_what_to_do_and_changes_nothing(
-    log: PostgresEventLog,  # noqa: F811
+    log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -177,7 +189,7 @@ async def test_who_waits_too_long_for_another_is_told_what_to_do_and_changes_not
 
 
 async def test_a_dump_that_reads_meanwhile_is_told_of_and_not_waited_for_long(
-    log: PostgresEventLog,  # noqa: F811
+    log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -193,7 +205,9 @@ async def test_a_dump_that_reads_meanwhile_is_told_of_and_not_waited_for_long(
     await care.archive(log_url, partition)
 
 
-async def test_a_partition_that_lacks_facts_is_not_archived(log: PostgresEventLog, log_url: str) -> None:  # noqa: F811
+async def test_a_partition_that_lacks_facts_is_not_archived(
+    log: PostgresEventLog, log_url: str
+) -> None:
     await relayed(log)
     partition = msgspec.structs.replace(await first_due(log_url), last=10_000)
     with pytest.raises(LogUnavailable, match="lacks facts"):

@@ -1,4 +1,6 @@
-"""The password of the services' login is changed under a running log: who reads its URL from a file goes on without a restart."""
+"""The password of the services' login is changed under a running log: who reads its URL from a file
+goes on without a restart.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ HOST = "127.0.0.1"
 
 
 class Rotating:
-    """A server that asks for passwords (scram-sha-256) where it is reached by TCP, and the file of the services' URL."""
+    """A server that asks for passwords (scram-sha-256) where it is reached by TCP, and the file of
+    the services' URL.
+    """
 
     def __init__(self, owner: str, port: int, file: Path) -> None:
         self.owner, self.port, self.file = owner, port, file
@@ -46,11 +50,15 @@ class Rotating:
         draft.replace(self.file)
 
     async def change(self, password: str) -> int:
-        """Another password in the server, and everybody who logged in by the one before thrown out; how many that were."""
+        """Another password in the server, and everybody who logged in by the one before thrown out;
+        how many that were.
+        """
         await make_login(self.owner, SERVICE, password)
         owner = await connect(self.owner)
         try:
-            ended = await owner.fetch("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1", SERVICE)
+            ended = await owner.fetch(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1", SERVICE
+            )
         finally:
             await owner.close()
         return len(ended)
@@ -67,10 +75,17 @@ def server() -> Iterator[tuple[str, int]]:
     """The owner's URL, by the socket, and the port."""
     port = free_port()
     settings = PostgresSettings(
-        shared_buffers_mb=64, max_connections=100, durable=False, listen_addresses=HOST, password="owner's", port=port
+        shared_buffers_mb=64,
+        max_connections=100,
+        durable=False,
+        listen_addresses=HOST,
+        password="owner's",
+        port=port,
     )
     with short_folder() as place:
-        thread = ServerThread(lambda: EmbeddedServers(place / "data", want_nats=False, postgres_settings=settings))
+        thread = ServerThread(
+            lambda: EmbeddedServers(place / "data", want_nats=False, postgres_settings=settings)
+        )
         try:
             yield thread.servers.database_url, port
         finally:
@@ -88,7 +103,9 @@ async def rotating(server: tuple[str, int], tmp_path: Path) -> Rotating:
 
 
 async def opened(rotating: Rotating, retry_for_s: float = 60.0) -> PostgresEventLog:
-    return await PostgresEventLog.open(UrlFile(str(rotating.file), database_trouble), production=True, retry_for_s=retry_for_s)
+    return await PostgresEventLog.open(
+        UrlFile(str(rotating.file), database_trouble), production=True, retry_for_s=retry_for_s
+    )
 
 
 async def test_a_log_and_its_projector_go_on_with_the_new_password(rotating: Rotating) -> None:
@@ -113,7 +130,9 @@ async def test_a_log_and_its_projector_go_on_with_the_new_password(rotating: Rot
         await log.close()
 
 
-async def test_a_file_that_is_being_written_is_waited_for_and_told_without_its_password(rotating: Rotating) -> None:
+async def test_a_file_that_is_being_written_is_waited_for_and_told_without_its_password(
+    rotating: Rotating,
+) -> None:
     log = await opened(rotating, retry_for_s=0.5)
     try:
         await rotating.appends(log)

@@ -1,4 +1,6 @@
-"""A Postgres that refuses connections, whatever the reason, is unavailable, and never the end of a service."""
+"""A Postgres that refuses connections, whatever the reason, is unavailable, and never the end of a
+service.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from shared.eventlog.postgres import PostgresEventLog
     ],
     ids=lambda refusal: type(refusal).__name__,
 )
-async def test_a_refused_connection_is_an_unavailable_log(monkeypatch: pytest.MonkeyPatch, refusal: Exception) -> None:
+async def test_a_refused_connection_is_an_unavailable_log(
+    monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
     async def refuse(*_: Any, **__: Any) -> Any:
         raise refusal
 

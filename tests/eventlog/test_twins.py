@@ -20,7 +20,10 @@ from tests.fixtures.servers import PostgresServer
 
 names = st.sampled_from(["a", "b", "pod/ü"])
 drafts = st.builds(
-    Draft, names, st.builds(PodRunning, names, st.text('x\x00"\\é', max_size=3)), st.sampled_from([ANY_VERSION, 0, 1, 2, 3])
+    Draft,
+    names,
+    st.builds(PodRunning, names, st.text('x\x00"\\é', max_size=3)),
+    st.sampled_from([ANY_VERSION, 0, 1, 2, 3]),
 )
 commits = st.builds(
     Commit,
@@ -67,7 +70,12 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda log: log.save_checkpoint(consumer, position, expected))
         self.both(lambda log: log.load_checkpoint(consumer))
 
-    @rule(projection=names, position=st.integers(0, 9), fingerprint=st.sampled_from(["f", "g"]), state=st.binary(max_size=3))
+    @rule(
+        projection=names,
+        position=st.integers(0, 9),
+        fingerprint=st.sampled_from(["f", "g"]),
+        state=st.binary(max_size=3),
+    )
     def snapshot(self, projection: str, position: int, fingerprint: str, state: bytes) -> None:
         at = self.run(place(self.memory, min(position, self.run(self.memory.head()))))
         self.both(lambda log: log.save_snapshot(projection, fingerprint, at, state))
@@ -99,5 +107,9 @@ def test_memory_and_postgres_answer_alike(postgres_server: PostgresServer) -> No
     machine = type("TwinsHere", (Twins,), {"server": postgres_server})
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=examples(12), stateful_step_count=15, suppress_health_check=list(HealthCheck)),
+        settings=settings(
+            max_examples=examples(12),
+            stateful_step_count=15,
+            suppress_health_check=list(HealthCheck),
+        ),
     )

@@ -1,4 +1,6 @@
-"""Who waits for the head hears what is told and asks now and then; what another database told before is not believed."""
+"""Who waits for the head hears what is told and asks now and then; what another database told
+before is not believed.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,9 @@ class TimelineContract:
         assert (after.log_id, after.timeline) == (before.log_id, before.timeline + 1)
         assert await log.identity() == after
 
-    async def test_a_new_timeline_ends_leases_and_fences_who_wrote_before(self, log: EventLog) -> None:
+    async def test_a_new_timeline_ends_leases_and_fences_who_wrote_before(
+        self, log: EventLog
+    ) -> None:
         old = await log.acquire("role", "me", 30)
         assert old is not None
         await log.begin_timeline(7)
@@ -34,9 +36,15 @@ class TimelineContract:
         await given(log, "a")
         begun = await log.begin_timeline(7)
         (opened,) = await log.read(1)
-        assert (decode(opened), opened.time_us, opened.role) == (LogOpened(begun.log_id, begun.timeline), 7, "operator")
+        assert (decode(opened), opened.time_us, opened.role) == (
+            LogOpened(begun.log_id, begun.timeline),
+            7,
+            "operator",
+        )
 
-    async def test_a_reader_that_lost_what_it_had_begins_a_timeline_once(self, log: EventLog) -> None:
+    async def test_a_reader_that_lost_what_it_had_begins_a_timeline_once(
+        self, log: EventLog
+    ) -> None:
         await given(log, "a", "b")
         before = await log.identity()
         old = await log.acquire("role", "me", 30)
@@ -46,10 +54,17 @@ class TimelineContract:
         assert begun.timeline == before.timeline + 1
         assert await log.begin_timeline(8, lost) == begun, "another reader that noticed the same"
         (opened,) = await log.read(2)
-        assert (decode(opened), opened.role) == (LogOpened(begun.log_id, begun.timeline, 9), "reader")
-        assert isinstance((await log.append([commit("a", role="role", epoch=old.epoch)]))[0], Fenced)
+        assert (decode(opened), opened.role) == (
+            LogOpened(begun.log_id, begun.timeline, 9),
+            "reader",
+        )
+        assert isinstance(
+            (await log.append([commit("a", role="role", epoch=old.epoch)]))[0], Fenced
+        )
 
-    async def test_what_a_reader_had_is_looked_for_before_a_timeline_begins(self, log: EventLog) -> None:
+    async def test_what_a_reader_had_is_looked_for_before_a_timeline_begins(
+        self, log: EventLog
+    ) -> None:
         await log.append([commit("one"), commit("two")])
         here, before = await place(log, 2), await log.identity()
         kept = [
@@ -62,13 +77,21 @@ class TimelineContract:
         assert await log.head() == 2
 
     @pytest.mark.parametrize(
-        "lost", [Lost(1, 1, 2, b"another"), Lost(1, 1, 2, commit_id="another"), Lost(1, 1, 3), Lost(1, 0, 3)]
+        "lost",
+        [
+            Lost(1, 1, 2, b"another"),
+            Lost(1, 1, 2, commit_id="another"),
+            Lost(1, 1, 3),
+            Lost(1, 0, 3),
+        ],
     )
     async def test_another_history_lacks_what_a_reader_had(self, log: EventLog, lost: Lost) -> None:
         await log.append([commit("one"), commit("two")])
         assert (await log.begin_timeline(7, lost)).timeline == 2
 
-    async def test_a_timeline_that_a_reader_had_followed_is_not_begun_again(self, log: EventLog) -> None:
+    async def test_a_timeline_that_a_reader_had_followed_is_not_begun_again(
+        self, log: EventLog
+    ) -> None:
         await given(log, "a")
         here = await place(log, 1)
         assert (await log.begin_timeline(7, Lost(1, 4, 1, here.chain))).timeline == 5

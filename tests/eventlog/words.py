@@ -11,14 +11,18 @@ def draft(stream: str, expected: int = ANY_VERSION, mark: str = "n") -> Draft:
     return Draft(stream, PodRunning("u", mark), expected)
 
 
-def commit(commit_id: str, *drafts: Draft, role: str = "r", epoch: int = 0, follows: str = "") -> Commit:
+def commit(
+    commit_id: str, *drafts: Draft, role: str = "r", epoch: int = 0, follows: str = ""
+) -> Commit:
     """A commit of these drafts (default: one on stream `s`)."""
     return Commit(commit_id, role, epoch, 1, drafts or (draft("s"),), follows=follows)
 
 
 async def given(log: EventLog, *streams: str) -> None:
     """One fact on each of `streams`, in order."""
-    outcomes = await log.append([commit(f"given {i} {stream}", draft(stream)) for i, stream in enumerate(streams)])
+    outcomes = await log.append(
+        [commit(f"given {i} {stream}", draft(stream)) for i, stream in enumerate(streams)]
+    )
     assert all(isinstance(outcome, Appended) for outcome in outcomes)
 
 

@@ -1,4 +1,6 @@
-"""A process that appends until it is killed: commits of two facts on two streams. Prints each outcome's last position."""
+"""A process that appends until it is killed: commits of two facts on two streams. Prints each
+outcome's last position.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,14 @@ from tests.eventlog.words import commit, draft
 async def main(url: str, name: str) -> None:
     log = await PostgresEventLog.open(url)
     for number in itertools.count():
-        batch = [commit(f"{name}.{number}.{i}", draft(f"{name}/a"), draft(f"{name}/b")) for i in range(20)]
+        batch = [
+            commit(f"{name}.{number}.{i}", draft(f"{name}/a"), draft(f"{name}/b"))
+            for i in range(20)
+        ]
         outcomes = await log.append(batch)
-        print(max(outcome.last for outcome in outcomes if isinstance(outcome, Appended)), flush=True)
+        print(
+            max(outcome.last for outcome in outcomes if isinstance(outcome, Appended)), flush=True
+        )
 
 
 if __name__ == "__main__":

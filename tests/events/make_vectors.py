@@ -1,6 +1,8 @@
-"""`python -m tests.events.make_vectors`: write the vectors of fact types and schemas that have none yet. Never rewrites one.
+"""`python -m tests.events.make_vectors`: write the vectors of fact types and schemas that have none
+yet. Never rewrites one.
 
-A vector is a promise: what was once stored decodes for ever, to these values. When a fact's schema grows, the old files stay.
+A vector is a promise: what was once stored decodes for ever, to these values. When a fact's schema
+grows, the old files stay.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ def main() -> None:
         vector = {
             "type": name,
             "schema": entry.schema,
-            "cases": [{"name": case, "payload": encode(fact).decode(), "decoded": plain(fact)} for case, fact in cases.items()],
+            "cases": [
+                {"name": case, "payload": encode(fact).decode(), "decoded": plain(fact)}
+                for case, fact in cases.items()
+            ],
         }
         path.write_text(msgspec.json.format(msgspec.json.encode(vector), indent=1).decode() + "\n")
         print(f"wrote {path.name}")

@@ -1,9 +1,11 @@
-"""What a release makes of facts: `python -I tests/events/reading.py ARCHIVE < FACTS` by the code of ARCHIVE, `read` by ours.
+"""What a release makes of facts: `python -I tests/events/reading.py ARCHIVE < FACTS` by the code of
+ARCHIVE, `read` by ours.
 
-Facts are JSON lines with the envelope's fields (the payload as text, the chain left out). The answer is one JSON object:
-`refused`, type and schema -> why it cannot be read; `decoded`, position -> the fact's fields; `aside`, streams set aside;
-`promised`, after each fact uid -> stage and node, and uid -> charged node, whether proven, and zone -> amounts. Must import
-nothing of the project before ARCHIVE leads.
+Facts are JSON lines with the envelope's fields (the payload as text, the chain left out). The
+answer is one JSON object: `refused`, type and schema -> why it cannot be read; `decoded`, position
+-> the fact's fields; `aside`, streams set aside; `promised`, after each fact uid -> stage and node,
+and uid -> charged node, whether proven, and zone -> amounts. Must import nothing of the project
+before ARCHIVE leads.
 """
 
 from __future__ import annotations
@@ -42,12 +44,21 @@ def read(lines: Iterable[str]) -> dict[str, Any]:
         except UNFOLDABLE as error:
             aside.spoilt(envelope, error)
         promised.append(_promised(ledger))
-    return {"refused": refused, "decoded": decoded, "aside": dict(aside.streams), "promised": promised}
+    return {
+        "refused": refused,
+        "decoded": decoded,
+        "aside": dict(aside.streams),
+        "promised": promised,
+    }
 
 
 def _promised(ledger: Any) -> list[Any]:
     charges = {
-        uid: [name, charge.proven, {str(zone): amounts for zone, amounts in (charge.held or charge.zones).items()}]
+        uid: [
+            name,
+            charge.proven,
+            {str(zone): amounts for zone, amounts in (charge.held or charge.zones).items()},
+        ]
         for name, node in ledger.nodes.items()
         for uid, charge in node.charges.items()
     }

@@ -1,6 +1,8 @@
-"""One fact of a type with every field set to something that is not its default, and one with only what is required.
+"""One fact of a type with every field set to something that is not its default, and one with only
+what is required.
 
-Built from the struct's own declaration, so that a new field is sampled without anybody remembering to.
+Built from the struct's own declaration, so that a new field is sampled without anybody remembering
+to.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def _value(info: Any, name: str, default: Any) -> Any:
 
 
 def _union(info: look.UnionType, name: str, default: Any) -> Any:
-    return _value(next(one for one in info.types if not isinstance(one, look.NoneType)), name, default)
+    return _value(
+        next(one for one in info.types if not isinstance(one, look.NoneType)), name, default
+    )
 
 
 _MAKERS: list[tuple[Any, Any]] = [
@@ -48,8 +52,16 @@ _MAKERS: list[tuple[Any, Any]] = [
     (look.UnionType, _union),
     (look.VarTupleType, lambda info, name, default: [_value(info.item_type, name, None)]),
     (look.ListType, lambda info, name, default: [_value(info.item_type, name, None)]),
-    (look.TupleType, lambda info, name, default: [_value(item, name, None) for item in info.item_types]),
-    (look.DictType, lambda info, name, default: {_value(info.key_type, name, None): _value(info.value_type, name, None)}),
+    (
+        look.TupleType,
+        lambda info, name, default: [_value(item, name, None) for item in info.item_types],
+    ),
+    (
+        look.DictType,
+        lambda info, name, default: {
+            _value(info.key_type, name, None): _value(info.value_type, name, None)
+        },
+    ),
 ]
 
 

@@ -1,4 +1,6 @@
-"""Every fact says which pod and node it is about, the ledger has decided on every fact, and pods' facts can be told."""
+"""Every fact says which pod and node it is about, the ledger has decided on every fact, and pods'
+facts can be told.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_a_fact_that_nobody_decided_on_is_told(monkeypatch: pytest.MonkeyPatch) 
         fold.concerns(cluster.PodEnded)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, entry in CATALOG.items() if full(entry.struct).about.pod))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, entry in CATALOG.items() if full(entry.struct).about.pod)
+)
 def test_every_fact_about_a_pod_is_a_line_of_its_story(name: str) -> None:
     fact: Fact = full(CATALOG[name].struct)
     lines = story.tell([(Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), fact)], fact.about.pod)

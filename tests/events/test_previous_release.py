@@ -1,8 +1,10 @@
-"""The release before this one, by its own code, beside facts that this one writes: it reads them alike or refuses them by name.
+"""The release before this one, by its own code, beside facts that this one writes: it reads them
+alike or refuses them by name.
 
-A rolling update has both on one log, and a rollback has the older one alone. What the older one cannot read it passes over,
-or sets its stream aside (`shared.events.setting_aside`); what it reads, it must not read as something else.
-`previous_release.zip` holds its sources (`scripts/previous_release.py`).
+A rolling update has both on one log, and a rollback has the older one alone. What the older one
+cannot read it passes over, or sets its stream aside (`shared.events.setting_aside`); what it reads,
+it must not read as something else. `previous_release.zip` holds its sources
+(`scripts/previous_release.py`).
 """
 
 from __future__ import annotations
@@ -64,13 +66,28 @@ def ours_of(lines: Iterable[str]) -> dict[str, Any]:
 
 
 def line(envelope: Envelope) -> str:
-    fields = {name: getattr(envelope, name) for name in envelope.__struct_fields__ if name != "chain"}
+    fields = {
+        name: getattr(envelope, name) for name in envelope.__struct_fields__ if name != "chain"
+    }
     return json.dumps({**fields, "payload": envelope.payload.decode()})
 
 
 def alone(position: int, fact: Fact) -> str:
     entry = CATALOG[type_of(fact)]
-    return line(Envelope(position, f"s/{position}", 1, type_of(fact), entry.schema, encode(fact), 0, "r", 0, f"c{position}"))
+    return line(
+        Envelope(
+            position,
+            f"s/{position}",
+            1,
+            type_of(fact),
+            entry.schema,
+            encode(fact),
+            0,
+            "r",
+            0,
+            f"c{position}",
+        )
+    )
 
 
 def holds(ours: Any, theirs: Any) -> bool:
@@ -86,8 +103,12 @@ def test_every_fact_of_ours_reads_the_same_there_or_is_refused_by_name() -> None
     facts = [made(CATALOG[name].struct) for name in sorted(CATALOG) for made in (full, minimal)]
     lines = [alone(position, fact) for position, fact in enumerate(facts, 1)]
     theirs, ours = before(lines), ours_of(lines)
-    assert set(theirs["refused"]) == set(UNREADABLE), "a fact that the release before cannot read needs its line in UNREADABLE"
-    assert all("unknown type" in why or "schema is newer" in why for why in theirs["refused"].values())
+    assert set(theirs["refused"]) == set(UNREADABLE), (
+        "a fact that the release before cannot read needs its line in UNREADABLE"
+    )
+    assert all(
+        "unknown type" in why or "schema is newer" in why for why in theirs["refused"].values()
+    )
     for position, fact in theirs["decoded"].items():
         assert holds(ours["decoded"][position], fact), f"{fact} reads otherwise there"
 
@@ -99,16 +120,27 @@ def test_a_history_of_ours_is_folded_to_the_same_charges_there(seed: int) -> Non
     lines = list(map(line, history))
     theirs, ours = before(lines), ours_of(lines)
     read_there = [f"{envelope.type}.{envelope.schema}" not in UNREADABLE for envelope in history]
-    missed = {envelope.stream for envelope, is_read in zip(history, read_there, strict=True) if not is_read}
+    missed = {
+        envelope.stream
+        for envelope, is_read in zip(history, read_there, strict=True)
+        if not is_read
+    }
     assert set(theirs["aside"]) - missed == set(ours["aside"])
     assert any(charges for charges, _ in ours["promised"])
     namesakes, again = namesakes_of(lines), seen_again(lines)
     sooner = 0
     for there, here in zip(theirs["promised"], compress(ours["promised"], read_there), strict=True):
         (charged_there, stages_there), (charged_here, stages_here) = there, here
-        differ = {uid for uid in charged_there.keys() | charged_here.keys() if charged_there.get(uid) != charged_here.get(uid)}
+        differ = {
+            uid
+            for uid in charged_there.keys() | charged_here.keys()
+            if charged_there.get(uid) != charged_here.get(uid)
+        }
         assert stages_there == stages_here
-        assert all(uid in namesakes | again and narrower(charged_here[uid], charged_there[uid]) for uid in differ), differ
+        assert all(
+            uid in namesakes | again and narrower(charged_here[uid], charged_there[uid])
+            for uid in differ
+        ), differ
         sooner += len(differ & namesakes)
     assert bool(sooner) == (seed == PROVEN_SOONER)
 
@@ -119,22 +151,35 @@ def namesakes_of(lines: Iterable[str]) -> set[str]:
     found = set[str]()
     for each in map(json.loads, lines):
         pod = json.loads(each["payload"]).get("pod") if each["type"] == "PodObserved" else None
-        if pod is not None and bearers.setdefault((pod["namespace"], pod["name"]), pod["uid"]) != pod["uid"]:
+        if (
+            pod is not None
+            and bearers.setdefault((pod["namespace"], pod["name"]), pod["uid"]) != pod["uid"]
+        ):
             found.add(pod["uid"])
     return found
 
 
 def seen_again(lines: Iterable[str]) -> set[str]:
-    """Pods that were seen anew, as with other labels or being deleted: the release before took what their kubelet lists for
-    somebody else's from then on."""
-    seen = Counter(json.loads(each["payload"])["pod"]["uid"] for each in map(json.loads, lines) if each["type"] == "PodObserved")
+    """Pods that were seen anew, as with other labels or being deleted: the release before took what
+    their kubelet lists for somebody else's from then on."""
+    seen = Counter(
+        json.loads(each["payload"])["pod"]["uid"]
+        for each in map(json.loads, lines)
+        if each["type"] == "PodObserved"
+    )
     return {uid for uid, times in seen.items() if times > 1}
 
 
 def narrower(here: list[Any], there: list[Any]) -> bool:
-    """Not proven there, and charged here on the same node: in fewer of the zones, or with less in some."""
+    """Not proven there, and charged here on the same node: in fewer of the zones, or with less in
+    some.
+    """
     (node, _, zones), (node_there, proven_there, zones_there) = here, there
-    within = all(held <= zones_there[zone].get(name, 0) for zone, amounts in zones.items() for name, held in amounts.items())
+    within = all(
+        held <= zones_there[zone].get(name, 0)
+        for zone, amounts in zones.items()
+        for name, held in amounts.items()
+    )
     return bool(node == node_there and not proven_there and zones != zones_there and within)
 
 

@@ -1,4 +1,6 @@
-"""What was once stored decodes for ever; every fact type and schema has a vector; nothing else decodes at all."""
+"""What was once stored decodes for ever; every fact type and schema has a vector; nothing else
+decodes at all.
+"""
 
 from __future__ import annotations
 
@@ -41,24 +43,32 @@ def holds(actual: Any, expected: Any) -> bool:
     return type(actual) is type(expected) and actual == expected
 
 
-@pytest.mark.parametrize(("vector", "case"), CASES, ids=[f"{v['type']}.{v['schema']} {c['name']}" for v, c in CASES])
+@pytest.mark.parametrize(
+    ("vector", "case"), CASES, ids=[f"{v['type']}.{v['schema']} {c['name']}" for v, c in CASES]
+)
 def test_a_stored_fact_decodes_to_what_it_was(vector: dict[str, Any], case: dict[str, Any]) -> None:
     fact = decode(stored(vector["type"], vector["schema"], case["payload"].encode()))
     assert type_of(fact) == vector["type"]
     which = vector["type"], vector["schema"]
-    expected = {key: value for key, value in case["decoded"].items() if key not in GONE.get(which, ())}
+    expected = {
+        key: value for key, value in case["decoded"].items() if key not in GONE.get(which, ())
+    }
     assert holds(plain(fact), expected | MEANT_NOW.get(which, {}))
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
 def test_every_fact_type_and_schema_has_a_vector(name: str) -> None:
     for schema in range(1, CATALOG[name].schema + 1):
-        assert path_of(name, schema).exists(), f"write it: python -m tests.events.make_vectors ({name} schema {schema})"
+        assert path_of(name, schema).exists(), (
+            f"write it: python -m tests.events.make_vectors ({name} schema {schema})"
+        )
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
 def test_a_fact_as_it_is_now_has_no_field_that_its_vector_does_not_know(name: str) -> None:
-    """A field was added: a defaulted one goes into a new schema with its own vector, or this vector's `decoded`."""
+    """A field was added: a defaulted one goes into a new schema with its own vector, or this
+    vector's `decoded`.
+    """
     vector = next(v for v in VECTORS if (v["type"], v["schema"]) == (name, CATALOG[name].schema))
     known = next(case["decoded"] for case in vector["cases"] if case["name"] == "full")
     assert holds(known, {key: known.get(key) for key in plain(full(CATALOG[name].struct))})
@@ -74,18 +84,31 @@ def test_encoding_and_decoding_is_the_identity(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(CATALOG))
 def test_what_is_read_by_the_name_of_its_row_is_what_its_own_tag_says(name: str) -> None:
     fact = full(CATALOG[name].struct)
-    assert decode(stored(name, CATALOG[name].schema, encode(fact))) == msgspec.json.decode(encode(fact), type=Fact)
+    assert decode(stored(name, CATALOG[name].schema, encode(fact))) == msgspec.json.decode(
+        encode(fact), type=Fact
+    )
 
 
 def test_every_old_schema_has_an_upcaster_and_no_upcaster_is_left_over() -> None:
-    wanted = {(name, schema) for name, entry in CATALOG.items() for schema in range(1, entry.schema)}
+    wanted = {
+        (name, schema) for name, entry in CATALOG.items() for schema in range(1, entry.schema)
+    }
     assert set(upcasting.UPCASTERS) == wanted
 
 
 def test_the_catalog_names_each_struct_by_its_own_name_and_in_one_area() -> None:
     assert all(entry.struct.__name__ == name for name, entry in CATALOG.items())
-    assert {entry.area for entry in CATALOG.values()} == {"report", "cluster", "surroundings", "scheduling", "binding", "log"}
-    assert all(entry.struct.__module__ == f"shared.events.{entry.area}_facts" for entry in CATALOG.values())
+    assert {entry.area for entry in CATALOG.values()} == {
+        "report",
+        "cluster",
+        "surroundings",
+        "scheduling",
+        "binding",
+        "log",
+    }
+    assert all(
+        entry.struct.__module__ == f"shared.events.{entry.area}_facts" for entry in CATALOG.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +122,9 @@ def test_the_catalog_names_each_struct_by_its_own_name_and_in_one_area() -> None
         (stored("PodBound", 1, b"\xff\xfe"), "malformed"),
     ],
 )
-def test_what_cannot_be_decoded_is_told_with_position_type_and_remedy(envelope: Envelope, problem: str) -> None:
+def test_what_cannot_be_decoded_is_told_with_position_type_and_remedy(
+    envelope: Envelope, problem: str
+) -> None:
     with pytest.raises(UndecodableFact, match="topolog replay") as refusal:
         decode(envelope)
     assert "fact 7" in str(refusal.value)
@@ -108,7 +133,9 @@ def test_what_cannot_be_decoded_is_told_with_position_type_and_remedy(envelope: 
 
 
 @given(st.sampled_from(CASES), st.data())
-def test_damaged_payloads_are_refused_and_never_crash(chosen: tuple[dict[str, Any], dict[str, Any]], data: st.DataObject) -> None:
+def test_damaged_payloads_are_refused_and_never_crash(
+    chosen: tuple[dict[str, Any], dict[str, Any]], data: st.DataObject
+) -> None:
     vector, case = chosen
     payload = bytearray(case["payload"].encode())
     index = data.draw(st.integers(0, len(payload) - 1))
@@ -131,8 +158,12 @@ def test_an_older_schema_is_upcast_step_by_step(monkeypatch: pytest.MonkeyPatch)
     entry = Entry(CATALOG["PodRunning"].struct, 3, CATALOG["PodRunning"].area)
     monkeypatch.setitem(CATALOG, "PodRunning", entry)
     monkeypatch.setitem(codec._READERS, "PodRunning", codec._readers("PodRunning", entry))
-    monkeypatch.setitem(upcasting.UPCASTERS, ("PodRunning", 1), lambda old: {**old, "uid": old["pod_uid"]})
-    monkeypatch.setitem(upcasting.UPCASTERS, ("PodRunning", 2), lambda old: {**old, "node": old["node"].lower()})
+    monkeypatch.setitem(
+        upcasting.UPCASTERS, ("PodRunning", 1), lambda old: {**old, "uid": old["pod_uid"]}
+    )
+    monkeypatch.setitem(
+        upcasting.UPCASTERS, ("PodRunning", 2), lambda old: {**old, "node": old["node"].lower()}
+    )
     fact = decode(stored("PodRunning", 1, b'{"type":"PodRunning","pod_uid":"u","node":"N"}'))
     assert plain(fact)["uid"] == "u"
     assert plain(fact)["node"] == "n"

@@ -32,7 +32,9 @@ def write_sysfs(root: Path) -> Path:
 
 
 class Kubelet:
-    """Answers List with `pods`; `refusals` calls are answered RESOURCE_EXHAUSTED first; `hang` answers never."""
+    """Answers List with `pods`; `refusals` calls are answered RESOURCE_EXHAUSTED first; `hang`
+    answers never.
+    """
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -46,8 +48,12 @@ class Kubelet:
     async def start(self) -> Kubelet:
         self._server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
         handlers = {"List": self._list, "GetAllocatableResources": self._allocatable}
-        methods = {name: grpc.unary_unary_rpc_method_handler(method) for name, method in handlers.items()}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods),))
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(method) for name, method in handlers.items()
+        }
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods),)
+        )
         self._server.add_insecure_port(f"unix:{self.socket}")
         await self._server.start()
         return self
@@ -66,7 +72,9 @@ class Kubelet:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         response = pb.ListPodResourcesResponse()
         for name, cpus in self.pods.items():
-            container = response.pod_resources.add(name=name, namespace="default").containers.add(name="c")
+            container = response.pod_resources.add(name=name, namespace="default").containers.add(
+                name="c"
+            )
             container.cpu_ids.extend(cpus)
         if self.padding:
             response.pod_resources.add(name="x" * self.padding)

@@ -1,7 +1,8 @@
 """Real container runtimes, started here with an image made here, and pods in them by calls of CRI.
 
-They need root, cgroups that may be written, and Debian's containerd and runc; CRI-O with conmon, pinns and skopeo, by its own
-packages or built from its sources. Must not know what a test asks of them.
+They need root, cgroups that may be written, and Debian's containerd and runc; CRI-O with conmon,
+pinns and skopeo, by its own packages or built from its sources. Must not know what a test asks of
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from services.exporter.source_grpc import SourceError
 
 CGROUPS = Path("/sys/fs/cgroup")
 IMAGE = "localhost/still:1"
-TOOLS = {"containerd": ("containerd", "ctr", "runc"), "crio": ("crio", "conmon", "pinns", "runc", "skopeo")}
+TOOLS = {
+    "containerd": ("containerd", "ctr", "runc"),
+    "crio": ("crio", "conmon", "pinns", "runc", "skopeo"),
+}
 MIB = 1 << 20
 
 
@@ -41,7 +45,9 @@ def lacking(runtime: str) -> str:
 
 
 def message(fields: dict[int, object]) -> bytes:
-    """A protobuf message of texts, numbers and messages, for the calls that an exporter never makes."""
+    """A protobuf message of texts, numbers and messages, for the calls that an exporter never
+    makes.
+    """
     out = b""
     for number, value in fields.items():
         if isinstance(value, int):
@@ -74,7 +80,13 @@ def image() -> bytes:
     run = {"Cmd": ["/still", "-a", "127.0.0.1", "-p", "-1"]}
     config = {"architecture": "amd64", "os": "linux", "config": run, "rootfs": rootfs}
     manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
-    return _tar({"config.json": json.dumps(config).encode(), "layer.tar": layer, "manifest.json": json.dumps(manifest).encode()})
+    return _tar(
+        {
+            "config.json": json.dumps(config).encode(),
+            "layer.tar": layer,
+            "manifest.json": json.dumps(manifest).encode(),
+        }
+    )
 
 
 class Pods:
@@ -87,15 +99,24 @@ class Pods:
 
     async def call(self, name: str, fields: dict[int, object]) -> str:
         """The answer's first field, where it is a text."""
-        answer: bytes = await self._channel.unary_unary(f"/runtime.v1.RuntimeService/{name}")(message(fields), timeout=60)
+        answer: bytes = await self._channel.unary_unary(f"/runtime.v1.RuntimeService/{name}")(
+            message(fields), timeout=60
+        )
         return answer[2 : 2 + answer[1]].decode() if answer else ""
 
     async def run(self, pod: str, parent: str, resources: dict[int, object]) -> str:
         """A pod of one container `main` on the host's network; its sandbox."""
         host = {1: 2, 2: 0}
-        sandbox: dict[int, object] = {1: {1: pod, 2: f"uid-{pod}", 3: "default"}, 8: {1: parent, 2: {1: host}}}
+        sandbox: dict[int, object] = {
+            1: {1: pod, 2: f"uid-{pod}", 3: "default"},
+            8: {1: parent, 2: {1: host}},
+        }
         self._sandboxes.append(await self.call("RunPodSandbox", {1: sandbox}))
-        config: dict[int, object] = {1: {1: "main"}, 2: {1: IMAGE, 18: IMAGE}, 15: {1: resources, 2: {3: host}}}
+        config: dict[int, object] = {
+            1: {1: "main"},
+            2: {1: IMAGE, 18: IMAGE},
+            15: {1: resources, 2: {3: host}},
+        }
         made = await self.call("CreateContainer", {1: self._sandboxes[-1], 2: config, 3: sandbox})
         await self.call("StartContainer", {1: made})
         return self._sandboxes[-1]
@@ -116,7 +137,10 @@ class Pods:
 async def running(runtime: str, folder: Path) -> AsyncIterator[Pods]:
     """The runtime with the image in it, until the end; with it go its pods and their cgroups."""
     (folder / "image.tar").write_bytes(image())
-    pods, process = Pods(folder / "c.sock"), (_containerd if runtime == "containerd" else _crio)(folder)
+    pods, process = (
+        Pods(folder / "c.sock"),
+        (_containerd if runtime == "containerd" else _crio)(folder),
+    )
     try:
         await _until_it_answers(folder / "c.sock")
         if runtime == "containerd":
@@ -146,7 +170,16 @@ def _containerd(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _into_containerd(folder: Path) -> None:
-    load = ["ctr", "-a", str(folder / "c.sock"), "-n", "k8s.io", "images", "import", str(folder / "image.tar")]
+    load = [
+        "ctr",
+        "-a",
+        str(folder / "c.sock"),
+        "-n",
+        "k8s.io",
+        "images",
+        "import",
+        str(folder / "image.tar"),
+    ]
     subprocess.run(load, check=True, capture_output=True, timeout=60)
 
 
@@ -164,7 +197,9 @@ def _crio(folder: Path) -> subprocess.Popen[bytes]:
         (folder / name).mkdir()
     (folder / "bin" / "runc").write_text(RUNC_HERE.format(runc=shutil.which("runc")))
     (folder / "bin" / "runc").chmod(0o755)
-    (folder / "cni" / "lo.conflist").write_text('{"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]}')
+    (folder / "cni" / "lo.conflist").write_text(
+        '{"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]}'
+    )
     tables = {
         "crio": {"root": f"{folder}/root", "runroot": f"{folder}/run", "storage_driver": "vfs", "log_dir": f"{folder}/logs",
                  "version_file": f"{folder}/version", "version_file_persist": f"{folder}/kept",
@@ -193,8 +228,17 @@ def _table(name: str, table: dict[str, object]) -> list[str]:
 def _into_crio(folder: Path) -> None:
     policy, place = folder / "policy.json", f"[vfs@{folder}/root+{folder}/run]{IMAGE}"
     policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
-    (folder / "storage.conf").write_text(f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/root"\nrunroot = "{folder}/run"\n')
-    copy = ["skopeo", "--policy", str(policy), "copy", f"docker-archive:{folder}/image.tar", f"containers-storage:{place}"]
+    (folder / "storage.conf").write_text(
+        f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/root"\nrunroot = "{folder}/run"\n'
+    )
+    copy = [
+        "skopeo",
+        "--policy",
+        str(policy),
+        "copy",
+        f"docker-archive:{folder}/image.tar",
+        f"containers-storage:{place}",
+    ]
     environment = {**os.environ, "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf")}
     subprocess.run(copy, check=True, capture_output=True, timeout=60, env=environment)
 

@@ -18,7 +18,10 @@ class Asked:
     """A kubelet with two GPUs that counts how often it is asked for them."""
 
     def __init__(self) -> None:
-        self.devices = (DeviceGroup("x.com/gpu", ("g0",), (0,)), DeviceGroup("x.com/gpu", ("g1",), (1,)))
+        self.devices = (
+            DeviceGroup("x.com/gpu", ("g0",), (0,)),
+            DeviceGroup("x.com/gpu", ("g1",), (1,)),
+        )
         self.times = 0
 
     async def pods(self) -> tuple[ListedPod, ...]:
@@ -42,7 +45,9 @@ class Node:
         (self.folder / "device-plugins").mkdir(parents=True, exist_ok=True)
         spec = NodeSpec("n1", str(self.socket), str(folder / "sys"), str(self.folder))
         given = ",".join((spec.socket, spec.sysfs, spec.kubelet_dir))
-        settings = ExporterSettings(nodes=(f"n1={given}",), interval_s=0.001, machine_interval_s=machine_interval_s)
+        settings = ExporterSettings(
+            nodes=(f"n1={given}",), interval_s=0.001, machine_interval_s=machine_interval_s
+        )
         self.reader = NodeReader(spec, settings, self.source)
 
     def registered(self, *ids: str) -> None:
@@ -81,7 +86,9 @@ async def test_a_device_that_falls_ill_or_recovers_is_asked_for(tmp_path: Path) 
 
 
 async def test_a_kubelet_that_restarted_is_asked_until_its_devices_are_back(tmp_path: Path) -> None:
-    """Its checkpoint names them from before; it hands them out again when their plugin has registered."""
+    """Its checkpoint names them from before; it hands them out again when their plugin has
+    registered.
+    """
     node = Node(tmp_path)
     node.registered("g0", "g1")
     assert await node.asks()

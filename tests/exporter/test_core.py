@@ -1,4 +1,6 @@
-"""Accounting, placements and fingerprint sets of the exporter's core, against worked examples and a plain reference."""
+"""Accounting, placements and fingerprint sets of the exporter's core, against worked examples and a
+plain reference.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.exporter import core
-from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.answers import (
+    Allocatable,
+    DeviceGroup,
+    ListedContainer,
+    ListedPod,
+    MemoryBlock,
+)
 from services.exporter.checkpoints import Checkpoints
 from services.exporter.sysfs import Machine, NumaNode
 from shared.domain.report import DeviceGroup as DeviceGroupOut
-from shared.domain.report import DynamicGroup, Freshness, Placement, Report, Zone, ZonedAmount, ZoneResource
+from shared.domain.report import (
+    DynamicGroup,
+    Freshness,
+    Placement,
+    Report,
+    Zone,
+    ZonedAmount,
+    ZoneResource,
+)
 from shared.kubelet.fingerprint import fingerprint
 
 GPU, NET = "vendor/gpu", "vendor/net"
@@ -41,7 +57,10 @@ def test_worked_example_of_resource_topology_exporter() -> None:
     )
     used = ListedContainer("c", (5, 7), (), (DeviceGroup(NET, ("netB",), (1,)),))
     made = report(EVEN_ODD, Allocatable(tuple(range(2, 24)), (), devices), pod("test-pod-0", used))
-    assert made.zones[0].resources == {"cpu": ZoneResource(12000, 11000, 11000), NET: ZoneResource(1, 1, 1)}
+    assert made.zones[0].resources == {
+        "cpu": ZoneResource(12000, 11000, 11000),
+        NET: ZoneResource(1, 1, 1),
+    }
     assert made.zones[1].resources == {
         "cpu": ZoneResource(12000, 11000, 9000),
         NET: ZoneResource(1, 1, 0),
@@ -53,8 +72,8 @@ def test_worked_example_of_resource_topology_exporter() -> None:
 
 
 def test_a_reserved_cpu_that_is_given_away_takes_none_of_the_others() -> None:
-    """Where cores differ in threads the kubelet takes whole cores, their reserved threads among them: 0, 3 and 5 are held, and of
-    those to hand out only two."""
+    """Where cores differ in threads the kubelet takes whole cores, their reserved threads among
+    them: 0, 3 and 5 are held, and of those to hand out only two."""
     machine = Machine((NumaNode(0, tuple(range(6))),))
     made = report(machine, Allocatable((1, 2, 3, 4, 5)), pod("p", ListedContainer("c", (0, 3, 5))))
     assert made.zones[0].resources == {"cpu": ZoneResource(6000, 5000, 3000)}
@@ -78,7 +97,9 @@ def test_zone_without_anything_allocatable_shows_its_cpus() -> None:
 
 
 def test_capacity_is_raised_to_what_the_kubelet_offers() -> None:
-    made = report(Machine((NumaNode(0, (0,), 10),)), Allocatable((), (MemoryBlock("memory", (0,), 99),)))
+    made = report(
+        Machine((NumaNode(0, (0,), 10),)), Allocatable((), (MemoryBlock("memory", (0,), 99),))
+    )
     assert made.zones[0].resources["memory"] == ZoneResource(99, 99, 99)
 
 
@@ -87,23 +108,31 @@ def test_block_over_two_zones_counts_in_full_in_both_and_available_never_goes_be
     wide = ListedContainer("c", (), (MemoryBlock("memory", (0, 1), 80),))
     made = report(EVEN_ODD, Allocatable((), blocks), pod("p", wide))
     assert [zone.resources["memory"].available for zone in made.zones] == [20, 0]
-    assert made.placements == (Placement("default", "p", "c", (ZonedAmount("memory", (0, 1), 80),)),)
+    assert made.placements == (
+        Placement("default", "p", "c", (ZonedAmount("memory", (0, 1), 80),)),
+    )
 
 
 def test_torn_answer_keeps_cpus_without_memory() -> None:
     made = report(EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c", (2,))))
-    assert made.placements == (Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000, "2"),)),)
+    assert made.placements == (
+        Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000, "2"),)),
+    )
 
 
 def test_pod_listed_before_admission_has_empty_placements() -> None:
-    made = report(EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c1"), ListedContainer("c2")))
+    made = report(
+        EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c1"), ListedContainer("c2"))
+    )
     assert made.placements == (Placement("default", "p", "c1"), Placement("default", "p", "c2"))
     assert made.fingerprint == fingerprint([])
 
 
 def test_device_on_two_nodes_is_one_device_in_two_zones() -> None:
     groups = (DeviceGroup(GPU, ("g",), (0,)), DeviceGroup(GPU, ("g",), (1,)))
-    made = report(EVEN_ODD, Allocatable((), (), groups), pod("p", ListedContainer("c", (), (), groups)))
+    made = report(
+        EVEN_ODD, Allocatable((), (), groups), pod("p", ListedContainer("c", (), (), groups))
+    )
     assert made.placements is not None
     assert made.placements[0].held == (ZonedAmount(GPU, (0, 1), 1, "g"),)
     assert [zone.resources[GPU] for zone in made.zones] == [ZoneResource(1, 1, 0)] * 2
@@ -111,7 +140,9 @@ def test_device_on_two_nodes_is_one_device_in_two_zones() -> None:
 
 def test_device_without_affinity_is_in_no_zone_and_not_exclusive() -> None:
     group = (DeviceGroup(GPU, ("g",), ()),)
-    made = report(EVEN_ODD, Allocatable((2, 3), (), group), pod("p", ListedContainer("c", (), (), group)))
+    made = report(
+        EVEN_ODD, Allocatable((2, 3), (), group), pod("p", ListedContainer("c", (), (), group))
+    )
     assert made.tracked == ("cpu",)
     assert all(GPU not in zone.resources for zone in made.zones)
     assert made.placements is not None
@@ -126,7 +157,13 @@ def test_device_on_a_zone_that_the_machine_lacks_adds_no_zone() -> None:
 
 def test_pod_level_set_counts_once_with_its_containers_parts_inside() -> None:
     inner = ListedContainer("c", (2, 4), (MemoryBlock("memory", (0,), 10),))
-    level = pod("p", inner, ListedContainer("shared"), cpus=(2, 4, 6, 8), memory=(MemoryBlock("memory", (0,), 30),))
+    level = pod(
+        "p",
+        inner,
+        ListedContainer("shared"),
+        cpus=(2, 4, 6, 8),
+        memory=(MemoryBlock("memory", (0,), 30),),
+    )
     offered = Allocatable(tuple(range(24)), (MemoryBlock("memory", (0,), 100),))
     made = report(EVEN_ODD, offered, level)
     assert made.zones[0].resources["cpu"].available == 8000
@@ -137,13 +174,20 @@ def test_pod_level_set_counts_once_with_its_containers_parts_inside() -> None:
 
 
 def checkpoints(read: tuple[str, ...], **holdings: dict[str, ListedContainer]) -> Checkpoints:
-    return Checkpoints(read, {uid.replace("_", "-"): containers for uid, containers in holdings.items()})
+    return Checkpoints(
+        read, {uid.replace("_", "-"): containers for uid, containers in holdings.items()}
+    )
 
 
 def test_init_containers_cpus_come_from_the_checkpoint_once() -> None:
     held = {"init": ListedContainer("init", (2, 4, 3)), "c": ListedContainer("c", (2,))}
     stored = checkpoints(("cpu",), uid_1=held, uid_2={"c": ListedContainer("c", (9,))})
-    made = report(EVEN_ODD, Allocatable(tuple(range(24))), pod("p", ListedContainer("c", (2,))), checkpoints=stored)
+    made = report(
+        EVEN_ODD,
+        Allocatable(tuple(range(24))),
+        pod("p", ListedContainer("c", (2,))),
+        checkpoints=stored,
+    )
     kept = (ZonedAmount("cpu", (0,), 1000, "4"), ZonedAmount("cpu", (1,), 1000, "3"))
     assert made.placements == (
         Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000, "2"),), "uid-1"),
@@ -155,11 +199,15 @@ def test_init_containers_cpus_come_from_the_checkpoint_once() -> None:
 
 
 def test_objects_count_the_listed_containers_alone() -> None:
-    """The plugin counts those of the pods' specs, init containers not among them, and takes no payload of another count."""
+    """The plugin counts those of the pods' specs, init containers not among them, and takes no
+    payload of another count.
+    """
     held = {"init": ListedContainer("init", (2, 4)), "c": ListedContainer("c", (2,))}
     pods = (pod("p", ListedContainer("c", (2,)), cpus=(2, 6)),)
     stored = checkpoints(("cpu",), uid_1=held)
-    scan = core.Scan(Freshness("boot", 5), EVEN_ODD, Allocatable(tuple(range(24))), pods, checkpoints=stored)
+    scan = core.Scan(
+        Freshness("boot", 5), EVEN_ODD, Allocatable(tuple(range(24))), pods, checkpoints=stored
+    )
     made = core.report("n1", "exporter-1", scan, core.Rules())
     assert [each.container for each in made.placements or ()] == ["c", "", "init"]
     assert [each.container for each in core.as_listed(made, scan).placements or ()] == ["c"]
@@ -169,7 +217,12 @@ def test_objects_count_the_listed_containers_alone() -> None:
 def test_an_init_container_that_keeps_nothing_is_told_and_differs_from_no_checkpoint() -> None:
     held = {"init": ListedContainer("init", (2,)), "c": ListedContainer("c", (2, 4))}
     listed = pod("p", ListedContainer("c", (2, 4)))
-    told = report(EVEN_ODD, Allocatable(tuple(range(24))), listed, checkpoints=checkpoints(("cpu",), uid_1=held))
+    told = report(
+        EVEN_ODD,
+        Allocatable(tuple(range(24))),
+        listed,
+        checkpoints=checkpoints(("cpu",), uid_1=held),
+    )
     assert told.placements is not None
     assert told.placements[1] == Placement("default", "p", "init", (), "uid-1")
     untold = report(EVEN_ODD, Allocatable(tuple(range(24))), listed)
@@ -181,16 +234,25 @@ def test_an_init_container_that_keeps_nothing_is_told_and_differs_from_no_checkp
 def test_devices_tell_a_pods_uid_and_its_init_containers_memory_is_hidden_but_not_counted() -> None:
     group = DeviceGroup(GPU, ("g0",), (1,))
     block = MemoryBlock("memory", (1,), 30)
-    held = {"init": ListedContainer("init", (), (block,), (group,)), "c": ListedContainer("c", (), (), (group,))}
-    offered = Allocatable((), (MemoryBlock("memory", (1,), 100),), (group, DeviceGroup(GPU, ("g1",), (1,))))
+    held = {
+        "init": ListedContainer("init", (), (block,), (group,)),
+        "c": ListedContainer("c", (), (), (group,)),
+    }
+    offered = Allocatable(
+        (), (MemoryBlock("memory", (1,), 100),), (group, DeviceGroup(GPU, ("g1",), (1,)))
+    )
     stored = checkpoints(("memory", "devices"), uid_1=held)
-    made = report(EVEN_ODD, offered, pod("p", ListedContainer("c", (), (), (group,))), checkpoints=stored)
+    made = report(
+        EVEN_ODD, offered, pod("p", ListedContainer("c", (), (), (group,))), checkpoints=stored
+    )
     assert made.placements is not None
     assert [(each.container, each.pod_uid, each.held) for each in made.placements] == [
         ("c", "uid-1", (ZonedAmount(GPU, (1,), 1, "g0"),)),
         ("init", "uid-1", ()),
     ]
-    assert made.hidden == (Placement("default", "p", "init", (ZonedAmount("memory", (1,), 30),), "uid-1"),)
+    assert made.hidden == (
+        Placement("default", "p", "init", (ZonedAmount("memory", (1,), 30),), "uid-1"),
+    )
     assert made.zones[1].resources["memory"] == ZoneResource(100, 100, 100)
     assert made.zones[1].resources[GPU] == ZoneResource(2, 2, 1)
 
@@ -200,26 +262,57 @@ def test_podresources_and_checkpoints_that_know_the_same_are_settled() -> None:
     blocks = MemoryBlock("memory", (0,), 30), MemoryBlock("hugepages-2Mi", (0,), 2)
     stored = ListedContainer("c", (2, 4), blocks, (DeviceGroup(GPU, ("g0", "g1"), (1,)),))
     listed = ListedContainer("c", (2, 4), blocks[::-1], (second, first))
-    pods, holdings = (pod("p", listed), pod("idle", ListedContainer("c"))), checkpoints(("cpu",), uid_1={"c": stored})
+    pods, holdings = (
+        (pod("p", listed), pod("idle", ListedContainer("c"))),
+        checkpoints(("cpu",), uid_1={"c": stored}),
+    )
     assert settled(pods, holdings)
     assert not settled((), holdings), "not listed yet, or ended and not yet let go of"
     assert not settled((*pods, pod("q", listed)), holdings), "not stored yet"
     assert not settled((pod("p", msgspec.structs.replace(listed, memory=blocks[:1])),), holdings)
-    assert not settled(pods, checkpoints(("cpu",), uid_1={"c": stored, "init": ListedContainer("init", (2,))}))
-    assert not settled((pod("idle", ListedContainer("c")),), Checkpoints()), "no checkpoint was read"
-    assert not settled(pods, holdings, dynamic=()), "claims' devices are listed later, without a checkpoint"
+    assert not settled(
+        pods, checkpoints(("cpu",), uid_1={"c": stored, "init": ListedContainer("init", (2,))})
+    )
+    assert not settled((pod("idle", ListedContainer("c")),), Checkpoints()), (
+        "no checkpoint was read"
+    )
+    assert not settled(pods, holdings, dynamic=()), (
+        "claims' devices are listed later, without a checkpoint"
+    )
 
 
-def settled(pods: tuple[ListedPod, ...], stored: Checkpoints, dynamic: tuple[DynamicGroup, ...] | None = None) -> bool:
-    return core.is_steady(core.Scan(Freshness("boot", 5), EVEN_ODD, Allocatable(), pods, checkpoints=stored, dynamic=dynamic))
+def settled(
+    pods: tuple[ListedPod, ...],
+    stored: Checkpoints,
+    dynamic: tuple[DynamicGroup, ...] | None = None,
+) -> bool:
+    return core.is_steady(
+        core.Scan(
+            Freshness("boot", 5), EVEN_ODD, Allocatable(), pods, checkpoints=stored, dynamic=dynamic
+        )
+    )
 
 
 def test_reserved_cpus_policies_and_devices_come_from_what_the_kubelet_offers() -> None:
-    offered = Allocatable(tuple(range(2, 24)), (), (DeviceGroup(GPU, ("g-1", "g-2"), (1,)), DeviceGroup(NET, ("n",), ())))
-    lost = ListedContainer("c", (), (), (DeviceGroup(GPU, ("g-3",), (1,)), DeviceGroup(GPU, ("g-1",), (1,))))
+    offered = Allocatable(
+        tuple(range(2, 24)),
+        (),
+        (DeviceGroup(GPU, ("g-1", "g-2"), (1,)), DeviceGroup(NET, ("n",), ())),
+    )
+    lost = ListedContainer(
+        "c", (), (), (DeviceGroup(GPU, ("g-3",), (1,)), DeviceGroup(GPU, ("g-1",), (1,)))
+    )
     made = report(EVEN_ODD, offered, pod("p", lost))
-    assert (made.reserved_cpus, made.cpu_policy, made.memory_policy, made.policy) == ("0-1", "static", "None", "unknown")
-    assert made.devices == (DeviceGroupOut(GPU, (1,), "g-[1-2]", "g-3"), DeviceGroupOut(NET, (), "n"))
+    assert (made.reserved_cpus, made.cpu_policy, made.memory_policy, made.policy) == (
+        "0-1",
+        "static",
+        "None",
+        "unknown",
+    )
+    assert made.devices == (
+        DeviceGroupOut(GPU, (1,), "g-[1-2]", "g-3"),
+        DeviceGroupOut(NET, (), "n"),
+    )
     without = report(EVEN_ODD, Allocatable())
     assert (without.reserved_cpus, without.cpu_policy, without.devices) == ("", "none", ())
 
@@ -234,21 +327,27 @@ def test_what_no_manager_pins_is_told_as_a_bound_only() -> None:
 def test_excluded_pods_leave_accounting_and_fingerprint_and_excluded_resources_the_zones() -> None:
     rules = core.Rules("all", frozenset({"memory"}), (core.PodPattern("def*", "sys-?"),))
     offered = Allocatable((2, 3), (MemoryBlock("memory", (0,), 100),))
-    made = report(EVEN_ODD, offered, pod("sys-a", ListedContainer("c", (2,))), pod("b"), rules=rules)
+    made = report(
+        EVEN_ODD, offered, pod("sys-a", ListedContainer("c", (2,))), pod("b"), rules=rules
+    )
     assert made.zones[0].resources == {"cpu": ZoneResource(12000, 1000, 1000)}
     assert made.fingerprint == fingerprint([("default", "b")])
     assert made.tracked == ("cpu",)
 
 
 def test_excluded_pods_are_those_that_go_matches() -> None:
-    """RTE ef567ef3 leaves out every pod but those that begin with `a`; Python's own patterns left out those alone."""
+    """RTE ef567ef3 leaves out every pod but those that begin with `a`; Python's own patterns left
+    out those alone.
+    """
     rules = core.Rules("all", excluded_pods=(core.PodPattern("*", "[^a]*"),))
     made = report(EVEN_ODD, Allocatable(), pod("a-1"), pod("b-1"), rules=rules)
     assert made.fingerprint == fingerprint([("default", "a-1")])
 
 
 def test_a_device_in_a_zone_that_the_machine_lacks_is_in_the_fingerprint() -> None:
-    """RTE ef567ef3 (numalocality.IsPresent) asks for a node id from 0 on, not whether the machine has it."""
+    """RTE ef567ef3 (numalocality.IsPresent) asks for a node id from 0 on, not whether the machine
+    has it.
+    """
     holder = pod("b", ListedContainer("c", devices=(DeviceGroup("vendor/x", ("d",), (77,)),)))
     made = report(EVEN_ODD, Allocatable(), holder, pod("a"))
     assert made.fingerprint == fingerprint([("default", "b")])
@@ -270,15 +369,26 @@ def test_publishes_on_change_after_an_interval_and_when_asked() -> None:
 
 def test_a_held_unhealthy_device_takes_nothing_from_the_healthy_ones() -> None:
     """gpuA is held and no longer offered; gpuB is free, gpuW lies in both zones and is held."""
-    offered = (DeviceGroup(GPU, ("gpuB",), (0,)), DeviceGroup(GPU, ("gpuW",), (0,)), DeviceGroup(GPU, ("gpuW",), (1,)))
+    offered = (
+        DeviceGroup(GPU, ("gpuB",), (0,)),
+        DeviceGroup(GPU, ("gpuW",), (0,)),
+        DeviceGroup(GPU, ("gpuW",), (1,)),
+    )
     ill = ListedContainer("c", (), (), (DeviceGroup(GPU, ("gpuA",), (0,)),))
-    wide = ListedContainer("c", (), (), (DeviceGroup(GPU, ("gpuW",), (0,)), DeviceGroup(GPU, ("gpuW",), (1,))))
+    wide = ListedContainer(
+        "c", (), (), (DeviceGroup(GPU, ("gpuW",), (0,)), DeviceGroup(GPU, ("gpuW",), (1,)))
+    )
     made = report(EVEN_ODD, Allocatable((), (), offered), pod("ill", ill), pod("wide", wide))
-    assert [zone.resources[GPU] for zone in made.zones] == [ZoneResource(2, 2, 1), ZoneResource(1, 1, 0)]
+    assert [zone.resources[GPU] for zone in made.zones] == [
+        ZoneResource(2, 2, 1),
+        ZoneResource(1, 1, 0),
+    ]
     assert (made.devices or ())[0] == DeviceGroupOut(GPU, (0,), "gpuB", "gpuA")
 
 
-DEVICES = st.frozensets(st.sampled_from([f"{zone}-{number}" for zone in (0, 1) for number in range(4)]))
+DEVICES = st.frozensets(
+    st.sampled_from([f"{zone}-{number}" for zone in (0, 1) for number in range(4)])
+)
 
 
 @given(DEVICES, st.lists(DEVICES, max_size=3))
@@ -286,8 +396,13 @@ def test_devices_are_available_that_are_healthy_and_held_by_nobody(
     healthy: frozenset[str], holders: list[frozenset[str]]
 ) -> None:
     offered = tuple(DeviceGroup(GPU, (each,), (int(each[0]),)) for each in sorted(healthy))
-    held = [tuple(DeviceGroup(GPU, (each,), (int(each[0]),)) for each in sorted(ids)) for ids in holders]
-    pods = [pod(f"p{number}", ListedContainer("c", (), (), groups)) for number, groups in enumerate(held)]
+    held = [
+        tuple(DeviceGroup(GPU, (each,), (int(each[0]),)) for each in sorted(ids)) for ids in holders
+    ]
+    pods = [
+        pod(f"p{number}", ListedContainer("c", (), (), groups))
+        for number, groups in enumerate(held)
+    ]
     made = report(EVEN_ODD, Allocatable((), (), offered), *pods)
     free = healthy.difference(*holders)
     for zone in made.zones:

@@ -1,4 +1,6 @@
-"""Claims of dynamic resource allocation: reported as listed, counted in zones where a slice or /sys names one, and only there."""
+"""Claims of dynamic resource allocation: reported as listed, counted in zones where a slice or /sys
+names one, and only there.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,15 @@ def device(name: str, attributes: dict[str, Any] | None = None, **more: Any) -> 
     return {"name": name, "attributes": attributes or {}, **more}
 
 
-def slice_of(*devices: dict[str, Any], node: str = NODE, generation: int = 1, driver: str = GPU) -> dict[str, Any]:
-    spec = {"driver": driver, "nodeName": node, "pool": {"name": node, "generation": generation}, "devices": list(devices)}
+def slice_of(
+    *devices: dict[str, Any], node: str = NODE, generation: int = 1, driver: str = GPU
+) -> dict[str, Any]:
+    spec = {
+        "driver": driver,
+        "nodeName": node,
+        "pool": {"name": node, "generation": generation},
+        "devices": list(devices),
+    }
     return {"metadata": {"name": f"{node}-{driver}", "uid": "u"}, "spec": spec}
 
 
@@ -80,11 +89,14 @@ def grouped(*items: dict[str, Any], tree: Sys | None = None) -> tuple[DynamicGro
     return slices.groups(slices.devices(list(items), NODE), tree or Sys(), frozenset((0, 1)))
 
 
-# -- what podresources lists -----------------------------------------------------------------------------------------
+# -- what podresources lists
+# -----------------------------------------------------------------------------------------
 
 
 def test_claims_are_reported_with_driver_pool_device_and_cdi_names() -> None:
-    pods = wire.pods(listed(claim((GPU, "gpu-1", ["example.com/gpu=1"]), ("nic.example.com", "vf-3", []))))
+    pods = wire.pods(
+        listed(claim((GPU, "gpu-1", ["example.com/gpu=1"]), ("nic.example.com", "vf-3", [])))
+    )
     made = report(EVEN_ODD, Allocatable(), *pods)
     (placement,) = made.placements or ()
     assert placement.held == ()
@@ -96,7 +108,13 @@ def test_claims_are_reported_with_driver_pool_device_and_cdi_names() -> None:
 
 
 def test_cdi_names_that_a_kubelet_repeats_from_device_to_device_count_once() -> None:
-    (pod,) = wire.pods(listed(claim((GPU, "a", ["x=a"]), (GPU, "b", ["x=a", "x=b"]), (GPU, "c", ["x=a", "x=b", "x=c"]))))
+    (pod,) = wire.pods(
+        listed(
+            claim(
+                (GPU, "a", ["x=a"]), (GPU, "b", ["x=a", "x=b"]), (GPU, "c", ["x=a", "x=b", "x=c"])
+            )
+        )
+    )
     assert [each.cdi for each in pod.containers[0].claims] == [("x=a",), ("x=b",), ("x=c",)]
     (pod,) = wire.pods(listed(claim((GPU, "a", ["x=all"]), (GPU, "b", ["x=all"]))))
     assert [each.cdi for each in pod.containers[0].claims] == [("x=all",), ("x=all",)]
@@ -106,7 +124,10 @@ def test_a_claim_without_devices_and_a_share_are_told_as_they_are() -> None:
     shared = claim((GPU, "a", []))
     shared.claim_resources[0].share_id = "uid-7"
     (pod,) = wire.pods(listed(claim(name="empty"), shared))
-    assert pod.containers[0].claims == (ClaimedDevice("blue/empty"), ClaimedDevice("blue/gpu", GPU, NODE, "a", "uid-7"))
+    assert pod.containers[0].claims == (
+        ClaimedDevice("blue/empty"),
+        ClaimedDevice("blue/gpu", GPU, NODE, "a", "uid-7"),
+    )
 
 
 def test_a_zone_that_the_machine_lacks_elsewhere_costs_no_claim() -> None:
@@ -117,7 +138,8 @@ def test_a_zone_that_the_machine_lacks_elsewhere_costs_no_claim() -> None:
     assert len(placement.claims) == 1
 
 
-# -- what slices say -------------------------------------------------------------------------------------------------
+# -- what slices say
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -140,9 +162,13 @@ def test_a_zone_that_the_machine_lacks_elsewhere_costs_no_claim() -> None:
         ({}, ()),
     ],
 )
-def test_the_zone_is_what_somebody_names_and_else_unknown(attributes: dict[str, Any], zones: tuple[int, ...]) -> None:
+def test_the_zone_is_what_somebody_names_and_else_unknown(
+    attributes: dict[str, Any], zones: tuple[int, ...]
+) -> None:
     tree = Sys(**{"0000:3b:00.0": "1\n", "0000:5e:00.0": "-1\n"})
-    assert grouped(slice_of(device("a", attributes)), tree=tree) == (DynamicGroup(GPU, NODE, zones, "a"),)
+    assert grouped(slice_of(device("a", attributes)), tree=tree) == (
+        DynamicGroup(GPU, NODE, zones, "a"),
+    )
 
 
 def test_only_the_newest_generation_of_this_nodes_pools_counts() -> None:
@@ -175,7 +201,9 @@ def test_parts_of_devices_are_not_counted_as_devices_and_tainted_ones_are_withhe
     assert counted == {0: {f"resource.k8s.io/{GPU}": ZoneResource(3, 2, 2)}}
 
 
-@pytest.mark.parametrize("items", [None, [7], [{"spec": {}}], [{"spec": {"driver": 1, "pool": {"name": "p"}}}], {"a": 1}])
+@pytest.mark.parametrize(
+    "items", [None, [7], [{"spec": {}}], [{"spec": {"driver": 1, "pool": {"name": "p"}}}], {"a": 1}]
+)
 def test_what_is_no_list_of_slices_is_an_error_and_never_a_count(items: object) -> None:
     with pytest.raises(SliceError):
         slices.devices(items, NODE)
@@ -184,33 +212,57 @@ def test_what_is_no_list_of_slices_is_an_error_and_never_a_count(items: object) 
 @pytest.mark.parametrize(
     ("items", "why"),
     [
-        ([{"spec": {"driver": GPU, "pool": {"name": "p"}, "nodeName": NODE, "devices": 7}}], "no ResourceSlices"),
+        (
+            [{"spec": {"driver": GPU, "pool": {"name": "p"}, "nodeName": NODE, "devices": 7}}],
+            "no ResourceSlices",
+        ),
         ([slice_of(device("A_b"))], "no names that an API server takes"),
         ([slice_of(device("a"), driver="x" * 70)], "no names that an API server takes"),
-        ([slice_of(device("a", numa(0)), device("a", numa(1)))], f"{GPU}/{NODE}/a stands .* more than once"),
-        ([slice_of(*(device(f"{'d' * 50}-{number}") for number in range(2000)))], "at most 65536 are read"),
-        ([slice_of(device("a"), driver=f"d{number}") for number in range(600)], "600 pools in 600 places"),
+        (
+            [slice_of(device("a", numa(0)), device("a", numa(1)))],
+            f"{GPU}/{NODE}/a stands .* more than once",
+        ),
+        (
+            [slice_of(*(device(f"{'d' * 50}-{number}") for number in range(2000)))],
+            "at most 65536 are read",
+        ),
+        (
+            [slice_of(device("a"), driver=f"d{number}") for number in range(600)],
+            "600 pools in 600 places",
+        ),
     ],
 )
-def test_what_no_api_server_would_take_and_more_than_a_report_holds_is_an_error(items: object, why: str) -> None:
+def test_what_no_api_server_would_take_and_more_than_a_report_holds_is_an_error(
+    items: object, why: str
+) -> None:
     with pytest.raises(SliceError, match=why):
         slices.devices(items, NODE)
 
 
 def test_a_thousand_functions_of_a_card_are_not_too_many() -> None:
-    functions = [device(f"vf-{number}", {slices.PCI_ADDRESS: {"string": f"0000:{number:02x}:00.0"}}) for number in range(1024)]
+    functions = [
+        device(f"vf-{number}", {slices.PCI_ADDRESS: {"string": f"0000:{number:02x}:00.0"}})
+        for number in range(1024)
+    ]
     assert len(slices.devices([slice_of(*functions)], NODE)) == 1024
 
 
-# -- counted ---------------------------------------------------------------------------------------------------------
+# -- counted
+# ---------------------------------------------------------------------------------------------------------
 
 
 def held(*names: str, pod: str = "p") -> Placement:
-    return Placement("blue", pod, "c", claims=tuple(ClaimedDevice("blue/x", GPU, NODE, name) for name in names))
+    return Placement(
+        "blue", pod, "c", claims=tuple(ClaimedDevice("blue/x", GPU, NODE, name) for name in names)
+    )
 
 
 def counted(*placements: Placement) -> Report:
-    groups = (DynamicGroup(GPU, NODE, (0,), "a-[1-3]"), DynamicGroup(GPU, NODE, (1,), "b"), DynamicGroup(GPU, NODE, (), "u"))
+    groups = (
+        DynamicGroup(GPU, NODE, (0,), "a-[1-3]"),
+        DynamicGroup(GPU, NODE, (1,), "b"),
+        DynamicGroup(GPU, NODE, (), "u"),
+    )
     return Report(NODE, "boot", 1, zones=(Zone(0), Zone(1)), placements=placements, dynamic=groups)
 
 
@@ -222,12 +274,20 @@ def test_a_device_that_two_containers_share_is_taken_once() -> None:
 
 def test_objects_show_the_counts_among_a_zones_resources_and_nothing_without_slices() -> None:
     shown = {zone["name"]: zone["resources"] for zone in to_nrt(counted(held("b")))["zones"]}
-    assert shown["node-1"] == [{"name": f"resource.k8s.io/{GPU}", "capacity": "1", "allocatable": "1", "available": "0"}]
-    assert not any(zone["resources"] for zone in to_nrt(Report(NODE, "b", 1, zones=(Zone(0),)))["zones"])
+    assert shown["node-1"] == [
+        {"name": f"resource.k8s.io/{GPU}", "capacity": "1", "allocatable": "1", "available": "0"}
+    ]
+    assert not any(
+        zone["resources"] for zone in to_nrt(Report(NODE, "b", 1, zones=(Zone(0),)))["zones"]
+    )
 
 
 def test_a_resource_that_is_excluded_is_not_reported() -> None:
-    scanned = report(EVEN_ODD, Allocatable(), rules=core.Rules(excluded_resources=frozenset((dynamic.resource_name(GPU),))))
+    scanned = report(
+        EVEN_ODD,
+        Allocatable(),
+        rules=core.Rules(excluded_resources=frozenset((dynamic.resource_name(GPU),))),
+    )
     assert scanned.dynamic is None
     assert core._dynamic(counted().dynamic, frozenset((dynamic.resource_name(GPU),))) == ()
 
@@ -260,7 +320,8 @@ def test_absurd_claims_and_devices_are_refused(found: Report) -> None:
     assert problem_of(NODE, counted(held(*(f"cpu-{number}" for number in range(1024))))) is None
 
 
-# -- a recorded moment, and a whole exporter -------------------------------------------------------------------------
+# -- a recorded moment, and a whole exporter
+# -------------------------------------------------------------------------
 
 
 def recording(folder: Path, text: str) -> Path:
@@ -273,7 +334,9 @@ def recording(folder: Path, text: str) -> Path:
 
 def test_a_recorded_list_of_slices_counts(tmp_path: Path) -> None:
     text = json.dumps({"items": [slice_of(device("gpu-1", numa(1)), device("gpu-2", numa(1)))]})
-    made = recorded.report(recording(tmp_path / "r", text), write_sysfs(tmp_path / "sys"), NODE, None, core.Rules())
+    made = recorded.report(
+        recording(tmp_path / "r", text), write_sysfs(tmp_path / "sys"), NODE, None, core.Rules()
+    )
     assert dynamic.by_zone(made) == {1: {dynamic.resource_name(GPU): ZoneResource(2, 2, 1)}}
 
 
@@ -306,12 +369,16 @@ class DraKubelet(Kubelet):
 
 
 @asynccontextmanager
-async def exporting(tmp_path: Path, api: Api) -> AsyncIterator[tuple[Exporter, DraKubelet, Callable[[], Report]]]:
+async def exporting(
+    tmp_path: Path, api: Api
+) -> AsyncIterator[tuple[Exporter, DraKubelet, Callable[[], Report]]]:
     kubelet = DraKubelet(tmp_path / "k.sock")
     await kubelet.start()
     spec = f"{NODE}={kubelet.socket},{write_sysfs(tmp_path / 'sys')}"
     bus = MemoryBus()
-    settings = ExporterSettings(nodes=(spec,), dra_slices=True, active_interval_s=0.02, interval_s=3600.0)
+    settings = ExporterSettings(
+        nodes=(spec,), dra_slices=True, active_interval_s=0.02, interval_s=3600.0
+    )
     exporter, recorder = Exporter(bus, settings, api), Recorder(bus)  # type: ignore[arg-type]
     assert exporter.slices is not None
     works = (exporter.report_all, exporter.outbox.run, exporter.slices.run, recorder.run)
@@ -338,16 +405,28 @@ async def test_an_exporter_counts_claims_that_come_and_go(tmp_path: Path) -> Non
         await eventually(lambda: dynamic.by_zone(newest()) == {1: {name: ZoneResource(2, 2, 2)}})
 
 
-async def test_a_device_that_no_slice_shows_is_asked_for_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_device_that_no_slice_shows_is_asked_for_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("services.exporter.slice_source.SOON_S", 0.05)
-    empty, full = Answer(200, body={"items": []}), Answer(200, body={"items": [slice_of(device("gpu-2", numa(0)))]})
+    empty, full = (
+        Answer(200, body={"items": []}),
+        Answer(200, body={"items": [slice_of(device("gpu-2", numa(0)))]}),
+    )
     async with exporting(tmp_path, Api(empty, full)) as (_, kubelet, newest):
         await eventually(lambda: newest().dynamic == ())
         kubelet.claims = (claim((GPU, "gpu-2", [])),)
-        await eventually(lambda: dynamic.by_zone(newest()) == {0: {dynamic.resource_name(GPU): ZoneResource(1, 1, 0)}})
+        await eventually(
+            lambda: (
+                dynamic.by_zone(newest())
+                == {0: {dynamic.resource_name(GPU): ZoneResource(1, 1, 0)}}
+            )
+        )
 
 
-@pytest.mark.parametrize("answer", [Answer(403, message="no"), Lost("away"), Answer(200, body={"items": [1]})])
+@pytest.mark.parametrize(
+    "answer", [Answer(403, message="no"), Lost("away"), Answer(200, body={"items": [1]})]
+)
 async def test_without_an_answer_claims_are_reported_and_no_zone_is_made_up(
     tmp_path: Path, answer: Answer | Lost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,7 +439,7 @@ async def test_without_an_answer_claims_are_reported_and_no_zone_is_made_up(
 
 
 async def test_the_client_asks_for_the_slices_of_one_node_in_a_version_that_is_served(
-    authorizer: tuple[Authorizer, KubeClient],  # noqa: F811
+    authorizer: tuple[Authorizer, KubeClient],  # noqa: F811, RUF100
 ) -> None:
     answer = await authorizer[1].resource_slices(NODE)
     assert isinstance(answer, Answer)

@@ -1,4 +1,6 @@
-"""Durations, by cases of Go's own time_test.go (RTE ef567ef3 and NFD 76e6cc8 read their flags with time.ParseDuration)."""
+"""Durations, by cases of Go's own time_test.go (RTE ef567ef3 and NFD 76e6cc8 read their flags with
+time.ParseDuration).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Patterns of pods to leave out, judged as Go's filepath.Match judges them (cases of its match_test.go, and of RTE ef567ef3)."""
+"""Patterns of pods to leave out, judged as Go's filepath.Match judges them (cases of its
+match_test.go, and of RTE ef567ef3).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A long life in short: hundreds of pods come and go, the kubelet ends and comes back, the bus is away now and then, and what the
-exporter holds is what it held."""
+"""A long life in short: hundreds of pods come and go, the kubelet ends and comes back, the bus is
+away now and then, and what the exporter holds is what it held."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from tests.exporter.kubelets import Kubelet, write_sysfs
 from tests.exporter.runtimes import Runtime, cgroup, containerd, spec
 
 ROUNDS = 40
-NO_STATE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.FrameType)
+NO_STATE = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.FrameType,
+)
 
 
 class Forgetful(MemoryBus):
@@ -53,7 +60,10 @@ def held_bytes(root: object) -> int:
 async def sources(tmp_path: Path) -> AsyncIterator[tuple[Kubelet, Runtime]]:
     write_sysfs(tmp_path / "sys")
     (tmp_path / "kubelet").mkdir()
-    kubelet, runtime = await Kubelet(tmp_path / "k.sock").start(), await Runtime(tmp_path / "r.sock").start()
+    kubelet, runtime = (
+        await Kubelet(tmp_path / "k.sock").start(),
+        await Runtime(tmp_path / "r.sock").start(),
+    )
     yield kubelet, runtime
     await kubelet.stop()
     await runtime.stop()
@@ -80,12 +90,20 @@ async def live(exporter: Exporter, kubelet: Kubelet, runtime: Runtime, begin: in
         await asyncio.sleep(0)
 
 
-async def test_what_an_exporter_holds_does_not_grow(sources: tuple[Kubelet, Runtime], tmp_path: Path) -> None:
+async def test_what_an_exporter_holds_does_not_grow(
+    sources: tuple[Kubelet, Runtime], tmp_path: Path
+) -> None:
     kubelet, runtime = sources
     telemetry = set_up("exporter-test", TelemetrySettings())
     folder = f"{tmp_path / 'sys'},{tmp_path / 'kubelet'}"
-    nodes = (f"n1={kubelet.socket},{folder}", f"cri=cri://{runtime.socket},{folder}", f"dead={tmp_path / 'x.sock'},{folder}")
-    exporter = Exporter(Forgetful(), ExporterSettings(nodes=nodes, active_interval_s=0.0, trailing_s=0.0))
+    nodes = (
+        f"n1={kubelet.socket},{folder}",
+        f"cri=cri://{runtime.socket},{folder}",
+        f"dead={tmp_path / 'x.sock'},{folder}",
+    )
+    exporter = Exporter(
+        Forgetful(), ExporterSettings(nodes=nodes, active_interval_s=0.0, trailing_s=0.0)
+    )
     sending = asyncio.create_task(exporter.outbox.run())
 
     async def state() -> tuple[int, int, int, int]:

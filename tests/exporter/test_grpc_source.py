@@ -44,7 +44,9 @@ async def test_rate_limit_of_the_kubelet_is_waited_out(kubelet: Kubelet) -> None
     await source.close()
 
 
-async def test_rate_limit_that_stays_is_an_error_that_names_socket_and_call(kubelet: Kubelet) -> None:
+async def test_rate_limit_that_stays_is_an_error_that_names_socket_and_call(
+    kubelet: Kubelet,
+) -> None:
     kubelet.refusals = 99
     source = GrpcSource(str(kubelet.socket))
     with pytest.raises(SourceError, match=r"List on .*k\.sock: RESOURCE_EXHAUSTED"):
@@ -76,7 +78,9 @@ async def test_missing_socket_is_named_with_a_remedy(tmp_path: Path) -> None:
     await source.close()
 
 
-async def test_socket_replaced_by_a_restarting_kubelet_is_found_again(kubelet: Kubelet, tmp_path: Path) -> None:
+async def test_socket_replaced_by_a_restarting_kubelet_is_found_again(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
     source = GrpcSource(str(kubelet.socket))
     await source.pods()
     await kubelet.stop()
@@ -92,7 +96,9 @@ async def test_socket_replaced_by_a_restarting_kubelet_is_found_again(kubelet: K
     await again.stop()
 
 
-async def test_a_list_after_a_restart_in_the_middle_of_a_scan_goes_over_a_new_connection(kubelet: Kubelet) -> None:
+async def test_a_list_after_a_restart_in_the_middle_of_a_scan_goes_over_a_new_connection(
+    kubelet: Kubelet,
+) -> None:
     source = GrpcSource(str(kubelet.socket))
     await source.allocatable()
     await kubelet.stop()

@@ -1,4 +1,6 @@
-"""Answers that no kubelet should give: a clear error or a report that holds together, never a crash, never a leak."""
+"""Answers that no kubelet should give: a clear error or a report that holds together, never a
+crash, never a leak.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from tests.exporter.test_core import EVEN_ODD, GPU, pod, report
 from tests.exporter.test_sysfs import DictTree
 
 MUTANTS = 10_000
-MACHINE = Machine((NumaNode(0, (0, 1, 2, 3), 2**31), NumaNode(1, (4, 5, 6, 7), 2**31), NumaNode(3, (), 2**31)))
+MACHINE = Machine(
+    (NumaNode(0, (0, 1, 2, 3), 2**31), NumaNode(1, (4, 5, 6, 7), 2**31), NumaNode(3, (), 2**31))
+)
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
@@ -60,19 +64,32 @@ def test_mutated_answers_are_errors_or_reports_that_hold_together(recordings: Pa
     rng = random.Random(12)
     folder = recordings / "03-second-guaranteed-with-hugepages"
     lists, offers = (folder / "list.pb").read_bytes(), (folder / "allocatable.pb").read_bytes()
-    stored = [(folder / name).read_bytes() for name in ("cpu_manager_state", "memory_manager_state")]
+    stored = [
+        (folder / name).read_bytes() for name in ("cpu_manager_state", "memory_manager_state")
+    ]
     devices = hold(DeviceState((0, 1), {GPU: {"g": Device(1)}}), "u", "c", GPU, ["g"])
     files = [*stored, write_devices(device_checkpoint(devices))]
     reports = 0
     for number in range(MUTANTS):
         one = number % 2 == 0
         try:
-            pods = wire.pods(pb.ListPodResourcesResponse.FromString(mutated(rng, lists) if one else lists))
-            offered = wire.allocatable(pb.AllocatableResourcesResponse.FromString(offers if one else mutated(rng, offers)))
+            pods = wire.pods(
+                pb.ListPodResourcesResponse.FromString(mutated(rng, lists) if one else lists)
+            )
+            offered = wire.allocatable(
+                pb.AllocatableResourcesResponse.FromString(offers if one else mutated(rng, offers))
+            )
         except (DecodeError, ValueError):
             continue
-        kept = checkpoints.parse(*(mutated(rng, data) if rng.random() < 0.3 else data for data in files))
-        made = core.report("n1", "test", core.Scan(Freshness("b", 1), MACHINE, offered, pods, checkpoints=kept), core.Rules())
+        kept = checkpoints.parse(
+            *(mutated(rng, data) if rng.random() < 0.3 else data for data in files)
+        )
+        made = core.report(
+            "n1",
+            "test",
+            core.Scan(Freshness("b", 1), MACHINE, offered, pods, checkpoints=kept),
+            core.Rules(),
+        )
         holds_together(made)
         reports += 1
     assert reports > MUTANTS // 100
@@ -89,12 +106,15 @@ def test_a_zone_that_the_machine_lacks_is_no_zone_anywhere() -> None:
 
 @pytest.mark.parametrize("size", [2**57, 2**64 - 1])
 def test_a_size_that_no_machine_has_is_an_error(size: int) -> None:
-    answer = pb.AllocatableResourcesResponse(memory=[pb.ContainerMemory(memory_type="memory", size=size)])
+    answer = pb.AllocatableResourcesResponse(
+        memory=[pb.ContainerMemory(memory_type="memory", size=size)]
+    )
     with pytest.raises(ValueError, match="memory"):
         wire.allocatable(answer)
 
 
-# -- the tree ----------------------------------------------------------------------------------------------------------------
+# -- the tree
+# ----------------------------------------------------------------------------------------------------------------
 
 CPU = "devices/system/cpu"
 
@@ -126,7 +146,10 @@ def test_a_machine_without_cpus_has_an_empty_layout() -> None:
 def test_caches_of_a_part_of_a_zone_are_groups_and_those_of_all_of_it_are_the_sockets() -> None:
     files = cpus(*((str(cpu), str(cpu), "0") for cpu in range(4)))
     for cpu, shared in (("0", "0-1"), ("2", "2-3")):
-        files |= {f"{CPU}/cpu{cpu}/cache/index3/level": "3", f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_list": shared}
+        files |= {
+            f"{CPU}/cpu{cpu}/cache/index3/level": "3",
+            f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_list": shared,
+        }
         files[f"{CPU}/cpu{cpu}/cache/index3/id"] = cpu
     assert read_layout(DictTree(files), dict.fromkeys(range(4), 0)).caches == "0x2,2x2"
     assert read_layout(DictTree(files), {0: 0, 1: 0, 2: 1, 3: 1}).caches == "0x4"
@@ -137,11 +160,14 @@ def test_text_that_no_kernel_writes_is_named() -> None:
         read_layout(DictTree(cpus(("0", "zero", "0"))), {0: 0})
 
 
-# -- leaks -------------------------------------------------------------------------------------------------------------------
+# -- leaks
+# -------------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_kubelet_that_never_answers_costs_no_descriptors(tmp_path: Path) -> None:
-    exporter = Exporter(MemoryBus(), ExporterSettings(nodes=(f"n1={tmp_path / 'none.sock'},{tmp_path}",)))
+    exporter = Exporter(
+        MemoryBus(), ExporterSettings(nodes=(f"n1={tmp_path / 'none.sock'},{tmp_path}",))
+    )
     await exporter.reporters["n1"].round()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(50):

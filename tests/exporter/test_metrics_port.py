@@ -1,4 +1,6 @@
-"""resource-topology-exporter's options of the metrics port: what flags and its folder make of TLS, and what a process serves."""
+"""resource-topology-exporter's options of the metrics port: what flags and its folder make of TLS,
+and what a process serves.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def settings(*argv: str) -> ExporterSettings:
 def test_clear_text_is_the_default_and_the_folder_of_certificates_is_rtes() -> None:
     assert settings().tls() == HttpTls()
     made = settings("--metrics-mode=httptls").tls()
-    assert (made.certificate, made.key, made.client_ca) == ("/etc/secrets/rte/tls.crt", "/etc/secrets/rte/tls.key", "")
+    assert (made.certificate, made.key, made.client_ca) == (
+        "/etc/secrets/rte/tls.crt",
+        "/etc/secrets/rte/tls.key",
+        "",
+    )
 
 
 def test_flags_of_the_metrics_port_have_their_counterparts() -> None:
@@ -41,26 +47,40 @@ def test_flags_of_the_metrics_port_have_their_counterparts() -> None:
     ciphers = ("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256")
     assert made.tls() == HttpTls("/c/a.crt", "/c/a.key", "/c/ca.crt", "1.3", ciphers)
     assert (made.http_host, made.http_port) == ("127.0.0.2", 2112)
-    assert settings("--metrics-mode=httptls", "--metrics-client-ca=/other.crt").tls().client_ca == "/other.crt"
+    assert (
+        settings("--metrics-mode=httptls", "--metrics-client-ca=/other.crt").tls().client_ca
+        == "/other.crt"
+    )
 
 
 def test_a_folder_of_rte_says_the_same_and_where_from(tmp_path: Path) -> None:
     (tmp_path / "daemon").mkdir()
-    tls = {"certsDir": "/c", "wantCliAuth": True, "minTLSVersion": "VersionTLS13", "cipherSuites": "TLS_AES_128_GCM_SHA256"}
+    tls = {
+        "certsDir": "/c",
+        "wantCliAuth": True,
+        "minTLSVersion": "VersionTLS13",
+        "cipherSuites": "TLS_AES_128_GCM_SHA256",
+    }
     (tmp_path / "daemon" / "config.yaml").write_text(
         json.dumps({"topologyExporter": {"metricsMode": "httptls", "metricsTLS": tls}})
     )
     found = gathered(["--config-root", str(tmp_path)], NODE)
     made = load(ExporterSettings, found.environment).tls()
-    assert made == HttpTls("/c/tls.crt", "/c/tls.key", "/c/ca.crt", "1.3", ("TLS_AES_128_GCM_SHA256",))
+    assert made == HttpTls(
+        "/c/tls.crt", "/c/tls.key", "/c/ca.crt", "1.3", ("TLS_AES_128_GCM_SHA256",)
+    )
     lines = {line.setting: line for line in dump(found)}
-    assert lines["http_tls_min_version"].origin.endswith("daemon/config.yaml: topologyExporter.metricsTLS.minTLSVersion")
+    assert lines["http_tls_min_version"].origin.endswith(
+        "daemon/config.yaml: topologyExporter.metricsTLS.minTLSVersion"
+    )
     assert lines["http_tls_key"].origin == "default"
     assert found.left_out == ()
 
 
 def test_in_clear_text_versions_and_ciphers_say_nothing() -> None:
-    assert settings("--metrics-mode=http", "--metrics-tls-min-version=VersionTLS13").tls() == HttpTls()
+    assert (
+        settings("--metrics-mode=http", "--metrics-tls-min-version=VersionTLS13").tls() == HttpTls()
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +94,11 @@ def test_in_clear_text_versions_and_ciphers_say_nothing() -> None:
 )
 def test_what_cannot_be_is_told(flag: str, told: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "services.exporter", "--node=n1=/s", flag], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "services.exporter", "--node=n1=/s", flag],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 2
     assert told in done.stderr
@@ -83,7 +107,14 @@ def test_what_cannot_be_is_told(flag: str, told: str) -> None:
 @contextmanager
 def exporting(tmp_path: Path, *flags: str) -> Iterator[str]:
     """The address of a started exporter without kubelet and bus."""
-    argv = [sys.executable, "-m", "services.exporter", f"--node=n1={tmp_path}/none.sock", "--nats-url=nats://127.0.0.1:9", *flags]
+    argv = [
+        sys.executable,
+        "-m",
+        "services.exporter",
+        f"--node=n1={tmp_path}/none.sock",
+        "--nats-url=nats://127.0.0.1:9",
+        *flags,
+    ]
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -112,7 +143,11 @@ def test_a_disabled_mode_serves_health_and_no_metrics(tmp_path: Path) -> None:
 def test_metrics_go_to_clients_with_a_certificate_alone_where_that_is_asked(tmp_path: Path) -> None:
     files = ensure(tmp_path / "certs", ["127.0.0.1"], ["prometheus"])
     own = client(files.ca.parent, "prometheus")
-    flags = ("--metrics-mode=httptls", f"--metrics-certs-dir={files.ca.parent}", "--metrics-want-cli-auth=true")
+    flags = (
+        "--metrics-mode=httptls",
+        f"--metrics-certs-dir={files.ca.parent}",
+        "--metrics-want-cli-auth=true",
+    )
     with exporting(tmp_path, *flags) as url:
         context = ssl.create_default_context(cafile=str(files.ca))
         assert (status(f"{url}/livez", context), status(f"{url}/metrics", context)) == (200, 403)

@@ -1,4 +1,6 @@
-"""NodeResourceTopology objects from the node: what RTE wrote for every recorded moment, only on change, errors with a remedy."""
+"""NodeResourceTopology objects from the node: what RTE wrote for every recorded moment, only on
+change, errors with a remedy.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ from shared.telemetry.setup import TelemetrySettings, set_up
 from tests.exporter.conftest import MOMENTS
 from tests.exporter.test_service import eventually
 
-DROPPED = ("creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "uid")
+DROPPED = (
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "uid",
+)
 
 
 class Api:
@@ -36,7 +45,9 @@ class Api:
         self.applied: list[dict[str, Any]] = []
         self.asked = 0
 
-    async def apply_topology(self, name: str, topology: dict[str, Any], force: bool = True) -> Answer | Lost:
+    async def apply_topology(
+        self, name: str, topology: dict[str, Any], force: bool = True
+    ) -> Answer | Lost:
         self.asked += 1
         answer = self.answers.pop(0) if self.answers else Answer(200)
         if isinstance(answer, Answer) and answer.ok:
@@ -48,7 +59,9 @@ class Api:
 
 
 @asynccontextmanager
-async def writing(api: Api, monkeypatch: pytest.MonkeyPatch, owner: bool = True) -> AsyncIterator[tuple[Objects, list[str]]]:
+async def writing(
+    api: Api, monkeypatch: pytest.MonkeyPatch, owner: bool = True
+) -> AsyncIterator[tuple[Objects, list[str]]]:
     monkeypatch.setattr(objects, "MIN_GAP_S", 0.01)
     monkeypatch.setattr(objects, "BACKOFF_S", (0.01, 0.02))
     said: list[str] = []
@@ -62,7 +75,13 @@ async def writing(api: Api, monkeypatch: pytest.MonkeyPatch, owner: bool = True)
 
 
 def report(free: int = 4) -> Report:
-    return Report("n1", "boot", 1, policy="restricted", zones=(Zone(0, {"cpu": ZoneResource(8000, 6000, free * 1000)}),))
+    return Report(
+        "n1",
+        "boot",
+        1,
+        policy="restricted",
+        zones=(Zone(0, {"cpu": ZoneResource(8000, 6000, free * 1000)}),),
+    )
 
 
 def plain(found: dict[str, Any]) -> bytes:
@@ -70,14 +89,20 @@ def plain(found: dict[str, Any]) -> bytes:
     metadata = {key: value for key, value in found["metadata"].items() if key not in DROPPED}
     zones = []
     for zone in found["zones"]:
-        lists = {key: sorted(value, key=lambda one: one["name"]) for key, value in zone.items() if isinstance(value, list)}
+        lists = {
+            key: sorted(value, key=lambda one: one["name"])
+            for key, value in zone.items()
+            if isinstance(value, list)
+        }
         zones.append({**zone, **lists})
     whole = {**found, "metadata": metadata, "zones": sorted(zones, key=lambda zone: zone["name"])}
     return msgspec.json.encode(whole, order="deterministic")
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_the_object_is_what_rte_wrote(recordings: Path, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_object_is_what_rte_wrote(
+    recordings: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     theirs = json.loads((recordings / moment / "nrt-by-rte.json").read_text())
     made = recorded.report(recordings / moment, recordings / "sysfs", "vm0", None, core.Rules())
     api = Api()
@@ -87,7 +112,9 @@ async def test_the_object_is_what_rte_wrote(recordings: Path, moment: str, monke
     assert plain(api.applied[0]) == plain(theirs)
 
 
-async def test_only_changes_are_written_and_the_object_goes_with_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_changes_are_written_and_the_object_goes_with_its_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     api, telemetry = Api(), set_up("t", TelemetrySettings())
     async with writing(api, monkeypatch) as (written, said):
         for free in (4, 4, 4, 3, 3):
@@ -95,7 +122,10 @@ async def test_only_changes_are_written_and_the_object_goes_with_its_node(monkey
             await asyncio.sleep(0.05)
     assert [found["zones"][0]["resources"][0]["available"] for found in api.applied] == ["4", "3"]
     shown = telemetry.metrics_page().decode()
-    assert 'rte_operation_delay_milliseconds{node="n1",operation_name="node_resource_object_update",trigger="reactive"}' in shown
+    assert (
+        'rte_operation_delay_milliseconds{node="n1",operation_name="node_resource_object_update",trigger="reactive"}'
+        in shown
+    )
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
     assert api.applied[0]["metadata"]["ownerReferences"] == [owner]
     assert said == []
@@ -127,11 +157,18 @@ async def test_a_failure_is_said_once_and_the_newest_state_is_written_in_the_end
 
 
 async def test_a_round_hands_over_the_listed_containers_alone() -> None:
-    """Of a pod whose init container still keeps CPUs, the object counts one container, and the bus is told of both."""
-    kept = Checkpoints(("cpu",), {"uid-1": {"init": ListedContainer("init", (2, 3)), "c": ListedContainer("c", (2,))}})
+    """Of a pod whose init container still keeps CPUs, the object counts one container, and the bus
+    is told of both.
+    """
+    kept = Checkpoints(
+        ("cpu",),
+        {"uid-1": {"init": ListedContainer("init", (2, 3)), "c": ListedContainer("c", (2,))}},
+    )
     pods = (ListedPod("default", "p", (ListedContainer("c", (2,)),)),)
     machine = Machine((NumaNode(0, (0, 1, 2, 3)),))
-    found = core.Scan(Freshness("boot", 1), machine, Allocatable((0, 1, 2, 3)), pods, checkpoints=kept)
+    found = core.Scan(
+        Freshness("boot", 1), machine, Allocatable((0, 1, 2, 3)), pods, checkpoints=kept
+    )
     kept_of: dict[str, Report] = {}
 
     class Node:

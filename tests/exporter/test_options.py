@@ -1,5 +1,6 @@
-"""Options that users of resource-topology-exporter and NFD rely on: once, without publishing, a status file, a folder for a
-socket, one namespace, and the configuration that a kubelet itself says it has.
+"""Options that users of resource-topology-exporter and NFD rely on: once, without publishing, a
+status file, a folder for a socket, one namespace, and the configuration that a kubelet itself says
+it has.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ EXCLUSIVE = ListedContainer("c", (2,))
 
 def test_one_namespace_is_accounted_and_all_of_them_fingerprinted() -> None:
     offered = Allocatable(tuple(range(24)))
-    pods = [pod("p", EXCLUSIVE), msgspec.structs.replace(pod("q", ListedContainer("c", (4,))), namespace="blue")]
+    pods = [
+        pod("p", EXCLUSIVE),
+        msgspec.structs.replace(pod("q", ListedContainer("c", (4,))), namespace="blue"),
+    ]
     made = report(EVEN_ODD, offered, *pods, rules=core.Rules(namespace="blue"))
     every = report(EVEN_ODD, offered, *pods)
     assert [placement.pod for placement in made.placements or ()] == ["q"]
@@ -49,7 +53,9 @@ def test_without_fingerprints_there_is_none() -> None:
     assert (made.fingerprint, made.fingerprint_method) == ("", "")
 
 
-async def test_once_reports_each_node_and_says_what_failed(kubelet: Kubelet, tmp_path: Path) -> None:  # noqa: F811
+async def test_once_reports_each_node_and_says_what_failed(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
     nodes = (node("n1", kubelet), f"dead={tmp_path / 'none.sock'},{tmp_path / 'sys'}")
     bus = MemoryBus()
     exporter = Exporter(bus, ExporterSettings(nodes=nodes))
@@ -61,16 +67,22 @@ async def test_once_reports_each_node_and_says_what_failed(kubelet: Kubelet, tmp
     assert heard == [subjects.report("n1")]
 
 
-async def test_nothing_is_published_where_that_is_asked(kubelet: Kubelet) -> None:  # noqa: F811
-    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), no_publish=True, interval_s=0.1) as (exporter, recorder):
+async def test_nothing_is_published_where_that_is_asked(kubelet: Kubelet) -> None:  # noqa: F811, RUF100
+    async with exporting(
+        MemoryBus(), nodes=(node("n1", kubelet),), no_publish=True, interval_s=0.1
+    ) as (exporter, recorder):
         await eventually(lambda: exporter.reporters["n1"].status.scans >= 3)
     assert recorder.reports == {}
 
 
-async def test_the_status_file_names_the_pods_of_the_fingerprint(kubelet: Kubelet, tmp_path: Path) -> None:  # noqa: F811
+async def test_the_status_file_names_the_pods_of_the_fingerprint(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
     kubelet.pods = {"p": [1], "idle": []}
     path = tmp_path / "status.json"
-    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), pods_fingerprint_status_file=str(path)) as (_, recorder):
+    async with exporting(
+        MemoryBus(), nodes=(node("n1", kubelet),), pods_fingerprint_status_file=str(path)
+    ) as (_, recorder):
         await recorder.until(lambda seen: "n1" in seen)
     told = json.loads(path.read_bytes())
     assert told["pods"] == [{"Namespace": "default", "Name": "p"}]
@@ -80,7 +92,9 @@ async def test_the_status_file_names_the_pods_of_the_fingerprint(kubelet: Kubele
 
 
 async def test_a_folder_of_answers_stands_for_a_socket(recordings: Path, tmp_path: Path) -> None:
-    settings = ExporterSettings(node_name="n1", podresources_socket=f"fake://{recordings / '01-one-guaranteed'}")
+    settings = ExporterSettings(
+        node_name="n1", podresources_socket=f"fake://{recordings / '01-one-guaranteed'}"
+    )
     spec = settings.specs()[0]
     reader = NodeReader(spec, settings, RecordedSource(Path(spec.socket.removeprefix("fake://"))))
     made: Report = core.report("n1", "test", await reader.scan(), core.Rules())
@@ -99,21 +113,26 @@ async def test_a_scan_is_as_old_as_the_first_of_its_reads(
             assert next(moments) == 2
             return await super().allocatable()
 
-    settings = ExporterSettings(node_name="n1", podresources_socket=f"fake://{recordings / '01-one-guaranteed'}")
+    settings = ExporterSettings(
+        node_name="n1", podresources_socket=f"fake://{recordings / '01-one-guaranteed'}"
+    )
     spec = settings.specs()[0]
     scan = await NodeReader(spec, settings, Slow(Path(spec.socket.removeprefix("fake://")))).scan()
     assert scan.freshness.boot_time_ms == 1
     assert next(moments) == 3
 
 
-# -- configz -----------------------------------------------------------------------------------------------------------------
+# -- configz
+# -----------------------------------------------------------------------------------------------------------------
 
 
 class _Kubelet(http.server.BaseHTTPRequestHandler):
     answers: dict[str, tuple[int, bytes]] = {}
 
     def do_GET(self) -> None:
-        status, body = self.answers.get(self.headers.get("Authorization", ""), (401, b"Unauthorized"))
+        status, body = self.answers.get(
+            self.headers.get("Authorization", ""), (401, b"Unauthorized")
+        )
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -129,18 +148,35 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl here to make a certificate with")
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=kubelet"]
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=kubelet",
+    ]
     names = ["-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run([*made, "-keyout", key, "-out", cert, *names], check=True, capture_output=True)
     (tmp_path / "token").write_text("secret\n")
-    config = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
+    config = {
+        "kind": "KubeletConfiguration",
+        "topologyManagerPolicy": "restricted",
+        "cpuManagerPolicy": "static",
+    }
     _Kubelet.answers = {"Bearer secret": (200, json.dumps({"kubeletconfig": config}).encode())}
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Kubelet)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield Endpoint(f"https://127.0.0.1:{server.server_address[1]}/configz", str(cert), str(tmp_path / "token"))
+    yield Endpoint(
+        f"https://127.0.0.1:{server.server_address[1]}/configz", str(cert), str(tmp_path / "token")
+    )
     server.shutdown()
     server.server_close()
 
@@ -162,23 +198,37 @@ def reader_of(endpoint: Endpoint, tmp_path: Path, **given: float) -> NodeReader:
     return NodeReader(spec, settings, RecordedSource(tmp_path))
 
 
-async def test_a_kubelet_is_asked_for_its_configuration_and_flags_go_over_it(endpoint: Endpoint, tmp_path: Path) -> None:
+async def test_a_kubelet_is_asked_for_its_configuration_and_flags_go_over_it(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
     reader = reader_of(endpoint, tmp_path, machine_interval_s=0.0)
     scan = await reader.scan()
-    assert (scan.kubelet.policy, scan.kubelet.scope, scan.kubelet.cpu_policy) == ("restricted", "pod", "static")
+    assert (scan.kubelet.policy, scan.kubelet.scope, scan.kubelet.cpu_policy) == (
+        "restricted",
+        "pod",
+        "static",
+    )
     _Kubelet.answers = {}
-    assert (await reader.scan()).kubelet == scan.kubelet, "what it once said stands while it does not answer"
+    assert (await reader.scan()).kubelet == scan.kubelet, (
+        "what it once said stands while it does not answer"
+    )
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_kubelet_that_listens_anew_is_asked_anew(endpoint: Endpoint, tmp_path: Path, late: bool) -> None:
-    """It may have been restarted with another policy, and answers a moment after its socket is there."""
+async def test_a_kubelet_that_listens_anew_is_asked_anew(
+    endpoint: Endpoint, tmp_path: Path, late: bool
+) -> None:
+    """It may have been restarted with another policy, and answers a moment after its socket is
+    there.
+    """
     reader = reader_of(endpoint, tmp_path, machine_interval_s=3600.0, interval_s=0.0)
     assert (await reader.scan()).kubelet.policy == "restricted"
     config = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "single-numa-node"}
     answer = {"Bearer secret": (200, json.dumps({"kubeletconfig": config}).encode())}
     _Kubelet.answers = answer
-    assert (await reader.scan()).kubelet.policy == "restricted", "the same kubelet is not asked again"
+    assert (await reader.scan()).kubelet.policy == "restricted", (
+        "the same kubelet is not asked again"
+    )
     (tmp_path / "anew").touch()
     (tmp_path / "anew").replace(tmp_path / "socket")
     if late:

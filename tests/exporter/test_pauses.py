@@ -18,7 +18,9 @@ INTERVAL_S = 10.0
 
 
 class Kubelet:
-    """A reader of one node whose pods a test chooses, and the outbox that its reports go to; both know the time."""
+    """A reader of one node whose pods a test chooses, and the outbox that its reports go to; both
+    know the time.
+    """
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -27,13 +29,17 @@ class Kubelet:
 
     async def scan(self) -> core.Scan:
         machine = Machine((NumaNode(0, (0, 1, 2, 3)),))
-        return core.Scan(Freshness("boot", int(self.now_s * 1000)), machine, Allocatable((0, 1, 2, 3)), self.pods)
+        return core.Scan(
+            Freshness("boot", int(self.now_s * 1000)), machine, Allocatable((0, 1, 2, 3)), self.pods
+        )
 
     def put(self, node: str, message: Message) -> None:
         self.published_s.append(self.now_s)
 
 
-async def test_a_report_of_a_change_puts_the_next_one_off_by_one_interval_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_of_a_change_puts_the_next_one_off_by_one_interval_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kubelet = Kubelet()
     monkeypatch.setattr(handlers, "time", SimpleNamespace(monotonic=lambda: kubelet.now_s))
     settings = ExporterSettings(nodes=("n1=/none,/sys",), interval_s=INTERVAL_S)
@@ -43,6 +49,9 @@ async def test_a_report_of_a_change_puts_the_next_one_off_by_one_interval_and_no
     kubelet.pods = (ListedPod("default", "p", (ListedContainer("c", (1,)),)),)
     for _ in range(4):
         kubelet.now_s += await reporter.round()
-    apart = [later - earlier for earlier, later in zip(kubelet.published_s, kubelet.published_s[1:], strict=False)]
+    apart = [
+        later - earlier
+        for earlier, later in zip(kubelet.published_s, kubelet.published_s[1:], strict=False)
+    ]
     assert len(apart) >= 3
     assert max(apart) <= INTERVAL_S

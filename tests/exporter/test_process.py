@@ -1,4 +1,6 @@
-"""The exporter as a process: what it must not load, how it refuses to start, and that it serves, reports and drains."""
+"""The exporter as a process: what it must not load, how it refuses to start, and that it serves,
+reports and drains.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_no_heavy_library_is_loaded() -> None:
 
 def test_refuses_to_start_with_every_mistake_named() -> None:
     argv = [sys.executable, "-m", "services.exporter", "--interval", "0", "--http-port", "99999"]
-    found = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+    found = subprocess.run(
+        argv, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]}
+    )
     assert found.returncode == 2
     assert "2 setting(s) to correct" in found.stderr
     assert "TOPOLOG_INTERVAL_S" in found.stderr
@@ -41,8 +45,19 @@ async def test_serves_health_and_nodes_without_a_bus_and_drains_on_sigterm(tmp_p
     port = free_port()
     kubelet = await Kubelet(tmp_path / "k.sock").start()
     node = f"n1={kubelet.socket},{write_sysfs(tmp_path / 'sys')}"
-    argv = ["-m", "services.exporter", "--node", node, "--http-port", str(port), "--nats-url", "nats://127.0.0.1:9"]
-    process = await asyncio.create_subprocess_exec(sys.executable, *argv, stderr=asyncio.subprocess.PIPE)
+    argv = [
+        "-m",
+        "services.exporter",
+        "--node",
+        node,
+        "--http-port",
+        str(port),
+        "--nats-url",
+        "nats://127.0.0.1:9",
+    ]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *argv, stderr=asyncio.subprocess.PIPE
+    )
     client = HttpClient(f"http://127.0.0.1:{port}")
     statuses = await _statuses(client)
     assert [(one["node"], one["error"]) for one in statuses] == [("n1", "")]

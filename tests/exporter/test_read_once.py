@@ -1,4 +1,6 @@
-"""What did not change is read once: answers, checkpoints and reports are those of a reader that keeps nothing."""
+"""What did not change is read once: answers, checkpoints and reports are those of a reader that
+keeps nothing.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ def answered(rng: random.Random) -> pb.ListPodResourcesResponse:
     """A few pods of few names, in any order, with CPUs of any number."""
     answer = pb.ListPodResourcesResponse()
     for name in rng.sample("abcdef", rng.randrange(5)):
-        container = answer.pod_resources.add(namespace=rng.choice("xy"), name=name).containers.add(name="main")
+        container = answer.pod_resources.add(namespace=rng.choice("xy"), name=name).containers.add(
+            name="main"
+        )
         container.cpu_ids.extend(range(rng.randrange(3)))
-        container.memory.add(memory_type="memory", size=rng.randrange(2)).topology.nodes.add(ID=rng.randrange(2))
+        container.memory.add(memory_type="memory", size=rng.randrange(2)).topology.nodes.add(
+            ID=rng.randrange(2)
+        )
     return answer
 
 
@@ -38,7 +44,10 @@ def test_pods_of_an_answer_like_the_one_before_are_those_of_the_answer_read_alon
     rng, lists = random.Random(5), wire.Lists()
     for _ in range(500):
         answer = answered(rng)
-        for data in (answer.SerializeToString(), damaged(rng, answer.SerializeToString() + b"\x0a\0")):
+        for data in (
+            answer.SerializeToString(),
+            damaged(rng, answer.SerializeToString() + b"\x0a\0"),
+        ):
             try:
                 alone = wire.pods(pb.ListPodResourcesResponse.FromString(data))
             except (DecodeError, ValueError) as error:
@@ -60,7 +69,9 @@ def test_what_has_the_same_bytes_is_the_same_value() -> None:
     assert after[1] != before[1]
 
 
-async def test_checkpoints_read_as_they_are_written_are_those_of_the_files_read_anew(tmp_path: Path) -> None:
+async def test_checkpoints_read_as_they_are_written_are_those_of_the_files_read_anew(
+    tmp_path: Path,
+) -> None:
     rng, folder = random.Random(6), tmp_path / "kubelet"
     (folder / "device-plugins").mkdir(parents=True)
     write_sysfs(tmp_path / "sys")
@@ -68,8 +79,14 @@ async def test_checkpoints_read_as_they_are_written_are_those_of_the_files_read_
     reader = NodeReader(spec, ExporterSettings(node_name="n1"), Asked())
     contents = (
         [write_cpu(CpuCheckpoint("static", 1, {"u": {"c": cpus}})) for cpus in (2, 4)],
-        [b'{"policyName":"Static","machineState":{"0":{"cells":[0,1]}},"entries":{}}', b'{"machineState":{}}'],
-        [b'{"Data":{"RegisteredDevices":{"x":["a"]}}}', b'{"Data":{"RegisteredDevices":{"x":["b"]}}}'],
+        [
+            b'{"policyName":"Static","machineState":{"0":{"cells":[0,1]}},"entries":{}}',
+            b'{"machineState":{}}',
+        ],
+        [
+            b'{"Data":{"RegisteredDevices":{"x":["a"]}}}',
+            b'{"Data":{"RegisteredDevices":{"x":["b"]}}}',
+        ],
     )
     for _ in range(200):
         for name, made in zip(folders.CHECKPOINTS, contents, strict=True):
@@ -95,20 +112,30 @@ class Changing(Asked):
         self.lists += 1
         if self.left:
             self.left -= 1
-            self.file.write_bytes(write_cpu(CpuCheckpoint("static", 1, {"u": {"c": 2**self.lists}})))
+            self.file.write_bytes(
+                write_cpu(CpuCheckpoint("static", 1, {"u": {"c": 2**self.lists}}))
+            )
         return ()
 
 
 @pytest.mark.parametrize(("writes", "lists"), [(0, 1), (1, 2), (2, 3), (3, 3)])
-async def test_a_list_counts_with_the_checkpoints_that_stood_still_beside_it(writes: int, lists: int, tmp_path: Path) -> None:
+async def test_a_list_counts_with_the_checkpoints_that_stood_still_beside_it(
+    writes: int, lists: int, tmp_path: Path
+) -> None:
     (tmp_path / "kubelet").mkdir()
     write_sysfs(tmp_path / "sys")
-    spec = NodeSpec("n1", str(tmp_path / "k.sock"), str(tmp_path / "sys"), str(tmp_path / "kubelet"))
+    spec = NodeSpec(
+        "n1", str(tmp_path / "k.sock"), str(tmp_path / "sys"), str(tmp_path / "kubelet")
+    )
     source = Changing(tmp_path / "kubelet" / folders.CHECKPOINTS[0], writes)
     source.file.write_bytes(write_cpu(CpuCheckpoint("static", 1, {"u": {"c": 1}})))
     found = (await NodeReader(spec, ExporterSettings(node_name="n1"), source).scan()).checkpoints
     assert source.lists == lists
-    assert found == (checkpoints.parse(source.file.read_bytes(), b"", b"") if writes < 3 else checkpoints.NOTHING_READ)
+    assert found == (
+        checkpoints.parse(source.file.read_bytes(), b"", b"")
+        if writes < 3
+        else checkpoints.NOTHING_READ
+    )
 
 
 def test_a_report_is_made_anew_where_anything_but_the_moment_is_another() -> None:
@@ -127,4 +154,6 @@ def test_a_report_is_made_anew_where_anything_but_the_moment_is_another() -> Non
     }
     assert {"freshness", *others} == set(core.Scan.__struct_fields__)
     for name, other in others.items():
-        assert core.report_again(scan, made, msgspec.structs.replace(later, **{name: other})) is None, name
+        assert (
+            core.report_again(scan, made, msgspec.structs.replace(later, **{name: other})) is None
+        ), name

@@ -1,4 +1,6 @@
-"""The conditions of the exporter's own pod: as resource-topology-exporter writes them, only on change, and tried again."""
+"""The conditions of the exporter's own pod: as resource-topology-exporter writes them, only on
+change, and tried again.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,33 @@ class Api:
         self.answers = list(answers)
         self.patched: list[list[dict[str, Any]]] = []
 
-    async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> Answer | Lost:
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: dict[str, Any]
+    ) -> Answer | Lost:
         assert (namespace, name) == ("default", "exporter-x")
         self.patched.append(patch["status"]["conditions"])
         return self.answers.pop(0) if self.answers else Answer(200)
 
 
 def written(api: Api) -> list[list[tuple[str, str, str | None]]]:
-    return [[(each["type"], each["status"], each["reason"]) for each in patch] for patch in api.patched]
+    return [
+        [(each["type"], each["status"], each["reason"]) for each in patch] for patch in api.patched
+    ]
 
 
 async def test_conditions_are_written_when_they_change_and_in_rtes_words() -> None:
     api, states = (
         Api(),
-        iter([State(), State(True), State(True, True), State(True, True), State(False, True), State(True, False)]),
+        iter(
+            [
+                State(),
+                State(True),
+                State(True, True),
+                State(True, True),
+                State(False, True),
+                State(True, False),
+            ]
+        ),
     )
     readiness = PodReadiness(cast(Kube, api), POD, lambda: next(states), print)
     for _ in range(6):
@@ -58,7 +73,10 @@ async def test_conditions_are_written_when_they_change_and_in_rtes_words() -> No
 @pytest.mark.parametrize(
     ("answer", "named"),
     [
-        (Answer(403, message="no"), "grant patch on pods/status (k8s/components/exporter-readiness)"),
+        (
+            Answer(403, message="no"),
+            "grant patch on pods/status (k8s/components/exporter-readiness)",
+        ),
         (Answer(404), "REFERENCE_POD_NAME"),
         (Lost("connection refused"), "connection refused"),
     ],
@@ -84,21 +102,31 @@ async def kube() -> AsyncIterator[KubeClient]:
 
 async def test_an_api_server_takes_them_beside_its_own(kube: KubeClient) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}]}
-    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "exporter-x", "namespace": "default"}, "spec": spec}
+    made = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "exporter-x", "namespace": "default"},
+        "spec": spec,
+    }
     await kube._call("POST", "/api/v1/namespaces/default/pods", body=made)
     states = iter([State(False, True), State(True, True)])
     readiness = PodReadiness(kube, POD, lambda: next(states), print)
-    for expected in ({"PodresourcesFetched": "False", "NodeTopologyUpdated": "True"}, {"PodresourcesFetched": "True"}):
+    for expected in (
+        {"PodresourcesFetched": "False", "NodeTopologyUpdated": "True"},
+        {"PodresourcesFetched": "True"},
+    ):
         await readiness.write()
         found = await kube.get_pod("default", "exporter-x")
         assert isinstance(found, Answer)
         conditions = {each["type"]: each for each in found.body["status"]["conditions"]}
         assert {kind: conditions[kind]["status"] for kind in expected} == expected
         assert conditions["PodresourcesFetched"]["lastTransitionTime"]
-    assert not conditions["PodresourcesFetched"].get("reason"), "a good condition has no reason of an older one"
+    assert not conditions["PodresourcesFetched"].get("reason"), (
+        "a good condition has no reason of an older one"
+    )
 
 
-async def test_a_kubelet_that_fails_and_a_bus_that_is_away_show(kubelet: Kubelet) -> None:  # noqa: F811
+async def test_a_kubelet_that_fails_and_a_bus_that_is_away_show(kubelet: Kubelet) -> None:  # noqa: F811, RUF100
     bus = MemoryBus()
     bus.down = True
     async with exporting(bus, nodes=(node("n1", kubelet),), interval_s=0.2) as (exporter, recorder):
@@ -111,8 +139,11 @@ async def test_a_kubelet_that_fails_and_a_bus_that_is_away_show(kubelet: Kubelet
         await eventually(lambda: exporter.state().fetched is False)
 
 
-async def test_without_publishing_what_was_scanned_counts_as_taken(kubelet: Kubelet) -> None:  # noqa: F811
-    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), no_publish=True) as (exporter, _):
+async def test_without_publishing_what_was_scanned_counts_as_taken(kubelet: Kubelet) -> None:  # noqa: F811, RUF100
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), no_publish=True) as (
+        exporter,
+        _,
+    ):
         await eventually(lambda: exporter.state() == State(True, True))
 
 

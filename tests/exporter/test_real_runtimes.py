@@ -1,4 +1,6 @@
-"""What the exporter reads from a real containerd and a real CRI-O about pods that run; skipped where they cannot be started."""
+"""What the exporter reads from a real containerd and a real CRI-O about pods that run; skipped
+where they cannot be started.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,16 @@ async def test_what_a_real_runtime_tells_of_its_pods(runtime: str, tmp_path: Pat
     if problem := lacking(runtime):
         pytest.skip(problem)
     pinned: dict[int, object] = {1: 100_000, 2: 100_000, 3: 1024, 4: 256 * MIB, 6: "0", 7: "0"}
-    own = ListedPod("default", "own", (ListedContainer("main", (0,), (MemoryBlock("memory", (0,), 256 * MIB),)),))
+    own = ListedPod(
+        "default",
+        "own",
+        (ListedContainer("main", (0,), (MemoryBlock("memory", (0,), 256 * MIB),)),),
+    )
     shared = ListedPod("default", "shared", (ListedContainer("main"),))
     async with running(runtime, tmp_path) as pods:
-        source = CriSource(str(pods.socket), FolderTree(Path("/sys")), (), reserve.parse("", ()), 10.0)
+        source = CriSource(
+            str(pods.socket), FolderTree(Path("/sys")), (), reserve.parse("", ()), 10.0
+        )
         sandbox = await pods.run("own", "/topolog-test/pod1", pinned)
         await pods.run("shared", "/topolog-test/burstable/pod2", {3: 1024, 6: "0"})
         await source.allocatable()

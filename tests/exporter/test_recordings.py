@@ -1,4 +1,6 @@
-"""A real node's eight moments: zones, costs, placements and fingerprint equal what resource-topology-exporter published."""
+"""A real node's eight moments: zones, costs, placements and fingerprint equal what
+resource-topology-exporter published.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def zones(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Zones with resources, costs and attributes in one order: RTE writes them in map order."""
     ordered = []
     for zone in found["zones"]:
-        lists = {key: sorted(zone.get(key, []), key=lambda one: one["name"]) for key in ("resources", "costs", "attributes")}
+        lists = {
+            key: sorted(zone.get(key, []), key=lambda one: one["name"])
+            for key in ("resources", "costs", "attributes")
+        }
         ordered.append({**zone, **lists})
     return sorted(ordered, key=lambda zone: zone["name"])
 
@@ -42,7 +47,14 @@ def published(recordings: Path, moment: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_command_prints_what_rte_published(recordings: Path, moment: str) -> None:
-    arguments = ["exporter", "report", "--recording", str(recordings / moment), "--sysfs", str(recordings / "sysfs")]
+    arguments = [
+        "exporter",
+        "report",
+        "--recording",
+        str(recordings / moment),
+        "--sysfs",
+        str(recordings / "sysfs"),
+    ]
     result = runner.invoke(command(), [*arguments, "--node", "vm0", "--json"])
     assert result.exit_code == 0, result.output
     ours, theirs = json.loads(result.stdout), published(recordings, moment)
@@ -55,14 +67,20 @@ def test_command_prints_what_rte_published(recordings: Path, moment: str) -> Non
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("suffix", [".pb", ".json"])
-def test_bytes_and_json_say_the_same(recordings: Path, tmp_path: Path, moment: str, suffix: str) -> None:
+def test_bytes_and_json_say_the_same(
+    recordings: Path, tmp_path: Path, moment: str, suffix: str
+) -> None:
     for name in ("list", "allocatable"):
-        (tmp_path / f"{name}{suffix}").write_bytes((recordings / moment / f"{name}{suffix}").read_bytes())
+        (tmp_path / f"{name}{suffix}").write_bytes(
+            (recordings / moment / f"{name}{suffix}").read_bytes()
+        )
     for name in ("cpu_manager_state", "memory_manager_state"):
         (tmp_path / name).write_bytes((recordings / moment / name).read_bytes())
     config = recordings / "kubelet-config.yaml"
     one = recorded.report(tmp_path, recordings / "sysfs", "vm0", config, core.Rules())
-    assert one == recorded.report(recordings / moment, recordings / "sysfs", "vm0", config, core.Rules())
+    assert one == recorded.report(
+        recordings / moment, recordings / "sysfs", "vm0", config, core.Rules()
+    )
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -73,7 +91,10 @@ def test_object_of_rte_reads_back_as_our_report(recordings: Path, moment: str) -
         (zone.id, zone.resources, zone.costs) for zone in ours.zones
     ]
     assert (theirs.policy, theirs.scope, theirs.tracked) == (ours.policy, ours.scope, ours.tracked)
-    assert (theirs.fingerprint, theirs.fingerprint_method) == (ours.fingerprint, ours.fingerprint_method)
+    assert (theirs.fingerprint, theirs.fingerprint_method) == (
+        ours.fingerprint,
+        ours.fingerprint_method,
+    )
     assert theirs.placements is None
     assert from_nrt(to_nrt(ours), "", 0) == theirs
 
@@ -92,7 +113,16 @@ def test_what_no_manager_pins_is_shown_as_a_bound_and_a_policy_that_nobody_told_
     (tmp_path / "list.json").write_text("{}")
     (tmp_path / "allocatable.json").write_text("{}")
     shutil.copytree(recordings / "sysfs", tmp_path / "alone" / "sysfs")
-    arguments = ["exporter", "report", "--recording", str(tmp_path), "--sysfs", str(tmp_path / "alone" / "sysfs"), "--node", "n1"]
+    arguments = [
+        "exporter",
+        "report",
+        "--recording",
+        str(tmp_path),
+        "--sysfs",
+        str(tmp_path / "alone" / "sysfs"),
+        "--node",
+        "n1",
+    ]
     shown = runner.invoke(command(), arguments).stdout
     assert shown.startswith("n1: unknown, scope container")
     assert shown.count("at most, as no manager of the kubelet pins it: cpu 4, hugepages-2Mi ") == 2
@@ -100,7 +130,9 @@ def test_what_no_manager_pins_is_shown_as_a_bound_and_a_policy_that_nobody_told_
 
 
 def test_missing_recording_names_folder_and_files(tmp_path: Path) -> None:
-    result = runner.invoke(command(), ["exporter", "report", "--recording", str(tmp_path), "--sysfs", "/sys"])
+    result = runner.invoke(
+        command(), ["exporter", "report", "--recording", str(tmp_path), "--sysfs", "/sys"]
+    )
     assert isinstance(result.exception, CommandError)
     assert result.exception.exit_code == EXIT_USAGE
     assert "list.pb" in str(result.exception)
@@ -108,7 +140,9 @@ def test_missing_recording_names_folder_and_files(tmp_path: Path) -> None:
 
 
 def test_layout_options_and_uids_of_a_real_node(recordings: Path) -> None:
-    made = recorded.report(recordings / "01-one-guaranteed", recordings / "sysfs", "vm0", None, core.Rules())
+    made = recorded.report(
+        recordings / "01-one-guaranteed", recordings / "sysfs", "vm0", None, core.Rules()
+    )
     assert made.cpus is not None
     assert (made.cpus.ids, made.cpus.zones) == ("0-7", "0x4,1x4")
     assert all((made.cpus.sockets, made.cpus.cores, made.cpus.caches))
@@ -117,4 +151,8 @@ def test_layout_options_and_uids_of_a_real_node(recordings: Path) -> None:
     assert made.placements is not None
     assert made.placements[0].pod_uid == "d1e69bc9-a6e6-4fca-867c-ae63f607f3f1"
     assert made.placements[0].held[0].ids == "1-2"
-    assert made.zones[0].free == {"hugepages-1Gi": 0, "hugepages-2Mi": 134217728, "memory": 1566277632}
+    assert made.zones[0].free == {
+        "hugepages-1Gi": 0,
+        "hugepages-2Mi": 134217728,
+        "memory": 1566277632,
+    }

@@ -1,4 +1,6 @@
-"""Configuration folders of resource-topology-exporter: taken as they are, with symbolic links; what is wrong is named."""
+"""Configuration folders of resource-topology-exporter: taken as they are, with symbolic links; what
+is wrong is named.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,10 @@ def test_every_key_that_rte_has_is_known(root: Path) -> None:
     (root / "extra" / "config.yaml").unlink()
     found = values(root)
     assert (found["exclude_resources"], found["exclude_pods"]) == ('["memory"]', '["a/b"]')
-    assert (found["topology_manager_policy"], found["topology_manager_scope"]) == ("restricted", "pod")
+    assert (found["topology_manager_policy"], found["topology_manager_scope"]) == (
+        "restricted",
+        "pod",
+    )
 
 
 def test_a_folder_is_taken_as_it_is(root: Path) -> None:
@@ -98,9 +103,13 @@ def test_a_folder_is_taken_as_it_is(root: Path) -> None:
     assert left_out == {"nrtUpdater.patchResync"}
 
 
-def test_configlets_go_over_the_main_file_in_order_of_their_names_and_without_one(root: Path, tmp_path: Path) -> None:
+def test_configlets_go_over_the_main_file_in_order_of_their_names_and_without_one(
+    root: Path, tmp_path: Path
+) -> None:
     configlet(root, "20-later.yaml", "topologyExporter: {sleepInterval: '30s'}")
-    configlet(root, "10-first.yaml", "topologyExporter: {sleepInterval: '1m', maxEventPerTimeUnit: 3}")
+    configlet(
+        root, "10-first.yaml", "topologyExporter: {sleepInterval: '1m', maxEventPerTimeUnit: 3}"
+    )
     assert (values(root)["interval_s"], values(root)["max_events_per_time_unit"]) == ("30", "3")
     (root / "daemon" / "config.yaml").unlink()
     assert values(root)["interval_s"] == "30"
@@ -110,15 +119,27 @@ def test_configlets_go_over_the_main_file_in_order_of_their_names_and_without_on
     ("text", "named"),
     [
         ("topologyExporter: {sleepIntervall: 5}", "topologyExporter.sleepIntervall: is no key"),
-        ("topologyExporter: {sleepInterval: 60}", "60 is 60 nanoseconds; write a text such as '60s'"),
+        (
+            "topologyExporter: {sleepInterval: 60}",
+            "60 is 60 nanoseconds; write a text such as '60s'",
+        ),
         ("topologyExporter: {sleepInterval: 0}", "0 is off"),
-        ("topologyExporter: {timeUnitToLimitEvents: 0}", "for no limit write maxEventPerTimeUnit: 0"),
+        (
+            "topologyExporter: {timeUnitToLimitEvents: 0}",
+            "for no limit write maxEventPerTimeUnit: 0",
+        ),
         ("nrtUpdater: {hostname: }", "None is no text"),
         ("globals:", "globals: is no key"),
         ("topologyExporter: {sleepInterval: sixty}", "'sixty' is no duration"),
         ("topologyExporter: {metricsPort: '2112'}", "'2112' is no whole number"),
-        ("topologyExporter: {metricsMode: https}", "'https' is no mode; write disabled, http or httptls"),
-        ("topologyExporter: {metricsTLS: {minTLSVersion: VersionTLS11}}", "write VersionTLS12 or VersionTLS13"),
+        (
+            "topologyExporter: {metricsMode: https}",
+            "'https' is no mode; write disabled, http or httptls",
+        ),
+        (
+            "topologyExporter: {metricsTLS: {minTLSVersion: VersionTLS11}}",
+            "write VersionTLS12 or VersionTLS13",
+        ),
         ("nrtUpdater: {noPublish: 'yes'}", "'yes' is neither true nor false"),
         ("resourceMonitor: {sysfsRoot: 7}", "7 is no text"),
         ("- a", "is no mapping"),
@@ -137,19 +158,31 @@ def test_what_is_commented_out_says_nothing(root: Path) -> None:
     """RTE ef567ef3 takes sections without keys, in every file, for sections that are not there."""
     before = values(root)
     configlet(
-        root, "50.yaml", "global:\nnrtUpdater: {}\nresourceMonitor:\n  resourceExclude:\ntopologyExporter: {metricsTLS: }\n"
+        root,
+        "50.yaml",
+        "global:\nnrtUpdater: {}\nresourceMonitor:\n  resourceExclude:\ntopologyExporter: {metricsTLS: }\n",
     )
     assert values(root) == before
     extra = root / "extra" / "..data" / "config.yaml"
     extra.write_text("kubelet:\nresourceExclude:\npodExclude:\n")
-    assert not {"topology_manager_policy", "exclude_resources", "exclude_pods"} & values(root).keys()
-    extra.write_text("kubelet: {topologyManagerPolicy: , topologyManagerScope: ''}\nresourceExclude: {'*': , n1: [memory]}\n")
+    assert (
+        not {"topology_manager_policy", "exclude_resources", "exclude_pods"} & values(root).keys()
+    )
+    extra.write_text(
+        "kubelet: {topologyManagerPolicy: , topologyManagerScope: ''}\nresourceExclude: {'*': , n1: [memory]}\n"
+    )
     assert values(root)["exclude_resources"] == '["memory"]'
     assert not {"topology_manager_policy", "topology_manager_scope"} & values(root).keys()
 
 
 @pytest.mark.parametrize(
-    "text", ["unknown: 1", "kubelet: {policy: none}", "resourceExclude: [memory]", "podExclude: [{namePattern: a}]"]
+    "text",
+    [
+        "unknown: 1",
+        "kubelet: {policy: none}",
+        "resourceExclude: [memory]",
+        "podExclude: [{namePattern: a}]",
+    ],
 )
 def test_the_extra_file_is_checked_too(root: Path, text: str) -> None:
     (root / "extra" / "..data" / "config.yaml").write_text(text)
@@ -157,19 +190,29 @@ def test_the_extra_file_is_checked_too(root: Path, text: str) -> None:
         read(root, "n1")
 
 
-def test_flags_go_over_environment_over_folder_over_default_and_each_value_says_whence(root: Path) -> None:
+def test_flags_go_over_environment_over_folder_over_default_and_each_value_says_whence(
+    root: Path,
+) -> None:
     environment = {"NODE_NAME": "n1", "TOPOLOG_SYSFS": "/env-sys"}
     found = gathered(["--config-root", str(root), "--interval", "7"], environment)
     lines = {line.setting: (line.value, line.origin) for line in dump(found)}
     assert lines["interval_s"] == (7.0, "command line")
     assert lines["sysfs"] == ("/env-sys", "environment TOPOLOG_SYSFS")
     assert lines["node_name"] == ("n1", "environment NODE_NAME")
-    assert lines["watch_namespace"] == ("blue", f"{root}/daemon/config.yaml: resourceMonitor.namespace")
-    assert lines["exclude_resources"] == (["memory", "vendor/gpu"], f"{root}/extra/config.yaml: resourceExclude")
+    assert lines["watch_namespace"] == (
+        "blue",
+        f"{root}/daemon/config.yaml: resourceMonitor.namespace",
+    )
+    assert lines["exclude_resources"] == (
+        ["memory", "vendor/gpu"],
+        f"{root}/extra/config.yaml: resourceExclude",
+    )
     assert lines["deadline_s"] == (10.0, "default")
 
 
-def test_the_command_prints_what_holds_and_names_what_is_wrong(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_what_holds_and_names_what_is_wrong(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NODE_NAME", "n1")
     app = typer.Typer()
     exporter.register(app)
@@ -186,12 +229,20 @@ def test_the_command_prints_what_holds_and_names_what_is_wrong(root: Path, monke
 
 
 def test_its_environment_fills_in_what_nothing_else_says(root: Path) -> None:
-    told = {"NODE_NAME": "n1", "TOPOLOGY_MANAGER_POLICY": "restricted", "PFP_STATUS_FILE": "/run/pfp.json"}
+    told = {
+        "NODE_NAME": "n1",
+        "TOPOLOGY_MANAGER_POLICY": "restricted",
+        "PFP_STATUS_FILE": "/run/pfp.json",
+    }
     alone = {line.setting: (line.value, line.origin) for line in dump(gathered([], told))}
     assert alone["topology_manager_policy"] == ("restricted", "environment TOPOLOGY_MANAGER_POLICY")
     assert alone["pods_fingerprint_status_file"] == ("/run/pfp.json", "environment PFP_STATUS_FILE")
-    beside = {line.setting: line.value for line in dump(gathered(["--config-root", str(root)], told))}
+    beside = {
+        line.setting: line.value for line in dump(gathered(["--config-root", str(root)], told))
+    }
     assert beside["topology_manager_policy"] == "single-numa-node"
     configlet(root, "50.yaml", "resourceMonitor: {podSetFingerprintStatusFile: ''}")
-    empty = {line.setting: line.value for line in dump(gathered(["--config-root", str(root)], told))}
+    empty = {
+        line.setting: line.value for line in dump(gathered(["--config-root", str(root)], told))
+    }
     assert empty["pods_fingerprint_status_file"] == "/run/pfp.json"

@@ -54,9 +54,21 @@ class Recorder:
 
 @asynccontextmanager
 async def exporting(bus: MemoryBus, **settings: object) -> AsyncIterator[tuple[Exporter, Recorder]]:
-    chosen: dict[str, object] = {"interval_s": LONG_S, "watch_interval_s": 0.02, "settle_s": 0.0, "trailing_s": 0.05, **settings}
+    chosen: dict[str, object] = {
+        "interval_s": LONG_S,
+        "watch_interval_s": 0.02,
+        "settle_s": 0.0,
+        "trailing_s": 0.05,
+        **settings,
+    }
     exporter, recorder = Exporter(bus, ExporterSettings(**chosen)), Recorder(bus)  # type: ignore[arg-type]
-    works = (exporter.report_all, exporter.outbox.run, exporter.watch, exporter.watch_bus, recorder.run)
+    works = (
+        exporter.report_all,
+        exporter.outbox.run,
+        exporter.watch,
+        exporter.watch_bus,
+        recorder.run,
+    )
     tasks = [asyncio.create_task(work()) for work in works]
     try:
         yield exporter, recorder
@@ -103,19 +115,33 @@ async def test_first_report_then_silence_until_something_changes(kubelet: Kubele
 
 
 async def test_unchanged_node_is_reported_again_every_interval(kubelet: Kubelet) -> None:
-    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), interval_s=0.1) as (_, recorder):
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), interval_s=0.1) as (
+        _,
+        recorder,
+    ):
         await recorder.until(lambda seen: len(seen.get("n1", [])) >= 4)
     times = [report.boot_time_ms for report in recorder.reports["n1"]]
     assert times == sorted(set(times))
 
 
-async def test_dead_and_hanging_nodes_do_not_delay_the_others(kubelet: Kubelet, tmp_path: Path) -> None:
+async def test_dead_and_hanging_nodes_do_not_delay_the_others(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
     hanging = await Kubelet(tmp_path / "h.sock").start()
     hanging.hang = True
-    others = (f"dead={tmp_path / 'none.sock'},{tmp_path / 'sys'}", node("hanging", hanging), f"odd={kubelet.socket},{tmp_path}")
-    async with exporting(MemoryBus(), nodes=(*others, node("n1", kubelet)), interval_s=0.1) as (exporter, recorder):
+    others = (
+        f"dead={tmp_path / 'none.sock'},{tmp_path / 'sys'}",
+        node("hanging", hanging),
+        f"odd={kubelet.socket},{tmp_path}",
+    )
+    async with exporting(MemoryBus(), nodes=(*others, node("n1", kubelet)), interval_s=0.1) as (
+        exporter,
+        recorder,
+    ):
         await recorder.until(lambda seen: len(seen.get("n1", [])) >= 5)
-        await eventually(lambda: all(exporter.reporters[name].status.error for name in ("dead", "odd")))
+        await eventually(
+            lambda: all(exporter.reporters[name].status.error for name in ("dead", "odd"))
+        )
         statuses = {name: reporter.status for name, reporter in exporter.reporters.items()}
         assert set(recorder.reports) == {"n1"}
         assert "UNAVAILABLE" in statuses["dead"].error
@@ -127,7 +153,10 @@ async def test_dead_and_hanging_nodes_do_not_delay_the_others(kubelet: Kubelet, 
 
 async def test_node_that_comes_back_is_reported(kubelet: Kubelet) -> None:
     await kubelet.stop()
-    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), interval_s=0.3) as (exporter, recorder):
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), interval_s=0.3) as (
+        exporter,
+        recorder,
+    ):
         await eventually(lambda: exporter.reporters["n1"].status.failures > 0)
         again = await Kubelet(kubelet.socket).start()
         await recorder.until(lambda seen: "n1" in seen)
@@ -154,13 +183,19 @@ async def test_bus_that_came_back_empty_gets_every_node_in_full(kubelet: Kubelet
         exporter.ask_full()
         await recorder.until(lambda seen: len(seen["n1"]) == 2)
     first, second = recorder.reports["n1"]
-    assert msgspec.structs.replace(first, boot_time_ms=0) == msgspec.structs.replace(second, boot_time_ms=0)
+    assert msgspec.structs.replace(first, boot_time_ms=0) == msgspec.structs.replace(
+        second, boot_time_ms=0
+    )
 
 
 async def test_configuration_and_checkpoint_of_the_kubelet_are_read(kubelet: Kubelet) -> None:
     folder = kubelet.socket.parent / "kubelet"
-    (folder / "config.yaml").write_text("topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n")
-    (folder / "cpu_manager_state").write_bytes(write_cpu(CpuCheckpoint("static", 0b1, {"uid-7": {"c": 0b10, "init": 0b110}})))
+    (folder / "config.yaml").write_text(
+        "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n"
+    )
+    (folder / "cpu_manager_state").write_bytes(
+        write_cpu(CpuCheckpoint("static", 0b1, {"uid-7": {"c": 0b10, "init": 0b110}}))
+    )
     kubelet.pods = {"p": [1]}
     async with exporting(MemoryBus(), nodes=(node("n1", kubelet),)) as (_, recorder):
         await recorder.until(lambda seen: "n1" in seen)
@@ -176,13 +211,19 @@ async def test_configuration_and_checkpoint_of_the_kubelet_are_read(kubelet: Kub
 def store_cpus(kubelet: Kubelet, **pods: int) -> None:
     """The kubelet's own count: CPUs as a mask by pod uid. Replaced whole, as kubelets do."""
     draft = kubelet.socket.parent / "draft"
-    draft.write_bytes(write_cpu(CpuCheckpoint("static", 0b1, {uid: {"c": cpus} for uid, cpus in pods.items()})))
+    draft.write_bytes(
+        write_cpu(CpuCheckpoint("static", 0b1, {uid: {"c": cpus} for uid, cpus in pods.items()}))
+    )
     draft.replace(kubelet.socket.parent / "kubelet" / "cpu_manager_state")
 
 
-async def test_a_change_is_looked_at_again_only_while_podresources_and_checkpoints_differ(kubelet: Kubelet) -> None:
+async def test_a_change_is_looked_at_again_only_while_podresources_and_checkpoints_differ(
+    kubelet: Kubelet,
+) -> None:
     store_cpus(kubelet)
-    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), settle_s=0.05, trailing_s=0.6) as (_, recorder):
+    async with exporting(
+        MemoryBus(), nodes=(node("n1", kubelet),), settle_s=0.05, trailing_s=0.6
+    ) as (_, recorder):
         await recorder.until(lambda seen: "n1" in seen)
         assert kubelet.calls == 1
         kubelet.pods = {"p": [1]}
@@ -202,12 +243,19 @@ async def test_a_thousand_pods_are_reported_and_more_than_a_report_holds_is_that
     kubelet: Kubelet, tmp_path: Path
 ) -> None:
     other = await Kubelet(tmp_path / "o.sock").start()
-    async with exporting(MemoryBus(), nodes=(node("n1", kubelet), node("n2", other)), interval_s=0.2) as (exporter, recorder):
+    async with exporting(
+        MemoryBus(), nodes=(node("n1", kubelet), node("n2", other)), interval_s=0.2
+    ) as (exporter, recorder):
         kubelet.pods = {f"pod-{number:04d}": [number % 8] for number in range(1000)}
-        await recorder.until(lambda seen: any(len(each.placements or ()) == 1000 for each in seen.get("n1", ())))
+        await recorder.until(
+            lambda seen: any(len(each.placements or ()) == 1000 for each in seen.get("n1", ()))
+        )
         kubelet.pods = {f"{'p' * 200}-{number:04d}": [number % 8] for number in range(3000)}
         await eventually(lambda: exporter.reporters["n1"].status.error != "")
-        assert "with 3000 containers; topology-store reads at most 524288" in exporter.reporters["n1"].status.error
+        assert (
+            "with 3000 containers; topology-store reads at most 524288"
+            in exporter.reporters["n1"].status.error
+        )
         count = len(recorder.reports["n2"])
         await recorder.until(lambda seen: len(seen["n2"]) > count + 2)
         assert max(len(each.placements or ()) for each in recorder.reports["n1"]) == 1000
@@ -219,10 +267,19 @@ async def test_a_thousand_pods_are_reported_and_more_than_a_report_holds_is_that
 
 def _value(page: str, name: str) -> float:
     """What a page of metrics says of one counter; other tests of this process count too."""
-    return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} ")), 0.0)
+    return next(
+        (
+            float(line.rpartition(" ")[2])
+            for line in page.splitlines()
+            if line.startswith(f"{name} ")
+        ),
+        0.0,
+    )
 
 
-async def test_metrics_stand_under_the_names_of_rte_and_nfd_too(kubelet: Kubelet, tmp_path: Path) -> None:
+async def test_metrics_stand_under_the_names_of_rte_and_nfd_too(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
     telemetry = set_up("exporter-test", TelemetrySettings())
     nodes = (node("n1", kubelet), f"dead={tmp_path / 'none.sock'},{tmp_path / 'sys'}")
     exporter = Exporter(MemoryBus(), ExporterSettings(nodes=nodes))
@@ -238,5 +295,8 @@ async def test_metrics_stand_under_the_names_of_rte_and_nfd_too(kubelet: Kubelet
     await exporter.close()
     shown = telemetry.metrics_page().decode()
     assert [_value(shown, name) for name in counters] == [count + 1 for count in before]
-    assert 'rte_operation_delay_milliseconds{node="n1",operation_name="podresources_scan",trigger="periodic"}' in shown
+    assert (
+        'rte_operation_delay_milliseconds{node="n1",operation_name="podresources_scan",trigger="periodic"}'
+        in shown
+    )
     assert _value(shown, 'rte_wakeup_delay_milliseconds{node="n1",trigger="reactive"}') > 0

@@ -19,7 +19,14 @@ def told(*argv: str, **environment: str) -> ExporterSettings:
 def test_nodes_from_flags_and_file(tmp_path: Path) -> None:
     listed = tmp_path / "nodes.json"
     listed.write_text(json.dumps([{"name": "c", "socket": "/c.sock"}]))
-    settings = told("--node", "a=/a.sock,/a/sys", "--node", "b=/b.sock,/b/sys,/b/kubelet", "--nodes-file", str(listed))
+    settings = told(
+        "--node",
+        "a=/a.sock,/a/sys",
+        "--node",
+        "b=/b.sock,/b/sys,/b/kubelet",
+        "--nodes-file",
+        str(listed),
+    )
     assert settings.specs() == (
         NodeSpec("a", "/a.sock", "/a/sys"),
         NodeSpec("b", "/b.sock", "/b/sys", "/b/kubelet"),
@@ -29,12 +36,22 @@ def test_nodes_from_flags_and_file(tmp_path: Path) -> None:
 
 def test_node_name_of_the_downward_api_means_this_machine() -> None:
     settings = told("--kubelet-dir", "/var/lib/kubelet", NODE_NAME="n7", TOPOLOG_INTERVAL_S="3")
-    assert settings.specs() == (NodeSpec("n7", "/var/lib/kubelet/pod-resources/kubelet.sock", "/sys", "/var/lib/kubelet"),)
+    assert settings.specs() == (
+        NodeSpec("n7", "/var/lib/kubelet/pod-resources/kubelet.sock", "/sys", "/var/lib/kubelet"),
+    )
     assert settings.interval_s == 3
 
 
 def test_flags_win_over_the_environment() -> None:
-    settings = told("--node", "a=/a.sock", "--interval", "5", "--exclude-pod", "kube-*/*", TOPOLOG_INTERVAL_S="9")
+    settings = told(
+        "--node",
+        "a=/a.sock",
+        "--interval",
+        "5",
+        "--exclude-pod",
+        "kube-*/*",
+        TOPOLOG_INTERVAL_S="9",
+    )
     assert settings.interval_s == 5
     assert settings.rules.excluded_pods[0].namespace == "kube-*"
 
@@ -72,10 +89,16 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
         "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"},
         "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
     }
-    text = json.dumps({"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", **options})
+    text = json.dumps(
+        {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", **options}
+    )
     facts = parse(text.encode(), "config")
     assert facts == KubeletFacts(
-        "restricted", "pod", {"full-pcpus-only": "true", "max-allowable-numa-nodes": "16"}, "none", "None"
+        "restricted",
+        "pod",
+        {"full-pcpus-only": "true", "max-allowable-numa-nodes": "16"},
+        "none",
+        "None",
     )
     assert facts.max_numa_nodes == 16
     assert parse(b"topologyManagerPolicy: best-effort", "config").policy == "best-effort"
@@ -113,8 +136,12 @@ def test_configuration_that_no_kubelet_takes_is_refused(text: bytes, named: str)
         ("--no-publish", "no_publish", True),
     ],
 )
-def test_flags_of_other_exporters_that_mean_the_same_are_taken(flag: str, setting: str, value: object) -> None:
-    assert getattr(load(ExporterSettings, with_flags([flag], {"NODE_NAME": "n1"})), setting) == value
+def test_flags_of_other_exporters_that_mean_the_same_are_taken(
+    flag: str, setting: str, value: object
+) -> None:
+    assert (
+        getattr(load(ExporterSettings, with_flags([flag], {"NODE_NAME": "n1"})), setting) == value
+    )
 
 
 def test_every_namespace_has_nfds_name_too() -> None:

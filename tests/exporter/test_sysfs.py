@@ -1,4 +1,6 @@
-"""The /sys parser: sparse ids, nodes without CPUs, kernels without NUMA, and texts that no kernel writes."""
+"""The /sys parser: sparse ids, nodes without CPUs, kernels without NUMA, and texts that no kernel
+writes.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ def test_kernel_without_numa_is_one_node() -> None:
         ({f"{BASE}/online": "5-2"}, "must ascend"),
         ({f"{BASE}/online": "0", f"{BASE}/node0/distance": "10 20"}, "distance"),
         ({f"{BASE}/online": "0", f"{BASE}/node0/meminfo": "garbage"}, "MemTotal"),
-        ({f"{BASE}/online": "0", f"{BASE}/node0/hugepages/hugepages-2048kB/nr_hugepages": "-1"}, "nr_hugepages"),
+        (
+            {f"{BASE}/online": "0", f"{BASE}/node0/hugepages/hugepages-2048kB/nr_hugepages": "-1"},
+            "nr_hugepages",
+        ),
     ],
 )
 def test_a_tree_that_no_kernel_writes_is_refused_by_name(files: dict[str, str], named: str) -> None:

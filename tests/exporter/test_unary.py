@@ -1,4 +1,6 @@
-"""Unary calls on h2, against servers that answer well, badly, half or not at all (grpcio's server: test_grpc_source)."""
+"""Unary calls on h2, against servers that answer well, badly, half or not at all (grpcio's server:
+test_grpc_source).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ TYPE: Headers = [(":status", "200"), ("content-type", "application/grpc")]
 
 
 class Server:
-    """Answers every connection with what `says` makes of a connection whose request has come; `spoils` alters the bytes."""
+    """Answers every connection with what `says` makes of a connection whose request has come;
+    `spoils` alters the bytes.
+    """
 
     def __init__(self) -> None:
         self.says: Callable[[H2Connection], None] = lambda connection: answer(connection, b"hello")
@@ -45,7 +49,13 @@ class Server:
         writer.close()
 
 
-def answer(connection: H2Connection, message: bytes, trailers: Headers = WELL, flag: bytes = b"\0", stream: int = 1) -> None:
+def answer(
+    connection: H2Connection,
+    message: bytes,
+    trailers: Headers = WELL,
+    flag: bytes = b"\0",
+    stream: int = 1,
+) -> None:
     connection.send_headers(stream, TYPE)
     framed = flag + len(message).to_bytes(4, "big") + message
     for start in range(0, len(framed), 16_384):
@@ -107,8 +117,12 @@ async def test_what_is_no_answer_has_a_code_and_words(
     assert raised.value.code == code
 
 
-@pytest.mark.parametrize("data", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 5000, b"\xff" * 5000])
-async def test_a_server_of_another_protocol_is_an_error_of_the_call(server: Asked, data: bytes) -> None:
+@pytest.mark.parametrize(
+    "data", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 5000, b"\xff" * 5000]
+)
+async def test_a_server_of_another_protocol_is_an_error_of_the_call(
+    server: Asked, data: bytes
+) -> None:
     server[0].spoils = lambda _data: data
     with pytest.raises(CallFailed) as raised:
         await server[1]()
@@ -121,7 +135,9 @@ async def _says_nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWri
     writer.close()
 
 
-async def test_a_server_that_hangs_is_given_up_and_one_that_is_away_is_named(server: Asked, tmp_path: Path) -> None:
+async def test_a_server_that_hangs_is_given_up_and_one_that_is_away_is_named(
+    server: Asked, tmp_path: Path
+) -> None:
     server[0].spoils = lambda _data: b""
     silent = await asyncio.start_unix_server(_says_nothing, str(tmp_path / "silent"))
     with pytest.raises(CallFailed, match="no answer within"):
@@ -131,7 +147,9 @@ async def test_a_server_that_hangs_is_given_up_and_one_that_is_away_is_named(ser
         await unary.call(str(tmp_path / "none"), "/v1.Lister/List", b"", 1.0)
 
 
-async def test_damaged_answers_are_errors_of_the_call_and_leave_no_descriptor_open(server: Asked) -> None:
+async def test_damaged_answers_are_errors_of_the_call_and_leave_no_descriptor_open(
+    server: Asked,
+) -> None:
     rng = random.Random(7)
     before = len(os.listdir("/proc/self/fd"))
     outcomes = set()
@@ -147,8 +165,14 @@ async def test_damaged_answers_are_errors_of_the_call_and_leave_no_descriptor_op
     assert len(os.listdir("/proc/self/fd")) <= before + 2
 
 
-async def test_calls_one_after_another_share_a_connection_however_large_their_answers(tmp_path: Path) -> None:
-    path, connections, message = str(tmp_path / "s.sock"), list[asyncio.StreamReader](), os.urandom(9_000_000)
+async def test_calls_one_after_another_share_a_connection_however_large_their_answers(
+    tmp_path: Path,
+) -> None:
+    path, connections, message = (
+        str(tmp_path / "s.sock"),
+        list[asyncio.StreamReader](),
+        os.urandom(9_000_000),
+    )
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(reader)
@@ -170,7 +194,9 @@ async def test_calls_one_after_another_share_a_connection_however_large_their_an
 
 
 async def test_a_connection_bears_many_calls(tmp_path: Path) -> None:
-    """Each gives back what the one before took of the connection's window, and no more: too much ended the 128th call."""
+    """Each gives back what the one before took of the connection's window, and no more: too much
+    ended the 128th call.
+    """
     path = str(tmp_path / "s.sock")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,6 @@
-"""What a kubelet writes is noticed however it writes it, with inotify and without; a burst's last change is never lost."""
+"""What a kubelet writes is noticed however it writes it, with inotify and without; a burst's last
+change is never lost.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,13 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint", "config.yaml"]
+    "name",
+    [
+        "cpu_manager_state",
+        "memory_manager_state",
+        "device-plugins/kubelet_internal_checkpoint",
+        "config.yaml",
+    ],
 )
 async def test_every_file_of_a_kubelet_is_noticed(way: str, tmp_path: Path, name: str) -> None:
     (tmp_path / "device-plugins").mkdir()
@@ -84,7 +92,10 @@ async def test_a_folder_that_comes_later_or_is_replaced_is_watched(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "REARM_S", 0.02)
-    folder, file = tmp_path / "device-plugins", tmp_path / "device-plugins" / "kubelet_internal_checkpoint"
+    folder, file = (
+        tmp_path / "device-plugins",
+        tmp_path / "device-plugins" / "kubelet_internal_checkpoint",
+    )
     async with watching(*kubelet_places("n1", str(tmp_path))) as seen:
         folder.mkdir()
         await seen.after(lambda: replace(file, "one"))
@@ -126,14 +137,18 @@ async def test_other_files_of_the_folder_concern_nobody(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.integers(1, 5))
-def test_no_unit_of_time_has_more_scans_than_twice_the_pace(pauses: list[float], events: int) -> None:
+def test_no_unit_of_time_has_more_scans_than_twice_the_pace(
+    pauses: list[float], events: int
+) -> None:
     """As many at once and as many again while the bucket fills: never more."""
     pace, now_s, scans = Pace(events, 1.0), 0.0, list[float]()
     for pause in pauses:
         now_s += pause
         now_s += pace.wait_s(now_s)
         scans.append(now_s)
-    assert all(sum(1 for other in scans if at <= other < at + 1.0 - 1e-6) <= 2 * events for at in scans)
+    assert all(
+        sum(1 for other in scans if at <= other < at + 1.0 - 1e-6) <= 2 * events for at in scans
+    )
 
 
 def test_without_a_limit_nothing_waits() -> None:

@@ -1,1 +1,3 @@
-"""Fuzzing of every door by which bytes of others come in: `python -m tests.fuzz DOOR --inputs N --seed S`."""
+"""Fuzzing of every door by which bytes of others come in: `python -m tests.fuzz DOOR --inputs N
+--seed S`.
+"""

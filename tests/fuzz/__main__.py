@@ -1,4 +1,6 @@
-"""`python -m tests.fuzz DOOR --inputs N --seed S`: exit code 1 with the input when a door breaks; DOOR is a name, or `all`."""
+"""`python -m tests.fuzz DOOR --inputs N --seed S`: exit code 1 with the input when a door breaks;
+DOOR is a name, or `all`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("door", choices=["all", *DOORS], help="which door, or all")
     parser.add_argument("--inputs", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=None, help="the same seed makes the same inputs")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="the same seed makes the same inputs"
+    )
     parser.add_argument("--file", type=Path, help="send this one input again")
     options = parser.parse_args(arguments)
     seed = options.seed if options.seed is not None else secrets.randbelow(2**32)
@@ -35,12 +39,17 @@ def main(arguments: list[str] | None = None) -> int:
         if finding is not None:
             _show(finding, seed)
             return 1
-        print(f"{door.name}: {options.inputs} inputs of seed {seed} borne in {time.monotonic() - begun_s:.0f} s", flush=True)
+        print(
+            f"{door.name}: {options.inputs} inputs of seed {seed} borne in {time.monotonic() - begun_s:.0f} s",
+            flush=True,
+        )
     return 0
 
 
 def _show(finding: Finding, seed: int) -> None:
-    kept = Path(tempfile.mkdtemp(prefix="topolog-fuzz-")) / f"{finding.door}-{seed}-{finding.number}"
+    kept = (
+        Path(tempfile.mkdtemp(prefix="topolog-fuzz-")) / f"{finding.door}-{seed}-{finding.number}"
+    )
     kept.write_bytes(finding.data)
     print(f"{finding.door}: input {finding.number} of seed {seed}: {finding.problem}")
     print(f"the input ({len(finding.data)} bytes) begins {finding.data[:300]!r}")

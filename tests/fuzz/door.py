@@ -1,4 +1,6 @@
-"""What a door is: how inputs are made for it, what it does with one, and which exceptions it declares."""
+"""What a door is: how inputs are made for it, what it does with one, and which exceptions it
+declares.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import msgspec
 
 
 class Door(msgspec.Struct, frozen=True):
-    """`enter` does with an input what the service behind the door does; all that it raises beyond `declared` is a finding."""
+    """`enter` does with an input what the service behind the door does; all that it raises beyond
+    `declared` is a finding.
+    """
 
     name: str
     says: str

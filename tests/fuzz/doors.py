@@ -1,7 +1,8 @@
-"""The doors: where bytes of others come in, each with good inputs to begin from and what is done with one.
+"""The doors: where bytes of others come in, each with good inputs to begin from and what is done
+with one.
 
-A door is entered as the service enters it: what it hands on (a report to the store's judgement and the scheduler's fold, an
-admitted pod to the kubelet model) is part of it.
+A door is entered as the service enters it: what it hands on (a report to the store's judgement and
+the scheduler's fold, an admitted pod to the kubelet model) is part of it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,13 @@ from shared.events.cluster_facts import NodeObserved, PodObserved
 from shared.events.codec import UndecodableFact, decode, encode
 from shared.events.envelope import Envelope
 from shared.kube import lists, nrt
-from shared.kubelet.checkpoint import memory_checkpoint, read_cpu, read_memory, write_cpu, write_memory
+from shared.kubelet.checkpoint import (
+    memory_checkpoint,
+    read_cpu,
+    read_memory,
+    write_cpu,
+    write_memory,
+)
 from shared.kubelet.checkpoint_devices import device_checkpoint, read_devices, write_devices
 from shared.ledger.state import Ledger
 from tests.cli.test_admit import MACHINE, gpu_pod
@@ -68,13 +75,20 @@ def _of_bytes(seeds: list[bytes]) -> Callable[[random.Random], bytes]:
     return lambda rng: damaged(rng, rng.choice(seeds))
 
 
-# -- reports -----------------------------------------------------------------------------------------------------------
+# -- reports
+# -----------------------------------------------------------------------------------------------------------
 
 _REPORTS = [
     msgspec.to_builtins(made, str_keys=True)
     for made in (
-        report(placements=listed("p0", "p1"), fingerprint="pfp0v0010011223344556677", options={"full-pcpus-only": "true"}),
-        report(policy="best-effort", scope="pod", placements=listed("p2", "stranger"), boot="boot-2"),
+        report(
+            placements=listed("p0", "p1"),
+            fingerprint="pfp0v0010011223344556677",
+            options={"full-pcpus-only": "true"},
+        ),
+        report(
+            policy="best-effort", scope="pod", placements=listed("p2", "stranger"), boot="boot-2"
+        ),
         report(policy="restricted", placements=None, at=50_000),
     )
 ]
@@ -93,7 +107,10 @@ def _decide_on_report(data: bytes) -> None:
     allocatable = {"cpu": 64_000, "memory": 64 * GIB, "pods": 99}
     service.hear(NODE, NodeObserved("n1", "uid", allocatable=allocatable))
     for name, cpu in (("p0", 1000), ("p1", 4000)):
-        service.hear(streams.pod(name), PodObserved(pod(name, cpu, 0, True), node="n1" if name == "p1" else ""))
+        service.hear(
+            streams.pod(name),
+            PodObserved(pod(name, cpu, 0, True), node="n1" if name == "p1" else ""),
+        )
     for version, each in enumerate((report(placements=listed("p1")), read), 1):
         known.expired = True
         decision = store.decide(known, each, NOW_MS)
@@ -103,7 +120,8 @@ def _decide_on_report(data: bytes) -> None:
         service.decide()
 
 
-# -- facts, quantities, manifests ----------------------------------------------------------------------------------------
+# -- facts, quantities, manifests
+# ----------------------------------------------------------------------------------------
 
 _FACTS = [
     (vector["type"], vector["schema"], json.loads(case["payload"]))
@@ -124,10 +142,31 @@ def _read_fact(data: bytes) -> None:
     name, schema, payload = data.split(b" ", 2)
     fact = decode(Envelope(1, "s", 1, name.decode(), int(schema), payload, 0, "r", 0, "c"))
     again = encode(fact)
-    assert encode(decode(Envelope(1, "s", 1, name.decode(), CATALOG[name.decode()].schema, again, 0, "r", 0, "c"))) == again
+    assert (
+        encode(
+            decode(
+                Envelope(
+                    1, "s", 1, name.decode(), CATALOG[name.decode()].schema, again, 0, "r", 0, "c"
+                )
+            )
+        )
+        == again
+    )
 
 
-_QUANTITIES = [b"1", b"100m", b"1.5Gi", b"-2e3", b"12E", b"0.000000001n", b"1Ki", b"+.5", b"9223372036854775807", b"1e-9", b"5."]
+_QUANTITIES = [
+    b"1",
+    b"100m",
+    b"1.5Gi",
+    b"-2e3",
+    b"12E",
+    b"0.000000001n",
+    b"1Ki",
+    b"+.5",
+    b"9223372036854775807",
+    b"1e-9",
+    b"5.",
+]
 
 
 def _read_quantity(data: bytes) -> None:
@@ -139,7 +178,10 @@ def _read_quantity(data: bytes) -> None:
 
 _MANIFESTS = [
     manifest(affinity=AFFINITY, topologySpreadConstraints=SPREAD, nodeName="n1"),
-    {**gpu_pod("p"), "status": {"phase": "Failed", "reason": "TopologyAffinityError", "message": "m"}},
+    {
+        **gpu_pod("p"),
+        "status": {"phase": "Failed", "reason": "TopologyAffinityError", "message": "m"},
+    },
 ]
 
 
@@ -149,14 +191,20 @@ def _read_manifest(data: bytes) -> None:
         obj = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    lists.page_problem("pods", {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [obj]})
+    lists.page_problem(
+        "pods", {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [obj]}
+    )
     if isinstance(obj, dict):
-        for fact in (news.pod_fact(Ledger(), frozenset({"topolog"}), obj, Sightings()), news.node_fact(Ledger(), obj)):
+        for fact in (
+            news.pod_fact(Ledger(), frozenset({"topolog"}), obj, Sightings()),
+            news.node_fact(Ledger(), obj),
+        ):
             if fact is not None:
                 encode(fact)
 
 
-# -- files -----------------------------------------------------------------------------------------------------------------
+# -- files
+# -----------------------------------------------------------------------------------------------------------------
 
 _SETUPS = [MACHINE, {**MACHINE, "zones": MACHINE["zones"][:1], "devices": {}}]
 _SHOWN = [gpu_pod("p"), {"kind": "List", "items": [gpu_pod("a", "1500m")]}]
@@ -183,7 +231,11 @@ def _admit(data: bytes) -> None:
         for path, text in zip(paths, (machine, pods), strict=True):
             path.write_bytes(text)
         setup = load_machine(paths[0])
-        list(admitted_in_order(started(setup, paths[0]), load_pods(paths[1])[:5], setup.allocatable()))
+        list(
+            admitted_in_order(
+                started(setup, paths[0]), load_pods(paths[1])[:5], setup.allocatable()
+            )
+        )
 
 
 _KUBELET = [
@@ -219,7 +271,9 @@ def _kubelet() -> Any:
 
     state = machines.kubelet(gpus={"gpu-0": 1, "gpu-1": 2})
     for name in ("a", "b"):
-        state = admit(state, machines.guaranteed(name, machines.container(cpu=2, memory=1, gpus=1))).state
+        state = admit(
+            state, machines.guaranteed(name, machines.container(cpu=2, memory=1, gpus=1))
+        ).state
     return state
 
 
@@ -227,8 +281,14 @@ def _checkpoints() -> list[Any]:
     from shared.kubelet.checkpoint import CpuCheckpoint
 
     state = _kubelet()
-    cpu = CpuCheckpoint("static", state.cpu.default_set if hasattr(state.cpu, "default_set") else 0, {"u": {"c": 6}})
-    made = (write_cpu(cpu), write_memory(memory_checkpoint(state.memory)), write_devices(device_checkpoint(state.devices)))
+    cpu = CpuCheckpoint(
+        "static", state.cpu.default_set if hasattr(state.cpu, "default_set") else 0, {"u": {"c": 6}}
+    )
+    made = (
+        write_cpu(cpu),
+        write_memory(memory_checkpoint(state.memory)),
+        write_devices(device_checkpoint(state.devices)),
+    )
     return [json.loads(text) for text in made]
 
 
@@ -242,15 +302,27 @@ def _read_checkpoints(data: bytes) -> None:
         read_devices(data, verify=verify)
 
 
-# -- podresources, NodeResourceTopology ----------------------------------------------------------------------------------------
+# -- podresources, NodeResourceTopology
+# ----------------------------------------------------------------------------------------
 
-_TREE = Machine(tuple(NumaNode(zone, tuple(range(zone * 8, zone * 8 + 8)), 16 * GIB, {}, {0: 10, 1: 21}) for zone in (0, 1)))
+_TREE = Machine(
+    tuple(
+        NumaNode(zone, tuple(range(zone * 8, zone * 8 + 8)), 16 * GIB, {}, {0: 10, 1: 21})
+        for zone in (0, 1)
+    )
+)
 
 
 def _listing_messages() -> list[bytes]:
     state = _kubelet()
-    pods = [machines.guaranteed(name, machines.container(cpu=2, memory=1, gpus=1)) for name in ("a", "b")]
-    return [b"".join(listing.pod_message(each, state) for each in pods), listing.allocatable_message(state)]
+    pods = [
+        machines.guaranteed(name, machines.container(cpu=2, memory=1, gpus=1))
+        for name in ("a", "b")
+    ]
+    return [
+        b"".join(listing.pod_message(each, state) for each in pods),
+        listing.allocatable_message(state),
+    ]
 
 
 _MESSAGES = _listing_messages()
@@ -271,7 +343,13 @@ def _read_listing(data: bytes) -> None:
     validation.read(subjects.report("n1"), msgspec.json.encode(made))
 
 
-_TOPOLOGIES = [json.loads(json.dumps(nrt.to_nrt(report(placements=listed("p0"), fingerprint="pfp0v0010011223344556677"))))]
+_TOPOLOGIES = [
+    json.loads(
+        json.dumps(
+            nrt.to_nrt(report(placements=listed("p0"), fingerprint="pfp0v0010011223344556677"))
+        )
+    )
+]
 
 
 def _read_topology(data: bytes) -> None:
@@ -282,7 +360,8 @@ def _read_topology(data: bytes) -> None:
     validation.read(subjects.report("n1"), msgspec.json.encode(nrt.from_nrt(found, "boot", 5)))
 
 
-# -- the simulator's HTTP ------------------------------------------------------------------------------------------------------
+# -- the simulator's HTTP
+# ------------------------------------------------------------------------------------------------------
 
 _POD = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 _POD_PATH = "/api/v1/namespaces/default/pods"
@@ -292,7 +371,9 @@ _LABELS = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
 _NODE_STATUS = {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "8"}}}
 
 
-def _asked(method: str, path: str, body: Any, content_type: str = "application/json", query: str = "") -> dict[str, Any]:
+def _asked(
+    method: str, path: str, body: Any, content_type: str = "application/json", query: str = ""
+) -> dict[str, Any]:
     return {"method": method, "path": path, "body": body, "type": content_type, "query": query}
 
 
@@ -304,7 +385,11 @@ _REQUESTS = [
     _asked("POST", "/api/v1/nodes", {"metadata": {"name": "n"}, "spec": {}, "status": {}}),
     _asked("PATCH", f"{_POD_PATH}/p/status", _READY, "application/strategic-merge-patch+json"),
     _asked("PATCH", "/api/v1/nodes/n", _LABELS, "application/json-patch+json"),
-    _asked("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": {"resourceAttributes": {}}}),
+    _asked(
+        "POST",
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        {"spec": {"resourceAttributes": {}}},
+    ),
     _asked("GET", "/api/v1/pods", None, query="limit=2&labelSelector=a%3Db"),
     _asked("DELETE", f"{_POD_PATH}/p", {"gracePeriodSeconds": 0}),
     _asked("PUT", "/api/v1/nodes/n/status", _NODE_STATUS),
@@ -321,7 +406,9 @@ def _make_request(rng: random.Random) -> bytes:
     if rng.random() < 0.1:
         made = {
             **made,
-            "query": damaged(rng, b"limit=2&continue=x&resourceVersion=1&watch=0&fieldSelector=a").decode(errors="replace"),
+            "query": damaged(
+                rng, b"limit=2&continue=x&resourceVersion=1&watch=0&fieldSelector=a"
+            ).decode(errors="replace"),
         }
     return json.dumps(made).encode()
 

@@ -1,4 +1,5 @@
-"""Making hostile inputs of good ones: trees are bent, bytes are damaged. Everything comes from the given random generator.
+"""Making hostile inputs of good ones: trees are bent, bytes are damaged. Everything comes from the
+given random generator.
 
 Must not know what the inputs mean.
 """
@@ -62,7 +63,13 @@ def _bend(rng: random.Random, document: Any, others: list[Any]) -> Any:
 
 def _places(document: Any) -> Any:
     """Every (container, key) of the tree."""
-    keys = list(document) if isinstance(document, dict) else range(len(document)) if isinstance(document, list) else ()
+    keys = (
+        list(document)
+        if isinstance(document, dict)
+        else range(len(document))
+        if isinstance(document, list)
+        else ()
+    )
     for key in keys:
         yield document, key
         yield from _places(document[key])

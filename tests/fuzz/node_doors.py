@@ -1,4 +1,5 @@
-"""Doors of the exporter at its node: what a container runtime says, what /sys holds, which devices are meant.
+"""Doors of the exporter at its node: what a container runtime says, what /sys holds, which devices
+are meant.
 
 Each goes on to a report, which the store then reads, and whose zones must add up.
 """
@@ -42,12 +43,16 @@ class Files:
         return self._files.get(path, path).rpartition("/")[2]
 
     def names(self, path: str) -> list[str]:
-        inside = (each.removeprefix(f"{path}/") for each in self._files if each.startswith(f"{path}/"))
+        inside = (
+            each.removeprefix(f"{path}/") for each in self._files if each.startswith(f"{path}/")
+        )
         return sorted({each.partition("/")[0] for each in inside})
 
 
 def _tree() -> dict[str, Any]:
-    """Zones 0 and 2 of four CPUs, CPU 5 offline, and zone 7 of memory alone (CXL); two NICs and a VFIO group."""
+    """Zones 0 and 2 of four CPUs, CPU 5 offline, and zone 7 of memory alone (CXL); two NICs and a
+    VFIO group.
+    """
     node, cpu = "devices/system/node", "devices/system/cpu"
     files = {f"{node}/online": "0,2,7\n", f"{cpu}/online": "0-4,6-7\n"}
     for zone, cpus in ((0, "0-3"), (2, "4,6-7"), (7, "")):
@@ -68,8 +73,16 @@ def _tree() -> dict[str, Any]:
         }
     for address, zone in (("0000:3b:02.0", "0"), ("0000:af:02.0", "-1")):
         base = f"bus/pci/devices/{address}"
-        files |= {f"{base}/vendor": "0x8086\n", f"{base}/numa_node": f"{zone}\n", f"{base}/driver": "drivers/iavf"}
-    return {**files, "kernel/iommu_groups/17/devices/0000:af:02.0": "", "dev/char/226:128/device": "x/0000:3b:02.0"}
+        files |= {
+            f"{base}/vendor": "0x8086\n",
+            f"{base}/numa_node": f"{zone}\n",
+            f"{base}/driver": "drivers/iavf",
+        }
+    return {
+        **files,
+        "kernel/iommu_groups/17/devices/0000:af:02.0": "",
+        "dev/char/226:128/device": "x/0000:3b:02.0",
+    }
 
 
 _FILES = _tree()
@@ -77,8 +90,20 @@ _INFOS = [
     json.loads(shape(made)["info"])
     for shape in (containerd, crio)
     for made in (
-        spec(cgroup("", "a"), "1-2", "0", 2048, memory=MIB, hugepages={"2MB": MIB}, env=["PCIDEVICE_INTEL_COM_NIC=0000:3b:02.0"]),
-        spec("/kubepods/burstable/pod1/b", "0,3-4", devices=[("/dev/vfio/17", 240, 0), ("/dev/dri/card0", 226, 128)]),
+        spec(
+            cgroup("", "a"),
+            "1-2",
+            "0",
+            2048,
+            memory=MIB,
+            hugepages={"2MB": MIB},
+            env=["PCIDEVICE_INTEL_COM_NIC=0000:3b:02.0"],
+        ),
+        spec(
+            "/kubepods/burstable/pod1/b",
+            "0,3-4",
+            devices=[("/dev/vfio/17", 240, 0), ("/dev/dri/card0", 226, 128)],
+        ),
     )
 ]
 _RESOURCES = json.loads(RESOURCES)
@@ -87,7 +112,9 @@ _DOCUMENTS = [*_INFOS, _RESOURCES, _FILES]
 
 def _judge(machine: Machine, allocatable: Allocatable, container: ListedContainer) -> None:
     pods = (ListedPod("default", "p", (container,)),)
-    made = core.report("n1", "e", core.Scan(Freshness("boot", 5), machine, allocatable, pods), core.Rules())
+    made = core.report(
+        "n1", "e", core.Scan(Freshness("boot", 5), machine, allocatable, pods), core.Rules()
+    )
     validation.read(subjects.report("n1"), msgspec.json.encode(made))
     for zone in made.zones:
         for name, each in zone.resources.items():
@@ -106,7 +133,9 @@ def _read_status(data: bytes) -> None:
     found = devices.inventory(tree, devices.parse(RESOURCES, "config.json"))
     held = devices.groups(found, devices.held(known, tree, found))
     machine = read_machine(tree)
-    container = ListedContainer("c", info.own_cpus(known, known.cpus, "c"), info.own_memory(known, known.mems, "c"), held)
+    container = ListedContainer(
+        "c", info.own_cpus(known, known.cpus, "c"), info.own_memory(known, known.mems, "c"), held
+    )
     _judge(machine, _allocatable(machine, found), container)
 
 
@@ -119,7 +148,11 @@ def _read_tree(data: bytes) -> None:
     machine = read_machine(tree)
     machine = msgspec.structs.replace(machine, cpus=read_layout(tree, machine.zone_of_cpu))
     found = devices.inventory(tree, devices.parse(RESOURCES, "config.json"))
-    _judge(machine, _allocatable(machine, found), ListedContainer("c", (1, 2), (MemoryBlock("memory", (0, 2), MIB),)))
+    _judge(
+        machine,
+        _allocatable(machine, found),
+        ListedContainer("c", (1, 2), (MemoryBlock("memory", (0, 2), MIB),)),
+    )
 
 
 def _read_resources(data: bytes) -> None:
@@ -128,16 +161,38 @@ def _read_resources(data: bytes) -> None:
 
 def _slices() -> dict[str, Any]:
     """Two drivers' ResourceSlices of one node, one of an older API version, as a list."""
-    spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": {"name": "n1", "generation": 2, "resourceSliceCount": 1}}
-    whole = {"name": "gpu-0", "attributes": {slices.NUMA_NODE: {"int": 0}, "gpu.example.com/model": {"string": "x"}}}
+    spec = {
+        "driver": "gpu.example.com",
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 2, "resourceSliceCount": 1},
+    }
+    whole = {
+        "name": "gpu-0",
+        "attributes": {slices.NUMA_NODE: {"int": 0}, "gpu.example.com/model": {"string": "x"}},
+    }
     by_address = {
         "name": "gpu-1",
         "attributes": {slices.PCI_ADDRESS: {"string": "0000:3b:02.0"}},
         "taints": [{"effect": "NoSchedule"}],
     }
-    part = {"name": "part-0", "attributes": {"numaNode": {"int": 2}}, "consumesCounters": [{"counterSet": "g"}]}
-    old = {"name": "eth0", "basic": {"attributes": {"dra.net/numaNode": {"int": 7}}, "allowMultipleAllocations": False}}
-    other = {"driver": "dra.net", "nodeName": "n1", "pool": {"name": "n1", "generation": 1}, "devices": [old]}
+    part = {
+        "name": "part-0",
+        "attributes": {"numaNode": {"int": 2}},
+        "consumesCounters": [{"counterSet": "g"}],
+    }
+    old = {
+        "name": "eth0",
+        "basic": {
+            "attributes": {"dra.net/numaNode": {"int": 7}},
+            "allowMultipleAllocations": False,
+        },
+    }
+    other = {
+        "driver": "dra.net",
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1},
+        "devices": [old],
+    }
     return {"items": [{"spec": {**spec, "devices": [whole, by_address, part]}}, {"spec": other}]}
 
 
@@ -145,7 +200,9 @@ _SLICES = _slices()
 
 
 def _read_slices(data: bytes) -> None:
-    """No list of slices makes a report that the store refuses: that would take the node out, whoever wrote the slice."""
+    """No list of slices makes a report that the store refuses: that would take the node out,
+    whoever wrote the slice.
+    """
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -154,25 +211,46 @@ def _read_slices(data: bytes) -> None:
     machine = read_machine(tree)
     found = slices.devices(document.get("items") if isinstance(document, dict) else document, "n1")
     dynamic = slices.groups(found, tree, frozenset(node.id for node in machine.nodes))
-    claims = (ClaimedDevice("default/c", "gpu.example.com", "n1", "gpu-0", cdi=("vendor.com/gpu=0",)),)
+    claims = (
+        ClaimedDevice("default/c", "gpu.example.com", "n1", "gpu-0", cdi=("vendor.com/gpu=0",)),
+    )
     pods = (ListedPod("default", "p", (ListedContainer("c", claims=claims),)),)
-    scan = core.Scan(Freshness("boot", 5), machine, _allocatable(machine, {}), pods, dynamic=dynamic)
+    scan = core.Scan(
+        Freshness("boot", 5), machine, _allocatable(machine, {}), pods, dynamic=dynamic
+    )
     made = core.report("n1", "e", scan, core.Rules())
     read = validation.read(subjects.report("n1"), msgspec.json.encode(made))
     assert isinstance(read, Report), read
     for zone in to_nrt(made)["zones"]:
         for each in zone["resources"]:
             if each["name"].startswith(PREFIX):
-                assert 0 <= int(each["available"]) <= int(each["allocatable"]) <= int(each["capacity"]), each
+                assert (
+                    0 <= int(each["available"]) <= int(each["allocatable"]) <= int(each["capacity"])
+                ), each
 
 
 def _make_tree(rng: random.Random) -> bytes:
-    """Mostly a tree with holes and wrong texts: a tree bent as a document would hardly be looked at."""
+    """Mostly a tree with holes and wrong texts: a tree bent as a document would hardly be looked
+    at.
+    """
     if rng.random() < 0.2:
         return as_json(rng, _FILES, _DOCUMENTS)
     files = {path: text for path, text in _FILES.items() if rng.random() > 0.05}
     for path in rng.sample(sorted(files), min(len(files), rng.randrange(4))):
-        files[path] = rng.choice(["", "\n", "-1\n", "0-3\n", "7,2\n", "99999999999999999999\n", "0-65536\n", "x", "\0", "1 2 3"])
+        files[path] = rng.choice(
+            [
+                "",
+                "\n",
+                "-1\n",
+                "0-3\n",
+                "7,2\n",
+                "99999999999999999999\n",
+                "0-65536\n",
+                "x",
+                "\0",
+                "1 2 3",
+            ]
+        )
     return json.dumps(files).encode()
 
 

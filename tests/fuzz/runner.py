@@ -1,5 +1,5 @@
-"""Sending inputs through a door and watching: an exception that the door does not declare, more than a second of work, memory
-that grows. The first of these ends the run, and its input is kept.
+"""Sending inputs through a door and watching: an exception that the door does not declare, more
+than a second of work, memory that grows. The first of these ends the run, and its input is kept.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def run(door: Door, inputs: int, seed: int) -> Finding | None:
         if number <= inputs * WARM_SHARE:
             base_mb = max(base_mb, rss_mb)
         elif rss_mb - base_mb > GROWTH_MB and _grown_mb(base_mb) > GROWTH_MB:
-            return Finding(door.name, number, f"memory grew from {base_mb:.0f} to {rss_mb:.0f} MB", data)
+            return Finding(
+                door.name, number, f"memory grew from {base_mb:.0f} to {rss_mb:.0f} MB", data
+            )
     return None
 
 
@@ -70,7 +72,10 @@ def _send(door: Door, data: bytes) -> str:
 @contextmanager
 def _watched() -> Iterator[None]:
     """Raise _Hang inside after HANG_S of own time, or STUCK_S of any."""
-    timers = ((signal.ITIMER_VIRTUAL, signal.SIGVTALRM, HANG_S), (signal.ITIMER_REAL, signal.SIGALRM, STUCK_S))
+    timers = (
+        (signal.ITIMER_VIRTUAL, signal.SIGVTALRM, HANG_S),
+        (signal.ITIMER_REAL, signal.SIGALRM, STUCK_S),
+    )
     before = [(number, signal.signal(number, _ring)) for _, number, _ in timers]
     for timer, _, delay_s in timers:
         signal.setitimer(timer, delay_s)

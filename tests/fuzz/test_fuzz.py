@@ -1,4 +1,6 @@
-"""A short run through every door, and the watch itself: a door that breaks, hangs or grows is found with its input."""
+"""A short run through every door, and the watch itself: a door that breaks, hangs or grows is found
+with its input.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_a_declared_exception_is_none() -> None:
     assert runner.run(door, 10, 3) is None
 
 
-def test_endless_work_is_a_finding_even_where_everything_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_work_is_a_finding_even_where_everything_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def endless(_data: bytes) -> None:
         while True:
             try:
@@ -54,7 +58,12 @@ def test_endless_work_is_a_finding_even_where_everything_is_caught(monkeypatch: 
 def test_memory_that_grows_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bytes] = []
     monkeypatch.setattr(runner, "GROWTH_MB", 30)
-    door = Door("grows", "", lambda _rng: b"x", lambda _data: kept.append(bytes(bytearray(2 << 20).replace(b"\0", b"x"))))
+    door = Door(
+        "grows",
+        "",
+        lambda _rng: b"x",
+        lambda _data: kept.append(bytes(bytearray(2 << 20).replace(b"\0", b"x"))),
+    )
     finding = runner.run(door, 100, 0)
     assert finding is not None
     assert "memory grew" in finding.problem
@@ -63,7 +72,9 @@ def test_memory_that_grows_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_command_ends_with_1_and_shows_how_to_repeat(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(DOORS, "bad", Door("bad", "", lambda rng: str(rng.randrange(10)).encode(), _bad))
+    monkeypatch.setitem(
+        DOORS, "bad", Door("bad", "", lambda rng: str(rng.randrange(10)).encode(), _bad)
+    )
     assert main(["bad", "--inputs", "1000", "--seed", "3"]) == 1
     assert "again: python -m tests.fuzz bad --file" in capsys.readouterr().out
     assert main(["quantity", "--inputs", "50", "--seed", "3"]) == 0

@@ -1,7 +1,8 @@
-"""Admission by hint providers in plain words: every permutation of hints, every order, nothing remembered or cut short.
+"""Admission by hint providers in plain words: every permutation of hints, every order, nothing
+remembered or cut short.
 
-What `shared/hints/admission.py` and `arrivals.py` come to with shortcuts (`single`), memos, kinds of pods and budgets. For small
-nodes and few pods only.
+What `shared/hints/admission.py` and `arrivals.py` come to with shortcuts (`single`), memos, kinds
+of pods and budgets. For small nodes and few pods only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ class Kubelet(NamedTuple):
         if self.manager.policy == "none":
             return NO_HINT
         each = zip(self.books, states, own, asked, strict=True)
-        lists = filter_hints([book.hints(state, left, wanted) if wanted else None for book, state, left, wanted in each])
+        lists = filter_hints(
+            [
+                book.hints(state, left, wanted) if wanted else None
+                for book, state, left, wanted in each
+            ]
+        )
         if self.manager.policy == "single-numa-node":
             best = naive_merge(single_node_hints(lists), self.manager.default_mask, None)
             best = Hint(None, best.preferred) if best.mask == self.manager.default_mask else best
@@ -54,25 +60,41 @@ class Kubelet(NamedTuple):
                 hint = whole or self.merged(before, own, step.asked)
                 each = zip(self.books, before, own, step.asked, strict=True)
                 found = [
-                    ([(state, left)] if not asked else list(book.allocate(state, left, asked, step.kind, hint))) if hint else []
+                    (
+                        [(state, left)]
+                        if not asked
+                        else list(book.allocate(state, left, asked, step.kind, hint))
+                    )
+                    if hint
+                    else []
                     for book, state, left, asked in each
                 ]
                 refused = refused or not all(found)
-                after += [(tuple(s for s, _ in way), tuple(o for _, o in way)) for way in product(*found)]
+                after += [
+                    (tuple(s for s, _ in way), tuple(o for _, o in way)) for way in product(*found)
+                ]
             ways = after
         left = {
-            tuple(book.after_admission(state, own) for book, state, own in zip(self.books, *way, strict=True)) for way in ways
+            tuple(
+                book.after_admission(state, own)
+                for book, state, own in zip(self.books, *way, strict=True)
+            )
+            for way in ways
         }
         return left, refused
 
-    def explored(self, starts: Sequence[Moment], coming: Sequence[Coming]) -> tuple[set[Moment], set[Any]]:
+    def explored(
+        self, starts: Sequence[Moment], coming: Sequence[Coming]
+    ) -> tuple[set[Moment], set[Any]]:
         """Every moment from here on, and who (as asked for) may be refused on the way."""
         found, pending, doomed = set(starts), list(starts), set()
         while pending:
             states, ahead = pending.pop()
             after: set[Moment] = set()
             for at, (book, state) in enumerate(zip(self.books, states, strict=True)):
-                after |= {((*states[:at], later, *states[at + 1 :]), ahead) for later in book.later(state)}
+                after |= {
+                    ((*states[:at], later, *states[at + 1 :]), ahead) for later in book.later(state)
+                }
             for number in ahead:
                 admitted, refused = self.admit(states, coming[number].request)
                 left = tuple(each for each in ahead if each != number)
@@ -84,7 +106,9 @@ class Kubelet(NamedTuple):
             found |= after
         return found, doomed
 
-    def verdict(self, bases: Sequence[States], coming: Sequence[Coming], newcomer: Request) -> Verdict:
+    def verdict(
+        self, bases: Sequence[States], coming: Sequence[Coming], newcomer: Request
+    ) -> Verdict:
         """Nobody of those on their way is heard to run."""
         for base in bases:
             everybody = tuple(range(len(coming)))

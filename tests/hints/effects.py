@@ -1,7 +1,8 @@
-"""What a registered provider changes: `python -m tests.hints.effects RESOURCE` prints it by the words of CONTRIBUTING's recipe.
+"""What a registered provider changes: `python -m tests.hints.effects RESOURCE` prints it by the
+words of CONTRIBUTING's recipe.
 
-One kubelet of two zones, two of the resource in each as it seems, with pods that ask for CPUs alone. Nothing here knows which
-providers there are.
+One kubelet of two zones, two of the resource in each as it seems, with pods that ask for CPUs
+alone. Nothing here knows which providers there are.
 """
 
 from __future__ import annotations
@@ -25,21 +26,27 @@ from tests.scheduler.kubelet_worlds import NODE, proven_world
 
 def pod(name: str, cpus: int, priority: int = 0, **more: int) -> Pod:
     asked = {"cpu": cpus * 1000, "memory": GIB, **more}
-    return Pod(name, "ns", name, "Guaranteed", (Container("c", "app", asked, asked),), priority=priority)
+    return Pod(
+        name, "ns", name, "Guaranteed", (Container("c", "app", asked, asked),), priority=priority
+    )
 
 
 def world(resource: str, *there: Pod) -> World:
     """Zone 0 gives 6 CPUs, zone 1 gives 8; they are filled in this order."""
     state = kubelet(2, "single-numa-node", "container", cores_per_zone=4)
     pool = {f"{zone}-{number}": Device(1 << zone) for zone in (0, 1) for number in (0, 1)}
-    state = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered={resource: pool}))
+    state = msgspec.structs.replace(
+        state, devices=msgspec.structs.replace(state.devices, registered={resource: pool})
+    )
     for each in there:
         state = admit(state, each).state
     return proven_world(drop_stale(state), CycleConfig())
 
 
 def effects(resource: str) -> dict[str, object]:
-    """What is decided and told of pods that ask for one of it; who stands in zone 0 is the cheaper to evict."""
+    """What is decided and told of pods that ask for one of it; who stands in zone 0 is the cheaper
+    to evict.
+    """
     asking, empty, bound = pod("p", 4, 10, **{resource: 1}), world(resource), world(resource)
     full = world(resource, pod("low0", 5, -2), pod("low1", 7, -1))
     placed, refused = empty.cluster.place(asking), full.cluster.place(asking)
@@ -49,7 +56,9 @@ def effects(resource: str) -> dict[str, object]:
     assert isinstance(refused, Unplaceable)
     assert isinstance(nominated, Nomination)
     return {
-        "filter": isinstance(world(resource, pod("low0", 1), pod("low1", 7)).cluster.place(asking), Placed),
+        "filter": isinstance(
+            world(resource, pod("low0", 1), pod("low1", 7)).cluster.place(asking), Placed
+        ),
         "charge": bound.ledger.nodes[NODE].charges["p"].possible,
         "reservation": sorted(empty.cluster.charge(placed, asking)),
         "prediction": placed.predicted,

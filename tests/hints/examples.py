@@ -1,7 +1,9 @@
-"""What a provider's properties are tried with: which of its resources pods ask for, and what somebody holds after an allocation.
+"""What a provider's properties are tried with: which of its resources pods ask for, and what
+somebody holds after an allocation.
 
-A provider of one's own that is registered is tried with what it owns of `KNOWN`; with another resource it has a line in
-`RESOURCES`. Where what a pod holds does not follow from the zone (CPUs go by id) `HELD` says how.
+A provider of one's own that is registered is tried with what it owns of `KNOWN`; with another
+resource it has a line in `RESOURCES`. Where what a pod holds does not follow from the zone (CPUs go
+by id) `HELD` says how.
 """
 
 from __future__ import annotations
@@ -16,14 +18,20 @@ from shared.kubelet.cpuset import format_cpus
 from tests.hints.licences import LICENCE, Licences
 from tests.kubelet.machines import GPU
 
-TOYS: tuple[HintProvider, ...] = (Licences(), Licences(home=0, strict=True, open=True), Licences(left=(1, 2)))
+TOYS: tuple[HintProvider, ...] = (
+    Licences(),
+    Licences(home=0, strict=True, open=True),
+    Licences(left=(1, 2)),
+)
 EVERY: tuple[HintProvider, ...] = (*registry.PROVIDERS, *TOYS)
 
 KNOWN = ("cpu", "memory", "hugepages-2Mi", GPU, LICENCE)
 RESOURCES: dict[str, tuple[str, ...]] = {"devices": (GPU,)}
 """By the provider's name."""
 HELD: dict[str, Callable[[Any, Any, Asked, int], tuple[ZonedAmount, ...]]] = {
-    "cpu": lambda before, after, asked, zone: (ZonedAmount("cpu", (zone,), asked[0][1], format_cpus(before & ~after)),),
+    "cpu": lambda before, after, asked, zone: (
+        ZonedAmount("cpu", (zone,), asked[0][1], format_cpus(before & ~after)),
+    ),
 }
 """By the provider's name: what is held by (state before, state after, what was asked for, zone)."""
 
@@ -37,7 +45,9 @@ def resources(provider: HintProvider) -> tuple[str, ...]:
     return found
 
 
-def held(provider: HintProvider, before: Any, after: Any, asked: Asked, zone: int) -> tuple[ZonedAmount, ...]:
+def held(
+    provider: HintProvider, before: Any, after: Any, asked: Asked, zone: int
+) -> tuple[ZonedAmount, ...]:
     """What a container holds that was given all it asked for in this zone."""
     if provider.name in HELD:
         return HELD[provider.name](before, after, asked, zone)

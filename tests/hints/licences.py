@@ -1,4 +1,5 @@
-"""A provider of one's own, for tests: licences that live in one zone, although the report shows some in each.
+"""A provider of one's own, for tests: licences that live in one zone, although the report shows
+some in each.
 
 One provider in the registry for each home and temper: its arguments tell it from its like.
 """
@@ -20,7 +21,9 @@ HOME = 1
 
 
 class LicenceBook(msgspec.Struct, frozen=True):
-    """The state is how many licences are left. `strict`: none is handed out where the hint is not preferred."""
+    """The state is how many licences are left. `strict`: none is handed out where the hint is not
+    preferred.
+    """
 
     home: int = HOME
     strict: bool = False
@@ -29,16 +32,24 @@ class LicenceBook(msgspec.Struct, frozen=True):
         return (1 << self.home if state >= asked[0][1] else 0) if asked else NO_OPINION
 
     def hints(self, state: int, own: Own, asked: Asked) -> Hints:
-        return {LICENCE: [Hint(1 << self.home, True)] if state >= asked[0][1] else []} if asked else None
+        return (
+            {LICENCE: [Hint(1 << self.home, True)] if state >= asked[0][1] else []}
+            if asked
+            else None
+        )
 
-    def allocate(self, state: int, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[int, Own]]:
+    def allocate(
+        self, state: int, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[int, Own]]:
         wanted = asked[0][1] if asked else 0
         if self.strict and wanted and hint.mask is not None and not hint.preferred:
             return ()
         return ((state - wanted, own),) if state >= wanted else ()
 
     def release(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        return state + sum(item.amount for item in held if item.resource == LICENCE and self.home in item.zones)
+        return state + sum(
+            item.amount for item in held if item.resource == LICENCE and self.home in item.zones
+        )
 
     def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
         return state - sum(item.amount for item in held if item.resource == LICENCE)
@@ -57,8 +68,8 @@ class LicenceBook(msgspec.Struct, frozen=True):
 
 
 class Licences(msgspec.Struct, frozen=True):
-    """Licences of the zone `home`, as many as the report shows there, or `left` where that is told: one state for each number.
-    `open`: it does not say ahead in which zones it may give some."""
+    """Licences of the zone `home`, as many as the report shows there, or `left` where that is told:
+    one state for each number. `open`: it does not say ahead in which zones it may give some."""
 
     name: ClassVar[str] = "licences"
     by_amounts: ClassVar[bool] = False
@@ -74,7 +85,17 @@ class Licences(msgspec.Struct, frozen=True):
     def zones(self, report: Report, resource: str) -> frozenset[int] | None:
         return None if self.open else frozenset({self.home})
 
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
-        shown = (zone.resources[LICENCE].available for zone in report.zones if zone.id == self.home and LICENCE in zone.resources)
+    def observe(
+        self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
+    ) -> Observed:
+        shown = (
+            zone.resources[LICENCE].available
+            for zone in report.zones
+            if zone.id == self.home and LICENCE in zone.resources
+        )
         states = self.left or (sum(shown),)
-        return Observed(LicenceBook(self.home, self.strict), states, frozenset({self.name} if len(states) > 1 else ()))
+        return Observed(
+            LicenceBook(self.home, self.strict),
+            states,
+            frozenset({self.name} if len(states) > 1 else ()),
+        )

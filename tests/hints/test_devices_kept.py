@@ -1,6 +1,7 @@
-"""What init containers leave of devices, some of which lie in no zone: the hints of who comes next are those of the kubelet
-model. A real kubelet (1.36.2) counts those without topology for nothing then, and rules no zone out for them; beside one whose
-topology names no zone it has no hint. Listings tell neither from the other: both are tried."""
+"""What init containers leave of devices, some of which lie in no zone: the hints of who comes next
+are those of the kubelet model. A real kubelet (1.36.2) counts those without topology for nothing
+then, and rules no zone out for them; beside one whose topology names no zone it has no hint.
+Listings tell neither from the other: both are tried."""
 
 from __future__ import annotations
 
@@ -23,14 +24,23 @@ ZONES = 3
 @pytest.mark.parametrize("seed", range(60))
 def test_the_hints_beside_what_is_kept_are_the_kubelets(seed: int) -> None:
     rng = random.Random(seed)
-    gpus = {f"g{at}": Device(rng.choice([None, 0 if seed % 2 else None, 1, 2, 4])) for at in range(rng.randint(2, 6))}
+    gpus = {
+        f"g{at}": Device(rng.choice([None, 0 if seed % 2 else None, 1, 2, 4]))
+        for at in range(rng.randint(2, 6))
+    }
     state = kubelet(ZONES, "best-effort")
     state = msgspec.structs.replace(state, devices=register(state.devices, GPU, gpus))
     report = report_of(state, stored=True)
     seen = DeviceHints().observe(report, (), "best-effort", fine=True)
     taken, asked = rng.randint(1, len(gpus)), rng.randint(1, len(gpus))
     first, second = ({GPU: amount} for amount in (taken, asked))
-    pod = Pod("p", "ns", "p", "Guaranteed", (Container("i", "init", first, first), Container("c", "app", second, second)))
+    pod = Pod(
+        "p",
+        "ns",
+        "p",
+        "Guaranteed",
+        (Container("i", "init", first, first), Container("c", "app", second, second)),
+    )
     after = device_manager.allocate(state.devices, pod, pod.containers[0], NO_HINT)
     assert not isinstance(after, device_manager.AllocationError)
     (base,) = seen.states
@@ -42,11 +52,17 @@ def test_the_hints_beside_what_is_kept_are_the_kubelets(seed: int) -> None:
 def test_one_that_lies_nowhere_is_no_reason_against_a_zone() -> None:
     """Kept are one of zone 0 and one of none: for one device zone 0 is preferred."""
     state = kubelet(2, "best-effort")
-    state = msgspec.structs.replace(state, devices=register(state.devices, GPU, {"a": Device(1), "b": Device(None)}))
+    state = msgspec.structs.replace(
+        state, devices=register(state.devices, GPU, {"a": Device(1), "b": Device(None)})
+    )
     seen = DeviceHints().observe(report_of(state, stored=True), (), "best-effort", fine=True)
-    (after, kept), (strictly, held) = seen.book.allocate(seen.states[0], None, ((GPU, 2),), "init", NO_HINT)
+    (after, kept), (strictly, held) = seen.book.allocate(
+        seen.states[0], None, ((GPU, 2),), "init", NO_HINT
+    )
     assert seen.book.single(after, kept, ((GPU, 1),)) == 0b1
     (hint,) = (seen.book.hints(after, kept, ((GPU, 1),)) or {})[GPU] or []
     assert (hint.mask, hint.preferred) == (0b1, True)
-    assert seen.book.single(strictly, held, ((GPU, 1),)) == 0, "a topology that names no zone touches none"
+    assert seen.book.single(strictly, held, ((GPU, 1),)) == 0, (
+        "a topology that names no zone touches none"
+    )
     assert seen.book.hints(strictly, held, ((GPU, 1),)) == {GPU: []}

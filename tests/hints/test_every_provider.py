@@ -1,7 +1,9 @@
-"""Properties that every hint provider has, those of the registry and those of the tests alike: whoever registers one is tried.
+"""Properties that every hint provider has, those of the registry and those of the tests alike:
+whoever registers one is tried.
 
-Nodes are random kubelets with pods, as the production exporter reports them; a resource that the model does not know is two
-devices in each zone. `brute.py` says in plain words what a verdict is. The last tests break a provider on purpose.
+Nodes are random kubelets with pods, as the production exporter reports them; a resource that the
+model does not know is two devices in each zone. `brute.py` says in plain words what a verdict is.
+The last tests break a provider on purpose.
 """
 
 from __future__ import annotations
@@ -53,26 +55,50 @@ class Tried(NamedTuple):
 
     def asked(self, provider: HintProvider) -> Asked:
         """Some of what zones have."""
-        most = {name: held.capacity for zone in self.report.zones for name, held in zone.resources.items()}
+        most = {
+            name: held.capacity
+            for zone in self.report.zones
+            for name, held in zone.resources.items()
+        }
         names = [name for name in resources(provider) if name in most]
         chosen = self.rng.sample(names, self.rng.randint(1, len(names))) if names else []
-        unit = {name: 1000 if name == "cpu" else 1 << 30 if most[name] >= 1 << 30 else 1 for name in chosen}
-        return tuple(sorted((name, unit[name] * self.rng.randint(1, 2 * most[name] // unit[name])) for name in chosen))
+        unit = {
+            name: 1000 if name == "cpu" else 1 << 30 if most[name] >= 1 << 30 else 1
+            for name in chosen
+        }
+        return tuple(
+            sorted(
+                (name, unit[name] * self.rng.randint(1, 2 * most[name] // unit[name]))
+                for name in chosen
+            )
+        )
 
 
 def use(monkeypatch: pytest.MonkeyPatch, provider: HintProvider) -> None:
     """Beside the kubelet's own, or among them."""
-    providers = registry.PROVIDERS if provider in registry.PROVIDERS else (*registry.PROVIDERS, provider)
+    providers = (
+        registry.PROVIDERS if provider in registry.PROVIDERS else (*registry.PROVIDERS, provider)
+    )
     monkeypatch.setattr(registry, "PROVIDERS", providers)
 
 
 def a_kubelet(
-    rng: random.Random, policy: str, scope: str, provider: HintProvider, pods: int = 3, inits: bool = True
+    rng: random.Random,
+    policy: str,
+    scope: str,
+    provider: HintProvider,
+    pods: int = 3,
+    inits: bool = True,
 ) -> KubeletState:
     zones = rng.choice((2, 2, 3))
-    pools = {name: {f"{name}-{z}-{at}": Device(1 << z) for z in range(zones) for at in (0, 1)} for name in devices(provider)}
+    pools = {
+        name: {f"{name}-{z}-{at}": Device(1 << z) for z in range(zones) for at in (0, 1)}
+        for name in devices(provider)
+    }
     state = kubelet(zones, policy, scope, cores_per_zone=rng.choice((2, 4)))
-    state = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=pools))
+    state = msgspec.structs.replace(
+        state, devices=msgspec.structs.replace(state.devices, registered=pools)
+    )
     for at in range(rng.randint(0, pods)):
         state = admit(state, a_pod(rng, f"settled{at}", provider, inits)).state
     return drop_stale(state)
@@ -83,12 +109,22 @@ def devices(provider: HintProvider) -> list[str]:
 
 
 def a_pod(rng: random.Random, name: str, provider: HintProvider, inits: bool = True) -> Pod:
-    """With one of the provider's resources in the place of GPUs; `inits`: maybe with init containers and sidecars."""
+    """With one of the provider's resources in the place of GPUs; `inits`: maybe with init
+    containers and sidecars.
+    """
     instead = rng.choice(devices(provider))
     pod = random_pod(rng, name)
-    renamed = [{instead if each == GPU else each: amount for each, amount in part.requests.items()} for part in pod.containers]
-    parts = [msgspec.structs.replace(part, requests=r, limits=r) for part, r in zip(pod.containers, renamed, strict=True)]
-    return msgspec.structs.replace(pod, containers=tuple(part for part in parts if inits or part.kind == "app"))
+    renamed = [
+        {instead if each == GPU else each: amount for each, amount in part.requests.items()}
+        for part in pod.containers
+    ]
+    parts = [
+        msgspec.structs.replace(part, requests=r, limits=r)
+        for part, r in zip(pod.containers, renamed, strict=True)
+    ]
+    return msgspec.structs.replace(
+        pod, containers=tuple(part for part in parts if inits or part.kind == "app")
+    )
 
 
 def observed(provider: HintProvider, state: KubeletState, policy: str) -> tuple[Report, Observed]:
@@ -102,7 +138,8 @@ def tried(provider: HintProvider, policy: str, scope: str, seed: int) -> Tried:
     return Tried(state, *observed(provider, state, policy), rng)
 
 
-# -- states and books --------------------------------------------------------------------------------------------------
+# -- states and books
+# --------------------------------------------------------------------------------------------------
 
 
 def immutable(value: Any) -> bool:
@@ -110,7 +147,9 @@ def immutable(value: Any) -> bool:
     if isinstance(value, tuple | frozenset):
         return all(immutable(each) for each in value)
     if isinstance(value, msgspec.Struct):
-        return value.__struct_config__.frozen and all(immutable(getattr(value, name)) for name in value.__struct_fields__)
+        return value.__struct_config__.frozen and all(
+            immutable(getattr(value, name)) for name in value.__struct_fields__
+        )
     return value is None or isinstance(value, int | str | bytes)
 
 
@@ -120,7 +159,9 @@ def check_states(provider: HintProvider, policy: str, scope: str, rounds: int = 
         found = tried(provider, policy, scope, seed)
         again = observed(provider, found.state, policy)[1]
         assert (again.states, again.bounds) == (found.seen.states, found.seen.bounds), seed
-        assert (hash(again.book), again.book) == (hash(found.seen.book), found.seen.book), "equal nodes share their book"
+        assert (hash(again.book), again.book) == (hash(found.seen.book), found.seen.book), (
+            "equal nodes share their book"
+        )
         assert found.seen.states, seed
         assert len(found.seen.states) == 1 or found.seen.bounds, "what may be so or so is named"
         assert all(immutable(state) for state in found.seen.states), seed
@@ -133,25 +174,34 @@ def check_hints(provider: HintProvider, policy: str, scope: str, rounds: int = R
         for state in found.seen.states if policy != "none" else ():
             asked = found.asked(provider)
             if asked:
-                told, hints = found.seen.book.single(state, None, asked), found.seen.book.hints(state, None, asked)
+                told, hints = (
+                    found.seen.book.single(state, None, asked),
+                    found.seen.book.hints(state, None, asked),
+                )
                 assert told == alone(hints), (seed, asked, told, hints)
 
 
 def alone(hints: dict[str, list[Hint] | None] | None) -> int:
-    """The zones that every resource with an opinion prefers alone. A map without resources is no opinion, and yet none of its
-    zones holds it."""
+    """The zones that every resource with an opinion prefers alone. A map without resources is no
+    opinion, and yet none of its zones holds it."""
     if hints == {}:
         return 0
     found = NO_OPINION
     for each in (hints or {}).values():
         if each is not None:
-            found &= sum({hint.mask for hint in each if hint.mask and hint.preferred and not hint.mask & (hint.mask - 1)})
+            found &= sum(
+                {
+                    hint.mask
+                    for hint in each
+                    if hint.mask and hint.preferred and not hint.mask & (hint.mask - 1)
+                }
+            )
     return found
 
 
 def check_allocations(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> int:
-    """States stay as they are; whoever ends gives back what it took, by what was taken and by what is listed. How often the
-    latter was tried."""
+    """States stay as they are; whoever ends gives back what it took, by what was taken and by what
+    is listed. How often the latter was tried."""
     listed = 0
     for seed in range(rounds):
         found = tried(provider, policy, scope, seed)
@@ -189,7 +239,9 @@ def allocated(book: Book, state: Any, asked: Asked, hint: Hint) -> Sequence[tupl
 
 def check_given_back(book: Book, before: Any, after: Any, own: Own, seed: int) -> None:
     left = book.after_admission(after, own)
-    assert not book.later(left) or book.later(before), "an app container leaves nothing that ends by itself"
+    assert not book.later(left) or book.later(before), (
+        "an app container leaves nothing that ends by itself"
+    )
     try:
         taken = book.taken(before, left)
     except TooManyChoicesError:
@@ -199,7 +251,9 @@ def check_given_back(book: Book, before: Any, after: Any, own: Own, seed: int) -
 
 
 def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> int:
-    """What `allocate` says of a pod the next report tells, and what `release` says of its end the one after that. How often."""
+    """What `allocate` says of a pod the next report tells, and what `release` says of its end the
+    one after that. How often.
+    """
     met = 0
     for seed in range(rounds):
         rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed} road")
@@ -217,7 +271,8 @@ def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int 
     return met
 
 
-# -- verdicts ----------------------------------------------------------------------------------------------------------
+# -- verdicts
+# ----------------------------------------------------------------------------------------------------------
 
 
 def a_world(rng: random.Random, policy: str, scope: str, provider: HintProvider) -> World:
@@ -231,9 +286,11 @@ def a_world(rng: random.Random, policy: str, scope: str, provider: HintProvider)
     return world
 
 
-def check_verdicts(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> tuple[int, int]:
-    """What surely fits is admitted, what is admitted may fit, and the verdict on the node is that of brute force. How many passed
-    and were refused."""
+def check_verdicts(
+    provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS
+) -> tuple[int, int]:
+    """What surely fits is admitted, what is admitted may fit, and the verdict on the node is that
+    of brute force. How many passed and were refused."""
     passed = refused = 0
     for seed in range(rounds):
         rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed} verdicts")
@@ -262,14 +319,20 @@ def check_verdicts(provider: HintProvider, policy: str, scope: str, rounds: int 
     return passed, refused
 
 
-ALL = pytest.mark.parametrize("provider", EVERY, ids=lambda each: f"{each.name}{list(EVERY).index(each)}")
+ALL = pytest.mark.parametrize(
+    "provider", EVERY, ids=lambda each: f"{each.name}{list(EVERY).index(each)}"
+)
 BY_RULE = pytest.mark.parametrize(("policy", "scope"), RULES)
-BY_POLICY = pytest.mark.parametrize(("policy", "scope"), [rule for rule in RULES if rule[1] == "container"])
+BY_POLICY = pytest.mark.parametrize(
+    ("policy", "scope"), [rule for rule in RULES if rule[1] == "container"]
+)
 
 
 @ALL
 @BY_POLICY
-def test_states_are_values(monkeypatch: pytest.MonkeyPatch, provider: HintProvider, policy: str, scope: str) -> None:
+def test_states_are_values(
+    monkeypatch: pytest.MonkeyPatch, provider: HintProvider, policy: str, scope: str
+) -> None:
     use(monkeypatch, provider)
     check_states(provider, policy, scope)
 
@@ -294,7 +357,9 @@ def test_what_is_allocated_is_given_back(
 
 @pytest.mark.parametrize("provider", registry.KUBELETS_OWN, ids=lambda each: each.name)
 @BY_POLICY
-def test_reports_tell_what_was_allocated_and_released(provider: HintProvider, policy: str, scope: str) -> None:
+def test_reports_tell_what_was_allocated_and_released(
+    provider: HintProvider, policy: str, scope: str
+) -> None:
     assert check_the_road(provider, policy, scope) > 1
 
 
@@ -309,7 +374,8 @@ def test_verdicts_are_those_of_brute_force(
     assert refused > 3
 
 
-# -- broken on purpose -------------------------------------------------------------------------------------------------
+# -- broken on purpose
+# -------------------------------------------------------------------------------------------------
 
 
 class AnyZone(LicenceBook, frozen=True):
@@ -336,7 +402,9 @@ class Deaf(LicenceBook, frozen=True):
 class Listing(LicenceBook, frozen=True):
     """States that may change."""
 
-    def allocate(self, state: Any, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Any, Own]]:
+    def allocate(
+        self, state: Any, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[Any, Own]]:
         return (([state - asked[0][1]], own),)
 
 
@@ -345,8 +413,12 @@ class Broken(Licences, frozen=True):
 
     book: LicenceBook = LicenceBook()
 
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
-        return msgspec.structs.replace(super().observe(report, placements, policy, fine), book=self.book)
+    def observe(
+        self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
+    ) -> Observed:
+        return msgspec.structs.replace(
+            super().observe(report, placements, policy, fine), book=self.book
+        )
 
 
 class Boasting(Licences, frozen=True):
@@ -358,7 +430,9 @@ class Boasting(Licences, frozen=True):
 class Vague(Licences, frozen=True):
     """More states than one, and no word of it."""
 
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
+    def observe(
+        self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
+    ) -> Observed:
         return Observed(LicenceBook(), (1, 2))
 
 
@@ -373,10 +447,14 @@ class Vague(Licences, frozen=True):
         (Boasting(), check_verdicts),
         (Vague(), check_states),
     ],
-    ids=lambda each: type(getattr(each, "book", each)).__name__ if isinstance(each, Licences) else each.__name__,
+    ids=lambda each: (
+        type(getattr(each, "book", each)).__name__ if isinstance(each, Licences) else each.__name__
+    ),
 )
 def test_a_provider_that_breaks_a_rule_is_seen(
-    monkeypatch: pytest.MonkeyPatch, provider: HintProvider, check: Callable[[HintProvider, str, str, int], object]
+    monkeypatch: pytest.MonkeyPatch,
+    provider: HintProvider,
+    check: Callable[[HintProvider, str, str, int], object],
 ) -> None:
     use(monkeypatch, provider)
     with pytest.raises(AssertionError):
@@ -388,5 +466,7 @@ def test_who_owns_what_no_example_knows_is_told_where_to_say_it() -> None:
         def owns(self, resource: str) -> bool:
             return resource == "example.com/elsewhere"
 
-    with pytest.raises(AssertionError, match=r"give RESOURCES in tests/hints/examples\.py one of its own"):
+    with pytest.raises(
+        AssertionError, match=r"give RESOURCES in tests/hints/examples\.py one of its own"
+    ):
         resources(Elsewhere())

@@ -1,4 +1,6 @@
-"""Where a provider is registered: nobody's is forgotten, and one's own is not taken for one of the kubelet's."""
+"""Where a provider is registered: nobody's is forgotten, and one's own is not taken for one of the
+kubelet's.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,16 @@ from shared.hints.provider import HintProvider
 
 def test_a_provider_file_that_was_not_registered_is_noticed() -> None:
     """Whatever of `shared/hints` says what it owns is a provider."""
-    modules = [import_module(f"shared.hints.{each.name}") for each in pkgutil.iter_modules(shared.hints.__path__)]
-    kinds = {each for module in modules for each in vars(module).values() if isinstance(each, type) and hasattr(each, "owns")}
+    modules = [
+        import_module(f"shared.hints.{each.name}")
+        for each in pkgutil.iter_modules(shared.hints.__path__)
+    ]
+    kinds = {
+        each
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type) and hasattr(each, "owns")
+    }
     assert {type(each) for each in registry.PROVIDERS} == kinds - {HintProvider}
 
 

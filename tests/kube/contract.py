@@ -1,4 +1,5 @@
-"""What Topolog relies on in a Kubernetes API server: the same tests run against the simulated API and against a real one.
+"""What Topolog relies on in a Kubernetes API server: the same tests run against the simulated API
+and against a real one.
 
 A test module imports everything from here and gives the fixture `world`.
 """
@@ -21,15 +22,28 @@ async def test_a_list_is_whole_over_pages(world: World, monkeypatch: pytest.Monk
     for number in range(5):
         await world.pod(f"p{number}")
     monkeypatch.setattr(client, "PAGE_LIMIT", 2)
-    assert sorted(pod["metadata"]["name"] for pod in await world.mine()) == ["p0", "p1", "p2", "p3", "p4"]
+    assert sorted(pod["metadata"]["name"] for pod in await world.mine()) == [
+        "p0",
+        "p1",
+        "p2",
+        "p3",
+        "p4",
+    ]
 
 
-async def test_a_list_as_a_stream_is_whole_and_a_watch_goes_on_from_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_as_a_stream_is_whole_and_a_watch_goes_on_from_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(5):
         await world.pod(f"p{number}")
     monkeypatch.setattr(client, "PAGE_LIMIT", 2)
     parts = [part async for part in world.kube.pages("pods", streamed=True)]
-    listed = [pod for part in parts for pod in part.items if pod["metadata"]["namespace"] == world.namespace]
+    listed = [
+        pod
+        for part in parts
+        for pod in part.items
+        if pod["metadata"]["namespace"] == world.namespace
+    ]
     assert sorted(pod["metadata"]["name"] for pod in listed) == ["p0", "p1", "p2", "p3", "p4"]
     assert ("pods" in world.kube._in_pages) is not world.streams
     if world.streams:
@@ -39,9 +53,15 @@ async def test_a_list_as_a_stream_is_whole_and_a_watch_goes_on_from_it(world: Wo
     assert (seen.type, seen.object["metadata"]["name"]) == ("ADDED", "after")
 
 
-@pytest.mark.parametrize("kind", ["namespaces", "nodes", "persistentvolumes", "persistentvolumeclaims", "csinodes"])
+@pytest.mark.parametrize(
+    "kind", ["namespaces", "nodes", "persistentvolumes", "persistentvolumeclaims", "csinodes"]
+)
 async def test_each_kind_that_is_followed_can_be_listed_both_ways(world: World, kind: Kind) -> None:
-    streamed = {obj["metadata"]["uid"] async for part in world.kube.pages(kind, streamed=True) for obj in part.items}
+    streamed = {
+        obj["metadata"]["uid"]
+        async for part in world.kube.pages(kind, streamed=True)
+        for obj in part.items
+    }
     assert (kind in world.kube._in_pages) is not world.streams
     assert streamed == {obj["metadata"]["uid"] for obj in (await world.kube.list(kind)).items}
 
@@ -62,7 +82,9 @@ async def test_versions_of_one_object_rise_as_numbers(world: World) -> None:
     """The ledger tells younger from older by them."""
     made = await world.pod()
     await world.bind(made)
-    assert int((await world.get())["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
+    assert int((await world.get())["metadata"]["resourceVersion"]) > int(
+        made["metadata"]["resourceVersion"]
+    )
 
 
 async def test_a_binding_sets_the_node_and_merges_its_annotations(world: World) -> None:
@@ -87,7 +109,9 @@ async def test_a_binding_with_another_uid_is_a_conflict_and_binds_nothing(world:
 
 
 @pytest.mark.parametrize("again", ["n1", "n2"])
-async def test_a_bound_pod_is_not_bound_again_not_even_to_its_own_node(world: World, again: str) -> None:
+async def test_a_bound_pod_is_not_bound_again_not_even_to_its_own_node(
+    world: World, again: str
+) -> None:
     made = await world.pod()
     await world.bind(made, "n1")
     answer = await world.bind(made, again, later="1")
@@ -112,9 +136,15 @@ async def test_a_terminating_pod_is_not_bound(world: World) -> None:
 async def test_a_binding_clears_the_nominated_node(world: World) -> None:
     made = await world.pod()
     for node in ("n1", ""):
-        assert (await world.kube.patch_pod_status(world.namespace, "p", nominated(made["metadata"]["uid"], node))).ok  # type: ignore[union-attr]
+        assert (
+            await world.kube.patch_pod_status(
+                world.namespace, "p", nominated(made["metadata"]["uid"], node)
+            )
+        ).ok  # type: ignore[union-attr]
         assert (await world.get())["status"].get("nominatedNodeName", "") == node
-    await world.kube.patch_pod_status(world.namespace, "p", nominated(made["metadata"]["uid"], "n1"))
+    await world.kube.patch_pod_status(
+        world.namespace, "p", nominated(made["metadata"]["uid"], "n1")
+    )
     await world.bind(made, "n2")
     assert "nominatedNodeName" not in (await world.get())["status"]
 
@@ -122,7 +152,9 @@ async def test_a_binding_clears_the_nominated_node(world: World) -> None:
 async def test_a_status_is_written_to_the_pod_of_that_uid_alone(world: World) -> None:
     await world.pod()
     another = "00000000-0000-0000-0000-000000000000"
-    answer = await world.kube.patch_pod_status(world.namespace, "p", condition(another, "0/1 nodes", 0))
+    answer = await world.kube.patch_pod_status(
+        world.namespace, "p", condition(another, "0/1 nodes", 0)
+    )
     assert isinstance(answer, Answer)
     assert answer.status == 422
     assert not (await world.get())["status"].get("conditions")
@@ -138,13 +170,19 @@ async def test_nobody_is_bound_or_evicted_in_a_namespace_that_ends(world: World)
     answers = [
         await world.bind(made),
         await world.kube.evict(world.namespace, "p", uid),
-        await world.kube.create_event(world.namespace, failed(Identity(world.namespace, "p"), uid, "0/1 nodes", 0, 1)),
+        await world.kube.create_event(
+            world.namespace, failed(Identity(world.namespace, "p"), uid, "0/1 nodes", 0, 1)
+        ),
     ]
     assert [answer.status for answer in answers if isinstance(answer, Answer)] == [403] * 3
     assert all(NAMESPACE_ENDS in answer.message for answer in answers)
-    assert (await world.kube.patch_pod_status(world.namespace, "p", condition(uid, "0/1 nodes", 0))).ok  # type: ignore[union-attr]
+    assert (
+        await world.kube.patch_pod_status(world.namespace, "p", condition(uid, "0/1 nodes", 0))
+    ).ok  # type: ignore[union-attr]
     assert not (await world.get())["spec"].get("nodeName")
-    await world.ask("PATCH", path, {"metadata": {"$deleteFromPrimitiveList/finalizers": hold}}, STRATEGIC)
+    await world.ask(
+        "PATCH", path, {"metadata": {"$deleteFromPrimitiveList/finalizers": hold}}, STRATEGIC
+    )
 
 
 async def test_an_event_stands_in_its_own_namespace_a_nodes_in_default(world: World) -> None:
@@ -159,7 +197,11 @@ async def test_what_does_not_exist_is_404(world: World) -> None:
     read = await world.kube.get_pod(world.namespace, "nobody")
     bound = await world.kube.bind(world.namespace, "nobody", "", "n1", {})
     evicted = await world.kube.evict(world.namespace, "nobody", "u")
-    assert [answer.status for answer in (read, bound, evicted) if isinstance(answer, Answer)] == [404, 404, 404]
+    assert [answer.status for answer in (read, bound, evicted) if isinstance(answer, Answer)] == [
+        404,
+        404,
+        404,
+    ]
 
 
 async def test_an_eviction_ends_the_pod(world: World) -> None:
@@ -189,7 +231,9 @@ async def test_a_disruption_budget_refuses_an_eviction_with_429(world: World) ->
         "metadata": {"name": "keep"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "p"}}},
     }
-    assert (await world.ask("POST", world.path("poddisruptionbudgets", "/apis/policy/v1"), budget)).ok
+    assert (
+        await world.ask("POST", world.path("poddisruptionbudgets", "/apis/policy/v1"), budget)
+    ).ok
     answer = await world.kube.evict(world.namespace, "p", made["metadata"]["uid"])
     assert isinstance(answer, Answer)
     assert answer.status == 429
@@ -202,16 +246,26 @@ async def test_conditions_merge_by_type(world: World) -> None:
     await world.pod()
     for kind, message in (("PodScheduled", "first"), ("Other", "kept"), ("PodScheduled", "second")):
         condition = {"type": kind, "status": "False", "reason": "Unschedulable", "message": message}
-        answer = await world.kube.patch_pod_status(world.namespace, "p", {"status": {"conditions": [condition]}})
+        answer = await world.kube.patch_pod_status(
+            world.namespace, "p", {"status": {"conditions": [condition]}}
+        )
         assert isinstance(answer, Answer)
         assert answer.ok, answer
-    conditions = {one["type"]: one["message"] for one in (await world.get())["status"]["conditions"]}
+    conditions = {
+        one["type"]: one["message"] for one in (await world.get())["status"]["conditions"]
+    }
     assert conditions == {"PodScheduled": "second", "Other": "kept"}
 
 
 async def test_an_event_of_the_same_name_is_a_conflict(world: World) -> None:
     made = await world.pod()
-    involved = {"apiVersion": "v1", "kind": "Pod", "namespace": world.namespace, "name": "p", "uid": made["metadata"]["uid"]}
+    involved = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": world.namespace,
+        "name": "p",
+        "uid": made["metadata"]["uid"],
+    }
     event = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -243,12 +297,20 @@ async def test_a_topology_is_created_and_replaced_by_one_call(world: World) -> N
         assert answer.ok, answer
     listed = await world.kube.list("noderesourcetopologies")
     (found,) = [one for one in listed.items if one["metadata"]["name"] == world.namespace]
-    assert [(zone["name"], zone["resources"][0]["available"]) for zone in found["zones"]] == [("node-0", "6")]
-    await world.ask("DELETE", f"/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{world.namespace}")
+    assert [(zone["name"], zone["resources"][0]["available"]) for zone in found["zones"]] == [
+        ("node-0", "6")
+    ]
+    await world.ask(
+        "DELETE", f"/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{world.namespace}"
+    )
 
 
-async def test_a_topology_is_applied_over_the_version_that_was_seen_and_over_no_other_writers(world: World) -> None:
-    """One writer an object: without force a conflict, with a version an optimistic lock, and deleted is exactly what was seen."""
+async def test_a_topology_is_applied_over_the_version_that_was_seen_and_over_no_other_writers(
+    world: World,
+) -> None:
+    """One writer an object: without force a conflict, with a version an optimistic lock, and
+    deleted is exactly what was seen.
+    """
     name = f"{world.namespace}-owned"
     topology = {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
@@ -261,16 +323,26 @@ async def test_a_topology_is_applied_over_the_version_that_was_seen_and_over_no_
     changed = {**topology, "zones": [{"name": "node-1", "type": "Node"}]}
     refused = await world.kube.apply_topology(name, changed, force=False)
     forced = await world.kube.apply_topology(name, changed)
-    assert [answer.status for answer in (refused, forced) if isinstance(answer, Answer)] == [409, 200]
+    assert [answer.status for answer in (refused, forced) if isinstance(answer, Answer)] == [
+        409,
+        200,
+    ]
     seen = forced.body["metadata"]  # type: ignore[union-attr]
     again = {**topology, "metadata": {"name": name, "resourceVersion": seen["resourceVersion"]}}
-    answers = [await world.kube.apply_topology(name, again), await world.kube.apply_topology(name, {**again, "zones": []})]
+    answers = [
+        await world.kube.apply_topology(name, again),
+        await world.kube.apply_topology(name, {**again, "zones": []}),
+    ]
     assert [answer.status for answer in answers if isinstance(answer, Answer)] == [200, 409]
     newest = answers[0].body["metadata"]  # type: ignore[union-attr]
     stale = await world.kube.delete_topology(name, seen["uid"], seen["resourceVersion"])
     exact = await world.kube.delete_topology(name, seen["uid"], newest["resourceVersion"])
     gone = await world.kube.delete_topology(name, seen["uid"], newest["resourceVersion"])
-    assert [answer.status for answer in (stale, exact, gone) if isinstance(answer, Answer)] == [409, 200, 404]
+    assert [answer.status for answer in (stale, exact, gone) if isinstance(answer, Answer)] == [
+        409,
+        200,
+        404,
+    ]
 
 
 async def test_groups_that_are_served_and_rights_that_are_held_can_be_asked(world: World) -> None:

@@ -1,5 +1,5 @@
-"""Certificates as authorities of many clusters make them, without key identifiers and key usage, and Python 3.13's default for
-contexts, which refuses those."""
+"""Certificates as authorities of many clusters make them, without key identifiers and key usage,
+and Python 3.13's default for contexts, which refuses those."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bare(tmp_path: Path) -> Certificates:
     """A server on loopback whose authority signs with nothing but a name, as EKS' does."""
-    authority, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority, own = (
+        ec.generate_private_key(ec.SECP256R1()),
+        ec.generate_private_key(ec.SECP256R1()),
+    )
     ca = _begun("kubernetes", authority.public_key()).add_extension(
         x509.BasicConstraints(ca=True, path_length=None), critical=True
     )
@@ -60,14 +63,23 @@ def bare(tmp_path: Path) -> Certificates:
 
 
 def _begun(name: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    subject, issuer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in (name, "kubernetes"))
-    now, built = datetime.now(UTC), x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
-    built = built.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+    subject, issuer = (
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in (name, "kubernetes")
+    )
+    now, built = (
+        datetime.now(UTC),
+        x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key),
+    )
+    built = built.not_valid_before(now - timedelta(hours=1)).not_valid_after(
+        now + timedelta(days=1)
+    )
     return built.serial_number(x509.random_serial_number())
 
 
 @pytest.mark.usefixtures("strict")
-async def test_an_api_server_with_a_bare_authority_is_asked(tmp_path: Path, bare: Certificates) -> None:
+async def test_an_api_server_with_a_bare_authority_is_asked(
+    tmp_path: Path, bare: Certificates
+) -> None:
     async with serving(bare) as server, trusting(tmp_path, server) as kube:
         server.answers = [OK]
         assert isinstance(await kube.get_pod("ns", "p"), Answer)
@@ -90,8 +102,13 @@ def test_whoever_makes_a_context_for_a_server_says_how_it_is_checked() -> None:
 def _contexts() -> Iterator[tuple[Path, int]]:
     """Calls that make a context for a client and are not wrapped."""
     for path in sorted([*ROOT.glob("services/**/*.py"), *ROOT.glob("shared/**/*.py")]):
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        calls = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        ]
         wrapped = {id(call.args[0]) for call in calls if ast.unparse(call.func) == "as_go_checks"}
         for call in calls:
-            if ast.unparse(call.func).endswith(("create_default_context", "verify_cluster")) and id(call) not in wrapped:
+            if (
+                ast.unparse(call.func).endswith(("create_default_context", "verify_cluster"))
+                and id(call) not in wrapped
+            ):
                 yield path.relative_to(ROOT), call.lineno

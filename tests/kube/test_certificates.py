@@ -1,4 +1,6 @@
-"""Certificates that are replaced while the client runs, against a TLS server: whom it trusts and which one it shows."""
+"""Certificates that are replaced while the client runs, against a TLS server: whom it trusts and
+which one it shows.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from tests.kube.test_credentials import REFUSED, kubeconfig
 from tests.kube.test_transport import OK, Server
 
 EVENT = b'{"type":"BOOKMARK","object":{}}\n'
-WATCHED = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(EVENT), EVENT)
+WATCHED = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (
+    len(EVENT),
+    EVENT,
+)
 
 
 class Secured(Server):
@@ -65,9 +70,15 @@ async def serving(shows: Certificates) -> AsyncIterator[Secured]:
 
 
 @asynccontextmanager
-async def trusting(folder: Path, server: Server, shows: Certificates | None = None) -> AsyncIterator[KubeClient]:
+async def trusting(
+    folder: Path, server: Server, shows: Certificates | None = None
+) -> AsyncIterator[KubeClient]:
     """A client by a kubeconfig that names `ca.crt` beside it, and a certificate to show."""
-    user = {"client-certificate": str(shows.certificate), "client-key": str(shows.key)} if shows is not None else {}
+    user = (
+        {"client-certificate": str(shows.certificate), "client-key": str(shows.key)}
+        if shows is not None
+        else {}
+    )
     path = Path(kubeconfig(folder, server.url, dict(user)))
     said = yaml.safe_load(path.read_text())
     said["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
@@ -80,11 +91,16 @@ async def trusting(folder: Path, server: Server, shows: Certificates | None = No
 async def test_an_authority_that_was_added_is_trusted_by_the_next_call_and_watch(
     tmp_path: Path, first: Certificates, second: Certificates
 ) -> None:
-    """As an authority is replaced: both in the bundle, a server with a certificate of the new one, then the new one alone."""
+    """As an authority is replaced: both in the bundle, a server with a certificate of the new one,
+    then the new one alone.
+    """
     bundle = tmp_path / "ca.crt"
     shutil.copy(first.ca, bundle)
     async with serving(first) as server, trusting(tmp_path, server) as kube:
-        server.answers = [b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n\r\n{"kind":"P"}', WATCHED]
+        server.answers = [
+            b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n\r\n{"kind":"P"}',
+            WATCHED,
+        ]
         assert isinstance(await kube.get_pod("ns", "p"), Answer)
         bundle.write_text(first.ca.read_text() + second.ca.read_text())
         server.show(second)
@@ -108,5 +124,7 @@ async def test_a_certificate_that_was_replaced_is_shown_and_half_a_rotation_leav
             await kube.get_pod("ns", "p")
         shutil.copy(new.key, old.key)
         await kube.get_pod("ns", "p")
-    assert server.shown == ["one", "one", "two"], "a connection by which we are not known is not used again"
+    assert server.shown == ["one", "one", "two"], (
+        "a connection by which we are not known is not used again"
+    )
     assert [line["event"] for line in lines] == [names.KUBE_CERTIFICATE]

@@ -1,4 +1,6 @@
-"""Credentials against a server that looks at them: token files that change, plugins of both versions, and all that goes wrong."""
+"""Credentials against a server that looks at them: token files that change, plugins of both
+versions, and all that goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from shared.kube.client import KubeClient
 from shared.kube.port import Answer, KubeUnavailableError, Lost
 from tests.kube.test_transport import OK, Server
 
-REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+REFUSED = (
+    b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+)
 
 
 class Guard(Server):
@@ -26,7 +30,9 @@ class Guard(Server):
         try:
             while True:
                 self.requests.append(request := await self._request(reader))
-                writer.write(OK if f"bearer {self.good}\r\n".encode() in request.lower() else REFUSED)
+                writer.write(
+                    OK if f"bearer {self.good}\r\n".encode() in request.lower() else REFUSED
+                )
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
@@ -55,10 +61,17 @@ def kubeconfig(folder: Path, server: str, user: dict[str, object]) -> str:
     return str(path)
 
 
-def plugin(folder: Path, version: str = "v1", body: str = "", says: dict[str, object] | None = None) -> dict[str, object]:
+def plugin(
+    folder: Path, version: str = "v1", body: str = "", says: dict[str, object] | None = None
+) -> dict[str, object]:
     """A user whose plugin is a script beside the kubeconfig that counts its runs."""
     group = f"client.authentication.k8s.io/{version}"
-    said = {"apiVersion": group, "kind": "ExecCredential", "status": {"token": "first"}, **(says or {})}
+    said = {
+        "apiVersion": group,
+        "kind": "ExecCredential",
+        "status": {"token": "first"},
+        **(says or {}),
+    }
     (folder / "said.json").write_text(json.dumps(said))
     script = folder / "plugin.sh"
     here = f'echo "$KUBERNETES_EXEC_INFO" >> "{folder}/runs"\n'
@@ -85,7 +98,9 @@ def lost(answer: Answer | Lost) -> str:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_a_plugin_is_asked_in_its_version_and_once_for_many_calls(tmp_path: Path, guard: Guard, version: str) -> None:
+async def test_a_plugin_is_asked_in_its_version_and_once_for_many_calls(
+    tmp_path: Path, guard: Guard, version: str
+) -> None:
     kube = KubeClient(kubeconfig(tmp_path, guard.url, plugin(tmp_path, version)))
     answers = await asyncio.gather(*(ask(kube) for _ in range(5)))
     await kube.close()
@@ -99,13 +114,21 @@ async def test_a_plugin_hears_of_the_shell_and_nothing_that_is_topologs(
 ) -> None:
     monkeypatch.setenv("TOPOLOG_DATABASE_URL", "postgresql://u:s3cret@h/x")
     monkeypatch.setenv("CLOUD_PROFILE", "mine")
-    await asked(kubeconfig(tmp_path, guard.url, plugin(tmp_path, body=f'env > "{tmp_path}/env"; cat "{tmp_path}/said.json"')))
+    await asked(
+        kubeconfig(
+            tmp_path,
+            guard.url,
+            plugin(tmp_path, body=f'env > "{tmp_path}/env"; cat "{tmp_path}/said.json"'),
+        )
+    )
     environment = (tmp_path / "env").read_text()
     assert "CLOUD_PROFILE=mine" in environment
     assert "s3cret" not in environment
 
 
-async def test_a_plugin_is_run_again_when_its_token_is_refused(tmp_path: Path, guard: Guard) -> None:
+async def test_a_plugin_is_run_again_when_its_token_is_refused(
+    tmp_path: Path, guard: Guard
+) -> None:
     kube = KubeClient(kubeconfig(tmp_path, guard.url, plugin(tmp_path)))
     assert isinstance(await ask(kube), Answer)
     guard.good = "second"
@@ -122,7 +145,11 @@ async def test_a_plugin_is_run_again_when_its_token_is_refused(tmp_path: Path, g
     [
         ("v1", "exit 3", "exit code 3"),
         ("v1", "echo nonsense", "printed no ExecCredential"),
-        ("v1", 'echo \'{"apiVersion":"client.authentication.k8s.io/v1","status":{}}\'', "neither token nor client certificate"),
+        (
+            "v1",
+            'echo \'{"apiVersion":"client.authentication.k8s.io/v1","status":{}}\'',
+            "neither token nor client certificate",
+        ),
         ("v1alpha1", "", "client.authentication.k8s.io/v1 or"),
     ],
 )
@@ -138,7 +165,13 @@ async def test_a_plugin_that_fails_is_a_lost_answer_and_a_failed_watch(
 
 
 async def test_a_plugin_that_is_not_there_names_its_hint(tmp_path: Path, guard: Guard) -> None:
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-tool", "installHint": "install it"}}
+    user = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "no-such-tool",
+            "installHint": "install it",
+        }
+    }
     assert "install it" in lost(await asked(kubeconfig(tmp_path, guard.url, user)))
 
 
@@ -164,6 +197,12 @@ async def test_a_token_file_is_read_again_after_a_401(tmp_path: Path, guard: Gua
 
 async def test_no_secret_stands_in_an_error(tmp_path: Path, guard: Guard) -> None:
     guard.good = "another"
-    says = {"status": {"token": "secret-token", "clientCertificateData": "no certificate", "clientKeyData": "secret-key"}}
+    says = {
+        "status": {
+            "token": "secret-token",
+            "clientCertificateData": "no certificate",
+            "clientKeyData": "secret-key",
+        }
+    }
     answer = await asked(kubeconfig(tmp_path, guard.url, plugin(tmp_path, says=says)))
     assert "secret" not in repr(answer)

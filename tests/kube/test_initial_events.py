@@ -1,4 +1,6 @@
-"""Lists as streams: whole by their mark or no list at all; servers that refuse, ignore, cut or fall silent get pages."""
+"""Lists as streams: whole by their mark or no list at all; servers that refuse, ignore, cut or fall
+silent get pages.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,19 @@ PAGE: dict[str, Any] = {
 
 
 @pytest.fixture
-async def kube(server: Server) -> AsyncIterator[KubeClient]:  # noqa: F811
+async def kube(server: Server) -> AsyncIterator[KubeClient]:  # noqa: F811, RUF100
     made = KubeClient(server.url)
     yield made
     await made.close()
 
 
 def event(kind: str, name: str, uid: str = "", version: str = "1") -> dict[str, Any]:
-    return {"type": kind, "object": {"metadata": {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": version}}}
+    return {
+        "type": kind,
+        "object": {
+            "metadata": {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": version}
+        },
+    }
 
 
 def mark(version: str = "7", value: str = "true", key: str = END) -> dict[str, Any]:
@@ -40,8 +47,14 @@ def mark(version: str = "7", value: str = "true", key: str = END) -> dict[str, A
 def stream(*events: dict[str, Any], more: bool = False) -> bytes:
     body = b"".join(msgspec.json.encode(each) + b"\n" for each in events)
     if more:  # chunked, and never ended: the connection stays open
-        return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (len(body), body)
-    return b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (
+            len(body),
+            body,
+        )
+    return b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(body),
+        body,
+    )
 
 
 def answer(status: str, body: Any) -> bytes:
@@ -54,20 +67,34 @@ async def parts(kube: KubeClient) -> list[Listed]:
 
 
 async def test_a_stream_is_told_in_parts_and_its_version_with_the_last(
-    server: Server,  # noqa: F811
+    server: Server,  # noqa: F811, RUF100
     kube: KubeClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client, "PAGE_LIMIT", 2)
     server.answers = [
-        stream(*(event("ADDED", name) for name in "abc"), event("DELETED", "a"), mark("7"), event("ADDED", "later"))
+        stream(
+            *(event("ADDED", name) for name in "abc"),
+            event("DELETED", "a"),
+            mark("7"),
+            event("ADDED", "later"),
+        )
     ]
     found = await parts(kube)
-    assert [[item["metadata"]["name"] for item in part.items] for part in found] == [["a", "b"], ["c"], []]
+    assert [[item["metadata"]["name"] for item in part.items] for part in found] == [
+        ["a", "b"],
+        ["c"],
+        [],
+    ]
     assert [[item["metadata"]["name"] for item in part.gone] for part in found] == [[], ["a"], []]
     assert [part.resource_version for part in found] == ["", "", "7"]
     asked = server.requests[0].split(b" ")[1]
-    for wanted in (b"sendInitialEvents=true", b"resourceVersionMatch=NotOlderThan", b"allowWatchBookmarks=true", b"watch=true"):
+    for wanted in (
+        b"sendInitialEvents=true",
+        b"resourceVersionMatch=NotOlderThan",
+        b"allowWatchBookmarks=true",
+        b"watch=true",
+    ):
         assert wanted in asked
     assert b"resourceVersion=" not in asked.replace(b"resourceVersionMatch=", b"")
 
@@ -87,37 +114,60 @@ async def test_an_object_that_came_again_under_its_name_is_another() -> None:
     assert len(found) == 0
 
 
-@pytest.mark.parametrize("refused", ["422 Unprocessable Entity", "400 Bad Request", "403 Forbidden", "500 Internal Server Error"])
-async def test_a_server_that_refuses_is_listed_in_pages(server: Server, kube: KubeClient, refused: str) -> None:  # noqa: F811
+@pytest.mark.parametrize(
+    "refused",
+    ["422 Unprocessable Entity", "400 Bad Request", "403 Forbidden", "500 Internal Server Error"],
+)
+async def test_a_server_that_refuses_is_listed_in_pages(
+    server: Server, kube: KubeClient, refused: str
+) -> None:
     for_good = refused[:3] in ("422", "400")
-    server.answers = [answer(refused, {"kind": "Status"}), answer("200 OK", PAGE)] * (1 if for_good else 2)
+    server.answers = [answer(refused, {"kind": "Status"}), answer("200 OK", PAGE)] * (
+        1 if for_good else 2
+    )
     assert [part.resource_version for part in await parts(kube)] == ["9"]
     await parts(kube)
-    assert sum(b"sendInitialEvents" in request for request in server.requests) == (1 if for_good else 2)
+    assert sum(b"sendInitialEvents" in request for request in server.requests) == (
+        1 if for_good else 2
+    )
 
 
 def failed(message: str) -> dict[str, Any]:
     return {
         "type": "ERROR",
-        "object": {"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500, "message": message},
+        "object": {
+            "kind": "Status",
+            "status": "Failure",
+            "reason": "InternalError",
+            "code": 500,
+            "message": message,
+        },
     }
 
 
-async def test_a_server_that_begins_and_then_says_that_it_cannot_is_listed_in_pages(server: Server, kube: KubeClient) -> None:  # noqa: F811
+async def test_a_server_that_begins_and_then_says_that_it_cannot_is_listed_in_pages(
+    server: Server, kube: KubeClient
+) -> None:
     """A kube-apiserver 1.36 over etcd 3.4.23: 200, and then this."""
-    told = failed("a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled")
+    told = failed(
+        "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled"
+    )
     server.answers = [stream(told), answer("200 OK", PAGE)]
     assert [part.resource_version for part in await parts(kube)] == ["9"]
-    assert [part.resource_version for part in await parts(kube)] == ["9"], "also the next time, without asking"
+    assert [part.resource_version for part in await parts(kube)] == ["9"], (
+        "also the next time, without asking"
+    )
 
 
 async def test_a_stream_that_fails_after_it_was_told_in_part_is_no_list(
-    server: Server,  # noqa: F811
+    server: Server,  # noqa: F811, RUF100
     kube: KubeClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client, "PAGE_LIMIT", 1)
-    server.answers = [stream(event("ADDED", "a"), event("ADDED", "b"), failed("etcdserver: leader changed"))]
+    server.answers = [
+        stream(event("ADDED", "a"), event("ADDED", "b"), failed("etcdserver: leader changed"))
+    ]
     with pytest.raises(KubeUnavailableError, match="leader changed"):
         await parts(kube)
 
@@ -135,24 +185,31 @@ async def test_a_stream_that_fails_after_it_was_told_in_part_is_no_list(
     ],
     ids=["cut", "not true", "without the mark", "without a version", "empty", "reset", "expired"],
 )
-async def test_a_stream_without_its_mark_is_no_list_and_pages_follow(server: Server, kube: KubeClient, cut: bytes) -> None:  # noqa: F811
+async def test_a_stream_without_its_mark_is_no_list_and_pages_follow(
+    server: Server, kube: KubeClient, cut: bytes
+) -> None:
     server.answers = [cut, answer("200 OK", PAGE)]
     with pytest.raises(KubeUnavailableError):
         await parts(kube)
     assert [part.resource_version for part in await parts(kube)] == ["9"]
 
 
-async def test_a_list_as_a_stream_is_not_cut_off_as_a_watch_is(server: Server, kube: KubeClient) -> None:  # noqa: F811
+async def test_a_list_as_a_stream_is_not_cut_off_as_a_watch_is(
+    server: Server, kube: KubeClient
+) -> None:
     """Of a large cluster it takes longer: it comes as fast as it is told."""
     server.answers = [stream(mark())]
     await parts(kube)
     _ = [seen async for seen in kube.watch("pods", "1")]
-    listed, watched = (int(request.split(b"timeoutSeconds=")[1].split()[0].split(b"&")[0]) for request in server.requests)
+    listed, watched = (
+        int(request.split(b"timeoutSeconds=")[1].split()[0].split(b"&")[0])
+        for request in server.requests
+    )
     assert listed > watched
 
 
 async def test_a_server_that_ignores_what_was_asked_and_falls_silent_is_listed_in_pages(
-    server: Server,  # noqa: F811
+    server: Server,  # noqa: F811, RUF100
     kube: KubeClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -163,15 +220,23 @@ async def test_a_server_that_ignores_what_was_asked_and_falls_silent_is_listed_i
     assert [part.resource_version for part in await parts(kube)] == ["9"]
 
 
-@pytest.mark.parametrize("line", [b"<html>\n", b'{"type":"ADDED","object":{}}\n', b'{"type":"ADDED","object":{"metadata":3}}\n'])
-async def test_what_is_no_object_is_no_list(server: Server, kube: KubeClient, line: bytes) -> None:  # noqa: F811
-    server.answers = [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(line), line)]
+@pytest.mark.parametrize(
+    "line",
+    [b"<html>\n", b'{"type":"ADDED","object":{}}\n', b'{"type":"ADDED","object":{"metadata":3}}\n'],
+)
+async def test_what_is_no_object_is_no_list(server: Server, kube: KubeClient, line: bytes) -> None:  # noqa: F811, RUF100
+    server.answers = [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(line), line)
+    ]
     with pytest.raises(KubeUnavailableError):
         await parts(kube)
 
 
-async def test_pages_of_two_versions_are_no_list(server: Server, kube: KubeClient) -> None:  # noqa: F811
+async def test_pages_of_two_versions_are_no_list(server: Server, kube: KubeClient) -> None:  # noqa: F811, RUF100
     first = {**PAGE, "metadata": {"resourceVersion": "9", "continue": "more"}}
-    server.answers = [answer("200 OK", first), answer("200 OK", {**PAGE, "metadata": {"resourceVersion": "8"}})]
+    server.answers = [
+        answer("200 OK", first),
+        answer("200 OK", {**PAGE, "metadata": {"resourceVersion": "8"}}),
+    ]
     with pytest.raises(KubeUnavailableError, match="a page of version 8 in a list of 9"):
         await kube.list("pods")

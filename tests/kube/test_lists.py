@@ -1,4 +1,6 @@
-"""A list is a list: kind, items with names, a version. Whatever else answers 200 is an error that names what is wrong."""
+"""A list is a list: kind, items with names, a version. Whatever else answers 200 is an error that
+names what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_what_is_no_list_is_named(page: dict[str, Any], says: str) -> None:
         msgspec.json.encode(changed(kind="NodeList")),
     ],
 )
-async def test_an_answer_200_that_is_no_list_is_an_error_with_a_remedy(server: Server, body: bytes) -> None:  # noqa: F811
+async def test_an_answer_200_that_is_no_list_is_an_error_with_a_remedy(
+    server: Server, body: bytes
+) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body)
     server.answers = [head + body]
     client = KubeClient(server.url)

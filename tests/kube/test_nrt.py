@@ -1,4 +1,6 @@
-"""NodeResourceTopology objects in and out: foreign producers' shapes, and refusals that name what is wrong."""
+"""NodeResourceTopology objects in and out: foreign producers' shapes, and refusals that name what
+is wrong.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,18 @@ def nrt(**changes: Any) -> dict[str, Any]:
 def test_written_by_hand_with_any_quantity() -> None:
     report = from_nrt(nrt(topologyPolicies=["RestrictedPodLevel"]), "b", 7)
     assert report.zones == (
-        Zone(2, {"cpu": ZoneResource(8000, 7500, 500), "memory": ZoneResource(2**36, 63 * 2**30, 1000)}, {2: 10}),
+        Zone(
+            2,
+            {"cpu": ZoneResource(8000, 7500, 500), "memory": ZoneResource(2**36, 63 * 2**30, 1000)},
+            {2: 10},
+        ),
     )
-    assert (report.policy, report.scope, report.boot_id, report.boot_time_ms) == ("restricted", "pod", "b", 7)
+    assert (report.policy, report.scope, report.boot_id, report.boot_time_ms) == (
+        "restricted",
+        "pod",
+        "b",
+        7,
+    )
     assert (report.placements, report.fingerprint, report.fingerprint_method) == (None, "", "")
 
 
@@ -36,10 +47,20 @@ def test_written_by_hand_with_any_quantity() -> None:
     ("legacy", "attributes", "policy", "scope"),
     [
         (["RestrictedPodLevel"], {"topologyManagerPolicy": "best-effort"}, "best-effort", "pod"),
-        (["SingleNUMANodeContainerLevel"], {"topologyManagerScope": "pod"}, "single-numa-node", "pod"),
+        (
+            ["SingleNUMANodeContainerLevel"],
+            {"topologyManagerScope": "pod"},
+            "single-numa-node",
+            "pod",
+        ),
         (["RestrictedPodLevel", "BestEffortPodLevel"], {}, "restricted", "pod"),
         ([], {"topologyManagerScope": "pod"}, "unknown", "pod"),
-        (["BestEffortPodLevel"], {"topologyManagerPolicy": "", "topologyManagerScope": ""}, "best-effort", "pod"),
+        (
+            ["BestEffortPodLevel"],
+            {"topologyManagerPolicy": "", "topologyManagerScope": ""},
+            "best-effort",
+            "pod",
+        ),
     ],
 )
 def test_attributes_override_the_older_policies_field_by_field(
@@ -52,16 +73,34 @@ def test_attributes_override_the_older_policies_field_by_field(
 
 @pytest.mark.parametrize(
     ("text", "limit"),
-    [("4", 4), ("1", 8), ("-2", 8), ("many", 8), ("99999", 1024), ("+16", 16), ("0000000000016", 16), ("９", 8), ("9" * 19, 8)],
+    [
+        ("4", 4),
+        ("1", 8),
+        ("-2", 8),
+        ("many", 8),
+        ("99999", 1024),
+        ("+16", 16),
+        ("0000000000016", 16),
+        ("９", 8),
+        ("9" * 19, 8),
+    ],
 )
 def test_the_limit_of_zones_is_taken_where_it_is_one(text: str, limit: int) -> None:
-    report = from_nrt(nrt(attributes=[{"name": "topologyManagerMaxNUMANodes", "value": text}]), "", 0)
+    report = from_nrt(
+        nrt(attributes=[{"name": "topologyManagerMaxNUMANodes", "value": text}]), "", 0
+    )
     assert report.max_numa_nodes == limit
 
 
 def test_an_attribute_that_says_nothing_takes_nothing_back() -> None:
-    pairs = [("topologyManagerScope", "pod"), ("topologyManagerPolicy", "restricted"), ("topologyManagerScope", "")]
-    report = from_nrt(nrt(attributes=[{"name": name, "value": value} for name, value in pairs]), "", 0)
+    pairs = [
+        ("topologyManagerScope", "pod"),
+        ("topologyManagerPolicy", "restricted"),
+        ("topologyManagerScope", ""),
+    ]
+    report = from_nrt(
+        nrt(attributes=[{"name": name, "value": value} for name, value in pairs]), "", 0
+    )
     assert (report.policy, report.scope) == ("restricted", "pod")
 
 
@@ -94,7 +133,10 @@ def resource_with(**changes: Any) -> dict[str, Any]:
         (resource_with(allocatable="-1"), "negative"),
         (nrt(topologyPolicies=["Strict"]), "'Strict' is unknown"),
         (nrt(attributes=[{"name": "topologyManagerPolicy", "value": "x"}]), "'x' is unknown"),
-        (nrt(attributes=[{"name": "topologyManagerScope", "value": "node"}]), "topologyManagerScope"),
+        (
+            nrt(attributes=[{"name": "topologyManagerScope", "value": "node"}]),
+            "topologyManagerScope",
+        ),
     ],
 )
 def test_an_object_that_means_nothing_is_refused_by_name(found: object, named: str) -> None:
@@ -103,18 +145,37 @@ def test_an_object_that_means_nothing_is_refused_by_name(found: object, named: s
 
 
 def test_less_than_nothing_available_is_nothing() -> None:
-    """NFD 76e6cc8 lists a held device of two zones twice, looks both up in the zone that it read last, and publishes -1 there."""
+    """NFD 76e6cc8 lists a held device of two zones twice, looks both up in the zone that it read
+    last, and publishes -1 there.
+    """
     (zone,) = from_nrt(resource_with(available="-1"), "", 0).zones
     assert {resource.available for resource in zone.resources.values()} == {0}
 
 
 def test_decimal_quantities_as_producers_write_them() -> None:
     report = Report(
-        "n", "b", 1, zones=(Zone(0, {"cpu": ZoneResource(3000, 2500, 0), "memory": ZoneResource(2_000_000, 1024, 1)}),)
+        "n",
+        "b",
+        1,
+        zones=(
+            Zone(
+                0, {"cpu": ZoneResource(3000, 2500, 0), "memory": ZoneResource(2_000_000, 1024, 1)}
+            ),
+        ),
     )
     resources = {one["name"]: one for one in to_nrt(report)["zones"][0]["resources"]}
-    assert resources["cpu"] == {"name": "cpu", "capacity": "3", "allocatable": "2500m", "available": "0"}
-    assert resources["memory"] == {"name": "memory", "capacity": "2M", "allocatable": "1024", "available": "1"}
+    assert resources["cpu"] == {
+        "name": "cpu",
+        "capacity": "3",
+        "allocatable": "2500m",
+        "available": "0",
+    }
+    assert resources["memory"] == {
+        "name": "memory",
+        "capacity": "2M",
+        "allocatable": "1024",
+        "available": "1",
+    }
 
 
 def placement(name: str, *zones: int) -> Placement:
@@ -122,7 +183,10 @@ def placement(name: str, *zones: int) -> Placement:
 
 
 def test_placement_payload_of_nothing_and_of_a_container_over_two_zones() -> None:
-    assert numaplacement.encode([placement("idle")], (0, 1)) == ("npv0v001::ve=leb89::cc=0::nn=2::bn=0", {})
+    assert numaplacement.encode([placement("idle")], (0, 1)) == (
+        "npv0v001::ve=leb89::cc=0::nn=2::bn=0",
+        {},
+    )
     assert numaplacement.encode([placement("wide", 0, 1)], (0, 1)) is None
 
 
@@ -136,9 +200,14 @@ def test_placement_payload_lists_every_zone_but_the_busiest() -> None:
 
 
 def test_placement_payload_reckons_with_gaps_between_zone_ids_and_with_containers_alone() -> None:
-    """numaplacement's decoder refuses ids at or above `nn`; what a pod holds beyond its containers is none of its containers."""
+    """numaplacement's decoder refuses ids at or above `nn`; what a pod holds beyond its containers
+    is none of its containers.
+    """
     beyond = Placement("ns", "p", "", (ZonedAmount("cpu", (0,), 1000),))
-    assert numaplacement.encode([placement("p", 5), beyond], (0, 5)) == ("npv0v001::ve=leb89::cc=1::nn=6::bn=5", {})
+    assert numaplacement.encode([placement("p", 5), beyond], (0, 5)) == (
+        "npv0v001::ve=leb89::cc=1::nn=6::bn=5",
+        {},
+    )
 
 
 @pytest.mark.parametrize(("limit", "told"), [(8, []), (4, []), (16, ["16"]), (1024, ["1024"])])

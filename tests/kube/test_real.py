@@ -1,8 +1,10 @@
-"""The contract of the Kubernetes port against the API server that TOPOLOG_TEST_KUBECONFIG names; nothing without it.
+"""The contract of the Kubernetes port against the API server that TOPOLOG_TEST_KUBECONFIG names;
+nothing without it.
 
-What a bare API server lacks is brought along: the definition of NodeResourceTopology for as long as the tests run, where nobody
-installed it, and the namespace's service account, which a controller manager would make. Namespaces end by a controller manager:
-without one they stay behind, empty, and the end of the run names them.
+What a bare API server lacks is brought along: the definition of NodeResourceTopology for as long as
+the tests run, where nobody installed it, and the namespace's service account, which a controller
+manager would make. Namespaces end by a controller manager: without one they stay behind, empty, and
+the end of the run names them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from shared.kube.port import Answer
 from tests.kube.world import World
 
 KUBECONFIG = os.environ.get("TOPOLOG_TEST_KUBECONFIG", "")
-_DEFINITION = Path(__file__).resolve().parents[2] / "k8s" / "components" / "noderesourcetopology" / "crd.yaml"
+_DEFINITION = (
+    Path(__file__).resolve().parents[2] / "k8s" / "components" / "noderesourcetopology" / "crd.yaml"
+)
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PATIENCE_S = 30.0
 
@@ -36,7 +40,9 @@ async def _define() -> str:
     body = yaml.safe_load(_DEFINITION.read_text())
     path = f"{_DEFINITIONS}/{body['metadata']['name']}"
     answer = await world.ask("POST", _DEFINITIONS, body)
-    assert answer.ok or answer.status == 409, f"the definition {_DEFINITION} is not there and cannot be installed: {answer}"
+    assert answer.ok or answer.status == 409, (
+        f"the definition {_DEFINITION} is not there and cannot be installed: {answer}"
+    )
     async with asyncio.timeout(_PATIENCE_S):
         while True:
             if _established(await world.ask("GET", path)):
@@ -63,7 +69,9 @@ async def _left_behind(namespaces: list[str]) -> list[str]:
     deadline = asyncio.get_running_loop().time() + _PATIENCE_S
     while namespaces and asyncio.get_running_loop().time() < deadline:
         answers = [await world.ask("GET", f"/api/v1/namespaces/{name}") for name in namespaces]
-        namespaces = [name for name, answer in zip(namespaces, answers, strict=True) if answer.status != 404]
+        namespaces = [
+            name for name, answer in zip(namespaces, answers, strict=True) if answer.status != 404
+        ]
         await asyncio.sleep(0.5)
     await world.kube.close()
     return namespaces
@@ -78,7 +86,9 @@ async def _streams(world: World) -> bool:
 
 @pytest.fixture(scope="session")
 def used() -> Iterator[list[str]]:
-    """The namespaces that tests made; before them what the server lacks is installed, after them it is as it was."""
+    """The namespaces that tests made; before them what the server lacks is installed, after them it
+    is as it was.
+    """
     path = asyncio.run(_define())
     namespaces: list[str] = []
     yield namespaces
@@ -86,7 +96,10 @@ def used() -> Iterator[list[str]]:
         asyncio.run(_remove(path))
     left = asyncio.run(_left_behind(namespaces))
     if left:
-        warnings.warn(f"no controller manager ends namespaces there; these stay behind: {' '.join(left)}", stacklevel=1)
+        warnings.warn(
+            f"no controller manager ends namespaces there; these stay behind: {' '.join(left)}",
+            stacklevel=1,
+        )
 
 
 @pytest.fixture

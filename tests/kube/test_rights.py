@@ -1,5 +1,6 @@
-"""The table of rights is the calls of the client: each call of the port is made once against a server that writes down which
-right it would have asked for, and the table must hold exactly those."""
+"""The table of rights is the calls of the client: each call of the port is made once against a
+server that writes down which right it would have asked for, and the table must hold exactly those.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"
 
 
 def right_of(method: str, path: str, watching: bool) -> Right:
-    """What the API server's authorizer would ask for (kubernetes.io, authorization: request attributes)."""
+    """What the API server's authorizer would ask for (kubernetes.io, authorization: request
+    attributes).
+    """
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
     if rest[0] == "namespaces" and len(rest) > 2:
@@ -66,7 +69,11 @@ async def authorizer() -> AsyncIterator[tuple[Authorizer, KubeClient]]:
     made = Authorizer()
     methods = ["GET", *VERBS]
     server = uvicorn.Server(
-        uvicorn.Config(Starlette(routes=[Route("/{path:path}", made.answer, methods=methods)]), port=0, log_config=None)
+        uvicorn.Config(
+            Starlette(routes=[Route("/{path:path}", made.answer, methods=methods)]),
+            port=0,
+            log_config=None,
+        )
     )
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

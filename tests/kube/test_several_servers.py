@@ -1,4 +1,6 @@
-"""Several API servers of one cluster: who does not answer is left for the next; what failed is the caller's to send again."""
+"""Several API servers of one cluster: who does not answer is left for the next; what failed is the
+caller's to send again.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ async def kube(server: Server) -> AsyncIterator[KubeClient]:
 
 async def test_the_next_server_is_asked_and_stays(kube: KubeClient, server: Server) -> None:
     assert isinstance(await kube.get_pod("ns", "p"), Lost)
-    assert [isinstance(await kube.get_pod("ns", "p"), Answer) for _ in range(3)] == [True, True, True]
+    assert [isinstance(await kube.get_pod("ns", "p"), Answer) for _ in range(3)] == [
+        True,
+        True,
+        True,
+    ]
 
 
 async def test_a_watch_that_cannot_be_had_moves_on_too(kube: KubeClient, server: Server) -> None:
@@ -36,7 +42,9 @@ async def test_a_watch_that_cannot_be_had_moves_on_too(kube: KubeClient, server:
 async def test_a_watch_whose_server_stands_still_is_given_up_and_the_next_server_asked(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """client-go gives up after 45 s, and 310 s were spent here: new pods waited so long, though another server was well."""
+    """client-go gives up after 45 s, and 310 s were spent here: new pods waited so long, though
+    another server was well.
+    """
     assert client.WATCH_TIMEOUT_S + client.CALL_TIMEOUT_S <= 45
     monkeypatch.setattr(client, "WATCH_TIMEOUT_S", 0)
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.1)

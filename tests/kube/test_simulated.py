@@ -1,4 +1,6 @@
-"""The contract of the Kubernetes port against the simulated API over HTTP, and what only a simulated server can be made to do."""
+"""The contract of the Kubernetes port against the simulated API over HTTP, and what only a
+simulated server can be made to do.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.kube.world import World
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    store = ClusterStore(ApiSettings(future_version_wait_s=0.05, bookmark_interval_s=0.3, history_limit=8))
+    store = ClusterStore(
+        ApiSettings(future_version_wait_s=0.05, bookmark_interval_s=0.3, history_limit=8)
+    )
     server = await start(store)
     made = await World(KubeClient(server.url)).open()
     yield made

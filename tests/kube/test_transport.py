@@ -1,4 +1,6 @@
-"""The lean transport against servers that answer well, badly, late or never: a lost answer is a value, never a retry."""
+"""The lean transport against servers that answer well, badly, late or never: a lost answer is a
+value, never a retry.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r
 
 
 class Server:
-    """Answers each request with the next of `answers` (the last for ever); None hangs, b"" closes. Keeps what it was sent."""
+    """Answers each request with the next of `answers` (the last for ever); None hangs, b"" closes.
+    Keeps what it was sent.
+    """
 
     def __init__(self) -> None:
         self.answers: list[bytes | None] = [OK]
@@ -49,7 +53,9 @@ class Server:
 
     async def _request(self, reader: asyncio.StreamReader) -> bytes:
         head = await reader.readuntil(b"\r\n\r\n")
-        lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        lengths = [
+            line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
+        ]
         return head + (await reader.readexactly(int(lengths[0].split(b":")[1])) if lengths else b"")
 
 
@@ -84,7 +90,9 @@ async def test_one_connection_serves_calls_that_follow_each_other(server: Server
     assert server.requests[0].startswith(b"GET /api/v1/namespaces/ns/pods/p HTTP/1.1\r\n")
 
 
-async def test_a_name_of_any_characters_stays_within_the_requests_line(server: Server, kube: KubeClient) -> None:
+async def test_a_name_of_any_characters_stays_within_the_requests_line(
+    server: Server, kube: KubeClient
+) -> None:
     """Names come from outside: a line break in one must begin no second request."""
     await kube.get_pod("ns", "a b\r\nHost: elsewhere\r\n\r\nGET /?x#ä%41")
     assert server.requests == [
@@ -104,7 +112,9 @@ async def test_parameters_are_quoted_and_a_servers_own_path_stays_in_front(serve
     )
 
 
-async def test_a_header_that_cannot_be_sent_is_a_lost_answer_and_nothing_is_sent(server: Server, kube: KubeClient) -> None:
+async def test_a_header_that_cannot_be_sent_is_a_lost_answer_and_nothing_is_sent(
+    server: Server, kube: KubeClient
+) -> None:
     found = await kube._call("PATCH", "/x", body={}, content_type="a\r\nHost: elsewhere")
     assert isinstance(found, Lost)
     assert "Content-Type" in found.message
@@ -135,15 +145,23 @@ async def test_every_way_of_sending_a_body_is_read(server: Server, get: Get, ans
     assert await get() == Answer(200, body={"kind": "P"})
 
 
-async def test_a_kept_connection_that_the_server_closed_is_not_used_again(server: Server, get: Get) -> None:
-    server.answers = [OK + b"", b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n\r\n{"kind":"P"}', OK]
+async def test_a_kept_connection_that_the_server_closed_is_not_used_again(
+    server: Server, get: Get
+) -> None:
+    server.answers = [
+        OK + b"",
+        b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n\r\n{"kind":"P"}',
+        OK,
+    ]
     for _ in range(3):
         assert isinstance(await get(), Answer)
         await asyncio.sleep(0.02)
     assert server.connections == 2
 
 
-async def test_a_connection_idle_for_too_long_is_replaced(server: Server, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_idle_for_too_long_is_replaced(
+    server: Server, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await get()
     monkeypatch.setattr(transport, "KEEP_IDLE_S", 0.0)
     await get()
@@ -159,7 +177,9 @@ async def test_a_connection_idle_for_too_long_is_replaced(server: Server, get: G
         b"\x00\x01 not http, cut\r\n\r\n",
     ],
 )
-async def test_an_answer_that_was_cut_off_is_lost_and_the_request_was_sent_once(server: Server, get: Get, answer: bytes) -> None:
+async def test_an_answer_that_was_cut_off_is_lost_and_the_request_was_sent_once(
+    server: Server, get: Get, answer: bytes
+) -> None:
     server.answers = [answer]
     found = await get()
     assert isinstance(found, Lost)
@@ -189,7 +209,9 @@ async def test_nobody_at_the_port_is_lost_for_a_call_and_unavailable_for_a_list(
     await kube.close()
 
 
-async def test_a_body_above_the_limit_is_cut_off(server: Server, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_above_the_limit_is_cut_off(
+    server: Server, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport, "MAX_BODY_BYTES", 1000)
     server.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000]
     found = await get()
@@ -197,20 +219,36 @@ async def test_a_body_above_the_limit_is_cut_off(server: Server, get: Get, monke
     assert "limit of 1000 bytes" in found.message
 
 
-async def test_an_answer_that_is_no_json_keeps_its_status_and_text(server: Server, get: Get) -> None:
+async def test_an_answer_that_is_no_json_keeps_its_status_and_text(
+    server: Server, get: Get
+) -> None:
     server.answers = [b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 11\r\n\r\n<html>sorry"]
     assert await get() == Answer(502, message="<html>sorry")
 
 
-NO_ANSWERS = [b"<html>sign in</html>", b'{"error": "sign in"}', b"", b'{"a": "\xff"}', b'{"a": ' + b"[" * 100_000]
+NO_ANSWERS = [
+    b"<html>sign in</html>",
+    b'{"error": "sign in"}',
+    b"",
+    b'{"a": "\xff"}',
+    b'{"a": ' + b"[" * 100_000,
+]
 
 
-@pytest.mark.parametrize("body", NO_ANSWERS, ids=["page", "no kind", "nothing", "no text", "endless nesting"])
+@pytest.mark.parametrize(
+    "body", NO_ANSWERS, ids=["page", "no kind", "nothing", "no text", "endless nesting"]
+)
 @pytest.mark.parametrize("status", [200, 201, 302, 403, 404, 409])
-async def test_what_no_api_server_sends_settles_no_binding(server: Server, kube: KubeClient, status: int, body: bytes) -> None:
+async def test_what_no_api_server_sends_settles_no_binding(
+    server: Server, kube: KubeClient, status: int, body: bytes
+) -> None:
     """A proxy's page says neither that the pod is bound nor that it is gone."""
     server.answers = [b"HTTP/1.1 %d So\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)]
-    for found in (await kube.bind("ns", "p", "u", "n", {}), await kube.get_pod("ns", "p"), await kube.evict("ns", "p", "u")):
+    for found in (
+        await kube.bind("ns", "p", "u", "n", {}),
+        await kube.get_pod("ns", "p"),
+        await kube.evict("ns", "p", "u"),
+    ):
         assert isinstance(found, Lost)
         assert "is a proxy in between?" in found.message
 
@@ -220,7 +258,9 @@ async def test_a_page_grants_no_right(server: Server, kube: KubeClient) -> None:
     assert isinstance(await kube.may(Right("", "pods", "list")), Lost)
 
 
-async def test_the_token_of_a_kubeconfig_goes_with_every_call(server: Server, tmp_path: Path) -> None:
+async def test_the_token_of_a_kubeconfig_goes_with_every_call(
+    server: Server, tmp_path: Path
+) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(
         f"""

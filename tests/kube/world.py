@@ -12,7 +12,9 @@ from shared.kube.port import Answer, Kind, Lost, Object, Seen
 
 
 class World:
-    """One server, one namespace. `streams` says whether the server shows lists as initial events of a watch."""
+    """One server, one namespace. `streams` says whether the server shows lists as initial events of
+    a watch.
+    """
 
     def __init__(self, kube: KubeClient) -> None:
         self.kube = kube
@@ -28,25 +30,47 @@ class World:
     async def close(self) -> None:
         """Remove the namespace with all in it, and disconnect."""
         for pod in await self.mine():
-            await self.ask("DELETE", f"{self.path('pods')}/{pod['metadata']['name']}?gracePeriodSeconds=0")
+            await self.ask(
+                "DELETE", f"{self.path('pods')}/{pod['metadata']['name']}?gracePeriodSeconds=0"
+            )
         await self.ask("DELETE", f"/api/v1/namespaces/{self.namespace}")
         await self.kube.close()
 
     def path(self, resource: str, api: str = "/api/v1") -> str:
         return f"{api}/namespaces/{self.namespace}/{resource}"
 
-    async def ask(self, method: str, path: str, body: Object | None = None, content_type: str = "application/json") -> Answer:
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        content_type: str = "application/json",
+    ) -> Answer:
         """What a test does to the server beside the port; always a definite answer."""
         path, _, query = path.partition("?")
-        answer = await self.kube._call(method, path, params=dict(parse_qsl(query)), body=body, content_type=content_type)
+        answer = await self.kube._call(
+            method, path, params=dict(parse_qsl(query)), body=body, content_type=content_type
+        )
         assert isinstance(answer, Answer), answer
         return answer
 
     async def pod(self, name: str = "p", **spec: Any) -> Object:
-        """A pod that nobody schedules. On a real server its service account may still be on its way."""
+        """A pod that nobody schedules. On a real server its service account may still be on its
+        way.
+        """
         container = {"name": "c", "image": "registry.example/pause:1"}
-        spec = {"schedulerName": "topolog-contract", "terminationGracePeriodSeconds": 1, "containers": [container], **spec}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
+        spec = {
+            "schedulerName": "topolog-contract",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            **spec,
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": name}},
+            "spec": spec,
+        }
         for _ in range(50):
             answer = await self.ask("POST", self.path("pods"), body)
             if answer.ok or "serviceaccount" not in answer.message:
@@ -61,10 +85,14 @@ class World:
         assert answer.ok, answer
         return answer.body
 
-    async def bind(self, pod: Object, node: str = "n1", uid: str = "", **annotations: str) -> Answer:
+    async def bind(
+        self, pod: Object, node: str = "n1", uid: str = "", **annotations: str
+    ) -> Answer:
         """Bind a pod that was created here."""
         metadata = pod["metadata"]
-        answer = await self.kube.bind(self.namespace, metadata["name"], uid or metadata["uid"], node, annotations)
+        answer = await self.kube.bind(
+            self.namespace, metadata["name"], uid or metadata["uid"], node, annotations
+        )
         assert not isinstance(answer, Lost), answer
         return answer
 
@@ -78,7 +106,10 @@ class World:
         found: list[Seen] = []
         async with asyncio.timeout(60):
             async for seen in self.kube.watch(kind, version):
-                if seen.type != "BOOKMARK" and seen.object["metadata"].get("namespace") == self.namespace:
+                if (
+                    seen.type != "BOOKMARK"
+                    and seen.object["metadata"].get("namespace") == self.namespace
+                ):
                     found.append(seen)
                 if len(found) == count:
                     return found

@@ -16,30 +16,49 @@ GIB = 1 << 30
 GPU = "example.com/gpu"
 
 
-def regular_cpus(zones: int, sockets: int, cores_per_zone: int, threads: int, uncores_per_zone: int = 1) -> list[Cpu]:
+def regular_cpus(
+    zones: int, sockets: int, cores_per_zone: int, threads: int, uncores_per_zone: int = 1
+) -> list[Cpu]:
     """CPU ids thread by thread over all cores, as Linux numbers them on x86."""
     cpus = []
     total_cores = zones * cores_per_zone
     for core in range(total_cores):
         zone = core // cores_per_zone
-        uncore = zone * uncores_per_zone + core % cores_per_zone * uncores_per_zone // cores_per_zone
+        uncore = (
+            zone * uncores_per_zone + core % cores_per_zone * uncores_per_zone // cores_per_zone
+        )
         socket = zone * sockets // zones
-        cpus += [Cpu(core + thread * total_cores, core, socket, zone, uncore) for thread in range(threads)]
+        cpus += [
+            Cpu(core + thread * total_cores, core, socket, zone, uncore)
+            for thread in range(threads)
+        ]
     return cpus
 
 
 def regular_machine(
-    zones: int, cores_per_zone: int, threads: int = 2, memory_bytes: int = 64 * GIB, uncores_per_zone: int = 1
+    zones: int,
+    cores_per_zone: int,
+    threads: int = 2,
+    memory_bytes: int = 64 * GIB,
+    uncores_per_zone: int = 1,
 ) -> MachineConfig:
     """One or two sockets, equal zones, 4 GiB of 2 MiB pages in each, nearer zones inside a socket."""
     sockets = 1 if zones == 1 else 2
-    listed = tuple(ZoneConfig(zone, memory_bytes, {2 << 20: 2048}, _distances(zone, zones, sockets)) for zone in range(zones))
-    return MachineConfig(listed, tuple(regular_cpus(zones, sockets, cores_per_zone, threads, uncores_per_zone)))
+    listed = tuple(
+        ZoneConfig(zone, memory_bytes, {2 << 20: 2048}, _distances(zone, zones, sockets))
+        for zone in range(zones)
+    )
+    return MachineConfig(
+        listed, tuple(regular_cpus(zones, sockets, cores_per_zone, threads, uncores_per_zone))
+    )
 
 
 def _distances(zone: int, zones: int, sockets: int) -> tuple[int, ...]:
     per_socket = max(1, zones // sockets)
-    return tuple(10 if other == zone else 12 if other // per_socket == zone // per_socket else 32 for other in range(zones))
+    return tuple(
+        10 if other == zone else 12 if other // per_socket == zone // per_socket else 32
+        for other in range(zones)
+    )
 
 
 def kubelet(
@@ -51,7 +70,9 @@ def kubelet(
     uncores_per_zone: int = 1,
     **settings: Any,
 ) -> KubeletState:
-    """A static kubelet on a regular machine, CPUs 0 and 1 reserved, 1 GiB reserved in each zone, GPUs by zone mask."""
+    """A static kubelet on a regular machine, CPUs 0 and 1 reserved, 1 GiB reserved in each zone,
+    GPUs by zone mask.
+    """
     config = KubeletConfig(
         topology_policy=policy,
         topology_scope=scope,
@@ -64,12 +85,16 @@ def kubelet(
         },
     )
     devices = {GPU: {name: Device(mask) for name, mask in gpus.items()}} if gpus else {}
-    built = build(regular_machine(zones, cores_per_zone, uncores_per_zone=uncores_per_zone), config, devices)
+    built = build(
+        regular_machine(zones, cores_per_zone, uncores_per_zone=uncores_per_zone), config, devices
+    )
     assert isinstance(built, KubeletState), built
     return built
 
 
-def container(name: str = "c0", cpu: int = 0, memory: int = 0, gpus: int = 0, kind: ContainerKind = "app") -> Container:
+def container(
+    name: str = "c0", cpu: int = 0, memory: int = 0, gpus: int = 0, kind: ContainerKind = "app"
+) -> Container:
     """A container with equal requests and limits: whole CPUs, GiB, GPUs."""
     asked = {"cpu": cpu * 1000, "memory": memory * GIB, GPU: gpus}
     amounts = {resource: amount for resource, amount in asked.items() if amount}

@@ -1,4 +1,6 @@
-"""The merge as the kubelet does it: every permutation of hints, candidate against candidate (policy.go, kubelet 1.36)."""
+"""The merge as the kubelet does it: every permutation of hints, candidate against candidate
+(policy.go, kubelet 1.36).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from shared.kubelet.masks import nodes_of
 from shared.kubelet.merge import Distances
 
 
-def naive_merge(lists: Sequence[Sequence[Hint]], default_mask: int, distances: Distances | None) -> Hint:
+def naive_merge(
+    lists: Sequence[Sequence[Hint]], default_mask: int, distances: Distances | None
+) -> Hint:
     """What HintMerger.Merge returns."""
     wanted = _best_non_preferred_count(lists)
     best: Hint | None = None
@@ -33,7 +37,9 @@ def _best_non_preferred_count(lists: Sequence[Sequence[Hint]]) -> int:
     return max((min(sizes) for sizes in minima if sizes), default=0)
 
 
-def _compare(current: Hint | None, candidate: Hint, wanted: int, distances: Distances | None) -> Hint | None:
+def _compare(
+    current: Hint | None, candidate: Hint, wanted: int, distances: Distances | None
+) -> Hint | None:
     new = candidate.mask or 0
     if not new:
         return current

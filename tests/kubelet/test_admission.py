@@ -1,9 +1,19 @@
-"""Admission by one kubelet: verdicts, where containers land, what removal and rejection leave, and the steps between."""
+"""Admission by one kubelet: verdicts, where containers land, what removal and rejection leave, and
+the steps between.
+"""
 
 from __future__ import annotations
 
 from shared.domain.pod import Pod
-from shared.kubelet.admission import Admission, admission_steps, admit, drop_stale, placements, remove, start_containers
+from shared.kubelet.admission import (
+    Admission,
+    admission_steps,
+    admit,
+    drop_stale,
+    placements,
+    remove,
+    start_containers,
+)
 from shared.kubelet.hint import Hint
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import GIB, GPU, container, guaranteed, kubelet
@@ -38,7 +48,9 @@ def test_enough_on_the_machine_but_not_on_one_zone_is_a_topology_affinity_error(
 
 def test_restricted_takes_two_zones_only_when_one_could_never_hold_the_request() -> None:
     state = kubelet(policy="restricted", reserved_cpus="0,8,4,12")
-    assert admit(state, guaranteed("wide", container(cpu=10))).containers[0].hint == Hint(0b11, True)
+    assert admit(state, guaranteed("wide", container(cpu=10))).containers[0].hint == Hint(
+        0b11, True
+    )
     narrow = admit(state, guaranteed("narrow", container(cpu=8)))
     assert (narrow.admitted, narrow.reason) == (False, "TopologyAffinityError")
 
@@ -58,8 +70,12 @@ def test_pod_scope_puts_containers_together_that_container_scope_lets_apart() ->
 
 
 def test_admission_is_not_monotone_in_free_capacity() -> None:
-    """With room in zone 0 the first container goes there and takes what the second one needs next to the GPU."""
-    pod = guaranteed("a", container("c0", cpu=5, memory=1), container("c1", cpu=2, memory=1, gpus=1))
+    """With room in zone 0 the first container goes there and takes what the second one needs next
+    to the GPU.
+    """
+    pod = guaranteed(
+        "a", container("c0", cpu=5, memory=1), container("c1", cpu=2, memory=1, gpus=1)
+    )
     roomy = kubelet(gpus={"g0": 0b01})
     tight = admitted(roomy, guaranteed("other", container(cpu=2, memory=1)))
     assert not admit(roomy, pod).admitted
@@ -70,7 +86,11 @@ def test_burstable_and_fractional_containers_stay_in_the_shared_pool() -> None:
     state = kubelet()
     pod = Pod("b", "default", "b", "Burstable", (container(cpu=2, memory=1),))
     verdict = admit(state, pod)
-    assert (verdict.admitted, verdict.containers[0].cpus, verdict.containers[0].memory) == (True, 0, ())
+    assert (verdict.admitted, verdict.containers[0].cpus, verdict.containers[0].memory) == (
+        True,
+        0,
+        (),
+    )
     assert verdict.state.cpu.shared == state.cpu.shared
 
 
@@ -85,13 +105,20 @@ def test_the_steps_show_the_pod_listed_then_devices_then_cpus_then_memory() -> N
             verdict: Admission = stop.value
             break
     shown = [(bool(each.devices), bool(each.cpus), bool(each.memory)) for each in seen]
-    assert shown == [(False, False, False), (True, False, False), (True, True, False), (True, True, True)]
+    assert shown == [
+        (False, False, False),
+        (True, False, False),
+        (True, True, False),
+        (True, True, True),
+    ]
     assert verdict == admit(state, pod)
 
 
 def test_what_a_rejected_pod_took_before_its_failure_is_free_for_the_next() -> None:
     state = kubelet()
-    verdict = admit(state, guaranteed("a", container("c0", cpu=6, memory=1), container("c1", cpu=9, memory=1)))
+    verdict = admit(
+        state, guaranteed("a", container("c0", cpu=6, memory=1), container("c1", cpu=9, memory=1))
+    )
     assert not verdict.admitted
     assert verdict.state.cpu.of("a", "c0")
     assert drop_stale(verdict.state) == state
@@ -132,14 +159,18 @@ def _reserved(state: KubeletState) -> int:
 
 def test_a_sidecar_shares_nothing_with_the_containers_after_it() -> None:
     sidecar = container("side", cpu=2, memory=1, kind="sidecar")
-    first, second = admit(kubelet(), guaranteed("a", sidecar, container("app", cpu=2, memory=1))).containers
+    first, second = admit(
+        kubelet(), guaranteed("a", sidecar, container("app", cpu=2, memory=1))
+    ).containers
     assert first.cpus.bit_count() == second.cpus.bit_count() == 2
     assert not first.cpus & second.cpus
 
 
 def test_the_arbitrary_choice_of_devices_is_the_callers() -> None:
     state = kubelet(gpus={"g0": 0b01, "g1": 0b01, "g2": 0b01})
-    highest = admit(state, guaranteed("a", container(gpus=1)), pick=lambda ids, count: sorted(ids)[-count:])
+    highest = admit(
+        state, guaranteed("a", container(gpus=1)), pick=lambda ids, count: sorted(ids)[-count:]
+    )
     assert highest.containers[0].devices == {GPU: ("g2",)}
 
 

@@ -1,4 +1,6 @@
-"""Whatever is admitted, ended and restarted: books balance, sets are disjoint, and an empty machine is empty again."""
+"""Whatever is admitted, ended and restarted: books balance, sets are disjoint, and an empty machine
+is empty again.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from tests.kubelet.machines import GPU, container, guaranteed, kubelet
 KINDS = st.sampled_from(["app", "app", "init", "sidecar"])
 POLICIES = st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"])
 OPTIONS = st.sampled_from(
-    [{}, {"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}, {"prefer-align-cpus-by-uncorecache": "true"}]
+    [
+        {},
+        {"full-pcpus-only": "true"},
+        {"distribute-cpus-across-numa": "true"},
+        {"prefer-align-cpus-by-uncorecache": "true"},
+    ]
 )
 
 
@@ -23,14 +30,25 @@ def pods(draw: st.DrawFn, uid: str) -> Pod:
     listed: list[Container] = []
     for at in range(draw(st.integers(1, 3))):
         kind = draw(KINDS)
-        listed.append(container(f"{kind}{at}", draw(st.integers(0, 6)), draw(st.integers(0, 40)), draw(st.integers(0, 2)), kind))
+        listed.append(
+            container(
+                f"{kind}{at}",
+                draw(st.integers(0, 6)),
+                draw(st.integers(0, 40)),
+                draw(st.integers(0, 2)),
+                kind,
+            )
+        )
     return guaranteed(uid, *sorted(listed, key=lambda each: each.kind == "app"))
 
 
 @st.composite
 def machines(draw: st.DrawFn) -> KubeletState:
     zones = draw(st.sampled_from([1, 2, 4]))
-    gpus = {f"g{at}": draw(st.sampled_from([None, 1, 1 << zones - 1, (1 << zones) - 1])) for at in range(3)}
+    gpus = {
+        f"g{at}": draw(st.sampled_from([None, 1, 1 << zones - 1, (1 << zones) - 1]))
+        for at in range(3)
+    }
     scope = draw(st.sampled_from(["container", "pod"]))
     return kubelet(zones, draw(POLICIES), scope, gpus=gpus, cpu_options=draw(OPTIONS))
 
@@ -40,7 +58,9 @@ def machines(draw: st.DrawFn) -> KubeletState:
 def test_books_balance_through_any_history(state: KubeletState, data: st.DataObject) -> None:
     empty = state
     for at in range(data.draw(st.integers(1, 8))):
-        action = data.draw(st.sampled_from(["admit", "admit", "admit", "start", "remove", "restart"]))
+        action = data.draw(
+            st.sampled_from(["admit", "admit", "admit", "start", "remove", "restart"])
+        )
         uids = sorted(state.pods)
         if action == "admit" or not uids:
             state = admit(state, data.draw(pods(f"pod-{at}"))).state
@@ -95,7 +115,9 @@ def _check_devices(state: KubeletState) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(state=machines(), data=st.data())
-def test_admitted_containers_hold_exactly_what_they_asked_for(state: KubeletState, data: st.DataObject) -> None:
+def test_admitted_containers_hold_exactly_what_they_asked_for(
+    state: KubeletState, data: st.DataObject
+) -> None:
     pod = data.draw(pods("only"))
     verdict = admit(state, pod)
     for asked, got in zip(pod.containers, verdict.containers, strict=False):
@@ -104,4 +126,6 @@ def test_admitted_containers_hold_exactly_what_they_asked_for(state: KubeletStat
         if asked.kind != "init":
             assert sum(block.size for block in got.memory) == asked.requests.get("memory", 0)
     if verdict.admitted and state.kubelet.config.topology_policy == "single-numa-node":
-        assert all(got.hint.mask is None or got.hint.mask.bit_count() == 1 for got in verdict.containers)
+        assert all(
+            got.hint.mask is None or got.hint.mask.bit_count() == 1 for got in verdict.containers
+        )

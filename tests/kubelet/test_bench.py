@@ -12,8 +12,20 @@ from tests.bench.__main__ import main, names
 
 
 def test_the_admission_bench_prints_a_line_for_each_number_of_zones() -> None:
-    command = [sys.executable, "-m", "tests.bench", "admission", "--zones", "1", "2", "--seconds", "0.01"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench",
+        "admission",
+        "--zones",
+        "1",
+        "2",
+        "--seconds",
+        "0.01",
+    ]
+    lines = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120
+    ).stdout.splitlines()
     assert [json.loads(line)["zones"] for line in lines] == [1, 2]
     assert all(json.loads(line)["pod_ms"] > 0 for line in lines)
 

@@ -1,4 +1,6 @@
-"""Machines and configurations that a kubelet starts with, and the words with which it refuses the others."""
+"""Machines and configurations that a kubelet starts with, and the words with which it refuses the
+others.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,20 @@ TWO = regular_machine(2, cores_per_zone=4)
     ("config", "message"),
     [
         (KubeletConfig(topology_policy="strict"), 'unknown policy: "strict"'),
-        (KubeletConfig(topology_policy="restricted", topology_scope="node"), 'unknown scope: "node"'),
+        (
+            KubeletConfig(topology_policy="restricted", topology_scope="node"),
+            'unknown scope: "node"',
+        ),
         (KubeletConfig(cpu_policy="dynamic"), 'unknown policy: "dynamic"'),
         (
             KubeletConfig(cpu_options={"full-pcpus-only": "true"}),
             "None policy: received unsupported options=map[full-pcpus-only:true]",
         ),
         (KubeletConfig(memory_policy="static"), 'unknown policy: "static"'),
-        (KubeletConfig(memory_policy="Static"), "[memorymanager] you should specify the system reserved memory"),
+        (
+            KubeletConfig(memory_policy="Static"),
+            "[memorymanager] you should specify the system reserved memory",
+        ),
         (
             KubeletConfig(cpu_policy="static"),
             "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero",
@@ -52,7 +60,9 @@ TWO = regular_machine(2, cores_per_zone=4)
         ),
     ],
 )
-def test_a_wrong_configuration_is_refused_in_the_kubelets_words(config: KubeletConfig, message: str) -> None:
+def test_a_wrong_configuration_is_refused_in_the_kubelets_words(
+    config: KubeletConfig, message: str
+) -> None:
     assert build(TWO, config) == ConfigError(message)
 
 
@@ -77,7 +87,9 @@ def test_more_than_eight_zones_need_the_option() -> None:
     assert build(nine, KubeletConfig(topology_policy="restricted")) == ConfigError(
         "unsupported on machines with more than 8 NUMA Nodes"
     )
-    allowed = KubeletConfig(topology_policy="restricted", topology_options={"max-allowable-numa-nodes": "9"})
+    allowed = KubeletConfig(
+        topology_policy="restricted", topology_options={"max-allowable-numa-nodes": "9"}
+    )
     assert not isinstance(build(nine, allowed), ConfigError)
 
 

@@ -1,4 +1,6 @@
-"""Checkpoint files of a real kubelet are read and written back byte for byte; a wrong one gets the kubelet's words."""
+"""Checkpoint files of a real kubelet are read and written back byte for byte; a wrong one gets the
+kubelet's words.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,15 @@ from shared.kubelet.checkpoint_devices import (
     write_devices,
 )
 from shared.kubelet.device_state import Device, DeviceState, hold, register
-from shared.kubelet.memory_state import Block, MemoryConfig, MemoryTable, NodeMemory, NodeMemoryConfig, initial, restored
+from shared.kubelet.memory_state import (
+    Block,
+    MemoryConfig,
+    MemoryTable,
+    NodeMemory,
+    NodeMemoryConfig,
+    initial,
+    restored,
+)
 
 MOMENTS = sorted((Path(__file__).parent / "data" / "checkpoints").iterdir())
 by_moment = pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.name)
@@ -73,10 +83,16 @@ def test_memory_state_of_the_real_machine_is_accepted_at_start(moment: Path) -> 
     pages = ((2**30, 0), (2**21, 64))
     totals = (2044428288, 2077704192)
     config = MemoryConfig(
-        "Static", tuple(NodeMemoryConfig(i, total, pages, {"memory": 200 * 2**20}) for i, total in enumerate(totals))
+        "Static",
+        tuple(
+            NodeMemoryConfig(i, total, pages, {"memory": 200 * 2**20})
+            for i, total in enumerate(totals)
+        ),
     )
     assert not isinstance(restored(config, read.nodes, read.entries), str)
-    grown = MemoryConfig("Static", (config.nodes[0], NodeMemoryConfig(1, 2**32, pages, {"memory": 200 * 2**20})))
+    grown = MemoryConfig(
+        "Static", (config.nodes[0], NodeMemoryConfig(1, 2**32, pages, {"memory": 200 * 2**20}))
+    )
     refusal = "[memorymanager] the expected machine state is different from the real one"
     assert restored(grown, read.nodes, read.entries) == refusal
 
@@ -89,7 +105,9 @@ def test_published_device_states_survive_byte_for_byte(recorded: bytes) -> None:
 
 
 def test_checksums_equal_the_ones_computed_by_the_real_code() -> None:
-    cpu = CpuCheckpoint("static", 0b1001111, {"uid-b": {"c1": 0b110000}, "uid-a": {"c1": 1 << 7, "c0": 1 << 8}})
+    cpu = CpuCheckpoint(
+        "static", 0b1001111, {"uid-b": {"c1": 0b110000}, "uid-a": {"c1": 1 << 7, "c0": 1 << 8}}
+    )
     assert json.loads(write_cpu(cpu))["checksum"] == 433060693
     table = MemoryTable(total=10, system_reserved=1, allocatable=9, reserved=2, free=7)
     blocks = {"uid-a": {"c0": (Block(1, 2, "memory"),)}}
@@ -106,18 +124,30 @@ def test_a_changed_byte_is_noticed() -> None:
     cpu = (MOMENTS[1] / "cpu_manager_state").read_bytes()
     assert "checkpoint is corrupted" in _error(read_cpu(cpu.replace(b'"c":"1-2"', b'"c":"1-3"')))
     memory = (MOMENTS[1] / "memory_manager_state").read_bytes()
-    assert _error(read_memory(memory.replace(b'"size":134217728', b'"size":134217729'))) == "checkpoint is corrupted"
-    assert _error(read_devices(PUBLISHED[1].replace(b"tegra", b"terra", 1))) == "checkpoint is corrupted"
+    assert (
+        _error(read_memory(memory.replace(b'"size":134217728', b'"size":134217729')))
+        == "checkpoint is corrupted"
+    )
+    assert (
+        _error(read_devices(PUBLISHED[1].replace(b"tegra", b"terra", 1)))
+        == "checkpoint is corrupted"
+    )
 
 
 def test_a_corrupt_cpu_state_is_refused_in_the_kubelets_words() -> None:
-    """The kubelet falls back to the old format, and its message speaks of that one where there are entries."""
+    """The kubelet falls back to the old format, and its message speaks of that one where there are
+    entries.
+    """
     empty = read_cpu(b'{"policyName":"static","defaultCpuSet":"0-3","checksum":7}')
     assert isinstance(empty, CheckpointError)
     assert empty.message == "checkpoint is corrupted"
-    filled = read_cpu(b'{"policyName":"static","defaultCpuSet":"0-3","entries":{"u":{"c":"4"}},"checksum":7}')
+    filled = read_cpu(
+        b'{"policyName":"static","defaultCpuSet":"0-3","entries":{"u":{"c":"4"}},"checksum":7}'
+    )
     assert isinstance(filled, CheckpointError)
-    assert filled.message.startswith("json: cannot unmarshal object into Go struct field CPUManagerCheckpointV1.entries")
+    assert filled.message.startswith(
+        "json: cannot unmarshal object into Go struct field CPUManagerCheckpointV1.entries"
+    )
 
 
 def test_a_state_of_another_policy_is_refused() -> None:
@@ -131,7 +161,9 @@ def test_a_state_of_another_policy_is_refused() -> None:
 
 def test_files_without_checksum_of_old_kubelets_are_accepted() -> None:
     assert read_cpu(b'{"policyName":"none","defaultCpuSet":""}') == CpuCheckpoint("none", 0, {})
-    assert isinstance(read_memory(b'{"policyName":"None","machineState":{},"checksum":0}'), MemoryCheckpoint)
+    assert isinstance(
+        read_memory(b'{"policyName":"None","machineState":{},"checksum":0}'), MemoryCheckpoint
+    )
 
 
 def _as_kubelet_1_37_writes(old: bytes) -> bytes:
@@ -144,7 +176,10 @@ def _as_kubelet_1_37_writes(old: bytes) -> bytes:
 @by_moment
 def test_a_newer_kubelets_state_is_read(moment: Path) -> None:
     """With the old form beside it, and one day without."""
-    states: tuple[tuple[str, Callable[[bytes], object]], ...] = (("cpu", read_cpu), ("memory", read_memory))
+    states: tuple[tuple[str, Callable[[bytes], object]], ...] = (
+        ("cpu", read_cpu),
+        ("memory", read_memory),
+    )
     for name, read in states:
         old = (moment / f"{name}_manager_state").read_bytes()
         new = _as_kubelet_1_37_writes(old)
@@ -155,7 +190,9 @@ def test_a_newer_kubelets_state_is_read(moment: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_cpu, read_memory])
-def test_a_state_of_an_unknown_form_does_not_say_that_nobody_holds_anything(read: Callable[[bytes], object]) -> None:
+def test_a_state_of_an_unknown_form_does_not_say_that_nobody_holds_anything(
+    read: Callable[[bytes], object],
+) -> None:
     assert "it names no policy" in _error(read(b'{"version":5,"state":"..."}'))
 
 
@@ -166,13 +203,29 @@ def test_a_cpu_list_that_is_none_is_named() -> None:
 
 json_values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.text(max_size=6)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
     max_leaves=6,
 )
-keys = ["policyName", "defaultCpuSet", "entries", "checksum", "machineState", "data", "Data", "Checksum", "PodDeviceEntries"]
+keys = [
+    "policyName",
+    "defaultCpuSet",
+    "entries",
+    "checksum",
+    "machineState",
+    "data",
+    "Data",
+    "Checksum",
+    "PodDeviceEntries",
+]
 
 
-@given(st.one_of(st.binary(max_size=60), st.dictionaries(st.sampled_from(keys), json_values, max_size=5)))
+@given(
+    st.one_of(
+        st.binary(max_size=60), st.dictionaries(st.sampled_from(keys), json_values, max_size=5)
+    )
+)
 def test_any_bytes_are_a_checkpoint_or_an_error(content: bytes | dict[str, object]) -> None:
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
     assert isinstance(read_cpu(data), CpuCheckpoint | CheckpointError)
@@ -191,11 +244,18 @@ def test_what_is_written_reads_back(entries: dict[str, dict[str, int]], default:
 
 
 def test_what_is_written_of_devices_reads_back() -> None:
-    devices = {"a": Device(0b01), "b": Device(0b11), "c": Device(None), "d": Device(0b10, healthy=False)}
+    devices = {
+        "a": Device(0b01),
+        "b": Device(0b11),
+        "c": Device(None),
+        "d": Device(0b10, healthy=False),
+    }
     state = register(DeviceState((0, 1)), "example.com/gpu", devices)
     state = hold(state, "u", "c0", "example.com/gpu", ["a", "b", "c"])
     written = device_checkpoint(state)
-    assert written.entries == (DeviceEntry("u", "c0", "example.com/gpu", {-1: ("c",), 0: ("a", "b"), 1: ("b",)}),)
+    assert written.entries == (
+        DeviceEntry("u", "c0", "example.com/gpu", {-1: ("c",), 0: ("a", "b"), 1: ("b",)}),
+    )
     assert written.registered == {"example.com/gpu": ("a", "b", "c")}
     assert read_devices(write_devices(written)) == written
 
@@ -204,7 +264,9 @@ def test_a_book_without_machine_state_starts_anew_unless_it_has_assignments() ->
     config = MemoryConfig("Static", (NodeMemoryConfig(0, 1000, (), {"memory": 1}),))
     assert restored(config, {}, {}) == initial(config)
     refusal = restored(config, {}, {"u": {"c": (Block(1, 5, "memory"),)}})
-    assert refusal == "[memorymanager] machine state can not be empty when it has memory assignments"
+    assert (
+        refusal == "[memorymanager] machine state can not be empty when it has memory assignments"
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,4 +276,7 @@ def test_a_book_without_machine_state_starts_anew_unless_it_has_assignments() ->
 def test_an_assignment_that_the_machine_cannot_have_is_named(block: Block, missing: str) -> None:
     config = MemoryConfig("Static", (NodeMemoryConfig(0, 1000, (), {"memory": 1}),))
     refusal = restored(config, initial(config).nodes, {"u": {"c": (block,)}})
-    assert refusal == f"[memorymanager] (pod: u, container: c) the memory assignment uses {missing} that does not exist"
+    assert (
+        refusal
+        == f"[memorymanager] (pod: u, container: c) the memory assignment uses {missing} that does not exist"
+    )

@@ -22,7 +22,9 @@ from tests.kubelet.machines import container, guaranteed, regular_cpus
 SHAPES = [(1, 1, 4, 2), (2, 2, 4, 1), (2, 4, 4, 1), (4, 2, 2, 2), (4, 1, 2, 1), (3, 3, 2, 2)]
 
 
-def plain_hints(cpus: list[Cpu], available: int, reusable: int, count: int, by_socket: bool) -> list[Hint]:
+def plain_hints(
+    cpus: list[Cpu], available: int, reusable: int, count: int, by_socket: bool
+) -> list[Hint]:
     """generateCPUTopologyHints, one CPU after another."""
     nodes = sorted({cpu.numa for cpu in cpus})
     zone = {cpu.id: cpu.numa for cpu in cpus}
@@ -33,7 +35,9 @@ def plain_hints(cpus: list[Cpu], available: int, reusable: int, count: int, by_s
                 least = min(least, size)
             if any(zone[cpu] not in chosen for cpu in each_cpu(reusable)):
                 continue
-            matching = reusable.bit_count() + sum(zone[cpu] in chosen for cpu in each_cpu(available))
+            matching = reusable.bit_count() + sum(
+                zone[cpu] in chosen for cpu in each_cpu(available)
+            )
             if matching >= count:
                 found.append(chosen)
     return [Hint(mask_of(chosen), _preferred(cpus, chosen, least, by_socket)) for chosen in found]
@@ -48,14 +52,18 @@ def _preferred(cpus: list[Cpu], chosen: tuple[int, ...], least: int, by_socket: 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(shape=st.sampled_from(SHAPES), data=st.data(), by_socket=st.booleans())
-def test_hints_equal_the_plain_walk(shape: tuple[int, int, int, int], data: st.DataObject, by_socket: bool) -> None:
+def test_hints_equal_the_plain_walk(
+    shape: tuple[int, int, int, int], data: st.DataObject, by_socket: bool
+) -> None:
     cpus = regular_cpus(*shape)
     topology = cpu_topology(cpus)
     available = data.draw(st.integers(0, topology.every)) & topology.every
     reusable = data.draw(st.sampled_from([0, 1, 3])) & ~available
     count = data.draw(st.integers(1, len(cpus) + 1))
     manager = CpuManager("static", topology, CpuOptions(align_by_socket=by_socket))
-    assert hints(manager, available, reusable, count) == plain_hints(cpus, available, reusable, count, by_socket)
+    assert hints(manager, available, reusable, count) == plain_hints(
+        cpus, available, reusable, count, by_socket
+    )
 
 
 def test_a_pod_asks_for_the_larger_of_its_peak_at_start_and_its_sum_while_running() -> None:
@@ -81,4 +89,6 @@ def test_owned_cpus_of_another_number_than_asked_cannot_be_satisfied() -> None:
     manager = CpuManager("static", cpu_topology(regular_cpus(2, 2, 4, 1)))
     pod = guaranteed("p", container("c0", cpu=2))
     assert pod_hints(manager, CpuState(0b11111100, {"p": {"c0": 0b1}}), pod) == {"cpu": []}
-    assert pod_hints(manager, CpuState(0b11111100, {"p": {"c0": 0b11}}), pod) == {"cpu": [Hint(1, True), Hint(3, False)]}
+    assert pod_hints(manager, CpuState(0b11111100, {"p": {"c0": 0b11}}), pod) == {
+        "cpu": [Hint(1, True), Hint(3, False)]
+    }

@@ -12,7 +12,14 @@ from shared.kubelet.topology import CpuTopology, cpu_topology
 from tests.fixtures.examples import examples
 from tests.kubelet.machines import regular_cpus
 
-SHAPES = [(1, 1, 4, 2, 1), (2, 2, 4, 2, 2), (4, 2, 4, 2, 2), (4, 1, 4, 1, 1), (8, 2, 2, 2, 1), (2, 4, 4, 2, 1)]
+SHAPES = [
+    (1, 1, 4, 2, 1),
+    (2, 2, 4, 2, 2),
+    (4, 2, 4, 2, 2),
+    (4, 1, 4, 1, 1),
+    (8, 2, 2, 2, 1),
+    (2, 4, 4, 2, 1),
+]
 TOPOLOGIES = [cpu_topology(regular_cpus(*shape)) for shape in SHAPES]
 
 
@@ -32,7 +39,9 @@ def test_packed_takes_exactly_what_is_asked_out_of_the_free_cpus_or_says_how_man
     topology, free, count = request
     taken = take_packed(topology, free, count, spread_cores=spread, align_uncore=uncore)
     if count > free.bit_count():
-        assert taken == (f"not enough cpus available to satisfy request: requested={count}, available={free.bit_count()}")
+        assert taken == (
+            f"not enough cpus available to satisfy request: requested={count}, available={free.bit_count()}"
+        )
     else:
         assert isinstance(taken, int)
         assert taken.bit_count() == count

@@ -1,4 +1,6 @@
-"""The Device Manager proposes what a plain reading of its rules proposes, and gives every device to one pod at most."""
+"""The Device Manager proposes what a plain reading of its rules proposes, and gives every device to
+one pod at most.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 ANY = Hint(None, False)
 
 
-def machine(nodes: int = 2, hint_nodes: HintNodes = "device-bearing", **devices: dict[str, Device]) -> DeviceState:
+def machine(
+    nodes: int = 2, hint_nodes: HintNodes = "device-bearing", **devices: dict[str, Device]
+) -> DeviceState:
     """A machine with `gpu=` and `nic=` devices."""
     state = DeviceState(tuple(range(nodes)), hint_nodes=hint_nodes)
     for name, listed in devices.items():
@@ -91,7 +95,9 @@ def test_the_pick_is_a_parameter() -> None:
 
 
 def test_a_plugin_may_prefer_among_the_aligned_only() -> None:
-    def prefer(resource: str, available: frozenset[str], must: frozenset[str], size: int) -> list[str]:
+    def prefer(
+        resource: str, available: frozenset[str], must: frozenset[str], size: int
+    ) -> list[str]:
         return ["d", "b"]
 
     whose = pod(container("c", gpu=1))
@@ -104,7 +110,9 @@ def test_an_init_container_leaves_its_devices_and_a_sidecar_does_not() -> None:
     state = given_to(machine(gpu=FOUR), pod(container("i", "init", gpu=3), container("c", gpu=4)))
     assert state.held["pod"]["c"][GPU] == set(FOUR)
     both = pod(container("s", "sidecar", gpu=3), container("c", gpu=2))
-    after = allocate(given_to(machine(gpu=FOUR), pod(both.containers[0])), both, both.containers[1], ANY)
+    after = allocate(
+        given_to(machine(gpu=FOUR), pod(both.containers[0])), both, both.containers[1], ANY
+    )
     assert after == AllocationError(
         "UnexpectedAdmissionError",
         f"Allocate failed due to requested number of devices unavailable for {GPU}. Requested: 2, Available: 1, "
@@ -121,7 +129,9 @@ def _refusal(state: DeviceState, whose: Pod) -> str:
 def test_health_is_checked_also_for_what_is_held() -> None:
     whose = pod(container("c", gpu=1))
     sick = {name: Device(device.mask, healthy=False) for name, device in FOUR.items()}
-    assert "no healthy devices present; cannot allocate unhealthy devices" in _refusal(machine(gpu=sick), whose)
+    assert "no healthy devices present; cannot allocate unhealthy devices" in _refusal(
+        machine(gpu=sick), whose
+    )
     state = given_to(machine(gpu=FOUR), whose)
     assert "previously allocated devices are no longer healthy" in _refusal(
         register(state, GPU, {**FOUR, "a": Device(0b01, healthy=False)}), whose
@@ -134,14 +144,18 @@ def test_health_is_checked_also_for_what_is_held() -> None:
 
 def test_a_request_that_changed_is_refused() -> None:
     state = given_to(machine(gpu=FOUR), pod(container("c", gpu=1)))
-    assert f'changed request for resource "{GPU}" from 1 to 2' in _refusal(state, pod(container("c", gpu=2)))
+    assert f'changed request for resource "{GPU}" from 1 to 2' in _refusal(
+        state, pod(container("c", gpu=2))
+    )
     changed = pod(container("c", gpu=2))
     assert container_hints(state, changed, changed.containers[0]) == {GPU: []}
 
 
 def test_a_resource_still_held_but_no_longer_registered_is_refused() -> None:
     state = hold(DeviceState((0,)), "pod", "c", GPU, ["a"])
-    assert f"cannot allocate unregistered device {GPU}" in _refusal(state, pod(container("c", gpu=1)))
+    assert f"cannot allocate unregistered device {GPU}" in _refusal(
+        state, pod(container("c", gpu=1))
+    )
 
 
 def test_pod_scope_counts_the_peak_and_sees_what_the_pod_holds() -> None:
@@ -156,7 +170,11 @@ devices = st.dictionaries(
     st.builds(Device, st.one_of(st.none(), st.integers(0, 7)), st.booleans()),
     min_size=1,
 )
-wanted = st.lists(st.tuples(st.sampled_from(["init", "sidecar", "app"]), st.integers(0, 4)), min_size=1, max_size=3)
+wanted = st.lists(
+    st.tuples(st.sampled_from(["init", "sidecar", "app"]), st.integers(0, 4)),
+    min_size=1,
+    max_size=3,
+)
 
 
 def _plain_hints(state: DeviceState, one: Container, uid: str) -> list[Hint] | None:
@@ -169,32 +187,57 @@ def _plain_hints(state: DeviceState, one: Container, uid: str) -> list[Hint] | N
     reusable = set(state.reuse.get(GPU, ())) if state.reuse_uid == uid else set()
     if len(free | reusable) < need:
         return []
-    nodes = [node for node in state.nodes if any((device.mask or 0) >> node & 1 for device in listed.values())]
-    masks = [mask_of(chosen) for size in range(1, len(nodes) + 1) for chosen in combinations(nodes, size)]
-    sizes = [m.bit_count() for m in masks if sum(bool((d.mask or 0) & m) for d in listed.values()) >= need]
+    nodes = [
+        node
+        for node in state.nodes
+        if any((device.mask or 0) >> node & 1 for device in listed.values())
+    ]
+    masks = [
+        mask_of(chosen) for size in range(1, len(nodes) + 1) for chosen in combinations(nodes, size)
+    ]
+    sizes = [
+        m.bit_count()
+        for m in masks
+        if sum(bool((d.mask or 0) & m) for d in listed.values()) >= need
+    ]
     found = []
     for mask in masks:
         bound = [name for name in reusable if listed[name].mask is not None]
         touching = [name for name in free if (listed[name].mask or 0) & mask]
-        if all((listed[name].mask or 0) & mask for name in bound) and len(bound) + len(touching) >= need:
+        if (
+            all((listed[name].mask or 0) & mask for name in bound)
+            and len(bound) + len(touching) >= need
+        ):
             found.append(mask)
     return [Hint(mask, mask.bit_count() == min(sizes, default=len(nodes))) for mask in found]
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(devices, st.lists(st.tuples(wanted, st.integers(0, 7), st.booleans()), max_size=4), st.integers(0, 99))
+@given(
+    devices,
+    st.lists(st.tuples(wanted, st.integers(0, 7), st.booleans()), max_size=4),
+    st.integers(0, 99),
+)
 def test_any_history_gives_a_device_to_one_pod_only(
-    listed: dict[str, Device], pods: list[tuple[list[tuple[ContainerKind, int]], int, bool]], seed: int
+    listed: dict[str, Device],
+    pods: list[tuple[list[tuple[ContainerKind, int]], int, bool]],
+    seed: int,
 ) -> None:
     chance = random.Random(seed)
     state = machine(3, gpu=listed)
     for at, (order, mask, leaves) in enumerate(pods):
         sequence = sorted(order, key=lambda entry: entry[0] == "app")
-        whose = pod(*(container(f"c{i}", kind, gpu=n) for i, (kind, n) in enumerate(sequence)), uid=f"p{at}")
+        whose = pod(
+            *(container(f"c{i}", kind, gpu=n) for i, (kind, n) in enumerate(sequence)), uid=f"p{at}"
+        )
         state = _admitted(state, whose, Hint(mask or None, False), chance)
         if leaves:
             state = remove_pod(state, whose.uid)
-    owners = [name for held in state.held.values() for name in frozenset().union(*(c[GPU] for c in held.values()))]
+    owners = [
+        name
+        for held in state.held.values()
+        for name in frozenset().union(*(c[GPU] for c in held.values()))
+    ]
     assert len(owners) == len(set(owners))
     assert frozenset(owners) == state.in_use.get(GPU, frozenset())
     for uid in list(state.held):
@@ -205,8 +248,12 @@ def test_any_history_gives_a_device_to_one_pod_only(
 def _admitted(state: DeviceState, whose: Pod, hint: Hint, chance: random.Random) -> DeviceState:
     before = state
     for one in whose.containers:
-        assert (container_hints(state, whose, one) or {})[GPU] == _plain_hints(state, one, whose.uid)
-        after = allocate(state, whose, one, hint, pick=lambda found, count: chance.sample(sorted(found), count))
+        assert (container_hints(state, whose, one) or {})[GPU] == _plain_hints(
+            state, one, whose.uid
+        )
+        after = allocate(
+            state, whose, one, hint, pick=lambda found, count: chance.sample(sorted(found), count)
+        )
         if isinstance(after, AllocationError):
             return before
         got = after.held.get(whose.uid, {}).get(one.name, {}).get(GPU, frozenset())
@@ -226,4 +273,6 @@ def test_multi_node_devices_touch_each_of_their_nodes() -> None:
 def test_many_nodes_and_devices(nodes: int) -> None:
     listed = {f"d{i:03}": Device(1 << i % nodes) for i in range(nodes * 4)}
     one = container("c", gpu=nodes * 4)
-    assert container_hints(machine(nodes, gpu=listed), pod(one), one) == {GPU: [Hint((1 << nodes) - 1, True)]}
+    assert container_hints(machine(nodes, gpu=listed), pod(one), one) == {
+        GPU: [Hint((1 << nodes) - 1, True)]
+    }

@@ -1,4 +1,6 @@
-"""The pod fingerprint equals the published ones, and both membership rules say who belongs to the set."""
+"""The pod fingerprint equals the published ones, and both membership rules say who belongs to the
+set.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ pairs = st.lists(st.tuples(st.text(max_size=6), st.text(max_size=6)), max_size=1
 
 
 @given(pairs, st.randoms())
-def test_order_does_not_matter_but_every_name_does(pods: list[tuple[str, str]], random: object) -> None:
+def test_order_does_not_matter_but_every_name_does(
+    pods: list[tuple[str, str]], random: object
+) -> None:
     shuffled = sorted(pods, key=lambda _: random.random())  # type: ignore[attr-defined]
     assert fingerprint(shuffled) == fingerprint(pods)
     assert fingerprint([*pods, ("one", "more")]) != fingerprint(pods)

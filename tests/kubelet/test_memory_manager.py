@@ -12,7 +12,13 @@ from shared.domain.pod import Container, ContainerKind, Pod
 from shared.kubelet.errors import AllocationError
 from shared.kubelet.hint import Hint
 from shared.kubelet.masks import mask_of
-from shared.kubelet.memory_manager import allocate, container_hints, pod_hints, release_init, remove_pod
+from shared.kubelet.memory_manager import (
+    allocate,
+    container_hints,
+    pod_hints,
+    release_init,
+    remove_pod,
+)
 from shared.kubelet.memory_state import (
     MemoryConfig,
     MemoryState,
@@ -31,7 +37,8 @@ HUGE = "hugepages-2Mi"
 def machine(*free: int, huge: int = 0, policy: str = "Static") -> MemoryState:
     """Nodes with that many MiB for pods and `huge` pages of 2 MiB each."""
     nodes = tuple(
-        NodeMemoryConfig(i, (size + 1 + 2 * huge) * MI, ((2 * MI, huge),), {"memory": MI}) for i, size in enumerate(free)
+        NodeMemoryConfig(i, (size + 1 + 2 * huge) * MI, ((2 * MI, huge),), {"memory": MI})
+        for i, size in enumerate(free)
     )
     return initial(MemoryConfig(policy, nodes))  # type: ignore[arg-type]
 
@@ -64,7 +71,9 @@ ANY = Hint(None, False)
 
 
 def test_a_pod_that_is_not_guaranteed_has_no_preference() -> None:
-    burstable = Pod(uid="u", namespace="n", name="u", qos="Burstable", containers=(container("c", 1),))
+    burstable = Pod(
+        uid="u", namespace="n", name="u", qos="Burstable", containers=(container("c", 1),)
+    )
     state = machine(10, 10)
     assert container_hints(state, burstable, burstable.containers[0]) is None
     assert pod_hints(state, burstable) is None
@@ -77,7 +86,14 @@ def test_policy_none_takes_no_part() -> None:
 
 
 def test_a_pod_with_pod_level_resources_is_left_out() -> None:
-    special = Pod(uid="u", namespace="n", name="u", qos="Guaranteed", containers=(container("c", 1),), pod_level={"cpu": 1})
+    special = Pod(
+        uid="u",
+        namespace="n",
+        name="u",
+        qos="Guaranteed",
+        containers=(container("c", 1),),
+        pod_level={"cpu": 1},
+    )
     assert container_hints(machine(10), special, special.containers[0]) is None
 
 
@@ -90,7 +106,9 @@ def test_the_narrowest_size_that_could_ever_hold_it_is_preferred_even_when_taken
     state = allocated(machine(10, 10), pod(container("a", 8), uid="a"), Hint(0b01, True))
     state = allocated(state, pod(container("b", 8), uid="b"), Hint(0b10, True))
     assert container_hints(state, pod(container("c", 9)), container("c", 9)) == {}
-    assert container_hints(state, pod(container("c", 2)), container("c", 2)) == {"memory": [Hint(0b01, True), Hint(0b10, True)]}
+    assert container_hints(state, pod(container("c", 2)), container("c", 2)) == {
+        "memory": [Hint(0b01, True), Hint(0b10, True)]
+    }
 
 
 def test_a_group_takes_node_by_node_and_stays_a_group_until_empty() -> None:
@@ -98,7 +116,9 @@ def test_a_group_takes_node_by_node_and_stays_a_group_until_empty() -> None:
     state = allocated(machine(10, 10, 10), wide, Hint(0b011, True))
     assert taken(state) == [10, 5, 0]
     one = pod(container("c", 1))
-    assert container_hints(state, one, one.containers[0]) == {"memory": [Hint(0b100, True), Hint(0b011, False)]}
+    assert container_hints(state, one, one.containers[0]) == {
+        "memory": [Hint(0b100, True), Hint(0b011, False)]
+    }
     refusal = allocate(state, one, container("c", 6), Hint(0b110, False))
     assert isinstance(refusal, AllocationError)
     assert "preferred hint violates NUMA node allocation" in refusal.message
@@ -113,12 +133,17 @@ def test_refusals_carry_the_kubelets_words() -> None:
     assert taken(narrow) == [10, 2]
     full = allocated(machine(10, 10), pod(container("a", 5), uid="a"), Hint(0b01, True))
     for hint, size, text in [
-        (ANY, 30, "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"),
+        (
+            ANY,
+            30,
+            "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available",
+        ),
         (Hint(0b01, True), 8, "failed to find NUMA nodes to extend the current topology hint"),
     ]:
         refusal = allocate(full, pod(container("c", size)), container("c", size), hint)
         assert refusal == AllocationError(
-            "UnexpectedAdmissionError", f"Allocate failed due to [memorymanager] {text}, which is unexpected"
+            "UnexpectedAdmissionError",
+            f"Allocate failed due to [memorymanager] {text}, which is unexpected",
         )
 
 
@@ -162,7 +187,9 @@ def test_a_resource_that_no_node_has_cannot_be_allocated() -> None:
 
 def test_configurations_that_a_kubelet_refuses() -> None:
     unreserved = MemoryConfig("Static", (NodeMemoryConfig(0, 100),))
-    assert config_error(unreserved) == "[memorymanager] you should specify the system reserved memory"
+    assert (
+        config_error(unreserved) == "[memorymanager] you should specify the system reserved memory"
+    )
     greedy = MemoryConfig("Static", (NodeMemoryConfig(0, 100, (), {"memory": 200}),))
     assert config_error(greedy) == "NUMA node 0 reserves more memory than it has"
     assert config_error(MemoryConfig("None", unreserved.nodes)) is None
@@ -176,8 +203,12 @@ def test_hugepage_names() -> None:
 
 
 sizes = st.integers(0, 25)
-containers = st.lists(st.tuples(st.sampled_from(["init", "sidecar"]), sizes, st.integers(0, 3)), max_size=2).flatmap(
-    lambda first: st.lists(st.tuples(st.just("app"), sizes, st.integers(0, 3)), min_size=1, max_size=2).map(
+containers = st.lists(
+    st.tuples(st.sampled_from(["init", "sidecar"]), sizes, st.integers(0, 3)), max_size=2
+).flatmap(
+    lambda first: st.lists(
+        st.tuples(st.just("app"), sizes, st.integers(0, 3)), min_size=1, max_size=2
+    ).map(
         lambda apps: tuple(
             container(f"c{i}", size, kind, huge)  # type: ignore[arg-type]
             for i, (kind, size, huge) in enumerate([*first, *apps])
@@ -186,7 +217,12 @@ containers = st.lists(st.tuples(st.sampled_from(["init", "sidecar"]), sizes, st.
 )
 hints = st.builds(Hint, st.one_of(st.none(), st.integers(1, 7)), st.booleans())
 steps = st.lists(
-    st.tuples(st.sampled_from(["admit", "admit", "admit", "remove", "start"]), st.integers(0, 3), containers, hints),
+    st.tuples(
+        st.sampled_from(["admit", "admit", "admit", "remove", "start"]),
+        st.integers(0, 3),
+        containers,
+        hints,
+    ),
     max_size=8,
 )
 
@@ -199,14 +235,19 @@ def _plain_hints(state: MemoryState, whose: Pod, one: Container) -> dict[str, li
     reuse = state.reuse if state.reuse_uid == whose.uid else {}
     fewest, found = len(ids), []
     for nodes in masks:
-        tables = {r: [state.nodes[n].tables[r] for n in nodes if r in state.nodes[n].tables] for r in asked}
+        tables = {
+            r: [state.nodes[n].tables[r] for n in nodes if r in state.nodes[n].tables]
+            for r in asked
+        }
         if any(sum(table.allocatable for table in tables[r]) < asked[r] for r in asked):
             continue
         fewest = min(fewest, len(nodes))
         cells = {n: state.nodes[n].cells for n in nodes}
         if len(nodes) == 1 and any(group.bit_count() > 1 for group in cells.values()):
             continue
-        if len(nodes) > 1 and any(state.nodes[n].assignments and cells[n] != mask_of(nodes) for n in nodes):
+        if len(nodes) > 1 and any(
+            state.nodes[n].assignments and cells[n] != mask_of(nodes) for n in nodes
+        ):
             continue
         left = reuse.get(mask_of(nodes), {})
         if all(sum(table.free for table in tables[r]) + left.get(r, 0) >= asked[r] for r in asked):
@@ -217,7 +258,9 @@ def _plain_hints(state: MemoryState, whose: Pod, one: Container) -> dict[str, li
 
 @settings(max_examples=examples(75), deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=3), steps)
-def test_any_history_keeps_the_book_whole(free: list[int], history: list[tuple[str, int, tuple[Container, ...], Hint]]) -> None:
+def test_any_history_keeps_the_book_whole(
+    free: list[int], history: list[tuple[str, int, tuple[Container, ...], Hint]]
+) -> None:
     state = empty = machine(*free, huge=3)
     alive: dict[str, Pod] = {}
     for op, who, wanted, hint in history:
@@ -254,12 +297,26 @@ def _assert_whole(state: MemoryState) -> None:
         tables = [node.tables[resource] for node in state.nodes.values()]
         assert all(table.free >= 0 and table.reserved >= 0 for table in tables)
         assert all(table.free + table.reserved == table.allocatable for table in tables)
-        blocks = [b for held in state.entries.values() for bs in held.values() for b in bs if b.resource == resource]
+        blocks = [
+            b
+            for held in state.entries.values()
+            for bs in held.values()
+            for b in bs
+            if b.resource == resource
+        ]
         assert sum(block.size for block in blocks) == sum(table.reserved for table in tables)
     for node_id, node in state.nodes.items():
-        masks = {b.mask for held in state.entries.values() for bs in held.values() for b in bs if b.mask >> node_id & 1}
+        masks = {
+            b.mask
+            for held in state.entries.values()
+            for bs in held.values()
+            for b in bs
+            if b.mask >> node_id & 1
+        }
         groups = {mask for mask in masks if mask != 1 << node_id}
-        assert len(groups) <= 1  # a hint of one node may still land inside a group: the kubelet checks only wide masks
+        assert (
+            len(groups) <= 1
+        )  # a hint of one node may still land inside a group: the kubelet checks only wide masks
         assert (node.cells in masks) if masks else node.cells == 1 << node_id
     assert not isinstance(restored(state.config, state.nodes, state.entries), str)
 
@@ -267,5 +324,7 @@ def _assert_whole(state: MemoryState) -> None:
 @pytest.mark.parametrize("count", [8, 16])
 def test_many_nodes_are_enumerated_completely(count: int) -> None:
     state = machine(*[10] * count)
-    hints_by_resource = container_hints(state, pod(container("c", 10 * count)), container("c", 10 * count))
+    hints_by_resource = container_hints(
+        state, pod(container("c", 10 * count)), container("c", 10 * count)
+    )
     assert hints_by_resource == {"memory": [Hint((1 << count) - 1, True)]}

@@ -15,12 +15,18 @@ from shared.kubelet.topology_manager import TopologyManager, merge
 from tests.fixtures.examples import examples
 from tests.kubelet.naive_merge import naive_merge
 
-NODE_SETS = st.sampled_from([(0,), (0, 1), (0, 1, 2, 3), (0, 2, 5), tuple(range(6)), (1, 4), (0, 2, 40, 63)])
+NODE_SETS = st.sampled_from(
+    [(0,), (0, 1), (0, 1, 2, 3), (0, 2, 5), tuple(range(6)), (1, 4), (0, 2, 40, 63)]
+)
 
 
 def hint_lists(max_size: int) -> st.SearchStrategy[list[list[Hint]]]:
     """Lists with null, empty and out-of-range masks among the ordinary ones."""
-    masks = st.one_of(st.none(), st.integers(0, 127), st.sampled_from([1, 2, 3, 15, 63, 1 << 40, 1 << 63 | 5, 1 << 63 | 1 << 40]))
+    masks = st.one_of(
+        st.none(),
+        st.integers(0, 127),
+        st.sampled_from([1, 2, 3, 15, 63, 1 << 40, 1 << 63 | 5, 1 << 63 | 1 << 40]),
+    )
     hints = st.builds(Hint, masks, st.booleans())
     return st.lists(st.lists(hints, max_size=max_size), max_size=4)
 
@@ -32,7 +38,9 @@ def distances_over(nodes: tuple[int, ...], seed: int) -> dict[int, list[int]]:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(nodes=NODE_SETS, lists=hint_lists(6), seed=st.none() | st.integers(0, 9))
-def test_equals_the_naive_permutation_merge(nodes: tuple[int, ...], lists: list[list[Hint]], seed: int | None) -> None:
+def test_equals_the_naive_permutation_merge(
+    nodes: tuple[int, ...], lists: list[list[Hint]], seed: int | None
+) -> None:
     distances = None if seed is None else distances_over(nodes, seed)
     default = mask_of(nodes)
     assert merge_hints(lists, default, distances) == naive_merge(lists, default, distances)
@@ -57,17 +65,25 @@ def test_equals_the_naive_merge_when_every_product_is_convolved(
 def test_equals_the_naive_merge_on_dense_lists_of_five_nodes(seed: int, density: float) -> None:
     rng, nodes = random.Random(seed), tuple(range(5))
     least = rng.randint(1, 5)
-    lists = [[Hint(m, m.bit_count() == least) for m in enumerate_masks(nodes) if rng.random() < density] for _ in range(3)]
+    lists = [
+        [Hint(m, m.bit_count() == least) for m in enumerate_masks(nodes) if rng.random() < density]
+        for _ in range(3)
+    ]
     assert merge_hints(lists, 31) == naive_merge(lists, 31, None)
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(nodes=NODE_SETS, lists=hint_lists(6))
-def test_single_numa_node_equals_the_naive_merge_of_single_node_hints(nodes: tuple[int, ...], lists: list[list[Hint]]) -> None:
+def test_single_numa_node_equals_the_naive_merge_of_single_node_hints(
+    nodes: tuple[int, ...], lists: list[list[Hint]]
+) -> None:
     default, named = mask_of(nodes), {str(at): hints for at, hints in enumerate(lists)}
     naive = naive_merge(single_node_hints(filter_hints([named])), default, None)
     stored = Hint(None if naive.mask == default else naive.mask, naive.preferred)
-    assert merge(TopologyManager("single-numa-node", "pod", default), [named]) == (stored, stored.preferred)
+    assert merge(TopologyManager("single-numa-node", "pod", default), [named]) == (
+        stored,
+        stored.preferred,
+    )
 
 
 def test_absent_opinions_are_no_constraint_and_empty_lists_are_a_refusal() -> None:

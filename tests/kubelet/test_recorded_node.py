@@ -1,4 +1,6 @@
-"""The model on the machine of a real kubelet: its /sys, its configuration, its pods; the checkpoints must come out equal."""
+"""The model on the machine of a real kubelet: its /sys, its configuration, its pods; the
+checkpoints must come out equal.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recorded_kubelet(recordings: Path) -> KubeletState:
     tree = FolderTree(recordings / "sysfs")
-    document = describe(read_machine(tree), tree, yaml.safe_load((recordings / "kubelet-config.yaml").read_text()))
+    document = describe(
+        read_machine(tree), tree, yaml.safe_load((recordings / "kubelet-config.yaml").read_text())
+    )
     parsed = parse_machine(yaml.safe_load(yaml.safe_dump(document)))
     assert isinstance(parsed, MachineFile), parsed
     state = build(parsed.machine, parsed.kubelet, parsed.devices)
@@ -52,10 +56,15 @@ def test_every_recorded_moment_has_the_checkpoints_that_the_model_writes(recordi
     for moment in MOMENTS:
         folder = recordings / moment
         state = played(state, json.loads((folder / "pods.json").read_text())["items"])
-        cpu = drop_stale_cpu(state).cpu  # the CPU manager's reconciliation, every 5 s there, drops what is stale
+        cpu = drop_stale_cpu(
+            state
+        ).cpu  # the CPU manager's reconciliation, every 5 s there, drops what is stale
         written = write_cpu(CpuCheckpoint("static", cpu.shared, cpu.entries))
         assert written == (folder / "cpu_manager_state").read_bytes(), moment
-        assert write_memory(memory_checkpoint(state.memory)) == (folder / "memory_manager_state").read_bytes(), moment
+        assert (
+            write_memory(memory_checkpoint(state.memory))
+            == (folder / "memory_manager_state").read_bytes()
+        ), moment
 
 
 def played(state: KubeletState, manifests: list[dict[str, Any]]) -> KubeletState:
@@ -63,7 +72,10 @@ def played(state: KubeletState, manifests: list[dict[str, Any]]) -> KubeletState
     listed = {manifest["metadata"]["uid"]: manifest for manifest in manifests}
     for uid in [uid for uid in state.pods if uid not in listed]:
         state = remove(state, uid)
-    by_age = sorted(listed.values(), key=lambda manifest: (manifest["metadata"]["creationTimestamp"], _name(manifest)))
+    by_age = sorted(
+        listed.values(),
+        key=lambda manifest: (manifest["metadata"]["creationTimestamp"], _name(manifest)),
+    )
     for manifest in by_age:
         pod = pod_from_manifest(manifest)
         assert isinstance(pod, Pod)

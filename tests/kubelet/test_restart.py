@@ -40,10 +40,14 @@ def test_what_an_ended_pod_held_is_in_the_way_until_all_have_been_asked() -> Non
 
 def test_full_pcpus_only_can_refuse_a_running_pod() -> None:
     """The check comes before the look at what the pod owns: 8 of 12 spare CPUs are its own already."""
-    state = kubelet(cpu_options={"full-pcpus-only": "true"}, policy="best-effort", reserved_cpus="0,8")
+    state = kubelet(
+        cpu_options={"full-pcpus-only": "true"}, policy="best-effort", reserved_cpus="0,8"
+    )
     running = admit(state, guaranteed("a", container(cpu=8, memory=1))).state
     again = restarted(running)
-    assert [(verdict.admitted, verdict.reason) for _, verdict in again.readmissions] == [(False, "SMTAlignmentError")]
+    assert [(verdict.admitted, verdict.reason) for _, verdict in again.readmissions] == [
+        (False, "SMTAlignmentError")
+    ]
     assert (again.state.pods, again.state.stale.cpu) == ({}, ("a",))
 
 
@@ -54,7 +58,10 @@ def test_a_stricter_topology_policy_refuses_pods_that_straddle_zones() -> None:
         state = admit(state, pod).state
     strict = msgspec.structs.replace(state.kubelet.config, topology_policy="single-numa-node")
     again = restarted(state, strict)
-    assert [(uid, verdict.admitted) for uid, verdict in again.readmissions] == [("wide", False), ("narrow", True)]
+    assert [(uid, verdict.admitted) for uid, verdict in again.readmissions] == [
+        ("wide", False),
+        ("narrow", True),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -85,25 +92,39 @@ def test_a_cpu_state_that_does_not_fit_the_machine_stops_the_start(
 def test_strictly_reserved_cpus_must_not_be_in_the_stored_pool() -> None:
     fresh = kubelet(cpu_options={"strict-cpu-reservation": "true"})
     refused = resume(fresh, CpuState(parse_cpus("0-15")), fresh.memory, fresh.devices)
-    assert refused == ConfigError('some of strictly reserved cpus: "0-1" are present in defaultCpuSet: "0-15"')
+    assert refused == ConfigError(
+        'some of strictly reserved cpus: "0-1" are present in defaultCpuSet: "0-15"'
+    )
     refused = resume(fresh, CpuState(parse_cpus("1-15")), fresh.memory, fresh.devices)
-    assert refused == ConfigError('some of strictly reserved cpus: "1" are present in defaultCpuSet: "1-15"'), "kubelet 1.36.2"
-    assert isinstance(resume(fresh, CpuState(parse_cpus("2-15")), fresh.memory, fresh.devices), KubeletState)
+    assert refused == ConfigError(
+        'some of strictly reserved cpus: "1" are present in defaultCpuSet: "1-15"'
+    ), "kubelet 1.36.2"
+    assert isinstance(
+        resume(fresh, CpuState(parse_cpus("2-15")), fresh.memory, fresh.devices), KubeletState
+    )
 
 
 def test_a_memory_state_of_another_machine_stops_the_start() -> None:
     small, large = kubelet(zones=2), kubelet(zones=4)
     refused = resume(large, large.cpu, small.memory, large.devices)
-    assert refused == ConfigError("[memorymanager] the expected machine state is different from the real one")
+    assert refused == ConfigError(
+        "[memorymanager] the expected machine state is different from the real one"
+    )
 
 
 def test_containers_that_run_keep_devices_that_are_healthy_no_more() -> None:
-    """kubelet 1.36.2: who runs has what it needs. After a reboot nobody runs, and the pod is refused; so it is where only another
-    of its containers runs."""
-    pod = guaranteed("a", container("c0", cpu=1, memory=1, gpus=1), container("c1", cpu=1, memory=1))
+    """kubelet 1.36.2: who runs has what it needs. After a reboot nobody runs, and the pod is
+    refused; so it is where only another of its containers runs."""
+    pod = guaranteed(
+        "a", container("c0", cpu=1, memory=1, gpus=1), container("c1", cpu=1, memory=1)
+    )
     state = admit(kubelet(gpus={"g0": 1, "g1": 1}), pod).state
     none = {GPU: {name: Device(1, healthy=False) for name in ("g0", "g1")}}
-    nobody, first, second = frozenset[tuple[str, str]](), frozenset({("a", "c0")}), frozenset({("a", "c1")})
+    nobody, first, second = (
+        frozenset[tuple[str, str]](),
+        frozenset({("a", "c0")}),
+        frozenset({("a", "c1")}),
+    )
     for running, admitted in ((nobody, False), (first, True), (second, False)):
         again = restart(state, devices=none, running=running)
         assert isinstance(again, Restart)
@@ -111,7 +132,12 @@ def test_containers_that_run_keep_devices_that_are_healthy_no_more() -> None:
 
 
 def test_who_runs_need_not_have_healthy_devices_of_which_it_asks_for_none() -> None:
-    named = Container("c0", "app", {"cpu": 1000, "memory": 1 << 30, GPU: 0}, {"cpu": 1000, "memory": 1 << 30, GPU: 0})
+    named = Container(
+        "c0",
+        "app",
+        {"cpu": 1000, "memory": 1 << 30, GPU: 0},
+        {"cpu": 1000, "memory": 1 << 30, GPU: 0},
+    )
     state = admit(kubelet(gpus={"g0": 1}), Pod("a", "ns", "a", "Guaranteed", (named,))).state
     ill = {GPU: {"g0": Device(1, healthy=False)}}
     for running in (frozenset[tuple[str, str]](), frozenset({("a", "c0")})):

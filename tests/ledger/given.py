@@ -24,7 +24,9 @@ def cpu(count: int) -> Amounts:
     return {CPU: count * 1000}
 
 
-def container(name: str, cpus: int = 0, gpus: int = 0, memory: int = 0, kind: str = "app") -> Container:
+def container(
+    name: str, cpus: int = 0, gpus: int = 0, memory: int = 0, kind: str = "app"
+) -> Container:
     amounts: Amounts = {}
     if cpus:
         amounts[CPU] = cpus * 1000
@@ -38,17 +40,27 @@ def container(name: str, cpus: int = 0, gpus: int = 0, memory: int = 0, kind: st
 def pod(name: str, *containers: Container, uid: str = "", cpus: int = 0, **fields: object) -> Pod:
     """A Guaranteed pod; `cpus` is short for one container called c."""
     parts = containers or (container("c", cpus),)
-    return Pod(uid or f"uid-{name}", "ns", name, "Guaranteed", parts, scheduler_name="topolog", **fields)  # type: ignore[arg-type]
+    return Pod(
+        uid or f"uid-{name}", "ns", name, "Guaranteed", parts, scheduler_name="topolog", **fields
+    )  # type: ignore[arg-type]
 
 
-def zone(zone_id: int, cpus: int, free: int | None = None, gpus: int = 0, free_gpus: int | None = None) -> Zone:
-    resources = {CPU: ZoneResource(cpus * 1000, cpus * 1000, (cpus if free is None else free) * 1000)}
+def zone(
+    zone_id: int, cpus: int, free: int | None = None, gpus: int = 0, free_gpus: int | None = None
+) -> Zone:
+    resources = {
+        CPU: ZoneResource(cpus * 1000, cpus * 1000, (cpus if free is None else free) * 1000)
+    }
     if gpus:
-        resources["vendor.com/gpu"] = ZoneResource(gpus, gpus, gpus if free_gpus is None else free_gpus)
+        resources["vendor.com/gpu"] = ZoneResource(
+            gpus, gpus, gpus if free_gpus is None else free_gpus
+        )
     return Zone(zone_id, resources, {})
 
 
-def held(name: str, zone_id: int, cpus: int, gpus: int = 0, container_name: str = "c", uid: str = "") -> Placement:
+def held(
+    name: str, zone_id: int, cpus: int, gpus: int = 0, container_name: str = "c", uid: str = ""
+) -> Placement:
     items = [ZonedAmount(CPU, (zone_id,), cpus * 1000)] if cpus else []
     if gpus:
         items.append(ZonedAmount("vendor.com/gpu", (zone_id,), gpus))
@@ -61,14 +73,25 @@ def listed_empty(name: str, container_name: str = "c") -> Placement:
 
 
 def report(
-    *zones: Zone, at: int = 1, boot: str = "boot-1", placements: tuple[Placement, ...] | None = (), **fields: object
+    *zones: Zone,
+    at: int = 1,
+    boot: str = "boot-1",
+    placements: tuple[Placement, ...] | None = (),
+    **fields: object,
 ) -> Report:
-    settings: dict[str, object] = {"policy": "single-numa-node", "scope": "container", "tracked": TRACKED, **fields}
+    settings: dict[str, object] = {
+        "policy": "single-numa-node",
+        "scope": "container",
+        "tracked": TRACKED,
+        **fields,
+    }
     return Report("n1", boot, at, "exporter-1", zones=zones, placements=placements, **settings)  # type: ignore[arg-type]
 
 
 class History:
-    """A log in miniature: every fact gets the next position and version, and is folded at once. `touched`: by the latest."""
+    """A log in miniature: every fact gets the next position and version, and is folded at once.
+    `touched`: by the latest.
+    """
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -80,7 +103,9 @@ class History:
         """Fold one fact; returns its position."""
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.ledger.position + 1
-        envelope = Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position))
+        envelope = Envelope(
+            position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position)
+        )
         self.told.append((envelope, fact))
         self.touched = evolve(self.ledger, envelope, fact)
         return position

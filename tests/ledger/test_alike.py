@@ -39,14 +39,25 @@ def of_scheduler(history: History) -> dict[str, LedgerPod]:
 
 
 def of_store(history: History) -> dict[str, LedgerPod]:
-    return mirror_fold.load(msgspec.json.encode(mirror_fold.Mirrored(ledger=history.ledger))).ledger.pods
+    return mirror_fold.load(
+        msgspec.json.encode(mirror_fold.Mirrored(ledger=history.ledger))
+    ).ledger.pods
 
 
 @pytest.mark.parametrize(
-    "held", [lambda history: history.ledger.pods, of_scheduler, of_store], ids=["folded", "scheduler", "store"]
+    "held",
+    [lambda history: history.ledger.pods, of_scheduler, of_store],
+    ids=["folded", "scheduler", "store"],
 )
-def test_pods_of_one_kind_hold_what_they_say_alike_once(held: Callable[[History], dict[str, LedgerPod]]) -> None:
-    told = [decoded("a", 2, TOLERANT), decoded("b", 2, TOLERANT), decoded("c", 3, Constraints()), decoded("d", 3, Constraints())]
+def test_pods_of_one_kind_hold_what_they_say_alike_once(
+    held: Callable[[History], dict[str, LedgerPod]],
+) -> None:
+    told = [
+        decoded("a", 2, TOLERANT),
+        decoded("b", 2, TOLERANT),
+        decoded("c", 3, Constraints()),
+        decoded("d", 3, Constraints()),
+    ]
     again = [decoded(each.name, 2 + (at > 1), each.constraints) for at, each in enumerate(told)]
     a, b, c, d = (entry.pod for entry in held(seen(*told)).values())
     assert [a, b, c, d] == again
@@ -57,7 +68,11 @@ def test_pods_of_one_kind_hold_what_they_say_alike_once(held: Callable[[History]
 
 
 @pytest.mark.parametrize(
-    "odd", [{"containers": pod("x", cpus=1 << 70).containers}, {"constraints": Constraints(kept={"spread": 1 << 70})}]
+    "odd",
+    [
+        {"containers": pod("x", cpus=1 << 70).containers},
+        {"constraints": Constraints(kept={"spread": 1 << 70})},
+    ],
 )
 def test_what_has_more_than_64_bits_stays_as_it_is(odd: dict[str, Any]) -> None:
     strange = msgspec.structs.replace(pod("x", cpus=1), **odd)

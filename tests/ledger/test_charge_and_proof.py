@@ -185,7 +185,9 @@ def test_a_uid_from_the_kubelets_checkpoint_settles_the_question_of_the_name() -
 
 
 def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() -> None:
-    """An end under this name is remembered, but what the report lists is the newcomer's: held, surely and at best."""
+    """An end under this name is remembered, but what the report lists is the newcomer's: held,
+    surely and at best.
+    """
     history, _ = a_pod_and_its_namesake(held("a", 0, 6))
     assert history.at_best(0) == 8
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6, uid="uid-second"),))
@@ -195,7 +197,9 @@ def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() 
 
 
 def ended_beside(*, sent_later: bool) -> History:
-    """A pod that came and went since the first report, and another that was sent after that, or before."""
+    """A pod that came and went since the first report, and another that was sent after that, or
+    before.
+    """
     history, went, other = History(), pod("went", cpus=6), pod("other", cpus=2)
     history.report(*two_zones())
     for each in (went, other) if sent_later else (other, went):
@@ -252,10 +256,14 @@ def test_an_ordinary_init_containers_cpus_stay_charged_after_proof() -> None:
 
 
 def test_only_a_later_container_draws_an_init_container_to_its_zone() -> None:
-    """The sidecar came first, and the app pins no CPUs: the init container's two may be in either zone."""
+    """The sidecar came first, and the app pins no CPUs: the init container's two may be in either
+    zone.
+    """
     history = History()
     app = Container("c", "app", {"cpu": 500}, {"cpu": 500})
-    made = pod("a", container("side", cpus=1, kind="sidecar"), container("setup", cpus=2, kind="init"), app)
+    made = pod(
+        "a", container("side", cpus=1, kind="sidecar"), container("setup", cpus=2, kind="init"), app
+    )
     history.report(*two_zones())
     history.reserve(made)
     listing = (held("a", 0, 1, container_name="side"), listed_empty("a"))
@@ -265,7 +273,9 @@ def test_only_a_later_container_draws_an_init_container_to_its_zone() -> None:
 
 
 def test_a_pod_that_only_its_uid_tells_is_charged_what_the_checkpoint_says_and_no_more() -> None:
-    """The app holds nothing by which the exporter could know the pod again; the ledger knows the uid."""
+    """The app holds nothing by which the exporter could know the pod again; the ledger knows the
+    uid.
+    """
     history = History()
     app = Container("c", "app", {"cpu": 500}, {"cpu": 500})
     made = pod("a", container("setup", cpus=2, kind="init"), app)
@@ -287,7 +297,9 @@ def test_init_cpus_read_from_the_checkpoint_need_no_charge_beside_the_report() -
     assert (history.free(0), history.free(1)) == (2, 8)
 
 
-def test_an_init_containers_device_that_no_later_container_wants_may_stand_in_another_zone() -> None:
+def test_an_init_containers_device_that_no_later_container_wants_may_stand_in_another_zone() -> (
+    None
+):
     history = History()
     made = pod("a", container("setup", gpus=1, kind="init"), container("c", cpus=4))
     zones = (zone(0, 8, 8, gpus=1), zone(1, 8, 8, gpus=1))
@@ -351,14 +363,19 @@ def test_a_refused_bind_and_a_withdrawal_free_the_charge() -> None:
     assert history.ledger.pods[first.uid].stage == "pending"
 
 
-def test_a_pod_that_terminates_unbound_holds_nothing_and_is_known_to_terminate_before_the_observer_sees_it() -> None:
+def test_a_pod_that_terminates_unbound_holds_nothing_and_is_known_to_terminate_before_the_observer_sees_it() -> (
+    None
+):
     history = History()
     made = pod("a", cpus=6)
     history.report(*two_zones())
     history.reserve(made)
     history.tell(streams.pod(made.uid), BindRefused(made.uid, "n1", "terminating", ""))
     assert (history.free(0), history.free(1)) == (8, 8)
-    assert (history.ledger.pods[made.uid].stage, history.ledger.pods[made.uid].terminating) == ("pending", True)
+    assert (history.ledger.pods[made.uid].stage, history.ledger.pods[made.uid].terminating) == (
+        "pending",
+        True,
+    )
 
 
 def test_a_foreign_pod_is_charged_from_the_fact_that_shows_it_bound() -> None:
@@ -369,7 +386,9 @@ def test_a_foreign_pod_is_charged_from_the_fact_that_shows_it_bound() -> None:
 
 
 def test_a_node_that_comes_back_with_another_uid_keeps_the_pods_that_nobody_has_ended() -> None:
-    """Pods outlive the Node object, and some may have been bound to the new one before it was observed."""
+    """Pods outlive the Node object, and some may have been bound to the new one before it was
+    observed.
+    """
     history = History()
     history.node()
     history.report(*two_zones())
@@ -429,9 +448,16 @@ def test_a_nominees_claim_charges_the_zones_until_it_is_withdrawn() -> None:
 
 def test_a_report_without_placements_settles_nothing_by_itself() -> None:
     history = History()
-    history.report(*two_zones(), placements=None, fingerprint="pfp0v001ef46db3751d8e999", fingerprint_method="all")
+    history.report(
+        *two_zones(),
+        placements=None,
+        fingerprint="pfp0v001ef46db3751d8e999",
+        fingerprint_method="all",
+    )
     history.reserve(pod("a", cpus=6))
-    history.report(*two_zones(free0=2), at=2, placements=None, fingerprint="x", fingerprint_method="all")
+    history.report(
+        *two_zones(free0=2), at=2, placements=None, fingerprint="x", fingerprint_method="all"
+    )
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
@@ -440,7 +466,9 @@ def test_reports_keep_their_value() -> None:
 
 
 def test_the_end_of_a_pod_without_demand_gives_back_what_is_listed_for_its_ended_namesake() -> None:
-    """While the namesake lives, the listing counts as its own; bounds kept step by step stay those computed anew."""
+    """While the namesake lives, the listing counts as its own; bounds kept step by step stay those
+    computed anew.
+    """
     history = History()
     history.report(*two_zones())
     first = pod("a", cpus=6)

@@ -1,5 +1,6 @@
-"""A charge is at least what a kubelet can give the pod, zone by zone, and on the node as a whole; and what stays charged of a
-proven pod is at least what the kubelet holds for it beyond its listing, where no figure of the Memory Manager's own has it."""
+"""A charge is at least what a kubelet can give the pod, zone by zone, and on the node as a whole;
+and what stays charged of a proven pod is at least what the kubelet holds for it beyond its listing,
+where no figure of the Memory Manager's own has it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ PODS = 10
 
 @pytest.mark.parametrize("between", [0.0, 0.5])
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_no_kubelet_gives_a_pod_more_than_it_is_charged(policy: str, scope: str, between: float) -> None:
+def test_no_kubelet_gives_a_pod_more_than_it_is_charged(
+    policy: str, scope: str, between: float
+) -> None:
     pods = 0
     for seed in range(SCENES):
         chance = random.Random(seed)
@@ -44,13 +47,31 @@ def test_no_kubelet_gives_a_pod_more_than_it_is_charged(policy: str, scope: str,
     assert pods > SCENES // 2
 
 
-def _charged(pod: Pod, before: KubeletState, after: KubeletState) -> tuple[Report, Charge, ZoneAmounts]:
-    """The report before the pod came, its charge by that report, and what the kubelet took for it, zone by zone."""
+def _charged(
+    pod: Pod, before: KubeletState, after: KubeletState
+) -> tuple[Report, Charge, ZoneAmounts]:
+    """The report before the pod came, its charge by that report, and what the kubelet took for it,
+    zone by zone.
+    """
     was, free, left = report_of(before), free_of(before), free_of(after)
     demand = zonal_demand(pod, was.tracked)
     possible = possible_zones(demand, was, free)
-    charge = Charge(pod.uid, pod.key, 0, demand, possible, zones=charge_zones(demand, possible, tuple(free), was))
-    return was, charge, {zone: {n: amount - left[zone][n] for n, amount in held.items()} for zone, held in free.items()}
+    charge = Charge(
+        pod.uid,
+        pod.key,
+        0,
+        demand,
+        possible,
+        zones=charge_zones(demand, possible, tuple(free), was),
+    )
+    return (
+        was,
+        charge,
+        {
+            zone: {n: amount - left[zone][n] for n, amount in held.items()}
+            for zone, held in free.items()
+        },
+    )
 
 
 def _check(pod: Pod, before: KubeletState, after: KubeletState) -> None:
@@ -62,46 +83,71 @@ def _check(pod: Pod, before: KubeletState, after: KubeletState) -> None:
 
 def _devices(before: KubeletState, after: KubeletState) -> Amounts:
     """As many as the kubelet gave: one of two zones is still one."""
-    return {name: len(held) - len(before.devices.in_use.get(name, ())) for name, held in after.devices.in_use.items()}
+    return {
+        name: len(held) - len(before.devices.in_use.get(name, ()))
+        for name, held in after.devices.in_use.items()
+    }
 
 
 def _check_hidden(pod: Pod, before: KubeletState, after: KubeletState) -> None:
-    """Without checkpoints the listing has no uid and no init containers. Once the pod runs, memory is free."""
+    """Without checkpoints the listing has no uid and no init containers. Once the pod runs, memory
+    is free.
+    """
     for stored in (False, True):
         _check_listed(pod, before, after, False, stored)
         _check_listed(pod, before, start_containers(after, pod), True, stored)
 
 
-def _check_listed(pod: Pod, before: KubeletState, after: KubeletState, runs: bool, stored: bool) -> None:
+def _check_listed(
+    pod: Pod, before: KubeletState, after: KubeletState, runs: bool, stored: bool
+) -> None:
     was, charge, taken = _charged(pod, before, after)
-    charge.runs_at, groups, report = int(runs), _groups(after, pod) or _groups(before, pod), report_of(after, stored)
+    charge.runs_at, groups, report = (
+        int(runs),
+        _groups(after, pod) or _groups(before, pod),
+        report_of(after, stored),
+    )
     listed = by_key(report.placements or ())[pod.key]
     if not covers(charge.demand, listed):
         return
-    shown, kept, told = held_zones(listed), residual(charge, listed, report), any(each.pod_uid for each in listed)
+    shown, kept, told = (
+        held_zones(listed),
+        residual(charge, listed, report),
+        any(each.pod_uid for each in listed),
+    )
     figures, left = {each.id: each.free for each in report.zones}, free_of(after)
     for zone in was.zones:
         for name, amount in taken[zone.id].items():
             if name in figures[zone.id]:
-                assert figures[zone.id][name] == left[zone.id][name], "whatever init containers hold"
+                assert figures[zone.id][name] == left[zone.id][name], (
+                    "whatever init containers hold"
+                )
                 continue
             hidden = amount - shown.get(zone.id, Amounts()).get(name, 0)
             if not (groups and is_memory(name)):
                 charged = kept.get(zone.id, Amounts()).get(name, 0)
                 assert hidden <= charged, (zone.id, name, hidden, kept, charge)
-                assert charged == hidden or is_memory(name) or not told, "checkpoints tell CPUs and devices exactly"
+                assert charged == hidden or is_memory(name) or not told, (
+                    "checkpoints tell CPUs and devices exactly"
+                )
 
 
 def _within(taken: ZoneAmounts, charge: Charge, groups: bool) -> None:
     for zone, amounts in taken.items():
         for name, amount in amounts.items():
             if not (groups and is_memory(name)):
-                assert amount <= charge.zones.get(zone, Amounts()).get(name, 0), (zone, name, charge)
+                assert amount <= charge.zones.get(zone, Amounts()).get(name, 0), (
+                    zone,
+                    name,
+                    charge,
+                )
 
 
 def _groups(state: KubeletState, pod: Pod) -> bool:
-    """Whether memory stands in several zones at once: how it is split between them is the Memory Manager's, and what a pod gives
-    back of such zones may be another's."""
+    """Whether memory stands in several zones at once: how it is split between them is the Memory
+    Manager's, and what a pod gives back of such zones may be another's."""
     if any(node.cells.bit_count() > 1 for node in state.memory.nodes.values()):
         return True
-    return any(block.mask.bit_count() > 1 for held in placements(state, pod) for block in held.memory)
+    return any(
+        block.mask.bit_count() > 1 for held in placements(state, pod) for block in held.memory
+    )

@@ -1,4 +1,6 @@
-"""Reports without placements: settled by fingerprint, at the earliest position that agrees, and never by name alone."""
+"""Reports without placements: settled by fingerprint, at the earliest position that agrees, and
+never by name alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from shared.ledger.fingerprints import match, would_settle
 from tests.ledger.given import History, container, pod, zone
 
 
-def told(history: History, *names: str, free0: int = 8, free1: int = 8, at: int = 1, method: str = "all") -> None:
+def told(
+    history: History, *names: str, free0: int = 8, free1: int = 8, at: int = 1, method: str = "all"
+) -> None:
     """A report like RTE's: availability and a fingerprint of names, no placements."""
     print_of = fingerprint([("ns", name) for name in names])
     zones = (zone(0, 8, free0), zone(1, 8, free1))
@@ -58,9 +62,11 @@ def test_a_report_that_shows_less_in_use_than_its_pods_demand_is_no_match() -> N
     assert reconcile(history) is None
 
 
-def test_what_a_pod_that_has_ended_still_holds_does_not_pass_for_what_another_has_yet_to_get() -> None:
-    """The kubelet lists `b` before it allocates for it; `a` has ended, and is listed as before: the names agree, and as much is
-    in use as `b` alone demands."""
+def test_what_a_pod_that_has_ended_still_holds_does_not_pass_for_what_another_has_yet_to_get() -> (
+    None
+):
+    """The kubelet lists `b` before it allocates for it; `a` has ended, and is listed as before: the
+    names agree, and as much is in use as `b` alone demands."""
     ended, coming = pod("a", cpus=6), pod("b", cpus=6)
     history = charged(ended, coming)
     history.end(ended)
@@ -150,7 +156,9 @@ def test_a_new_boot_charges_everything_anew() -> None:
     told(history, "a", free0=2, at=2)
     reconcile(history)
     zones = (zone(0, 8), zone(1, 8))
-    history.report(*zones, boot="boot-2", placements=None, fingerprint="x", fingerprint_method="all")
+    history.report(
+        *zones, boot="boot-2", placements=None, fingerprint="x", fingerprint_method="all"
+    )
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
@@ -159,7 +167,10 @@ def test_a_match_of_a_report_that_is_no_longer_current_settles_nothing() -> None
     told(history, "a", free0=2, at=2)
     version = history.n1.report_version
     told(history, "a", "late", free0=1, at=3)
-    history.tell(streams.node("n1"), NodeReconciled("n1", "fingerprint", version, history.ledger.position, ""))
+    history.tell(
+        streams.node("n1"),
+        NodeReconciled("n1", "fingerprint", version, history.ledger.position, ""),
+    )
     assert history.free(1) == 2
 
 
@@ -196,7 +207,10 @@ def test_a_match_of_a_replaced_report_leaves_the_node_dirty() -> None:
     told(history, "a", free0=2, at=2)
     version = history.n1.report_version
     told(history, "a", "late", free0=1, at=3)
-    history.tell(streams.node("n1"), NodeReconciled("n1", "fingerprint", version, history.ledger.position, ""))
+    history.tell(
+        streams.node("n1"),
+        NodeReconciled("n1", "fingerprint", version, history.ledger.position, ""),
+    )
     assert history.n1.dirty == "rejections"
 
 
@@ -210,7 +224,9 @@ def test_only_a_match_that_changes_something_is_worth_a_fact() -> None:
 
 
 def test_a_match_keeps_what_ended_after_its_position_possibly_free() -> None:
-    """The report was taken while `b` ran; that `b` has ended since may have freed its zone, whatever the match says."""
+    """The report was taken while `b` ran; that `b` has ended since may have freed its zone,
+    whatever the match says.
+    """
     history = charged(pod("a", cpus=6), pod("b", cpus=5))
     told(history, "a", "b", free0=2, free1=3, at=2)
     history.end(pod("b", cpus=5))

@@ -1,4 +1,6 @@
-"""The model is proven for some versions of the kubelet; of another or an unknown one its states are bounds."""
+"""The model is proven for some versions of the kubelet; of another or an unknown one its states are
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from tests.scheduler.kubelet_worlds import NODE, proven_world
 
 
 @pytest.mark.parametrize(
-    ("version", "marked"), [("v1.36.2", False), ("v1.35.0", True), ("v1.37.0-rc.1", True), ("v1.3.6", True), ("", True)]
+    ("version", "marked"),
+    [("v1.36.2", False), ("v1.35.0", True), ("v1.37.0-rc.1", True), ("v1.3.6", True), ("", True)],
 )
 def test_another_kubelet_is_marked(version: str, marked: bool) -> None:
     world = proven_world(kubelet(2, "restricted", "container"), CycleConfig())

@@ -23,7 +23,15 @@ amounts = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 8),
 def _report(policy: str, zones: Sequence[int]) -> Report:
     resources = {name: ZoneResource(8, 8, 8) for name in ("cpu", "memory")}
     settings = {"policy": policy, "scope": "container", "tracked": ("cpu", "memory")}
-    return Report("n", "boot", 1, "e", zones=tuple(Zone(zone, resources) for zone in zones), placements=(), **settings)
+    return Report(
+        "n",
+        "boot",
+        1,
+        "e",
+        zones=tuple(Zone(zone, resources) for zone in zones),
+        placements=(),
+        **settings,
+    )
 
 
 def _anew(demand: tuple[ContainerDemand, ...], report: Report, upper: ZoneAmounts) -> Landing:
@@ -33,13 +41,20 @@ def _anew(demand: tuple[ContainerDemand, ...], report: Report, upper: ZoneAmount
 
 @given(
     st.lists(st.lists(amounts, min_size=1, max_size=3), min_size=1, max_size=3),
-    st.lists(st.tuples(st.sampled_from(POLICIES), st.lists(amounts, min_size=1, max_size=3)), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(st.sampled_from(POLICIES), st.lists(amounts, min_size=1, max_size=3)),
+        min_size=1,
+        max_size=3,
+    ),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20),
 )
 def test_whoever_asked_before_and_for_what_the_landing_is_the_same(
     pods: list[list[Amounts]], nodes: list[tuple[str, list[Amounts]]], asked: list[tuple[int, int]]
 ) -> None:
-    demands = [tuple(ContainerDemand(f"c{at}", "app", each) for at, each in enumerate(parts)) for parts in pods]
+    demands = [
+        tuple(ContainerDemand(f"c{at}", "app", each) for at, each in enumerate(parts))
+        for parts in pods
+    ]
     reports = [_report(policy, range(len(free))) for policy, free in nodes]
     uppers: list[ZoneAmounts] = [dict(enumerate(free)) for _, free in nodes]
     with pytest.MonkeyPatch.context() as patch:
@@ -50,7 +65,10 @@ def test_whoever_asked_before_and_for_what_the_landing_is_the_same(
 
 
 def test_a_node_whose_bound_rose_is_asked_anew() -> None:
-    demand, report = (ContainerDemand("c", "app", {"cpu": 4}),), _report("single-numa-node", range(2))
+    demand, report = (
+        (ContainerDemand("c", "app", {"cpu": 4}),),
+        _report("single-numa-node", range(2)),
+    )
     full: ZoneAmounts = {0: {"cpu": 8}, 1: {"cpu": 2}}
     freed: ZoneAmounts = {0: {"cpu": 8}, 1: {"cpu": 8}}
     assert landing(demand, report, full).possible == {"c": (0,)}

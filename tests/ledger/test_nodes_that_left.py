@@ -1,4 +1,6 @@
-"""What the ledger keeps of nodes that nothing speaks of any more: nothing, so that rented machines do not pile up."""
+"""What the ledger keeps of nodes that nothing speaks of any more: nothing, so that rented machines
+do not pile up.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ def test_a_claim_holds_the_node() -> None:
     history = in_use()
     history.end(pod("a", cpus=2))
     history.seen(pod("preemptor", cpus=4))
-    history.tell(streams.pod("uid-preemptor"), PodNominated("uid-preemptor", "n1", victims=(), zones={0: {"cpu": 4000}}))
+    history.tell(
+        streams.pod("uid-preemptor"),
+        PodNominated("uid-preemptor", "n1", victims=(), zones={0: {"cpu": 4000}}),
+    )
     history.tell(streams.node("n1"), GONE)
     history.tell(streams.report("n1"), EXPIRED)
     assert "n1" in history.ledger.nodes
@@ -64,7 +69,10 @@ def test_who_reports_and_never_was_a_node_is_kept() -> None:
     history = History()
     history.report(zone(0, 8))
     history.tell(streams.report("n1"), EXPIRED)
-    history.tell(streams.report("n1"), NodeReportRefused("n1", "boot-0", "exporter-2", "boot boot-0 was superseded"))
+    history.tell(
+        streams.report("n1"),
+        NodeReportRefused("n1", "boot-0", "exporter-2", "boot boot-0 was superseded"),
+    )
     assert history.n1.locked
 
 
@@ -87,10 +95,15 @@ def test_a_node_that_only_a_pod_told_of_goes_with_the_pod() -> None:
 
 
 def test_a_nominee_that_turns_up_elsewhere_claims_nothing_any_more() -> None:
-    """Whoever decides must hear of the node whose claim ended, and not only of the one where the pod stands."""
+    """Whoever decides must hear of the node whose claim ended, and not only of the one where the
+    pod stands.
+    """
     history = in_use()
     history.node(name="n2")
     history.seen(pod("preemptor", cpus=4))
-    history.tell(streams.pod("uid-preemptor"), PodNominated("uid-preemptor", "n1", victims=(), zones={0: {"cpu": 4000}}))
+    history.tell(
+        streams.pod("uid-preemptor"),
+        PodNominated("uid-preemptor", "n1", victims=(), zones={0: {"cpu": 4000}}),
+    )
     history.seen(pod("preemptor", cpus=4), node="n2")
     assert history.touched == ("n1", "n2")

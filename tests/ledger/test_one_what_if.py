@@ -1,4 +1,6 @@
-"""Outside the ledger nobody works out a charge, and whoever adds or takes charges is named in ADR 1, which says why."""
+"""Outside the ledger nobody works out a charge, and whoever adds or takes charges is named in ADR
+1, which says why.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CHARGING = ("shared.ledger.charge", "shared.ledger.charging", "shared.ledger.landing", "shared.ledger.recompute")
+CHARGING = (
+    "shared.ledger.charge",
+    "shared.ledger.charging",
+    "shared.ledger.landing",
+    "shared.ledger.recompute",
+)
 WORKING_OUT = {
     "charge_zones",
     "possible_zones",
@@ -25,7 +32,11 @@ ADR = (ROOT / "docs/adr/0001-overlay-outside-the-ledger.md").read_text("utf-8")
 
 def takes(path: Path) -> set[str]:
     """`module.name` of everything that the file imports from the ledger."""
-    nodes = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+    ]
     return {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
 
 
@@ -40,10 +51,16 @@ OUTSIDE = {
 def test_charges_are_worked_out_in_the_ledger_alone() -> None:
     forbidden = {f"{module}.{name}" for module in CHARGING for name in WORKING_OUT}
     assert len(OUTSIDE) > 400
-    assert {path.name: found for path, names in OUTSIDE.items() if (found := names & forbidden)} == {}
+    assert {
+        path.name: found for path, names in OUTSIDE.items() if (found := names & forbidden)
+    } == {}
 
 
 def test_whoever_adds_or_takes_charges_is_named_with_the_reason() -> None:
-    who = [path for path, names in OUTSIDE.items() if names & {f"shared.ledger.view.{name}" for name in ADDING}]
+    who = [
+        path
+        for path, names in OUTSIDE.items()
+        if names & {f"shared.ledger.view.{name}" for name in ADDING}
+    ]
     assert len(who) == 6
     assert {path.name for path in who} <= set(re.findall(r"`(?:\w+/)?(\w+\.py)`", ADR))

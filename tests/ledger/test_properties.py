@@ -1,4 +1,6 @@
-"""Whatever is told in whatever order: bounds kept incrementally equal those computed anew, and no pods means no charges."""
+"""Whatever is told in whatever order: bounds kept incrementally equal those computed anew, and no
+pods means no charges.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,24 @@ from tests.ledger.given import History, container, held, listed_empty, pod, zone
 
 NAMES = ("a", "b", "c")
 HELD_BY_A = (Placement("", "", "i", (ZonedAmount("cpu", (0,), 1000),), "uid-a"),)
-DEVICES = None, (DeviceGroup("vendor.com/gpu", (0,), "a"), DeviceGroup("vendor.com/gpu", (0, 1), "b"))
+DEVICES = (
+    None,
+    (DeviceGroup("vendor.com/gpu", (0,), "a"), DeviceGroup("vendor.com/gpu", (0, 1), "b")),
+)
 """Of two zones without any report of them, or with one device that lies in both."""
-STEPS = ("report", "report", "delta", "delta", "reserve", "reserve", "runs", "end", "node", "silence", "gone")
+STEPS = (
+    "report",
+    "report",
+    "delta",
+    "delta",
+    "reserve",
+    "reserve",
+    "runs",
+    "end",
+    "node",
+    "silence",
+    "gone",
+)
 
 
 @st.composite
@@ -36,7 +53,11 @@ def placements(draw: st.DrawFn) -> tuple[Placement, ...] | None:
     found = []
     for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
         cpus = draw(st.sampled_from((0, 2, 4, 6)))
-        found.append(held(name, draw(st.integers(0, 2)), cpus, draw(st.integers(0, 1))) if cpus else listed_empty(name))
+        found.append(
+            held(name, draw(st.integers(0, 2)), cpus, draw(st.integers(0, 1)))
+            if cpus
+            else listed_empty(name)
+        )
     return tuple(found)
 
 
@@ -45,10 +66,20 @@ def deltas(draw: st.DrawFn, step: int) -> NodeReportChanged:
     listed = draw(placements()) or ()
     gone = draw(st.sets(st.sampled_from(NAMES))) - {placement.pod for placement in listed}
     available = {0: {"cpu": 1000 * draw(st.integers(0, 8))}} if draw(st.booleans()) else {}
-    boot, read = draw(st.sampled_from(["boot-1", "boot-1", "boot-2"])), draw(st.sampled_from([None, None, ("cpu",)]))
+    boot, read = (
+        draw(st.sampled_from(["boot-1", "boot-1", "boot-2"])),
+        draw(st.sampled_from([None, None, ("cpu",)])),
+    )
     unlisted = tuple(f"ns/{name}" for name in sorted(gone))
     return NodeReportChanged(
-        "n1", boot, step, available=available, listed=listed, unlisted=unlisted, checkpoints=read, hidden=draw(hidden(step))
+        "n1",
+        boot,
+        step,
+        available=available,
+        listed=listed,
+        unlisted=unlisted,
+        checkpoints=read,
+        hidden=draw(hidden(step)),
     )
 
 
@@ -68,8 +99,13 @@ def histories(draw: st.DrawFn) -> History:
     for step in range(draw(st.integers(1, 20))):
         match draw(st.sampled_from(STEPS)):
             case "report":
-                zones = [zone(z, 8, draw(st.integers(0, 8)), 2, draw(st.integers(0, 2))) for z in range(draw(st.integers(1, 3)))]
-                policy = draw(st.sampled_from(["single-numa-node", "single-numa-node", "restricted"]))
+                zones = [
+                    zone(z, 8, draw(st.integers(0, 8)), 2, draw(st.integers(0, 2)))
+                    for z in range(draw(st.integers(1, 3)))
+                ]
+                policy = draw(
+                    st.sampled_from(["single-numa-node", "single-numa-node", "restricted"])
+                )
                 scope = draw(st.sampled_from(["container", "pod"]))
                 boot = draw(st.sampled_from(["boot-1", "boot-1", "boot-2"]))
                 told = {
@@ -83,12 +119,28 @@ def histories(draw: st.DrawFn) -> History:
                 history.tell(streams.report("n1"), draw(deltas(step)))
             case "runs" if live:
                 uid = draw(st.sampled_from(sorted(live)))
-                history.tell(streams.pod(uid), PodRunning(uid, "n1", started_s=draw(st.integers(0, 2))))
+                history.tell(
+                    streams.pod(uid), PodRunning(uid, "n1", started_s=draw(st.integers(0, 2)))
+                )
             case "reserve":
                 name = draw(st.sampled_from(NAMES))
-                parts = [container("c", draw(st.sampled_from((0, 1, 2, 4, 6))), draw(st.sampled_from((0, 0, 1))))]
+                parts = [
+                    container(
+                        "c",
+                        draw(st.sampled_from((0, 1, 2, 4, 6))),
+                        draw(st.sampled_from((0, 0, 1))),
+                    )
+                ]
                 if draw(st.booleans()):
-                    parts.insert(0, container("i", draw(st.integers(1, 4)), memory=draw(st.integers(0, 1)), kind="init"))
+                    parts.insert(
+                        0,
+                        container(
+                            "i",
+                            draw(st.integers(1, 4)),
+                            memory=draw(st.integers(0, 1)),
+                            kind="init",
+                        ),
+                    )
                 made = pod(name, *parts, uid=f"uid-{step}")
                 live[made.uid] = made
                 history.reserve(made)
@@ -100,7 +152,10 @@ def histories(draw: st.DrawFn) -> History:
             case "silence" if "n1" in history.ledger.nodes:
                 history.tell(streams.report("n1"), NodeReportExpired("n1", 60))
             case "gone":
-                history.tell(streams.node("n1"), NodeEnded("n1", draw(st.sampled_from(["u1", "u2"])), "deleted"))
+                history.tell(
+                    streams.node("n1"),
+                    NodeEnded("n1", draw(st.sampled_from(["u1", "u2"])), "deleted"),
+                )
     return history
 
 
@@ -115,7 +170,9 @@ def test_bounds_kept_incrementally_equal_bounds_computed_anew(history: History) 
 
 @given(histories())
 @settings(max_examples=examples(200), deadline=None)
-def test_recomputing_what_changed_comes_to_what_recomputing_everything_does(history: History) -> None:
+def test_recomputing_what_changed_comes_to_what_recomputing_everything_does(
+    history: History,
+) -> None:
     recomputed_whole(history)
 
 
@@ -168,7 +225,10 @@ def test_a_delta_that_says_what_is_hidden_settles_whom_it_lists_as_before() -> N
     history = listing_a(container("i", 2, kind="init"), container("c", 4))
     kept = history.n1.charges["uid-a"].zones
     assert kept
-    history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-1", 3, checkpoints=("cpu",), hidden=HELD_BY_A))
+    history.tell(
+        streams.report("n1"),
+        NodeReportChanged("n1", "boot-1", 3, checkpoints=("cpu",), hidden=HELD_BY_A),
+    )
     assert history.n1.charges["uid-a"].zones != kept
     recomputed_whole(history)
 

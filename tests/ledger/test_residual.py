@@ -1,4 +1,6 @@
-"""What init containers keep, computed once for pods of one kind, equals the plain rule computed for each."""
+"""What init containers keep, computed once for pods of one kind, equals the plain rule computed for
+each.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,26 @@ def plain(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAm
         return {}
     shown = {part.name for part in init} <= {placement.container for placement in listed}
     beside = peak([part for part in charge.demand if part.kind != "init"])
-    kept: Amounts = {name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()}
-    kept[CPU] = 0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand, apart(charge.possible)))
+    kept: Amounts = {
+        name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()
+    }
+    kept[CPU] = (
+        0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand, apart(charge.possible)))
+    )
     kept = {name: amount for name, amount in kept.items() if amount > 0 and not is_memory(name)}
     told = held_zones(each for each in report.hidden if each.pod_uid == charge.uid and not each.pod)
     if told or any(placement.pod_uid == charge.uid for placement in listed):
-        kept = {name: amount for name, amount in kept.items() if manager_of(name) not in report.checkpoints}
+        kept = {
+            name: amount
+            for name, amount in kept.items()
+            if manager_of(name) not in report.checkpoints
+        }
     anywhere = {zone for zones in charge.possible.values() for zone in zones}
     near = set(held_zones(listed)) or anywhere
-    zones = {zone: {name: amount for name, amount in held.items() if manager_of(name)} for zone, held in told.items()}
+    zones = {
+        zone: {name: amount for name, amount in held.items() if manager_of(name)}
+        for zone, held in told.items()
+    }
     for name, amount in kept.items():
         for zone in near if _stays(name, charge.demand, report) else near | anywhere:
             zones.setdefault(zone, {})[name] = amount
@@ -47,15 +60,28 @@ def plain(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAm
 
 
 def amounts() -> st.SearchStrategy[Amounts]:
-    return st.dictionaries(st.sampled_from((CPU, "memory", GPU)), st.integers(1, 4).map(lambda many: many * 1000), max_size=3)
+    return st.dictionaries(
+        st.sampled_from((CPU, "memory", GPU)),
+        st.integers(1, 4).map(lambda many: many * 1000),
+        max_size=3,
+    )
 
 
 def held(uids: Sequence[str], pod: str) -> st.SearchStrategy[Placement]:
     items = st.dictionaries(st.integers(0, 2), amounts(), max_size=2).map(
-        lambda zones: tuple(ZonedAmount(name, (zone,), amount) for zone, each in zones.items() for name, amount in each.items())
+        lambda zones: tuple(
+            ZonedAmount(name, (zone,), amount)
+            for zone, each in zones.items()
+            for name, amount in each.items()
+        )
     )
     return st.builds(
-        Placement, st.just("ns" if pod else ""), st.just(pod), st.sampled_from("012"), items, pod_uid=st.sampled_from(uids)
+        Placement,
+        st.just("ns" if pod else ""),
+        st.just(pod),
+        st.sampled_from("012"),
+        items,
+        pod_uid=st.sampled_from(uids),
     )
 
 
@@ -73,14 +99,18 @@ def scenes(draw: st.DrawFn) -> tuple[Charge, tuple[Placement, ...], Report]:
         policy=draw(st.sampled_from(("single-numa-node", "restricted", "best-effort", "none"))),
         scope=draw(st.sampled_from(("container", "pod"))),
         checkpoints=draw(st.sampled_from(((), ("cpu",), ("cpu", "memory", "devices")))),
-        hidden=tuple(draw(st.lists(held((UID, "uid-b"), draw(st.sampled_from(("", "a")))), max_size=2))),
+        hidden=tuple(
+            draw(st.lists(held((UID, "uid-b"), draw(st.sampled_from(("", "a")))), max_size=2))
+        ),
     )
     return charge, tuple(draw(st.lists(held(("", UID), "a"), max_size=3))), report
 
 
 @given(scenes())
 @settings(max_examples=examples(200), deadline=None)
-def test_what_init_containers_keep_is_what_the_plain_rule_says(scene: tuple[Charge, tuple[Placement, ...], Report]) -> None:
+def test_what_init_containers_keep_is_what_the_plain_rule_says(
+    scene: tuple[Charge, tuple[Placement, ...], Report],
+) -> None:
     found = residual(*scene)
     assert found == plain(*scene)
     assert list(found) == sorted(found), "a state has one form"

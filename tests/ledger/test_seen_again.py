@@ -1,6 +1,6 @@
-"""A pod that is seen again on its node is the same pod: what its kubelet lists is its own, proven stays proven, and when it was
-sent stays known. Labels change with the binding (PodTopologyLabels, Kubernetes 1.35); `spec.nodeName` comes with the next change,
-as the beginning of a deletion."""
+"""A pod that is seen again on its node is the same pod: what its kubelet lists is its own, proven
+stays proven, and when it was sent stays known. Labels change with the binding (PodTopologyLabels,
+Kubernetes 1.35); `spec.nodeName` comes with the next change, as the beginning of a deletion."""
 
 from __future__ import annotations
 
@@ -19,10 +19,16 @@ from tests.ledger.given import History, cpu, held, pod, report, zone
 
 P = pod("p", cpus=2)
 SEEN: dict[str, Callable[[Pod], PodObserved]] = {
-    "labelled": lambda p: PodObserved(msgspec.structs.replace(p, labels={"topology.kubernetes.io/zone": "a"}), node="n1"),
-    "with its node": lambda p: PodObserved(msgspec.structs.replace(p, constraints=Constraints(node_name="n1")), node="n1"),
+    "labelled": lambda p: PodObserved(
+        msgspec.structs.replace(p, labels={"topology.kubernetes.io/zone": "a"}), node="n1"
+    ),
+    "with its node": lambda p: PodObserved(
+        msgspec.structs.replace(p, constraints=Constraints(node_name="n1")), node="n1"
+    ),
     "terminating": lambda p: PodObserved(p, node="n1", terminating=True),
-    "with another priority": lambda p: PodObserved(msgspec.structs.replace(p, priority=7), node="n1"),
+    "with another priority": lambda p: PodObserved(
+        msgspec.structs.replace(p, priority=7), node="n1"
+    ),
 }
 again = pytest.mark.parametrize("again", SEEN.values(), ids=SEEN)
 
@@ -40,7 +46,10 @@ def bound() -> History:
 
 def lists(history: History, cpus: int = 2) -> None:
     placements = (held("p", 0, cpus),)
-    history.tell("report/n1", NodeReported(report(zone(0, 8, 8 - cpus), zone(1, 8), at=2, placements=placements)))
+    history.tell(
+        "report/n1",
+        NodeReported(report(zone(0, 8, 8 - cpus), zone(1, 8), at=2, placements=placements)),
+    )
 
 
 def charge(history: History) -> Charge:
@@ -71,7 +80,9 @@ def test_what_is_proven_stays_proven(again: Callable[[Pod], PodObserved]) -> Non
 
 
 @pytest.mark.parametrize(("listed", "proven"), [(2, False), (3, True)])
-def test_one_that_asks_for_more_is_proven_by_a_listing_of_all_of_it(listed: int, proven: bool) -> None:
+def test_one_that_asks_for_more_is_proven_by_a_listing_of_all_of_it(
+    listed: int, proven: bool
+) -> None:
     """Resized in place: what it held before is not enough."""
     history = bound()
     lists(history)

@@ -1,4 +1,6 @@
-"""A charge that a trusted prediction narrows: held there until a fact shows otherwise, and never without being asked for."""
+"""A charge that a trusted prediction narrows: held there until a fact shows otherwise, and never
+without being asked for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What if these came and those ended: the same as the fold once it has happened, and the ledger itself is left alone."""
+"""What if these came and those ended: the same as the fold once it has happened, and the ledger
+itself is left alone.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,30 @@ CPUS = 6
 
 
 def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
-    """A node of two zones with proven pods, pods on their way, perhaps one that ended before, and perhaps a nominee's claim."""
+    """A node of two zones with proven pods, pods on their way, perhaps one that ended before, and
+    perhaps a nominee's claim.
+    """
     chance, history = random.Random(f"{policy} {seed}"), History()
     history.node()
-    placed = [(pod(f"p{at}", container("c", chance.randint(1, 2))), chance.randint(0, 1)) for at in range(chance.randint(0, 3))]
+    placed = [
+        (pod(f"p{at}", container("c", chance.randint(1, 2))), chance.randint(0, 1))
+        for at in range(chance.randint(0, 3))
+    ]
     for made, _ in placed:
         history.seen(made, "n1", phase="Running")
-    used = [sum(made.containers[0].requests["cpu"] // 1000 for made, where in placed if where == at) for at in (0, 1)]
-    shown = [held(made.name, where, made.containers[0].requests["cpu"] // 1000) for made, where in placed]
-    history.report(*(zone(at, CPUS, CPUS - used[at]) for at in (0, 1)), at=2, placements=tuple(shown), policy=policy)
+    used = [
+        sum(made.containers[0].requests["cpu"] // 1000 for made, where in placed if where == at)
+        for at in (0, 1)
+    ]
+    shown = [
+        held(made.name, where, made.containers[0].requests["cpu"] // 1000) for made, where in placed
+    ]
+    history.report(
+        *(zone(at, CPUS, CPUS - used[at]) for at in (0, 1)),
+        at=2,
+        placements=tuple(shown),
+        policy=policy,
+    )
     pods = [made for made, _ in placed]
     if pods and chance.random() < 0.4:
         history.end(pods.pop(chance.randrange(len(pods))))
@@ -38,7 +55,9 @@ def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
     if chance.random() < 0.4:
         claimant = pod("nominee", cpus=2)
         history.seen(claimant)
-        history.tell(streams.pod(claimant.uid), PodNominated(claimant.uid, "n1", (), {0: {"cpu": 2000}}))
+        history.tell(
+            streams.pod(claimant.uid), PodNominated(claimant.uid, "n1", (), {0: {"cpu": 2000}})
+        )
         history.tell(streams.node("n1"), NodeClaimed("n1", claimant.uid))
     return history, pods, chance
 
@@ -46,11 +65,17 @@ def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
 def told_of(node: LedgerNode) -> dict[str, object]:
     """What verdicts look at, less when things happened."""
     charges = {
-        uid: (each.demand, each.possible, each.proven, each.zones, each.held, each.alias) for uid, each in node.charges.items()
+        uid: (each.demand, each.possible, each.proven, each.zones, each.held, each.alias)
+        for uid, each in node.charges.items()
     }
     ended = {key: each.complete for key, each in node.ended.items()}
     requested = {name: amount for name, amount in node.requested.items() if amount}
-    bounds = {"lower": node.lower, "upper": node.upper, "claims": node.claims, "bearers": node.bearers}
+    bounds = {
+        "lower": node.lower,
+        "upper": node.upper,
+        "claims": node.claims,
+        "bearers": node.bearers,
+    }
     return {**bounds, "requested": requested, "charges": charges, "ended": ended}
 
 
@@ -62,7 +87,8 @@ def test_what_would_be_is_what_the_fold_makes_of_it(policy: str) -> None:
         node, ledger = history.n1, history.ledger
         names = ["new", "newer", *(each.partition("/")[2] for each in node.ended)]
         coming = [
-            pod(name, container("c", chance.randint(1, 5)), uid=f"uid-again-{name}") for name in names[: chance.randint(0, 3)]
+            pod(name, container("c", chance.randint(1, 5)), uid=f"uid-again-{name}")
+            for name in names[: chance.randint(0, 3)]
         ]
         gone = [each for each in pods if chance.random() < 0.5]
         claimant = "uid-nominee" if node.claims and chance.random() < 0.5 else ""
@@ -86,9 +112,14 @@ def test_a_newcomer_is_charged_where_a_trusted_prediction_has_it() -> None:
     history.node()
     history.report(zone(0, CPUS), zone(1, CPUS))
     made, node = pod("p", cpus=2), history.n1
-    anywhere, trusted = (newcomer(made, kind_of(made), node.basis, node.upper, where) for where in ({}, {"c": (1,)}))
+    anywhere, trusted = (
+        newcomer(made, kind_of(made), node.basis, node.upper, where) for where in ({}, {"c": (1,)})
+    )
     assert (set(anywhere.charge.zones), set(trusted.charge.zones)) == ({0, 1}, {1})
-    assert what_if(node, (), {}, "", [trusted]).lower == {0: node.lower[0], 1: {**node.lower[1], "cpu": (CPUS - 2) * 1000}}
+    assert what_if(node, (), {}, "", [trusted]).lower == {
+        0: node.lower[0],
+        1: {**node.lower[1], "cpu": (CPUS - 2) * 1000},
+    }
 
 
 def test_of_a_node_without_a_report_nothing_is_charged_in_zones() -> None:

@@ -1,1 +1,3 @@
-"""Bugs planted on purpose in a copy of the project, each with the test that must notice: `python -m tests.mutations`."""
+"""Bugs planted on purpose in a copy of the project, each with the test that must notice: `python -m
+tests.mutations`.
+"""

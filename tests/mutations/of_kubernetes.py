@@ -5,7 +5,10 @@ from __future__ import annotations
 from tests.mutations.table import Mutation
 
 CONSTRAINTS = "services/scheduler/deciding/constraints"
-ASKED, VOLUMES = "tests/scheduler/default/test_constraints.py", "tests/scheduler/default/test_volumes.py"
+ASKED, VOLUMES = (
+    "tests/scheduler/default/test_constraints.py",
+    "tests/scheduler/default/test_volumes.py",
+)
 
 KUBERNETES = (
     Mutation(

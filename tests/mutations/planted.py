@@ -1,7 +1,8 @@
-"""`python -m tests.mutations.planted NAME`: a planted bug of the simulation, in a process of its own, until its checker speaks.
+"""`python -m tests.mutations.planted NAME`: a planted bug of the simulation, in a process of its
+own, until its checker speaks.
 
-The bug is planted while its module is imported; no file is touched and nothing is copied. The kept seed is asked first, then all
-that a bug must be found in. Prints each failure's first line.
+The bug is planted while its module is imported; no file is touched and nothing is copied. The kept
+seed is asked first, then all that a bug must be found in. Prints each failure's first line.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ TIMEOUT_S = 590
 
 
 def stories(mutation: Mutation) -> list[str]:
-    """The first lines of what fails under the bug; the last one is the checker's that is meant for it, if that spoke."""
+    """The first lines of what fails under the bug; the last one is the checker's that is meant for
+    it, if that spoke.
+    """
     command = [sys.executable, "-m", "tests.mutations.planted", mutation.name]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    ended = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
     return ended.stdout.splitlines()
 
@@ -35,7 +40,9 @@ class Planting(MetaPathFinder):
     def __init__(self, mutation: Mutation) -> None:
         self._mutation = mutation
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path)
         if spec is None or spec.origin != str(ROOT / self._mutation.file):
             return None
@@ -51,7 +58,9 @@ class _Planted(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         """Compiled anew: what is cached is the module without the bug."""
         source = Path(self.path).read_text()
-        assert source.count(self._mutation.old) == 1, f"{self.path} has moved on; give the table its new words"
+        assert source.count(self._mutation.old) == 1, (
+            f"{self.path} has moved on; give the table its new words"
+        )
         return compile(source.replace(self._mutation.old, self._mutation.new), self.path, "exec")
 
 

@@ -37,7 +37,9 @@ def is_stale(mutation: Mutation, root: Path = ROOT) -> bool:
 
 
 def try_one(mutation: Mutation, folder: Path, seeds: str = "") -> tuple[Verdict, str]:
-    """Plant, ask, take back. With `seeds` the simulation is asked. Returns the verdict and the last words of the catcher."""
+    """Plant, ask, take back. With `seeds` the simulation is asked. Returns the verdict and the last
+    words of the catcher.
+    """
     path = folder / mutation.file
     if is_stale(mutation, folder):
         return "stale", "the code is no longer what the table says"
@@ -50,7 +52,10 @@ def try_one(mutation: Mutation, folder: Path, seeds: str = "") -> tuple[Verdict,
 
 
 def _tested(mutation: Mutation, folder: Path) -> tuple[Verdict, str]:
-    code, lines = _run(["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutation.catcher)], folder)
+    code, lines = _run(
+        ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutation.catcher)],
+        folder,
+    )
     words = lines[-1][:160]
     if code == 0:
         return "survived", words
@@ -58,23 +63,40 @@ def _tested(mutation: Mutation, folder: Path) -> tuple[Verdict, str]:
 
 
 def _simulated(mutation: Mutation, folder: Path, seeds: str) -> tuple[Verdict, str]:
-    """Only the checker that is meant for the bug counts, on the first seed that it speaks of; what others said is counted."""
+    """Only the checker that is meant for the bug counts, on the first seed that it speaks of; what
+    others said is counted.
+    """
     seeds = f"{mutation.seed},{seeds}" if mutation.seed >= 0 else seeds
-    code, lines = _run(["-m", "tests.simulation", "--seeds", seeds, "--until", mutation.catcher], folder)
+    code, lines = _run(
+        ["-m", "tests.simulation", "--seeds", seeds, "--until", mutation.catcher], folder
+    )
     stories = [line for line in lines if line.startswith("seed ")]
     if code == 0:
         return "survived", f"no checker spoke in seeds {seeds}"
     if not stories or not said_by(mutation.catcher, stories[-1]):
-        return "unclear", f"{len(stories)} seeds broken, none by {mutation.catcher}: {(stories or lines)[-1][:160]}"
+        return (
+            "unclear",
+            f"{len(stories)} seeds broken, none by {mutation.catcher}: {(stories or lines)[-1][:160]}",
+        )
     return "caught", f"{stories[-1][:160]} ({len(stories) - 1} seeds broken before it by others)"
 
 
 def _run(arguments: list[str], folder: Path) -> tuple[int, list[str]]:
-    """Exit code, and the lines of what was said. A part of the tests is held to no floor of branches."""
+    """Exit code, and the lines of what was said. A part of the tests is held to no floor of
+    branches.
+    """
     env = {name: value for name, value in os.environ.items() if name != "MEASURE_BRANCHES"}
     command = [sys.executable, *arguments]
     try:
-        ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        ended = subprocess.run(
+            command,
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return PYTEST_FAILED, [f"did not end within {TIMEOUT_S} s"]
     said = [line for line in ended.stdout.splitlines() if line.strip()]

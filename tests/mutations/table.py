@@ -1,15 +1,20 @@
-"""The table: which file, what stands there, what is planted instead, and who is expected to go red. Values only.
+"""The table: which file, what stands there, what is planted instead, and who is expected to go red.
+Values only.
 
-`old` must stand in the file exactly once; a test holds that, so that the table does not rot. `catcher` is what pytest is given.
-For the simulation (`of_simulation`) it is the name of the checker that is meant for the bug, `seed` one on which that checker
-spoke when the row was last tried, and `steps` how many steps with faults it took.
+`old` must stand in the file exactly once; a test holds that, so that the table does not rot.
+`catcher` is what pytest is given. For the simulation (`of_simulation`) it is the name of the
+checker that is meant for the bug, `seed` one on which that checker spoke when the row was last
+tried, and `steps` how many steps with faults it took.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-HISTORY, LEASES = "migrations/versions/0003_history.py", "migrations/versions/0004_sessions_of_leases.py"
+HISTORY, LEASES = (
+    "migrations/versions/0003_history.py",
+    "migrations/versions/0004_sessions_of_leases.py",
+)
 POSTGRES = "tests/eventlog/test_postgres.py"
 LATER, PROMISES = "tests/eventlog/test_history.py", "tests/eventlog/test_postgres_promises.py"
 CURSOR, CONSUMER = "shared/eventlog/cursor.py", "shared/runtime/consumer.py"
@@ -73,7 +78,11 @@ TESTED = (
         f"{LATER} -k set_back",
     ),
     Mutation(
-        "the chain leaves the payload out", HISTORY, "SELECT sha256(payload) ||", "SELECT sha256('') ||", f"{POSTGRES} -k chain"
+        "the chain leaves the payload out",
+        HISTORY,
+        "SELECT sha256(payload) ||",
+        "SELECT sha256('') ||",
+        f"{POSTGRES} -k chain",
     ),
     Mutation(
         "another history goes unnoticed",
@@ -83,7 +92,11 @@ TESTED = (
         "tests/eventlog/test_cursor.py",
     ),
     Mutation(
-        "a hole is read over", CURSOR, "if envelope.position != position + 1:", "if False:", "tests/eventlog/test_cursor.py"
+        "a hole is read over",
+        CURSOR,
+        "if envelope.position != position + 1:",
+        "if False:",
+        "tests/eventlog/test_cursor.py",
     ),
     Mutation(
         "a head behind the reader goes unnoticed",

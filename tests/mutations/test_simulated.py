@@ -1,7 +1,9 @@
-"""Every bug that is planted for the simulation is found within 200 seeds, the same for all, by the checker meant for it.
+"""Every bug that is planted for the simulation is found within 200 seeds, the same for all, by the
+checker meant for it.
 
-The seed that the table keeps is asked first, which takes a second. A seed's world is another one as soon as a service asks for
-something else: then all 200 are asked, and a warning names the one to keep.
+The seed that the table keeps is asked first, which takes a second. A seed's world is another one as
+soon as a service asks for something else: then all 200 are asked, and a warning names the one to
+keep.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ def test_a_planted_bug_is_found_by_the_checker_that_is_meant_for_it(bug: Mutatio
     assert told, "no checker spoke"
     assert said_by(bug.catcher, told[-1]), f"others spoke: {told}"
     if not told[-1].startswith(f"seed {bug.seed}, "):
-        warnings.warn(f"{bug.name}: the seed {bug.seed} is silent, keep this one in tests/mutations: {told[-1]}", stacklevel=1)
+        warnings.warn(
+            f"{bug.name}: the seed {bug.seed} is silent, keep this one in tests/mutations: {told[-1]}",
+            stacklevel=1,
+        )
 
 
 @pytest.mark.parametrize("seed", sorted({(bug.seed, bug.steps) for bug in SIMULATED}))

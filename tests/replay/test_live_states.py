@@ -1,4 +1,6 @@
-"""`replay verify` holds what services say of their folds against its own: each of them, by the token, and names who is silent."""
+"""`replay verify` holds what services say of their folds against its own: each of them, by the
+token, and names who is silent.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ Told = dict[str, Any]
 async def log() -> MemoryEventLog:
     """Pods that ended, and one that is still to be bound."""
     found = await a_log()
-    await found.append([Commit("more", "test", 0, 99, (Draft("pod/u9", PodReserved("u9", "n1", 1)),))])
+    await found.append(
+        [Commit("more", "test", 0, 99, (Draft("pod/u9", PodReserved("u9", "n1", 1)),))]
+    )
     return found
 
 
@@ -48,7 +52,11 @@ async def states(log: MemoryEventLog, until: int | None = None) -> dict[str, Tol
     return {
         "scheduler": {"projection": "ledger", "position": at, "hash": digest(ledger)},
         "binder": {"projection": "binder", "position": at, "hash": binder.digest(work)},
-        "topology-store": {"projection": "topology-store", "position": at, "nodes": following.digests(nodes)},
+        "topology-store": {
+            "projection": "topology-store",
+            "position": at,
+            "nodes": following.digests(nodes),
+        },
     }
 
 
@@ -72,7 +80,10 @@ class Services:
         self.told = told
 
     def asked(self) -> list[tuple[str, str]]:
-        return [(name, f"http://127.0.0.1:{self._server.server_port}/{name}/state") for name in self.told]
+        return [
+            (name, f"http://127.0.0.1:{self._server.server_port}/{name}/state")
+            for name in self.told
+        ]
 
     def close(self) -> None:
         self._server.shutdown()
@@ -86,23 +97,38 @@ def services() -> Iterator[Services]:
     made.close()
 
 
-async def found(services: Services, told: dict[str, Told], token: str = TOKEN, history: MemoryEventLog | None = None) -> Verdict:
+async def found(
+    services: Services,
+    told: dict[str, Told],
+    token: str = TOKEN,
+    history: MemoryEventLog | None = None,
+) -> Verdict:
     services.told.update(told)
     return await verify(history or await log(), services.asked(), token=token)
 
 
-async def test_every_service_with_a_state_is_compared_at_its_own_position(services: Services) -> None:
+async def test_every_service_with_a_state_is_compared_at_its_own_position(
+    services: Services,
+) -> None:
     history = await log()
     for until in (3, 17, len(history._facts)):
         verdict = await found(services, await states(history, until))
-        assert {each.service for each in verdict.compared} == {"scheduler", "binder", "topology-store"}
+        assert {each.service for each in verdict.compared} == {
+            "scheduler",
+            "binder",
+            "topology-store",
+        }
         assert (verdict.violations, verdict.silent) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["scheduler", "binder", "topology-store"])
 async def test_a_state_that_differs_is_named(services: Services, name: str) -> None:
     told = await states(await log())
-    told[name] |= {"nodes": {"n1": [told[name]["nodes"]["n1"][0], "0" * 16]}} if "nodes" in told[name] else {"hash": "0" * 16}
+    told[name] |= (
+        {"nodes": {"n1": [told[name]["nodes"]["n1"][0], "0" * 16]}}
+        if "nodes" in told[name]
+        else {"hash": "0" * 16}
+    )
     verdict = await found(services, told)
     assert [(each.invariant, name in each.message) for each in verdict.violations] == [("S6", True)]
 
@@ -110,34 +136,47 @@ async def test_a_state_that_differs_is_named(services: Services, name: str) -> N
 @pytest.mark.parametrize("name", ["scheduler", "binder", "topology-store"])
 async def test_a_state_from_beyond_the_log_is_named(services: Services, name: str) -> None:
     told = await states(await log())
-    told[name] |= {"position": 10_000} if name != "topology-store" else {"nodes": {"n1": [999, "0" * 16]}}
+    told[name] |= (
+        {"position": 10_000} if name != "topology-store" else {"nodes": {"n1": [999, "0" * 16]}}
+    )
     verdict = await found(services, told)
     assert [(each.invariant, name in each.message) for each in verdict.violations] == [("S6", True)]
 
 
-async def test_who_does_not_answer_or_needs_another_token_is_named_and_who_has_no_state_is_not(services: Services) -> None:
+async def test_who_does_not_answer_or_needs_another_token_is_named_and_who_has_no_state_is_not(
+    services: Services,
+) -> None:
     told = await states(await log())
     verdict = await verify(await log(), [("binder-2", "http://127.0.0.1:9/state")])
-    assert [(each.service, each.why) for each in verdict.silent] == [("binder-2", "connection refused")]
+    assert [(each.service, each.why) for each in verdict.silent] == [
+        ("binder-2", "connection refused")
+    ]
     verdict = await found(services, told, token="other")
     assert {each.service for each in verdict.silent} == set(told)
     assert "TOPOLOG_HTTP_TOKEN" in verdict.silent[0].why
     assert (verdict.ok, verdict.compared) == (True, [])
     (_, url) = services.asked()[0]
-    assert (await verify(await log(), [("other", url.replace("scheduler", "other"))], token=TOKEN)).silent == []
+    assert (
+        await verify(await log(), [("other", url.replace("scheduler", "other"))], token=TOKEN)
+    ).silent == []
     with pytest.raises(FilterError, match="it has none"):
         await verify(await log(), [], [url.replace("scheduler", "other")], TOKEN)
 
 
 async def test_who_has_folded_nothing_yet_says_nothing(services: Services) -> None:
-    verdict = await found(services, {"scheduler": {"projection": "ledger", "position": 0, "hash": digest(Ledger())}})
+    verdict = await found(
+        services, {"scheduler": {"projection": "ledger", "position": 0, "hash": digest(Ledger())}}
+    )
     assert verdict.ok
 
 
 async def test_of_a_node_that_is_not_heard_nothing_is_compared(services: Services) -> None:
     history = await log()
     for number, (stream, fact) in enumerate(
-        [("report/n1", NodeReportExpired("n1", 1)), ("node/n1", NodeEnded("n1", "uid-n1", "deleted"))]
+        [
+            ("report/n1", NodeReportExpired("n1", 1)),
+            ("node/n1", NodeEnded("n1", "uid-n1", "deleted")),
+        ]
     ):
         await history.append([Commit(f"end{number}", "test", 0, 100, (Draft(stream, fact),))])
     told = await states(history)

@@ -20,13 +20,29 @@ def lines(made: Refusal, **names: str) -> list[str]:
 
 def test_cpus_and_memory_are_shown_in_kubernetes_units() -> None:
     zones = (ZoneState(0, 1500, 4000, 16000, ("u1", "u2")), ZoneState(1, 6000, 6000, 16000))
-    cpu = Refusal("n17", Reason.NO_SINGLE_ZONE, resource="cpu", container="main", asked=8000, best=6000, best_zone=1, zones=zones)
+    cpu = Refusal(
+        "n17",
+        Reason.NO_SINGLE_ZONE,
+        resource="cpu",
+        container="main",
+        asked=8000,
+        best=6000,
+        best_zone=1,
+        zones=zones,
+    )
     assert lines(cpu, u1="ns/web", u2="ns/db") == [
         "near miss n17: no single zone, container main, asks for cpu 8, zone 1 surely has 6",
         "  zone 0: cpu 1500m of 16 surely free, 4 at best; held by ns/web, ns/db",
         "  zone 1: cpu 6 of 16 surely free",
     ]
-    memory = Refusal("n1", Reason.NODE_RESOURCE, resource="memory", asked=2 * GIB, best=GIB // 2, remedy="ask for less")
+    memory = Refusal(
+        "n1",
+        Reason.NODE_RESOURCE,
+        resource="memory",
+        asked=2 * GIB,
+        best=GIB // 2,
+        remedy="ask for less",
+    )
     assert lines(memory) == [
         "near miss n1: too little on the node, asks for memory 2Gi, the node surely has 512Mi",
         "  would fit: ask for less",
@@ -34,24 +50,45 @@ def test_cpus_and_memory_are_shown_in_kubernetes_units() -> None:
 
 
 def test_rule_and_subject_are_named() -> None:
-    made = Refusal("n1", Reason.TAINT, "gpu=yes:NoSchedule", policy="restricted", scope="pod", policy_source="label")
-    assert lines(made) == ["near miss n1: untolerated taint, gpu=yes:NoSchedule, policy restricted/pod by label"]
+    made = Refusal(
+        "n1",
+        Reason.TAINT,
+        "gpu=yes:NoSchedule",
+        policy="restricted",
+        scope="pod",
+        policy_source="label",
+    )
+    assert lines(made) == [
+        "near miss n1: untolerated taint, gpu=yes:NoSchedule, policy restricted/pod by label"
+    ]
 
 
 def test_many_holders_are_counted_and_unknown_ones_shown_by_uid() -> None:
-    made = Refusal("n1", Reason.NO_SINGLE_ZONE, resource="cpu", asked=1, zones=(ZoneState(0, 0, 0, 8000, tuple("abcdefgh")),))
+    made = Refusal(
+        "n1",
+        Reason.NO_SINGLE_ZONE,
+        resource="cpu",
+        asked=1,
+        zones=(ZoneState(0, 0, 0, 8000, tuple("abcdefgh")),),
+    )
     assert lines(made)[1] == "  zone 0: cpu 0 of 8 surely free; held by a, b, c, d, e and 3 more"
 
 
 def test_a_refusal_of_another_release_is_shown_as_it_stands() -> None:
-    assert near_miss({"node": "n1", "reason": "a reason of the future", "asked": 0, "holders": []}, {}) == [
-        "near miss: node n1, reason a reason of the future, asked 0"
-    ]
+    assert near_miss(
+        {"node": "n1", "reason": "a reason of the future", "asked": 0, "holders": []}, {}
+    ) == ["near miss: node n1, reason a reason of the future, asked 0"]
 
 
 def test_a_story_tells_counts_first_then_near_misses() -> None:
     detail = (msgspec.to_builtins(Refusal("n1", Reason.NOT_READY)),)
     fact = PodVerdictChanged("u", "0/3 nodes", {"too many pods": 1, "node not ready": 2}, detail)
-    (line,) = tell([(Envelope(1, "pod/u", 1, type_of(fact), 1, encode(fact), 0, "t", 0, "c"), fact)], "u")
+    (line,) = tell(
+        [(Envelope(1, "pod/u", 1, type_of(fact), 1, encode(fact), 0, "t", 0, "c"), fact)], "u"
+    )
     assert line.title == "waits: 0/3 nodes"
-    assert line.detail == ("2 node(s): node not ready", "1 node(s): too many pods", "near miss n1: node not ready")
+    assert line.detail == (
+        "2 node(s): node not ready",
+        "1 node(s): too many pods",
+        "near miss n1: node not ready",
+    )

@@ -1,4 +1,6 @@
-"""Predicted against actual zones: rates by node and policy, and what was different where the kubelet chose otherwise."""
+"""Predicted against actual zones: rates by node and policy, and what was different where the
+kubelet chose otherwise.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ A, B = pod("a", cpus=4), pod("b", cpus=4)
 
 async def reserve(story: Story, made: Pod, zone_id: int) -> None:
     await story.arrives(made)
-    await story.tell(streams.pod(made.uid), PodReserved(made.uid, "n1", 1, predicted={"c": (zone_id,)}))
+    await story.tell(
+        streams.pod(made.uid), PodReserved(made.uid, "n1", 1, predicted={"c": (zone_id,)})
+    )
     await story.tell(streams.node("n1"), NodeCharged("n1", made.uid))
 
 
@@ -28,7 +32,11 @@ async def node(*beside: Pod) -> Story:
     await story.node()
     for made in beside:
         await story.seen_bound(made, phase="Running")
-    await story.report(zone(0, 8, 8 - 4 * len(beside)), zone(1, 8), placements=tuple(held(made.name, 0, 4) for made in beside))
+    await story.report(
+        zone(0, 8, 8 - 4 * len(beside)),
+        zone(1, 8),
+        placements=tuple(held(made.name, 0, 4) for made in beside),
+    )
     return story
 
 
@@ -45,7 +53,9 @@ async def test_a_hit_counts_for_node_and_policy() -> None:
     by_node: Predictions = await predictions(story.log, "node", 10, CycleConfig())
     by_policy = await predictions(story.log, "policy", 10, CycleConfig())
     assert [(group.name, group.predicted, group.hit) for group in by_node.groups] == [("n1", 1, 1)]
-    assert [(group.name, group.predicted, group.hit) for group in by_policy.groups] == [("single-numa-node", 1, 1)]
+    assert [(group.name, group.predicted, group.hit) for group in by_policy.groups] == [
+        ("single-numa-node", 1, 1)
+    ]
     assert by_node.misses == []
 
 
@@ -70,7 +80,9 @@ async def test_a_miss_names_the_pod_that_started_in_between() -> None:
     story = await node()
     await reserve(story, A, 0)
     await story.seen_bound(B)
-    await story.report(zone(0, 8, 4), zone(1, 8, 4), at=2, placements=(held("b", 0, 4), held("a", 1, 4)))
+    await story.report(
+        zone(0, 8, 4), zone(1, 8, 4), at=2, placements=(held("b", 0, 4), held("a", 1, 4))
+    )
     assert (await only_miss(story)).difference == "started in between: ns/b"
 
 
@@ -78,7 +90,9 @@ async def test_a_miss_names_the_pod_that_was_on_its_way() -> None:
     story = await node()
     await story.seen_bound(B)
     await reserve(story, A, 0)
-    await story.report(zone(0, 8, 4), zone(1, 8, 4), at=2, placements=(held("b", 0, 4), held("a", 1, 4)))
+    await story.report(
+        zone(0, 8, 4), zone(1, 8, 4), at=2, placements=(held("b", 0, 4), held("a", 1, 4))
+    )
     assert (await only_miss(story)).difference == "on the way when it was predicted: ns/b"
 
 
@@ -86,7 +100,9 @@ async def test_a_miss_with_the_same_pods_tells_the_amounts_or_blames_the_model()
     story = await node()
     await reserve(story, A, 0)
     await story.report(zone(0, 8, 3), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
-    assert (await only_miss(story)).difference == "available apart from the pod itself: zone 0 cpu 8 -> 3"
+    assert (
+        await only_miss(story)
+    ).difference == "available apart from the pod itself: zone 0 cpu 8 -> 3"
     other = await node()
     await reserve(other, A, 0)
     await other.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
@@ -98,11 +114,15 @@ async def test_under_best_effort_a_miss_does_not_blame_the_model() -> None:
     await story.node()
     await story.report(zone(0, 8), zone(1, 8), policy="best-effort")
     await reserve(story, A, 0)
-    await story.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),), policy="best-effort")
+    await story.report(
+        zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),), policy="best-effort"
+    )
     assert "is a wish" in (await only_miss(story)).difference
 
 
-async def test_a_miss_names_what_was_known_within_bounds_only(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_miss_names_what_was_known_within_bounds_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """As it stood when it was predicted: the kubelet is of a version that is proven since."""
     for version, told in (("v1.35.1", ("another kubelet version",)), ("v1.36.2", ())):
         story = await node()

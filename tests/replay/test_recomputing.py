@@ -1,4 +1,6 @@
-"""A decision is decided again from the log: alike under the same code and configuration, and told apart under another."""
+"""A decision is decided again from the log: alike under the same code and configuration, and told
+apart under another.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,16 @@ async def test_reservations_and_verdicts_of_one_batch_are_decided_alike_again() 
 
 
 async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_chosen() -> None:
-    """Also where others give what no node counts: chosen among all nodes, the pod would have gone elsewhere or nowhere."""
+    """Also where others give what no node counts: chosen among all nodes, the pod would have gone
+    elsewhere or nowhere.
+    """
     story = await decided(pod("own", cpus=2), made=HERE)
     plain = msgspec.structs.replace(pod("p", cpus=5), scheduler_name="numa-scheduler")
     amounts = {"cpu": 1000, "a.com/gpu": 1}
     asking = Container("c", "app", amounts, amounts)
-    claiming = msgspec.structs.replace(pod("q"), scheduler_name="numa-scheduler", containers=(asking,))
+    claiming = msgspec.structs.replace(
+        pod("q"), scheduler_name="numa-scheduler", containers=(asking,)
+    )
     await story.tell("deviceclass/gpu", DeviceClassObserved("gpu", "a.com/gpu"))
     await story.arrives(plain, claiming)
     for each in (plain, claiming):
@@ -72,7 +78,9 @@ async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_ch
 
 
 async def test_nodes_that_only_reports_name_are_no_part_of_it() -> None:
-    """Thousands of invented ones would make `explain` take minutes, and say that the log was altered."""
+    """Thousands of invented ones would make `explain` take minutes, and say that the log was
+    altered.
+    """
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
     await story.node("n0")
@@ -92,7 +100,9 @@ async def test_a_later_history_does_not_change_what_is_recomputed() -> None:
 
 
 async def test_a_decision_of_one_of_several_schedulers_is_decided_alike_again() -> None:
-    """On its own nodes first, which the decision names with its configuration; a scheduler alone would have chosen another."""
+    """On its own nodes first, which the decision names with its configuration; a scheduler alone
+    would have chosen another.
+    """
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE)) for _ in range(2)]
     for number in range(20):
@@ -101,7 +111,11 @@ async def test_a_decision_of_one_of_several_schedulers_is_decided_alike_again() 
     await story.arrives(pod("a", cpus=2))
     core, alone = story.cores
     elsewhere = next(proposal.node for proposal in alone.decide(1) if proposal.uid)
-    pairs = [(f"scheduler/topolog/{first}", f"scheduler/topolog/{second}") for first in range(9) for second in range(first)]
+    pairs = [
+        (f"scheduler/topolog/{first}", f"scheduler/topolog/{second}")
+        for first in range(9)
+        for second in range(first)
+    ]
     shares = [Share(tuple(sorted(pair)), own) for pair in pairs for own in pair]
     share = next(each for each in shares if each.has("uid-a") and not each.has(elsewhere))
     story.role = share.own
@@ -115,13 +129,16 @@ async def test_a_decision_of_one_of_several_schedulers_is_decided_alike_again() 
 
 
 async def full(*nodes: str, spare: int = 0) -> Story:
-    """Nodes of two zones, each filled by a pod of low priority: 0 in one zone, 1 or 2 in the other; `spare` CPUs
-    are free on the first node."""
+    """Nodes of two zones, each filled by a pod of low priority: 0 in one zone, 1 or 2 in the other;
+    `spare` CPUs are free on the first node."""
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
     for at, name in enumerate(nodes, 1):
         await story.node(name)
-        lows = [msgspec.structs.replace(pod(f"{name}-low{zone}", cpus=8), priority=zone * at) for zone in (0, 1)]
+        lows = [
+            msgspec.structs.replace(pod(f"{name}-low{zone}", cpus=8), priority=zone * at)
+            for zone in (0, 1)
+        ]
         for low in lows:
             await story.seen_bound(low, name, phase="Running")
         placements = tuple(held(low.name, at, 8) for at, low in enumerate(lows))
@@ -136,7 +153,9 @@ def high(name: str, **fields: object) -> Pod:
 
 async def nominated(story: Story) -> list[str]:
     """What is told of each nomination."""
-    wanted = [(at, fact) async for at, fact in reading.facts(story.log) if isinstance(fact, PodNominated)]
+    wanted = [
+        (at, fact) async for at, fact in reading.facts(story.log) if isinstance(fact, PodNominated)
+    ]
     told = await recomputed(story.log, wanted, BY)
     assert list(told) == [at.position for at, _ in wanted]
     return list(told.values())
@@ -156,7 +175,9 @@ async def test_reservations_of_its_batch_stand_in_for_a_nomination_too() -> None
     proposals = story.cores[0].decide(10)
     await story.append(story.cores[0], proposals)
     assert [node for _, node in await story.reservations()] == ["n1"]
-    assert [fact.node for fact in await story.facts(PodNominated) if isinstance(fact, PodNominated)] == ["n2"]
+    assert [
+        fact.node for fact in await story.facts(PodNominated) if isinstance(fact, PodNominated)
+    ] == ["n2"]
     assert await nominated(story) == ["recomputed: the same"]
 
 
@@ -170,24 +191,38 @@ async def test_explain_says_it_of_a_nomination_too() -> None:
 
 
 async def test_a_nomination_on_a_node_that_alone_was_searched_is_told_the_same_there() -> None:
-    """Evicting on n1 costs as little, and the first name wins; the log cannot say that only n2 was searched."""
+    """Evicting on n1 costs as little, and the first name wins; the log cannot say that only n2 was
+    searched.
+    """
     story = await full("n1", "n2")
     await story.arrives(high("one"))
     core = story.cores[0]
     core.decide(0)
     found = core.cluster.nominate(core.ledger.pods["uid-one"].pod, core.ledger.pods, (), ("n2",))
     assert found is not None
-    fact = PodNominated("uid-one", "n2", found.victims, found.zones, core.ledger.position, *msgspec.structs.astuple(HERE))
+    fact = PodNominated(
+        "uid-one",
+        "n2",
+        found.victims,
+        found.zones,
+        core.ledger.position,
+        *msgspec.structs.astuple(HERE),
+    )
     await story.tell(streams.pod("uid-one"), fact)
     (said,) = await nominated(story)
-    assert said.startswith("recomputed: the same on n2; over all nodes it would be nominated to n1, evicting ns/n1-low0 (")
+    assert said.startswith(
+        "recomputed: the same on n2; over all nodes it would be nominated to n1, evicting ns/n1-low0 ("
+    )
     assert said.endswith("whom it spared after a refused eviction)")
 
 
 async def test_a_nomination_that_the_facts_do_not_lead_to_is_told() -> None:
     story = await full("n1")
     await story.arrives(high("one"))
-    await story.tell(streams.pod("uid-one"), PodNominated("uid-one", "n1", ("uid-n1-low1",), {}, await story.log.head()))
+    await story.tell(
+        streams.pod("uid-one"),
+        PodNominated("uid-one", "n1", ("uid-n1-low1",), {}, await story.log.head()),
+    )
     (said,) = await nominated(story)
     here = "recomputed, its code and configuration not being known: over all nodes it would be nominated to n1"
     assert said.startswith(f"{here}, evicting ns/n1-low0 (")
@@ -198,8 +233,12 @@ async def test_other_code_and_another_configuration_are_named() -> None:
     assert await told(story, Deciding(CycleConfig(), Provenance("config-1", "code-2"))) == [
         "recomputed by another code code-1, here code-2: the same"
     ]
-    (text,) = await told(story, Deciding(CycleConfig(strategy="MostAllocated"), Provenance("config-2", "code-1")))
-    assert text.startswith("recomputed by another configuration config-1, here config-2: would be reserved on n1, score ")
+    (text,) = await told(
+        story, Deciding(CycleConfig(strategy="MostAllocated"), Provenance("config-2", "code-1"))
+    )
+    assert text.startswith(
+        "recomputed by another configuration config-1, here config-2: would be reserved on n1, score "
+    )
 
 
 async def test_a_decision_of_a_release_that_named_nothing_is_recomputed_all_the_same() -> None:
@@ -211,7 +250,9 @@ async def test_a_reservation_that_the_facts_do_not_lead_to_is_told() -> None:
     story = await decided(pod("a", cpus=5))
     (_, fact), other = (await decisions(story))[0], pod("b", cpus=5)
     assert isinstance(fact, PodReserved)
-    await story.tell(streams.pod(other.uid), msgspec.structs.replace(fact, uid=other.uid, node="n1"))
+    await story.tell(
+        streams.pod(other.uid), msgspec.structs.replace(fact, uid=other.uid, node="n1")
+    )
     assert "not recomputed: the log up to the decision does not hold the pod" in await told(story)
     elsewhere = next(name for name in ("n1", "n2") if name != fact.node)
     await story.tell(streams.pod("uid-a"), msgspec.structs.replace(fact, node=elsewhere))
@@ -221,7 +262,9 @@ async def test_a_reservation_that_the_facts_do_not_lead_to_is_told() -> None:
 
 async def test_an_upstream_cache_is_not_recomputed() -> None:
     story = await decided(pod("a", cpus=5))
-    assert await told(story, Deciding(CycleConfig(), HERE, True)) == ["not recomputed: an upstream cache decides here"]
+    assert await told(story, Deciding(CycleConfig(), HERE, True)) == [
+        "not recomputed: an upstream cache decides here"
+    ]
 
 
 async def test_explain_says_it_at_the_decision() -> None:
@@ -248,7 +291,9 @@ def test_a_service_names_what_decides(settings: dict[str, object]) -> None:
 async def test_explain_says_of_a_pod_that_terminates_unbound_that_it_is_being_deleted() -> None:
     """Not that it waits, nor that it is bound to a node without a name."""
     story = await decided(pod("a", cpus=5))
-    await story.tell(streams.pod("uid-a"), BindRefused("uid-a", "n0", "terminating", "pod a is being deleted"))
+    await story.tell(
+        streams.pod("uid-a"), BindRefused("uid-a", "n0", "terminating", "pod a is being deleted")
+    )
     (found,) = await explain(story.log, "a")
     assert found.stands.startswith("is being deleted since ")
     assert "zone" not in found.stands

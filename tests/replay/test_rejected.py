@@ -1,4 +1,6 @@
-"""A kubelet's refusal is explained by an end that came between decision and admission, or it is to be reported."""
+"""A kubelet's refusal is explained by an end that came between decision and admission, or it is to
+be reported.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,16 @@ def container(name: str, cpus: int, gpus: int = 0) -> Container:
 
 
 async def sent_and_refused(*ends: str, made: Pod | None = None) -> Story:
-    """Zone 0 has the GPU and 2 CPUs, beside 2 of `other` and none of `idle`; zone 1 has 5. So the pod's first container goes to
-    zone 1, and the second has both in zone 0. It is decided, these others end, and its kubelet refuses it."""
+    """Zone 0 has the GPU and 2 CPUs, beside 2 of `other` and none of `idle`; zone 1 has 5. So the
+    pod's first container goes to zone 1, and the second has both in zone 0. It is decided, these
+    others end, and its kubelet refuses it."""
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
     await story.node("n1")
     for name in ("other", "idle"):
         await story.tell(
-            streams.pod(f"uid-{name}"), PodObserved(pod(name, cpus=2 if name == "other" else 0), node="n1", phase="Running")
+            streams.pod(f"uid-{name}"),
+            PodObserved(pod(name, cpus=2 if name == "other" else 0), node="n1", phase="Running"),
         )
     placed = [held("other", 0, 2, uid="uid-other")]
     await story.report(zone(0, 8, 2, 1), zone(1, 8, 5), placements=tuple(placed))
@@ -46,17 +50,27 @@ async def refused(*ends: str, made: Pod | None = None) -> list[str]:
     """What is told of that."""
     story = await sent_and_refused(*ends, made=made)
     (told,) = await explain(story.log, "ns/p", Deciding(CycleConfig(), HERE))
-    return [note for line in told.lines if "refused by the kubelet" in line.title for note in line.detail]
+    return [
+        note
+        for line in told.lines
+        if "refused by the kubelet" in line.title
+        for note in line.detail
+    ]
 
 
 async def test_an_end_that_moves_a_container_to_another_zone_explains_the_refusal() -> None:
     (told,) = await refused("idle", "other")
-    assert told.startswith("explained by what ended between decision and admission (ns/idle, ns/other): then n1: no zone set")
+    assert told.startswith(
+        "explained by what ended between decision and admission (ns/idle, ns/other): then n1: no zone set"
+    )
 
 
 async def test_where_nothing_ended_it_is_to_be_reported() -> None:
     (told,) = await refused()
-    assert told == "nothing that ended between decision and admission explains it: report it, with `topolog log export`"
+    assert (
+        told
+        == "nothing that ended between decision and admission explains it: report it, with `topolog log export`"
+    )
 
 
 async def test_an_end_that_only_gives_room_explains_nothing() -> None:

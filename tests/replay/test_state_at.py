@@ -23,8 +23,13 @@ def test_a_pod_that_is_listed_no_more_may_still_hold_what_it_held() -> None:
     history.report(zone(0, 8, 4), zone(1, 8), at=2, placements=(held("a", 0, 4),))
     assert words(history).startswith("ns/a  proven on zone 0: cpu 4 (")
     history.report(zone(0, 8), zone(1, 8), at=3)
-    assert words(history).startswith("ns/a  listed no more, and no word of its end: may still hold zone 0: cpu 4 (")
-    assert charge_in_words(history.charge(one), None) == "listed no more, and no word of its end: may still hold zone 0: cpu 4"
+    assert words(history).startswith(
+        "ns/a  listed no more, and no word of its end: may still hold zone 0: cpu 4 ("
+    )
+    assert (
+        charge_in_words(history.charge(one), None)
+        == "listed no more, and no word of its end: may still hold zone 0: cpu 4"
+    )
 
 
 async def test_a_pod_that_is_being_deleted_waits_for_no_node() -> None:

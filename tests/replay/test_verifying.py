@@ -19,14 +19,23 @@ def told(*facts: Fact) -> list[str]:
     """Which invariants these facts break."""
     audit, versions = Audit(), Counter[str]()
     for at, fact in enumerate(facts, 1):
-        stream = streams.node(fact.node) if isinstance(fact, NodeCharged) else streams.pod(fact.about.pod)
+        stream = (
+            streams.node(fact.node)
+            if isinstance(fact, NodeCharged)
+            else streams.pod(fact.about.pod)
+        )
         versions[stream] += 1
-        audit.see(Envelope(at, stream, versions[stream], type_of(fact), 1, encode(fact), 0, "test", 0, ""))
+        audit.see(
+            Envelope(at, stream, versions[stream], type_of(fact), 1, encode(fact), 0, "test", 0, "")
+        )
     return [violation.invariant for violation in audit.violations]
 
 
 def test_an_intent_to_bind_where_the_pod_is_not_reserved_is_told() -> None:
-    observed, intended = PodObserved(pod("p", uid="u1")), BindIntended("u1", "default", "p", "n1", 2)
+    observed, intended = (
+        PodObserved(pod("p", uid="u1")),
+        BindIntended("u1", "default", "p", "n1", 2),
+    )
     reserved = (PodReserved("u1", "n1", 1, 1), NodeCharged("n1", "u1"))
     elsewhere = (PodReserved("u1", "n2", 1, 1), NodeCharged("n2", "u1"))
     withdrawn = ReservationWithdrawn("u1", "n1", "node_ended")
@@ -39,7 +48,22 @@ def test_an_intent_to_bind_where_the_pod_is_not_reserved_is_told() -> None:
 def test_a_pod_is_bound_once_unless_the_cluster_was_set_back_in_between() -> None:
     """Its end, there, is in the log before it is decided again."""
     observed = PodObserved(pod("p", uid="u1"))
-    placed = (PodReserved("u1", "n1", 1, 1), NodeCharged("n1", "u1"), BindIntended("u1", "default", "p", "n1", 2))
+    placed = (
+        PodReserved("u1", "n1", 1, 1),
+        NodeCharged("n1", "u1"),
+        BindIntended("u1", "default", "p", "n1", 2),
+    )
     bound = PodBound("u1", "n1")
     assert told(observed, *placed, bound, bound) == ["S5"]
-    assert told(observed, *placed, bound, PodEnded("u1", "absent_from_list", "n1"), observed, *placed, bound) == []
+    assert (
+        told(
+            observed,
+            *placed,
+            bound,
+            PodEnded("u1", "absent_from_list", "n1"),
+            observed,
+            *placed,
+            bound,
+        )
+        == []
+    )

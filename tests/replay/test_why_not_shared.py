@@ -1,4 +1,6 @@
-"""Why a pod does not go to a node where several schedulers share pods and nodes: the one that had the pod answers."""
+"""Why a pod does not go to a node where several schedulers share pods and nodes: the one that had
+the pod answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Why a pod does not go to a node of which something cannot be read: that is what stands in the way, and it is said."""
+"""Why a pod does not go to a node of which something cannot be read: that is what stands in the
+way, and it is said.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ def test_zones_are_told_as_people_say_them() -> None:
 
 def test_whoever_bound_a_pod_it_is_told_where_it_is_and_which_scheduler_it_names() -> None:
     """A pod of ours may have been bound by hand: the fact does not say by whom."""
-    assert told(PodObserved(pod("a", cpus=2), node="n1"), {}).text.startswith("seen on n1 (schedulerName topolog); asks for")
+    assert told(PodObserved(pod("a", cpus=2), node="n1"), {}).text.startswith(
+        "seen on n1 (schedulerName topolog); asks for"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
-"""A failover on a running road: the holder of a role is sent a signal, and others do again what it did.
+"""A failover on a running road: the holder of a role is sent a signal, and others do again what it
+did.
 
-Knows who holds a role, and by which facts its work is told to be done. Must not know how long it may take.
+Knows who holds a role, and by which facts its work is told to be done. Must not know how long it
+may take.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ BATCH = 4
 
 
 class Failover(msgspec.Struct, frozen=True):
-    """`lease` is the role's name in the log. Seconds from the signal: to the first binding; to the last one of the batch, and to
-    the role's own work."""
+    """`lease` is the role's name in the log. Seconds from the signal: to the first binding; to the
+    last one of the batch, and to the role's own work."""
 
     lease: str
     first_s: float
@@ -60,14 +62,19 @@ async def connect(path: Path) -> Any:
 async def holders(database: Any, role: str = "%") -> list[Holder]:
     """All who hold a role of this name (a pattern of SQL); the process id is from the holder's name
     (`shared.runtime.app.holder_name`)."""
-    asked = "SELECT role, holder, epoch FROM lease WHERE role LIKE $1 AND holder <> '' ORDER BY role"
+    asked = (
+        "SELECT role, holder, epoch FROM lease WHERE role LIKE $1 AND holder <> '' ORDER BY role"
+    )
     rows = await database.fetch(asked, HOLDERS.get(role, role))
     return [Holder(row["role"], int(row["holder"].split("/")[-2]), row["epoch"]) for row in rows]
 
 
-async def fail_over(road: Road, database: Any, role: str, number: int, sent: signal.Signals, timeout_s: float) -> Failover:
-    """Send the signal to the holder (of several, in turn by `number`), submit a few pods at once, wait until they are bound and
-    the role's own work is done, and remove them. Raises TimeoutError."""
+async def fail_over(
+    road: Road, database: Any, role: str, number: int, sent: signal.Signals, timeout_s: float
+) -> Failover:
+    """Send the signal to the holder (of several, in turn by `number`), submit a few pods at once,
+    wait until they are bound and the role's own work is done, and remove them. Raises TimeoutError.
+    """
     held = await holders(database, role)
     holder = held[number % len(held)]
     position = await database.fetchval("SELECT position FROM counter")
@@ -91,7 +98,10 @@ async def submit(road: Road, name: str) -> str:
     """A small pod; its stream."""
     amounts = {"cpu": "1", "memory": "64Mi"}
     container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
-    body = {"metadata": {"name": name}, "spec": {"schedulerName": "topolog", "containers": [container]}}
+    body = {
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "topolog", "containers": [container]},
+    }
     made = await asyncio.to_thread(road.kube, PODS, "POST", body)
     return f"pod/{made['metadata']['uid']}"
 
@@ -108,7 +118,9 @@ async def told(database: Any, fact: str, streams: list[str], count: int, after: 
 
 
 async def _own_work(database: Any, role: str, streams: list[str]) -> bool:
-    """The relay has come to the pods' last facts; a report is in the log that came after their first ones."""
+    """The relay has come to the pods' last facts; a report is in the log that came after their
+    first ones.
+    """
     if role == "relay":
         asked = "SELECT c.position >= max(f.position) FROM fact f, checkpoint c WHERE stream = ANY($1) AND consumer = 'relay'"
         return bool(await database.fetchval(f"{asked} GROUP BY c.position", streams))
@@ -123,7 +135,9 @@ async def until(true: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def settled(road: Road, service: str = "", timeout_s: float = 60.0) -> None:
-    """Every process (of one service, where it is named) is there and ready: whoever dies next has a warm standby."""
+    """Every process (of one service, where it is named) is there and ready: whoever dies next has a
+    warm standby.
+    """
     names = [name for name in road.services() if name.startswith(service or SERVICES)]
 
     async def ready() -> bool:

@@ -1,4 +1,6 @@
-"""A whole `topolog up` as real processes, to be watched, killed and asked: what the tests of the road stand on."""
+"""A whole `topolog up` as real processes, to be watched, killed and asked: what the tests of the
+road stand on.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,22 @@ class Road:
     def __init__(self, folder: Path, *flags: str, env: dict[str, str] | None = None) -> None:
         self.folder = folder
         self._out = (folder.parent / f"{folder.name}.out").open("a+")
-        command = [sys.executable, "-m", "services.cli.main", "up", "--data-dir", str(folder), "--json", *flags]
+        command = [
+            sys.executable,
+            "-m",
+            "services.cli.main",
+            "up",
+            "--data-dir",
+            str(folder),
+            "--json",
+            *flags,
+        ]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, stdout=self._out, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
+            command,
+            cwd=ROOT,
+            stdout=self._out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(env or {})},
         )
 
     def lines(self) -> list[dict[str, Any]]:
@@ -57,17 +72,27 @@ class Road:
         return self._ask(Request(f"http://127.0.0.1:{self.services()[name]}{path}"))
 
     def count(self, name: str, metric: str, **labels: str) -> float:
-        """What a service counts on its page of metrics, over all labels that are not given; 0 while it does not answer."""
+        """What a service counts on its page of metrics, over all labels that are not given; 0 while
+        it does not answer.
+        """
         return sum(self.samples(name, metric, **labels).values())
 
     def samples(self, name: str, metric: str, **labels: str) -> dict[str, float]:
-        """The values of a metric on a service's page, those with these labels, by all their labels; none while it does not
-        answer."""
-        with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.services()[name]}/metrics", timeout=10) as answer:
+        """The values of a metric on a service's page, those with these labels, by all their labels;
+        none while it does not answer."""
+        with (
+            contextlib.suppress(OSError),
+            urlopen(f"http://127.0.0.1:{self.services()[name]}/metrics", timeout=10) as answer,
+        ):
             families = text_string_to_metric_families(answer.read().decode())
-            samples = [each for family in families for each in family.samples if each.name == metric]
+            samples = [
+                each for family in families for each in family.samples if each.name == metric
+            ]
             fitting = [each for each in samples if labels.items() <= each.labels.items()]
-            return {", ".join(f"{key} {each.labels[key]}" for key in sorted(each.labels)): each.value for each in fitting}
+            return {
+                ", ".join(f"{key} {each.labels[key]}" for key in sorted(each.labels)): each.value
+                for each in fitting
+            }
         return {}
 
     def child(self, pid: int) -> str:
@@ -82,7 +107,9 @@ class Road:
         """Ask the simulated Kubernetes API."""
         data = None if body is None else msgspec.json.encode(body)
         url = f"http://127.0.0.1:{self.services()['simulator']}{path}"
-        return self._ask(Request(url, data=data, method=method, headers={"Content-Type": "application/json"}))
+        return self._ask(
+            Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
+        )
 
     @staticmethod
     def _ask(request: Request) -> Any:
@@ -98,13 +125,21 @@ class Road:
         """The child's process id now. Raises LookupError while it does not run."""
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if _is_server(child, name) if name in SERVERS else _serves(child, self.services().get(name, 0)):
+                if (
+                    _is_server(child, name)
+                    if name in SERVERS
+                    else _serves(child, self.services().get(name, 0))
+                ):
                     return child.pid
         raise LookupError(f"no child {name}")
 
     def kill(self, name: str) -> None:
-        """kill -9, and wait until the supervisor has started it again. Nothing to kill once the road has come to its end."""
-        before = wait_until(lambda: self._pid(name) or self._ending(), 60, f"{name} does not run", self.output)
+        """kill -9, and wait until the supervisor has started it again. Nothing to kill once the
+        road has come to its end.
+        """
+        before = wait_until(
+            lambda: self._pid(name) or self._ending(), 60, f"{name} does not run", self.output
+        )
         if self._ending():
             return
         os.kill(before, signal.SIGKILL)
@@ -143,11 +178,16 @@ def _is_server(process: psutil.Process, name: str) -> bool:
 
 def _serves(process: psutil.Process, port: int) -> bool:
     """Whether the process was told to serve on this port, by its environment or its command line."""
-    told = [process.environ().get("TOPOLOG_HTTP_PORT", ""), *(part.rpartition("=")[2] for part in process.cmdline())]
+    told = [
+        process.environ().get("TOPOLOG_HTTP_PORT", ""),
+        *(part.rpartition("=")[2] for part in process.cmdline()),
+    ]
     return str(port) in told
 
 
-def wait_until(true: Callable[[], Any], timeout_s: float, failure: str, detail: Callable[[], str] = str) -> Any:
+def wait_until(
+    true: Callable[[], Any], timeout_s: float, failure: str, detail: Callable[[], str] = str
+) -> Any:
     """Poll until `true()` is truthy; its value."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
@@ -161,7 +201,9 @@ def wait_until(true: Callable[[], Any], timeout_s: float, failure: str, detail: 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
     """A short data folder that a service account may enter; removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="topolog-road-", dir="/tmp", ignore_cleanup_errors=True) as made:
+    with tempfile.TemporaryDirectory(
+        prefix="topolog-road-", dir="/tmp", ignore_cleanup_errors=True
+    ) as made:
         Path(made).chmod(0o711)
         yield Path(made) / "data"
 
@@ -178,7 +220,12 @@ def running(path: Path, *flags: str, env: dict[str, str] | None = None) -> Itera
 
 def ready(road: Road) -> Road:
     """The same, once it is ready."""
-    wait_until(lambda: road.services() or road.process.poll() is not None, 60, "topolog up was never ready", road.output)
+    wait_until(
+        lambda: road.services() or road.process.poll() is not None,
+        60,
+        "topolog up was never ready",
+        road.output,
+    )
     assert road.process.poll() is None or road.lines(), road.output()
     return road
 
@@ -194,11 +241,15 @@ def ended(road: Road) -> None:
 def topolog(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     command = [sys.executable, "-m", "services.cli.main", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def verified(path: Path) -> dict[str, Any]:
-    """What `topolog replay verify` says of a stopped data folder; fails when an invariant is broken."""
+    """What `topolog replay verify` says of a stopped data folder; fails when an invariant is
+    broken.
+    """
     done = topolog("replay", "verify", "--data-dir", str(path), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     return msgspec.json.decode(done.stdout, type=dict[str, Any])

@@ -1,7 +1,9 @@
-"""Processes of a running road paused in the midst of an append, which is not in the log when they stop.
+"""Processes of a running road paused in the midst of an append, which is not in the log when they
+stop.
 
-While the log takes no facts, whoever sent an append sends it again until it is answered: who is paused then does so once it wakes
-up, whatever has become of its lease. Roles change hands meanwhile, as leases are no facts. Must not know what the log answers.
+While the log takes no facts, whoever sent an append sends it again until it is answered: who is
+paused then does so once it wakes up, whatever has become of its lease. Roles change hands
+meanwhile, as leases are no facts. Must not know what the log answers.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ _OPEN = "DROP TRIGGER takes_no_facts ON fact; DROP FUNCTION takes_no_facts()"
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """A process, what it held when it was paused, how many appends had been refused to it by then, the log's head and
-    the relay's position."""
+    """A process, what it held when it was paused, how many appends had been refused to it by then,
+    the log's head and the relay's position."""
 
     name: str
     pid: int
@@ -57,7 +59,9 @@ async def _first(road: Road, database: Any, pids: Sequence[int]) -> Paused:
     found: list[int] = []
 
     async def sent() -> bool:
-        found.extend([pid for pid in pids if await asyncio.to_thread(_unanswered, road, road.child(pid))])
+        found.extend(
+            [pid for pid in pids if await asyncio.to_thread(_unanswered, road, road.child(pid))]
+        )
         return bool(found)
 
     async with asyncio.timeout(20):
@@ -66,7 +70,14 @@ async def _first(road: Road, database: Any, pids: Sequence[int]) -> Paused:
     refused = await asyncio.to_thread(refusals, road, name)
     os.kill(pid, signal.SIGSTOP)
     held = tuple(each for each in await holders(database) if each.pid == pid)
-    return Paused(name, pid, held, refused, await database.fetchval("SELECT position FROM counter"), await relayed(database))
+    return Paused(
+        name,
+        pid,
+        held,
+        refused,
+        await database.fetchval("SELECT position FROM counter"),
+        await relayed(database),
+    )
 
 
 def _unanswered(road: Road, name: str) -> float:
@@ -89,7 +100,9 @@ async def counted_out(database: Any, paused: Sequence[Paused]) -> None:
     epochs = {each.lease: each.epoch for process in paused for each in process.held}
 
     async def newer() -> bool:
-        rows = await database.fetch("SELECT role, epoch FROM writer WHERE role = ANY($1)", list(epochs))
+        rows = await database.fetch(
+            "SELECT role, epoch FROM writer WHERE role = ANY($1)", list(epochs)
+        )
         return all(row["epoch"] > epochs[row["role"]] for row in rows) and len(rows) == len(epochs)
 
     async with asyncio.timeout(30):

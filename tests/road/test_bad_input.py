@@ -22,9 +22,15 @@ PODS = "/api/v1/namespaces/default/pods"
 @pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
     """Two nodes, an exporter for each, no workload."""
-    with folder() as path, running(path, "--nodes", "2", "--workload", "none", "--report-interval", "1") as made:
+    with (
+        folder() as path,
+        running(path, "--nodes", "2", "--workload", "none", "--report-interval", "1") as made,
+    ):
         wait_until(
-            lambda: len((made.get("topology-store", "/topology") or {}).get("nodes", ())) == 2, 30, "no reports", made.output
+            lambda: len((made.get("topology-store", "/topology") or {}).get("nodes", ())) == 2,
+            30,
+            "no reports",
+            made.output,
         )
         yield made
 
@@ -32,7 +38,10 @@ def road() -> Iterator[Road]:
 def manifest(name: str, cpu: str = "2") -> dict[str, object]:
     amounts = {"cpu": cpu, "memory": "1Gi"}
     container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
-    return {"metadata": {"name": name}, "spec": {"schedulerName": "topolog", "containers": [container]}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "topolog", "containers": [container]},
+    }
 
 
 def phase(road: Road, name: str) -> str:
@@ -61,13 +70,17 @@ def test_malformed_reports_are_counted_and_logged_with_node_and_remedy(road: Roa
     counted = partial(road.count, "topology-store", "topolog_reports_total", verdict="refused")
     before = counted()
     publish(road, "stray", b"\xff\x00 no report")
-    publish(road, "liar", msgspec.json.encode({"node": "another", "boot_id": "b", "boot_time_ms": 1}))
+    publish(
+        road, "liar", msgspec.json.encode({"node": "another", "boot_id": "b", "boot_time_ms": 1})
+    )
     wait_until(lambda: counted() >= before + 2, 60, "not counted", road.output)
     log = (road.folder / "logs" / "topology-store.log").read_text()
     assert '"stray"' in log
     assert "upgrade the exporter" in log
     assert "only as its own node" in log
-    assert {node["node"] for node in road.get("topology-store", "/topology")["nodes"]}.isdisjoint({"stray", "liar", "another"})
+    assert {node["node"] for node in road.get("topology-store", "/topology")["nodes"]}.isdisjoint(
+        {"stray", "liar", "another"}
+    )
     runs(road, "after-malformed-reports")
 
 
@@ -94,8 +107,12 @@ def test_a_pod_that_fits_nowhere_waits_with_an_event_and_holds_nobody_up(road: R
     assert "asks for cpu 900" in explained
 
 
-def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_again(road: Road) -> None:
-    """Both exporters are stopped: whoever asks for alignment waits, and says why; then the road opens again."""
+def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_again(
+    road: Road,
+) -> None:
+    """Both exporters are stopped: whoever asks for alignment waits, and says why; then the road
+    opens again.
+    """
     exporters = [road.pid("exporter-0"), road.pid("exporter-1")]
     for pid in exporters:
         os.kill(pid, signal.SIGSTOP)
@@ -103,18 +120,26 @@ def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_aga
         silent = lambda: road.count("topology-store", "topolog_nodes_silent") == 2  # noqa: E731
         wait_until(silent, 60, "silence was not noticed", road.output)
         road.kube(PODS, "POST", manifest("waits"))
-        condition = wait_until(lambda: _unschedulable(road, "waits"), 60, "no condition", road.output)
+        condition = wait_until(
+            lambda: _unschedulable(road, "waits"), 60, "no condition", road.output
+        )
         assert "2 topology report expired" in condition
         assert phase(road, "waits") == "Pending"
     finally:
         for pid in exporters:
             os.kill(pid, signal.SIGCONT)
     wait_until(lambda: phase(road, "waits") == "Running", 60, "the pod never ran", road.output)
-    facts = topolog("replay", "log", "--type", "NodeReportExpired", "--data-dir", str(road.folder), "--json").stdout
+    facts = topolog(
+        "replay", "log", "--type", "NodeReportExpired", "--data-dir", str(road.folder), "--json"
+    ).stdout
     assert facts.count("NodeReportExpired") == 2
 
 
 def _unschedulable(road: Road, name: str) -> str:
     status = (road.kube(f"{PODS}/{name}") or {}).get("status") or {}
-    found = [one["message"] for one in status.get("conditions", ()) if one["type"] == "PodScheduled" and one["status"] == "False"]
+    found = [
+        one["message"]
+        for one in status.get("conditions", ())
+        if one["type"] == "PodScheduled" and one["status"] == "False"
+    ]
     return found[0] if found else ""

@@ -1,5 +1,5 @@
-"""Two processes of every service on one log, with the default settings: who goes is replaced by one that stood by, and who was
-paused is refused what it still appends."""
+"""Two processes of every service on one log, with the default settings: who goes is replaced by one
+that stood by, and who was paused is refused what it still appends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,28 @@ from services.embedded.data_dir import read_addresses
 from shared.eventlog.port import Commit, Draft, Fenced
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.cluster_facts import PodRunning
-from tests.road.failing_over import HOLDERS, WARM, Failover, connect, fail_over, holders, remove, settled, submit, told, until
+from tests.road.failing_over import (
+    HOLDERS,
+    WARM,
+    Failover,
+    connect,
+    fail_over,
+    holders,
+    remove,
+    settled,
+    submit,
+    told,
+    until,
+)
 from tests.road.harness import Road, folder, running, verified
-from tests.road.pausing import Paused, counted_out, no_facts_taken, pause_in_mid_append, refusals, relayed
+from tests.road.pausing import (
+    Paused,
+    counted_out,
+    no_facts_taken,
+    pause_in_mid_append,
+    refusals,
+    relayed,
+)
 
 ORDER = ("scheduler", "binder", "store", "observer", "relay")
 SERVICE_OF = {"binder": "binder", "store": "topology-store"}
@@ -48,12 +67,20 @@ async def database(road: Road) -> AsyncIterator[Any]:
 
 
 @pytest.mark.timeout(300)
-async def test_every_role_is_taken_over_from_a_holder_that_was_killed_or_asked_to_stop(road: Road, database: Any) -> None:
+async def test_every_role_is_taken_over_from_a_holder_that_was_killed_or_asked_to_stop(
+    road: Road, database: Any
+) -> None:
     asked = [(role, sent) for sent in (signal.SIGKILL, signal.SIGTERM) for role in ORDER]
     assert {role for role, _ in asked} == set(HOLDERS)
-    rounds = [(role, sent, await one(road, database, role, number, sent)) for number, (role, sent) in enumerate(asked)]
+    rounds = [
+        (role, sent, await one(road, database, role, number, sent))
+        for number, (role, sent) in enumerate(asked)
+    ]
     late = [(role, sent) for role, sent, found in rounds if found.all_s > LATE_S]
-    again = [(role, sent, await one(road, database, role, 100 + at, sent)) for at, (role, sent) in enumerate(late)]
+    again = [
+        (role, sent, await one(road, database, role, 100 + at, sent))
+        for at, (role, sent) in enumerate(late)
+    ]
     assert [each for each in again if each[2].all_s > LATE_S] == [], rounds
 
 
@@ -64,7 +91,9 @@ async def one(road: Road, database: Any, role: str, number: int, sent: signal.Si
 
 
 @pytest.mark.timeout(300)
-async def test_whoever_is_paused_in_mid_append_and_replaced_is_refused_it(road: Road, database: Any) -> None:
+async def test_whoever_is_paused_in_mid_append_and_replaced_is_refused_it(
+    road: Road, database: Any
+) -> None:
     await settled(road)
     (observer,), (binder,) = await pids(database, "observer"), await pids(database, "binder")
     decider = next(pid for pid in await pids(database, "scheduler") if pid != observer)
@@ -80,7 +109,9 @@ async def test_whoever_is_paused_in_mid_append_and_replaced_is_refused_it(road: 
             os.kill(pid, signal.SIGCONT)
         for number in range(8):
             await remove(road, f"resting-{number}")
-        paused = await pause_in_mid_append(road, database, [binder], [decider], await pids(database, "store"))
+        paused = await pause_in_mid_append(
+            road, database, [binder], [decider], await pids(database, "store")
+        )
         await refused_once_awake(road, database, paused)
     await others_go_on(road, database, paused, pods)
 
@@ -104,7 +135,10 @@ async def refused_once_awake(road: Road, database: Any, paused: list[Paused]) ->
     for process in paused:
         os.kill(process.pid, signal.SIGCONT)
     for process in paused:
-        await wait(f"{process.name} is refused what it sent", partial(asyncio.to_thread, one_more_refused, road, process))
+        await wait(
+            f"{process.name} is refused what it sent",
+            partial(asyncio.to_thread, one_more_refused, road, process),
+        )
 
 
 def one_more_refused(road: Road, process: Paused) -> bool:
@@ -131,8 +165,12 @@ async def refused_by_the_log(path: Path, database: Any, paused: list[Paused]) ->
         for process in paused:
             for held in process.held:
                 facts = (Draft("pod/late", PodRunning("late", "n")),)
-                (outcome,) = await log.append([Commit(f"late/{held.lease}/{held.epoch}", held.lease, held.epoch, 1, facts)])
-                assert isinstance(outcome, Fenced), f"{held.lease} of epoch {held.epoch} may still write: {outcome}"
+                (outcome,) = await log.append(
+                    [Commit(f"late/{held.lease}/{held.epoch}", held.lease, held.epoch, 1, facts)]
+                )
+                assert isinstance(outcome, Fenced), (
+                    f"{held.lease} of epoch {held.epoch} may still write: {outcome}"
+                )
             if "relay" in {held.lease for held in process.held}:
                 await wait("another relays", partial(is_relayed_beyond, database, process.relayed))
                 assert not await log.save_checkpoint("relay", process.relayed + 1, process.relayed)

@@ -1,7 +1,9 @@
-"""A cluster that has an exporter already: NodeResourceTopology objects without placements feed the whole road.
+"""A cluster that has an exporter already: NodeResourceTopology objects without placements feed the
+whole road.
 
-What the nodes' exporters publish is turned into objects as resource-topology-exporter writes them; Topolog reads only those.
-Charges are settled by the fingerprint then, and no kubelet may reject a pod for it.
+What the nodes' exporters publish is turned into objects as resource-topology-exporter writes them;
+Topolog reads only those. Charges are settled by the fingerprint then, and no kubelet may reject a
+pod for it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
 
 class OtherExporter(threading.Thread):
-    """Writes each node's newest report as an object, by plain create and merge patch, until stopped."""
+    """Writes each node's newest report as an object, by plain create and merge patch, until
+    stopped.
+    """
 
     def __init__(self, data: Path, api_url: str) -> None:
         super().__init__(daemon=True)
@@ -58,7 +62,9 @@ class OtherExporter(threading.Thread):
 
     async def _write(self, kube: KubeClient, made: dict[str, object]) -> None:
         name = made["metadata"]["name"]  # type: ignore[index]
-        answer = await kube._call("PATCH", f"{PATH}/{name}", body=made, content_type="application/merge-patch+json")
+        answer = await kube._call(
+            "PATCH", f"{PATH}/{name}", body=made, content_type="application/merge-patch+json"
+        )
         if isinstance(answer, Answer) and answer.status == 404:
             await kube._call("POST", PATH, body=made)
         self.written += 1
@@ -66,8 +72,23 @@ class OtherExporter(threading.Thread):
 
 @pytest.mark.timeout(300)
 def test_objects_of_another_exporter_feed_the_whole_road() -> None:
-    flags = ("--nodes", "3", "--pods", "15", "--load", "0.5", "--exit-when-idle", "--speed", "max", "--report-interval", "1")
-    with folder() as path, running(path, *flags, env={"TOPOLOG_REPORTS": "nrt", "TOPOLOG_MIRROR": "false"}) as road:
+    flags = (
+        "--nodes",
+        "3",
+        "--pods",
+        "15",
+        "--load",
+        "0.5",
+        "--exit-when-idle",
+        "--speed",
+        "max",
+        "--report-interval",
+        "1",
+    )
+    with (
+        folder() as path,
+        running(path, *flags, env={"TOPOLOG_REPORTS": "nrt", "TOPOLOG_MIRROR": "false"}) as road,
+    ):
         other = OtherExporter(path, f"http://127.0.0.1:{road.services()['simulator']}")
         other.start()
         code = road.wait(240)
@@ -75,6 +96,8 @@ def test_objects_of_another_exporter_feed_the_whole_road() -> None:
         assert code == 0, road.output()
         assert other.written >= 3
         assert verified(path)
-        told = topolog("replay", "log", "--data-dir", str(path), "--type", "NodeReported", "--json").stdout
+        told = topolog(
+            "replay", "log", "--data-dir", str(path), "--type", "NodeReported", "--json"
+        ).stdout
         assert '"nrt:' in told, "reports out of objects"
         assert told.count('"NodeReported"') == told.count('"nrt:'), "and out of nothing else"

@@ -1,4 +1,6 @@
-"""Preemption on the whole road: exactly the victims that help are evicted, budgets are obeyed, equals are left in peace."""
+"""Preemption on the whole road: exactly the victims that help are evicted, budgets are obeyed,
+equals are left in peace.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,24 @@ CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 TWO_NODES = ("--nodes", "2", "--workload", "none", "--report-interval", "1")
 
 
-def submit(road: Road, name: str, cpus: int, gpus: int = 0, priority: str = "", labels: dict[str, str] | None = None) -> None:
+def submit(
+    road: Road,
+    name: str,
+    cpus: int,
+    gpus: int = 0,
+    priority: str = "",
+    labels: dict[str, str] | None = None,
+) -> None:
     amounts = {"cpu": str(cpus), "memory": "1Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
     container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
-    spec: dict[str, Any] = {"schedulerName": "topolog", "priorityClassName": priority, "containers": [container]}
-    made = road.kube(PODS, "POST", {"metadata": {"name": name, "labels": labels or {}}, "spec": spec})
+    spec: dict[str, Any] = {
+        "schedulerName": "topolog",
+        "priorityClassName": priority,
+        "containers": [container],
+    }
+    made = road.kube(
+        PODS, "POST", {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
+    )
     assert made["kind"] == "Pod", made
 
 
@@ -39,7 +54,9 @@ def alive(road: Road) -> set[str]:
 
 
 def filled(road: Road, labels: dict[str, str] | None = None) -> None:
-    """Two nodes of two zones: in each zone one pod that holds all its devices and one that holds none, 7 CPUs each of 15."""
+    """Two nodes of two zones: in each zone one pod that holds all its devices and one that holds
+    none, 7 CPUs each of 15.
+    """
     (first, _) = road.kube("/api/v1/nodes")["items"]
     assert first["status"]["allocatable"]["cpu"] == "30", first["status"]["allocatable"]
     gpus = int(first["status"]["allocatable"]["nvidia.com/gpu"]) // 2
@@ -50,7 +67,9 @@ def filled(road: Road, labels: dict[str, str] | None = None) -> None:
             runs(road, f"{kind}-{number}")
 
 
-def test_exactly_the_needed_victim_is_evicted_equals_are_left_in_peace_and_budgets_are_obeyed() -> None:
+def test_exactly_the_needed_victim_is_evicted_equals_are_left_in_peace_and_budgets_are_obeyed() -> (
+    None
+):
     with folder() as path, running(path, *TWO_NODES, env={"TOPOLOG_EVICT_ATTEMPTS": "2"}) as road:
         high_is_a_class(road)
         filled(road, {"app": "kept"})
@@ -63,7 +82,9 @@ def test_exactly_the_needed_victim_is_evicted_equals_are_left_in_peace_and_budge
         assert len(gone) == 1, gone
         assert gone < {f"gpu-{number}" for number in range(4)}
         assert phase(road, "equal") == "Pending"
-        wait_until(lambda: preempted(road) == sorted(gone), 20, f"no event tells {gone} why", road.output)
+        wait_until(
+            lambda: preempted(road) == sorted(gone), 20, f"no event tells {gone} why", road.output
+        )
         _protected(road, path)
         road.stop()
         assert verified(path)["rejected"] == 0
@@ -71,17 +92,24 @@ def test_exactly_the_needed_victim_is_evicted_equals_are_left_in_peace_and_budge
 
 def _protected(road: Road, path: Path) -> None:
     """A budget keeps the seven that are left."""
-    budget = {"metadata": {"name": "kept"}, "spec": {"minAvailable": 7, "selector": {"matchLabels": {"app": "kept"}}}}
+    budget = {
+        "metadata": {"name": "kept"},
+        "spec": {"minAvailable": 7, "selector": {"matchLabels": {"app": "kept"}}},
+    }
     made = road.kube("/apis/policy/v1/namespaces/default/poddisruptionbudgets", "POST", budget)
     assert made["kind"] == "PodDisruptionBudget", made
     left = alive(road)
     submit(road, "late", 8, 1, HIGH)
-    wait_until(lambda: "EvictRefused" in told(road, path), 60, "no eviction was refused", road.output)
+    wait_until(
+        lambda: "EvictRefused" in told(road, path), 60, "no eviction was refused", road.output
+    )
     assert alive(road) == left | {"late"}
     assert phase(road, "late") == "Pending"
 
 
-def test_a_binder_that_dies_twice_while_it_evicts_evicts_no_more_than_it_began(tmp_path: Path) -> None:
+def test_a_binder_that_dies_twice_while_it_evicts_evicts_no_more_than_it_began(
+    tmp_path: Path,
+) -> None:
     tmp_path.chmod(0o777)
     points = {"binder.after_evict_intent", "binder.after_evict_call"}
     env = {"TOPOLOG_CRASH_AT": ",".join(points), "TOPOLOG_CRASH_ONCE": str(tmp_path)}
@@ -93,7 +121,9 @@ def test_a_binder_that_dies_twice_while_it_evicts_evicts_no_more_than_it_began(t
             runs(road, name)
         submit(road, "high", 10, priority=HIGH)
         runs(road, "high", 60)
-        assert {mark.name for mark in tmp_path.iterdir()} == points, "a crash point was never passed"
+        assert {mark.name for mark in tmp_path.iterdir()} == points, (
+            "a crash point was never passed"
+        )
         assert len(alive(road) & {"a", "b"}) == 1
         road.stop()
         assert verified(path)["rejected"] == 0
@@ -102,7 +132,9 @@ def test_a_binder_that_dies_twice_while_it_evicts_evicts_no_more_than_it_began(t
 def preempted(road: Road) -> list[str]:
     """The names of pods with a Preempted event."""
     events = (road.kube("/api/v1/namespaces/default/events") or {}).get("items", [])
-    return sorted(event["involvedObject"]["name"] for event in events if event["reason"] == "Preempted")
+    return sorted(
+        event["involvedObject"]["name"] for event in events if event["reason"] == "Preempted"
+    )
 
 
 def conditions(road: Road, name: str) -> list[Any]:
@@ -110,4 +142,6 @@ def conditions(road: Road, name: str) -> list[Any]:
 
 
 def told(_road: Road, path: Path) -> str:
-    return topolog("replay", "log", "--type", "EvictRefused", "--data-dir", str(path), "--json").stdout
+    return topolog(
+        "replay", "log", "--type", "EvictRefused", "--data-dir", str(path), "--json"
+    ).stdout

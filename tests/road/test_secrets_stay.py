@@ -1,4 +1,5 @@
-"""A whole run, searched for its secrets: each is where it is needed, and in no log, fact, metric, file or command line.
+"""A whole run, searched for its secrets: each is where it is needed, and in no log, fact, metric,
+file or command line.
 
 Environments and command lines are read from /proc while the run lasts."""
 
@@ -23,7 +24,13 @@ from tests.fixtures.ports import free_port
 from tests.fixtures.servers import ServerThread, short_folder
 from tests.road.harness import Road, folder, running, wait_until
 
-DATABASE, BUS, TOKEN, OWNERS, CLOUD = "LEAKdb#/@:é77", "LEAKbus#/@:é88", "LEAKtoken11", "LEAKowner22", "LEAKcloud33"
+DATABASE, BUS, TOKEN, OWNERS, CLOUD = (
+    "LEAKdb#/@:é77",
+    "LEAKbus#/@:é88",
+    "LEAKtoken11",
+    "LEAKowner22",
+    "LEAKcloud33",
+)
 FEW = ("--nodes", "3", "--pods", "12", "--speed", "30", "--report-interval", "1")
 LOGGED_IN = {"topology-store", "scheduler", "binder"}
 ON_THE_BUS = {"topology-store", "scheduler", "exporter-0"}
@@ -33,7 +40,11 @@ ON_THE_BUS = {"topology-store", "scheduler", "exporter-0"}
 def servers() -> Iterator[ServerThread]:
     """Postgres by TCP and NATS, which both want a password."""
     postgres = PostgresSettings(
-        shared_buffers_mb=64, durable=False, listen_addresses="127.0.0.1", password=DATABASE, port=free_port()
+        shared_buffers_mb=64,
+        durable=False,
+        listen_addresses="127.0.0.1",
+        password=DATABASE,
+        port=free_port(),
     )
     with short_folder() as place:
         made = lambda: EmbeddedServers(  # noqa: E731
@@ -70,7 +81,9 @@ CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_ba
 
 
 async def rotate(servers: EmbeddedServers, password: str) -> int:
-    """Another password for Postgres and NATS, and everybody thrown out. Returns how many connections to Postgres were cut."""
+    """Another password for Postgres and NATS, and everybody thrown out. Returns how many
+    connections to Postgres were cut.
+    """
     assert servers.postgres is not None
     assert servers.nats is not None
     connection = await asyncpg.connect(plain_url(servers.database_url))
@@ -94,14 +107,22 @@ def holds(data: bytes, secret: str) -> bool:
 
 
 def processes(road: Road) -> dict[str, tuple[bytes, bytes]]:
-    """(environment, command line) of every process below `topolog up`, by the name of the child or of the program."""
+    """(environment, command line) of every process below `topolog up`, by the name of the child or
+    of the program.
+    """
     found: dict[str, tuple[bytes, bytes]] = {}
     for each in psutil.Process(road.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):
             place, words = Path(f"/proc/{each.pid}"), each.cmdline()
-            name = next((SERVICES[word] for word in words if word in SERVICES), Path(words[0]).name if words else "")
+            name = next(
+                (SERVICES[word] for word in words if word in SERVICES),
+                Path(words[0]).name if words else "",
+            )
             before = found.get(name, (b"", b""))
-            found[name] = (before[0] + (place / "environ").read_bytes(), before[1] + (place / "cmdline").read_bytes())
+            found[name] = (
+                before[0] + (place / "environ").read_bytes(),
+                before[1] + (place / "cmdline").read_bytes(),
+            )
     return found
 
 
@@ -111,7 +132,11 @@ def who_has(found: dict[str, tuple[bytes, bytes]], secret: str) -> set[str]:
 
 def files_with(path: Path, secret: str) -> set[str]:
     """Files of a data folder but the database's own, where the log is, that hold it."""
-    files = [file for file in path.rglob("*") if file.is_file() and "postgres" not in file.relative_to(path).parts]
+    files = [
+        file
+        for file in path.rglob("*")
+        if file.is_file() and "postgres" not in file.relative_to(path).parts
+    ]
     return {str(file.relative_to(path)) for file in files if holds(file.read_bytes(), secret)}
 
 
@@ -122,7 +147,9 @@ def told_by_services(road: Road) -> bytes:
         for path in ("/metrics", "/state", "/readyz") if name != "simulator" else ("/metrics",):
             for headers in ({"Authorization": f"Bearer {TOKEN}"}, {}):
                 with contextlib.suppress(OSError):
-                    told += urlopen(Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10).read()
+                    told += urlopen(
+                        Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10
+                    ).read()
     return told
 
 
@@ -130,10 +157,17 @@ async def rows(url: str) -> bytes:
     """Every row of every table of the log."""
     connection = await asyncpg.connect(plain_url(url))
     try:
-        tables = [row[0] for row in await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
+        tables = [
+            row[0]
+            for row in await connection.fetch(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            )
+        ]
         found = [await connection.fetch(f'SELECT * FROM "{table}"') for table in tables]
         assert sum(map(len, found)) > 50
-        return b"\n".join(repr(tuple(row)).encode() + b"".join(_bytes(row)) for rows in found for row in rows)
+        return b"\n".join(
+            repr(tuple(row)).encode() + b"".join(_bytes(row)) for rows in found for row in rows
+        )
     finally:
         await connection.close()
 
@@ -197,9 +231,16 @@ def test_the_password_that_a_run_makes_for_its_bus_stays_with_the_bus_and_the_se
         # An exporter has a key of its own, and the server its configuration.
         assert who_has(found, password) == {"topology-store", "scheduler"}
         assert who_has(found, TOKEN) == LOGGED_IN | ON_THE_BUS
-        assert files_with(path, password) == {"addresses.json", "nats/address.json", "nats/nats.conf"}
+        assert files_with(path, password) == {
+            "addresses.json",
+            "nats/address.json",
+            "nats/nats.conf",
+        }
         assert all((path / name).stat().st_mode & 0o077 == 0 for name in files_with(path, password))
-        seeds = [file.read_text().split()[-1] for file in (path / "nats" / "credentials" / "seeds").iterdir()]
+        seeds = [
+            file.read_text().split()[-1]
+            for file in (path / "nats" / "credentials" / "seeds").iterdir()
+        ]
         for secret in (*seeds, password, TOKEN):
             assert not [name for name, (_, command) in found.items() if holds(command, secret)]
             assert not holds(told, secret)
@@ -212,7 +253,10 @@ def test_the_password_that_a_run_makes_for_its_bus_stays_with_the_bus_and_the_se
 
 def test_secrets_in_files_are_in_no_environment_and_are_rotated_under_running_services() -> None:
     with servers() as outside, folder() as path:
-        files = {variable: path.with_name(variable.lower()) for variable in ("TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL")}
+        files = {
+            variable: path.with_name(variable.lower())
+            for variable in ("TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL")
+        }
 
         def write(database: str, bus: str) -> None:
             files["TOPOLOG_DATABASE_URL"].write_text(database_url(outside, database))
@@ -224,7 +268,9 @@ def test_secrets_in_files_are_in_no_environment_and_are_rotated_under_running_se
         with running(path, *endless, env=named) as road:
             has_run(road)
             before = pids(road)
-            assert outside.run(rotate(outside.servers, "LEAKsecond")) > 3, "every service had connections"
+            assert outside.run(rotate(outside.servers, "LEAKsecond")) > 3, (
+                "every service had connections"
+            )
             write("LEAKsecond", "LEAKsecond")
             has_run(road, more_than=ran(road) + 10)
             assert pids(road) == before, "a service was started again"

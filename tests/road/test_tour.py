@@ -1,4 +1,6 @@
-"""docs/tour.md as a reader follows it: every command is executed, and what it prints is compared with the page."""
+"""docs/tour.md as a reader follows it: every command is executed, and what it prints is compared
+with the page.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ def steps() -> list[Step]:
 
 
 def missing(expected: list[str], printed: str) -> str:
-    """The first expected line that is not there, or "". `…` stands for anything, spaces for any number of them. In any order: a
-    kubelet's word that a pod runs and the report that proves it race."""
+    """The first expected line that is not there, or "". `…` stands for anything, spaces for any
+    number of them. In any order: a kubelet's word that a pod runs and the report that proves it
+    race."""
     lines = printed.splitlines()
     for wanted in expected:
         pattern = ".*".join(r"\s+".join(map(re.escape, part.split())) for part in wanted.split("…"))
@@ -55,7 +58,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     road = Road(folder, "--nodes", "4", "--speed", "4")
     try:
         until_s = time.monotonic() + 150
-        while not any((line.get("status") or {}).get("workload", {}).get("created", 0) > 26 for line in road.lines()):
+        while not any(
+            (line.get("status") or {}).get("workload", {}).get("created", 0) > 26
+            for line in road.lines()
+        ):
             assert road.process.poll() is None, road.output()
             assert time.monotonic() < until_s, road.output()
             time.sleep(0.5)
@@ -66,7 +72,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.timeout(600)
 def test_every_command_prints_what_the_tour_shows(home: Path) -> None:
-    env = {**os.environ, "HOME": str(home), "PATH": f"{BIN}:{os.environ['PATH']}", "XDG_STATE_HOME": ""}
+    env = {
+        **os.environ,
+        "HOME": str(home),
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "XDG_STATE_HOME": "",
+    }
     wrong = []
     for command, expected in steps():
         if command.startswith("export "):
@@ -76,7 +87,14 @@ def test_every_command_prints_what_the_tour_shows(home: Path) -> None:
         if command.startswith("kubectl") and shutil.which("kubectl") is None:
             continue
         done = subprocess.run(
-            command, shell=True, cwd=ROOT, env=env, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False
+            command,
+            shell=True,
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_LIMIT_S,
+            check=False,
         )
         printed = done.stdout + done.stderr
         if line := missing(expected, printed):

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from tests.road.harness import Road, folder, running, topolog, verified, wait_until
 
-# At speed 60 pods lived for a second, and a busy machine took as long to hear of their ends. Once a kubelet rejected one, as may
-# happen where an end is heard of late; that this was the cause is not shown, so that a rejection prints what came before it.
+# At speed 60 pods lived for a second, and a busy machine took as long to hear of their ends. Once a
+# kubelet rejected one, as may
+# happen where an end is heard of late; that this was the cause is not shown, so that a rejection
+# prints what came before it.
 SMALL = ("--nodes", "4", "--pods", "30", "--speed", "30", "--report-interval", "1")
 
 
@@ -48,7 +50,10 @@ def equals_the_fold_from_zero(path: Path) -> None:
 
 
 def every_node_had_reported_before_the_first_pod_came(path: Path, nodes: int) -> None:
-    kinds = [json.loads(line)["type"] for line in topolog("replay", "log", "--data-dir", str(path), "--json").stdout.splitlines()]
+    kinds = [
+        json.loads(line)["type"]
+        for line in topolog("replay", "log", "--data-dir", str(path), "--json").stdout.splitlines()
+    ]
     assert kinds[: kinds.index("PodObserved")].count("NodeReported") >= nodes
 
 
@@ -68,20 +73,40 @@ def is_refused_to_others(path: Path) -> None:
 
 
 def shape(policy: str, scope: str, zones: str) -> tuple[str, ...]:
-    few = ("--nodes", "3", "--pods", "15", "--speed", "max", "--report-interval", "1", "--exit-when-idle")
+    few = (
+        "--nodes",
+        "3",
+        "--pods",
+        "15",
+        "--speed",
+        "max",
+        "--report-interval",
+        "1",
+        "--exit-when-idle",
+    )
     return ("--policy", policy, "--scope", scope, "--zones", zones, *few)
 
 
 def test_kubelets_of_every_policy_admit_what_they_are_sent_from_two_data_folders_at_once() -> None:
-    restricted, best_effort = shape("restricted", "pod", "4"), shape("best-effort", "container", "8")
-    with folder() as one, folder() as other, running(one, *restricted) as first, running(other, *best_effort) as second:
+    restricted, best_effort = (
+        shape("restricted", "pod", "4"),
+        shape("best-effort", "container", "8"),
+    )
+    with (
+        folder() as one,
+        folder() as other,
+        running(one, *restricted) as first,
+        running(other, *best_effort) as second,
+    ):
         assert (first.wait(120), second.wait(120)) == (0, 0), first.output() + second.output()
         for path, road in ((one, first), (other, second)):
             every_decision_is_made_again(path, road)
 
 
 def every_decision_is_made_again(path: Path, road: Road) -> None:
-    """What was decided beside a reservation that lost its race cannot be: the log does not hold that one."""
+    """What was decided beside a reservation that lost its race cannot be: the log does not hold
+    that one.
+    """
     done = topolog("replay", "whatif", "--data-dir", str(path), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
@@ -95,7 +120,18 @@ def test_kubelets_without_a_policy_admit_what_they_are_sent() -> None:
 
 
 def test_wrong_options_are_all_named_at_once() -> None:
-    wrong = ("--nodes", "0", "--zones", "99", "--policy", "loose", "--speed", "fast", "--workload", "openb:nowhere")
+    wrong = (
+        "--nodes",
+        "0",
+        "--zones",
+        "99",
+        "--policy",
+        "loose",
+        "--speed",
+        "fast",
+        "--workload",
+        "openb:nowhere",
+    )
     with folder() as path:
         done = topolog("up", *wrong, "--data-dir", str(path))
     assert done.returncode == 2
@@ -106,10 +142,19 @@ def test_wrong_options_are_all_named_at_once() -> None:
 def test_a_pod_is_explained_and_the_past_is_shown() -> None:
     with folder() as path, running(path, "--nodes", "2", "--workload", "none") as road:
         resources = {"cpu": "2", "memory": "1Gi"}
-        container = {"name": "c", "image": "x", "resources": {"requests": resources, "limits": resources}}
-        body = {"metadata": {"name": "told"}, "spec": {"schedulerName": "topolog", "containers": [container]}}
+        container = {
+            "name": "c",
+            "image": "x",
+            "resources": {"requests": resources, "limits": resources},
+        }
+        body = {
+            "metadata": {"name": "told"},
+            "spec": {"schedulerName": "topolog", "containers": [container]},
+        }
         road.kube("/api/v1/namespaces/default/pods", "POST", body)
-        phase = lambda: (road.kube("/api/v1/namespaces/default/pods/told") or {}).get("status", {}).get("phase")  # noqa: E731
+        phase = lambda: (  # noqa: E731
+            (road.kube("/api/v1/namespaces/default/pods/told") or {}).get("status", {}).get("phase")
+        )
         wait_until(lambda: phase() == "Running", 60, "the pod never ran", road.output)
         time.sleep(1.5)
         story = topolog("replay", "explain", "default/told", "--data-dir", str(path)).stdout
@@ -117,5 +162,15 @@ def test_a_pod_is_explained_and_the_past_is_shown() -> None:
         assert all(step in story for step in steps), story
         at = topolog("replay", "at", "now", "--data-dir", str(path), "--json").stdout
         assert '"default/told"' in at
-        listed = topolog("replay", "log", "--pod", "told", "--type", "PodReserved", "--data-dir", str(path), "--json").stdout
+        listed = topolog(
+            "replay",
+            "log",
+            "--pod",
+            "told",
+            "--type",
+            "PodReserved",
+            "--data-dir",
+            str(path),
+            "--json",
+        ).stdout
         assert listed.count('"type":"PodReserved"') == 1

@@ -66,7 +66,10 @@ class FaultyLog(MemoryEventLog):
 
 def undecodable(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
     """Damage that makes the fact at a position one of an unknown type."""
-    return lambda page: [msgspec.structs.replace(fact, type="FromTheFuture") if fact.position == at else fact for fact in page]
+    return lambda page: [
+        msgspec.structs.replace(fact, type="FromTheFuture") if fact.position == at else fact
+        for fact in page
+    ]
 
 
 def hole(at: int) -> Callable[[list[Envelope]], list[Envelope]]:

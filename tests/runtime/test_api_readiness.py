@@ -1,4 +1,6 @@
-"""Readiness is red while the Kubernetes API is away, refuses the credentials, or has not granted what the service calls."""
+"""Readiness is red while the Kubernetes API is away, refuses the credentials, or has not granted
+what the service calls.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ async def test_each_missing_right_is_named() -> None:
     assert "get pods" not in problem
 
 
-@pytest.mark.parametrize("answer", [Answer(401, "Unauthorized", "no"), Answer(403, "Forbidden", "no"), Answer(503)])
+@pytest.mark.parametrize(
+    "answer", [Answer(401, "Unauthorized", "no"), Answer(403, "Forbidden", "no"), Answer(503)]
+)
 async def test_credentials_that_are_refused_are_told_with_the_servers_words(answer: Answer) -> None:
     assert f"HTTP {answer.status} {answer.reason}".strip() in await asked(lambda _right: answer)
 
@@ -94,7 +98,9 @@ class Hands:
             raise asyncio.CancelledError
 
 
-async def test_a_server_that_goes_away_is_noticed_at_the_next_look_and_asked_often_until_it_is_back() -> None:
+async def test_a_server_that_goes_away_is_noticed_at_the_next_look_and_asked_often_until_it_is_back() -> (
+    None
+):
     clock = Hands(sleeps=5)
     api = Api(lambda _right: allowed(True) if len(clock.slept) < 2 else Lost("away"))
     readiness = ApiReadiness(api, SCHEDULER, clock)

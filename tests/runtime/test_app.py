@@ -68,7 +68,12 @@ def running(**environment: str) -> Iterator[Running]:
 def test_a_service_answers_drains_on_a_signal_and_exits_clean() -> None:
     with running(size="7") as service:
         assert service.get("/hello") == (200, '{"hello":7}')
-        assert service.get("/livez")[0] == service.get("/healthz")[0] == service.get("/readyz")[0] == 200
+        assert (
+            service.get("/livez")[0]
+            == service.get("/healthz")[0]
+            == service.get("/readyz")[0]
+            == 200
+        )
         status, metrics = service.get("/metrics")
         assert status == 200
         assert 'topolog_task_running{task="work"} 1.0' in metrics
@@ -98,7 +103,10 @@ def test_a_red_component_turns_health_red_and_the_service_lives() -> None:
         assert service.get("/readyz")[0] == 503
 
 
-@pytest.mark.parametrize(("mode", "code"), [("fail", Exit.FAILED), ("fenced", Exit.FENCED), ("unreachable", Exit.UNREACHABLE)])
+@pytest.mark.parametrize(
+    ("mode", "code"),
+    [("fail", Exit.FAILED), ("fenced", Exit.FENCED), ("unreachable", Exit.UNREACHABLE)],
+)
 def test_the_exit_code_says_why_it_ended(mode: str, code: Exit) -> None:
     process = spawn(mode=mode)
     _, err = process.communicate(timeout=60)
@@ -116,7 +124,9 @@ def test_wrong_settings_are_all_listed_and_nothing_starts() -> None:
     assert "hunter2" not in err
 
 
-def test_a_database_of_another_kind_is_named_with_the_other_errors_and_its_url_is_not_shown() -> None:
+def test_a_database_of_another_kind_is_named_with_the_other_errors_and_its_url_is_not_shown() -> (
+    None
+):
     process = spawn(database_url="sqlite://me:hunter2@h/x", http_port="99999")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (Exit.SETTINGS, "")

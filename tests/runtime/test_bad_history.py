@@ -1,4 +1,6 @@
-"""Histories that are not what they were: a fact of an unknown type, and an older backup under a newer JetStream."""
+"""Histories that are not what they were: a fact of an unknown type, and an older backup under a
+newer JetStream.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ Places = list[tuple[int, str]]
 
 
 def fold() -> Fold[Places]:
-    return Fold(list, lambda state, envelope, _fact: state.append((envelope.position, envelope.stream)))
+    return Fold(
+        list, lambda state, envelope, _fact: state.append((envelope.position, envelope.stream))
+    )
 
 
 async def test_an_unknown_fact_type_sets_its_stream_aside_red_and_stops_nobody() -> None:
@@ -59,7 +63,9 @@ async def test_an_unknown_fact_type_is_listed_as_what_it_is_and_the_list_goes_on
 
 
 class Restored:
-    """A log that is replaced by another while everybody goes on: what a restore of the database looks like from outside."""
+    """A log that is replaced by another while everybody goes on: what a restore of the database
+    looks like from outside.
+    """
 
     def __init__(self, log: PostgresEventLog) -> None:
         self.now = log
@@ -92,7 +98,9 @@ async def test_an_older_backup_that_outgrew_its_readers_is_folded_anew_and_relay
     lost, older = [await PostgresEventLog.open(each, retry_for_s=10.0) for each in (url, backup)]
     switch = Restored(lost)
     resets: list[int] = []
-    projector = Projector("p", switch, fold(), on_reset=lambda state: resets.append(len(state)), options=QUICK)
+    projector = Projector(
+        "p", switch, fold(), on_reset=lambda state: resets.append(len(state)), options=QUICK
+    )
     try:
         rung = bus.facts()
         await stand(bus, rung)
@@ -104,12 +112,15 @@ async def test_an_older_backup_that_outgrew_its_readers_is_folded_anew_and_relay
             switch.now = older
             await until(lambda: resets == [0] and projector.position >= 14)
             heard = await rung_up_to(rung, 14)
-        assert [stream for _, stream in projector.state] == [stream for _, stream, _ in await places(older)]
+        assert [stream for _, stream in projector.state] == [
+            stream for _, stream, _ in await places(older)
+        ]
         assert not any("lost" in stream for _, stream in projector.state)
         assert heard[-1] == 14
-        assert message_of(*await at(lost, 6)).headers[MSG_ID] != message_of(*await at(older, 6)).headers[MSG_ID], (
-            "message ids carry the chain: JetStream does not take position 6 for the one it has seen"
-        )
+        assert (
+            message_of(*await at(lost, 6)).headers[MSG_ID]
+            != message_of(*await at(older, 6)).headers[MSG_ID]
+        ), "message ids carry the chain: JetStream does not take position 6 for the one it has seen"
     finally:
         await lost.close()
         await older.close()

@@ -46,7 +46,9 @@ def heard() -> Heard:
     return Heard()
 
 
-async def test_everything_is_heard_from_the_start_and_then_as_it_comes(log: FaultyLog, heard: Heard) -> None:
+async def test_everything_is_heard_from_the_start_and_then_as_it_comes(
+    log: FaultyLog, heard: Heard
+) -> None:
     await given(log, *"abcdefgh")
     consumer = Consumer("c", log, heard.handle, options=QUICK)
     async with running(consumer.run()):
@@ -56,9 +58,13 @@ async def test_everything_is_heard_from_the_start_and_then_as_it_comes(log: Faul
     assert heard.positions[:9] == list(range(1, 10))
 
 
-async def test_who_is_in_a_hurry_does_not_wait_for_what_may_follow(log: FaultyLog, heard: Heard) -> None:
+async def test_who_is_in_a_hurry_does_not_wait_for_what_may_follow(
+    log: FaultyLog, heard: Heard
+) -> None:
     """Whether the hurry comes before the fact is heard of, or while the reader lingers."""
-    consumer = Consumer("c", log, heard.handle, options=msgspec.structs.replace(QUICK, linger_s=3600, poll_s=3600))
+    consumer = Consumer(
+        "c", log, heard.handle, options=msgspec.structs.replace(QUICK, linger_s=3600, poll_s=3600)
+    )
     async with running(consumer.run()):
         await until(consumer.live.is_set)
         for each in "ab":
@@ -80,7 +86,9 @@ class Later(SystemClock):
         return super().monotonic_s() + self.passed_s
 
 
-async def test_what_comes_after_a_silence_is_read_at_once_and_what_follows_it_waits(log: FaultyLog, heard: Heard) -> None:
+async def test_what_comes_after_a_silence_is_read_at_once_and_what_follows_it_waits(
+    log: FaultyLog, heard: Heard
+) -> None:
     clock, options = Later(), msgspec.structs.replace(QUICK, linger_s=1000, poll_s=3600)
     consumer = Consumer("c", log, heard.handle, clock=clock, options=options)
     async with running(consumer.run()):
@@ -92,7 +100,9 @@ async def test_what_comes_after_a_silence_is_read_at_once_and_what_follows_it_wa
         assert not await consumer.wait_for(2, 0.05)
 
 
-async def test_a_deaf_log_and_no_bus_still_converge_by_polling(log: FaultyLog, heard: Heard) -> None:
+async def test_a_deaf_log_and_no_bus_still_converge_by_polling(
+    log: FaultyLog, heard: Heard
+) -> None:
     log.deaf = True
     consumer = Consumer("c", log, heard.handle, options=QUICK)
     async with running(consumer.run()):
@@ -197,7 +207,9 @@ async def test_a_checkpoint_is_never_ahead_of_what_was_handled(log: FaultyLog) -
     assert await log.load_checkpoint("c") == 7
 
 
-async def test_a_consumer_whose_checkpoint_another_moved_stops(log: FaultyLog, heard: Heard) -> None:
+async def test_a_consumer_whose_checkpoint_another_moved_stops(
+    log: FaultyLog, heard: Heard
+) -> None:
     consumer = Consumer("c", log, heard.handle, checkpoint=True, options=QUICK)
     async with running(consumer.run()) as (task,):
         await until(consumer.live.is_set)
@@ -207,7 +219,9 @@ async def test_a_consumer_whose_checkpoint_another_moved_stops(log: FaultyLog, h
             await asyncio.wait_for(task, 60)
 
 
-async def test_waiting_for_a_position_that_does_not_come_ends_false(log: FaultyLog, heard: Heard) -> None:
+async def test_waiting_for_a_position_that_does_not_come_ends_false(
+    log: FaultyLog, heard: Heard
+) -> None:
     consumer = Consumer("c", log, heard.handle, options=QUICK)
     async with running(consumer.run()):
         assert not await consumer.wait_for(1, 0.05)
@@ -217,7 +231,11 @@ async def test_lag_is_told_in_facts_and_in_seconds_while_a_reader_is_behind(
     log: FaultyLog, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[str, list[float]] = {}
-    monkeypatch.setattr(consumer_module, "set_gauge", lambda metric, value, **_: told.setdefault(metric.name, []).append(value))
+    monkeypatch.setattr(
+        consumer_module,
+        "set_gauge",
+        lambda metric, value, **_: told.setdefault(metric.name, []).append(value),
+    )
     await given(log, *"abcdefgh")
     consumer = Consumer("c", log, heard.handle, options=QUICK)
     async with running(consumer.run()):
@@ -245,7 +263,9 @@ class Asked(FaultyLog):
         return await super().read(after, limit)
 
 
-async def test_who_is_behind_asks_for_the_next_page_before_this_one_is_handled_and_who_is_live_does_not() -> None:
+async def test_who_is_behind_asks_for_the_next_page_before_this_one_is_handled_and_who_is_live_does_not() -> (
+    None
+):
     log, asked_before = Asked(), dict[int, list[int]]()
     await given(log, *"abcdefgh")
 

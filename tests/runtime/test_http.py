@@ -29,13 +29,17 @@ def half_open(service: Running, begin: bytes) -> socket.socket:
 def ask(service: Running, path: str, token: str = "") -> int:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with urllib.request.urlopen(urllib.request.Request(service.started["url"] + path, headers=headers), timeout=60) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(service.started["url"] + path, headers=headers), timeout=60
+        ) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refusal:
         return refusal.code
 
 
-@pytest.mark.parametrize("begin", [b"", b"GET /hel", b"POST /hello HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"])
+@pytest.mark.parametrize(
+    "begin", [b"", b"GET /hel", b"POST /hello HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"]
+)
 def test_half_open_requests_keep_nobody_from_an_answer_and_are_closed(begin: bytes) -> None:
     with running() as service, ExitStack() as stack:
         held = [stack.enter_context(half_open(service, begin)) for _ in range(260)]
@@ -43,11 +47,16 @@ def test_half_open_requests_keep_nobody_from_an_answer_and_are_closed(begin: byt
         begun_s = time.monotonic()
         while held[0].recv(4096):
             pass
-        assert time.monotonic() - begun_s < 10 * READ_LIMIT_S, "closed by the server, long before its client gives up"
+        assert time.monotonic() - begun_s < 10 * READ_LIMIT_S, (
+            "closed by the server, long before its client gives up"
+        )
 
 
 def test_a_kept_connection_has_a_limit_for_its_next_request_too() -> None:
-    with running() as service, half_open(service, b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n") as connection:
+    with (
+        running() as service,
+        half_open(service, b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n") as connection,
+    ):
         assert b"200" in connection.recv(4096)
         connection.sendall(b"GET /hel")
         while connection.recv(4096):
@@ -63,7 +72,9 @@ def test_metrics_and_state_need_the_token_where_one_is_set_and_probes_do_not() -
         assert "s3cret" not in json.dumps(service.started)
 
 
-def test_a_token_in_a_file_is_read_again_when_it_changes_and_kept_while_it_cannot_be_read(tmp_path: Path) -> None:
+def test_a_token_in_a_file_is_read_again_when_it_changes_and_kept_while_it_cannot_be_read(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
     with running(http_token_file=str(file)) as service:
@@ -75,9 +86,15 @@ def test_a_token_in_a_file_is_read_again_when_it_changes_and_kept_while_it_canno
         (tmp_path / "next").write_text("second")
         (tmp_path / "next").replace(file)
         assert answers() == [401, 401, 200], "at once, for the next request"
-        for spoil in (lambda: file.write_text(" \n"), lambda: file.write_bytes(b"\xff"), file.unlink):
+        for spoil in (
+            lambda: file.write_text(" \n"),
+            lambda: file.write_bytes(b"\xff"),
+            file.unlink,
+        ):
             spoil()
-            assert answers() == [401, 401, 200], "never open, and never closed to who had the last one"
+            assert answers() == [401, 401, 200], (
+                "never open, and never closed to who had the last one"
+            )
         file.write_text("first")
         assert answers() == [401, 200, 401]
 
@@ -92,7 +109,14 @@ def test_what_is_open_to_the_network_is_warned_of_and_refused_in_production() ->
 
 
 @pytest.mark.parametrize(
-    ("host", "local"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("10.0.0.1", False)]
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("10.0.0.1", False),
+    ],
 )
 def test_loopback_is_told_from_the_network(host: str, local: bool) -> None:
     assert http_access.is_loopback(host) is local

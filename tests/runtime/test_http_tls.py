@@ -1,4 +1,6 @@
-"""TLS of a service's HTTP port, on a real process: who is answered, by which versions, and what a rotation changes."""
+"""TLS of a service's HTTP port, on a real process: who is answered, by which versions, and what a
+rotation changes.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def trusting(files: Certificates, shown: Certificates | None = None) -> ssl.SSLC
 
 def ask(service: Running, path: str, context: ssl.SSLContext) -> int:
     try:
-        with urllib.request.urlopen(service.started["url"] + path, timeout=60, context=context) as answer:
+        with urllib.request.urlopen(
+            service.started["url"] + path, timeout=60, context=context
+        ) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refusal:
         return refusal.code
@@ -61,7 +65,9 @@ def prometheus(files: Certificates) -> Certificates:
 
 def replaced(files: Certificates, by: Certificates) -> None:
     """As a secret's volume does it: by renaming."""
-    for old, new in zip((files.ca, files.certificate, files.key), (by.ca, by.certificate, by.key), strict=True):
+    for old, new in zip(
+        (files.ca, files.certificate, files.key), (by.ca, by.certificate, by.key), strict=True
+    ):
         copy = old.with_suffix(".new")
         shutil.copy(new, copy)
         os.replace(copy, old)
@@ -70,7 +76,10 @@ def replaced(files: Certificates, by: Certificates) -> None:
 def test_with_a_certificate_the_port_speaks_tls_alone(files: Certificates) -> None:
     with serving(files) as service:
         assert service.started["url"].startswith("https://")
-        assert [ask(service, path, trusting(files)) for path in ("/livez", "/readyz", "/metrics", "/hello")] == [200] * 4
+        assert [
+            ask(service, path, trusting(files))
+            for path in ("/livez", "/readyz", "/metrics", "/hello")
+        ] == [200] * 4
         plain = service.started["url"].replace("https", "http")
         with pytest.raises((OSError, urllib.error.URLError)):
             urllib.request.urlopen(plain + "/livez", timeout=60)
@@ -78,11 +87,18 @@ def test_with_a_certificate_the_port_speaks_tls_alone(files: Certificates) -> No
     assert code == Exit.CLEAN
 
 
-def test_where_client_certificates_are_asked_for_nobody_else_is_told_more_than_health(files: Certificates) -> None:
+def test_where_client_certificates_are_asked_for_nobody_else_is_told_more_than_health(
+    files: Certificates,
+) -> None:
     with serving(files, clients=True) as service:
-        assert [ask(service, path, trusting(files)) for path in ("/livez", "/healthz", "/readyz")] == [200] * 3
+        assert [
+            ask(service, path, trusting(files)) for path in ("/livez", "/healthz", "/readyz")
+        ] == [200] * 3
         assert [ask(service, path, trusting(files)) for path in ("/metrics", "/hello")] == [403] * 2
-        assert [ask(service, path, trusting(files, prometheus(files))) for path in ("/metrics", "/hello")] == [200] * 2
+        assert [
+            ask(service, path, trusting(files, prometheus(files)))
+            for path in ("/metrics", "/hello")
+        ] == [200] * 2
 
 
 def test_a_certificate_of_another_authority_is_none(files: Certificates, tmp_path: Path) -> None:
@@ -96,7 +112,9 @@ def test_a_token_is_asked_for_besides(files: Certificates) -> None:
         assert ask(service, "/metrics", trusting(files, prometheus(files))) == 401
 
 
-def test_new_files_count_from_the_next_connection_on_and_the_old_authority_no_more(files: Certificates, tmp_path: Path) -> None:
+def test_new_files_count_from_the_next_connection_on_and_the_old_authority_no_more(
+    files: Certificates, tmp_path: Path
+) -> None:
     other = ensure(tmp_path / "other", NAMES, ["prometheus"])
     before = ensure(tmp_path / "before", NAMES)
     shutil.copy(files.ca, before.ca)
@@ -111,7 +129,9 @@ def test_new_files_count_from_the_next_connection_on_and_the_old_authority_no_mo
             ask(service, "/livez", trusting(other, old))
 
 
-def test_half_a_rotation_leaves_the_old_certificate_and_says_so(files: Certificates, tmp_path: Path) -> None:
+def test_half_a_rotation_leaves_the_old_certificate_and_says_so(
+    files: Certificates, tmp_path: Path
+) -> None:
     other = ensure(tmp_path / "other", NAMES)
     with serving(files) as service:
         shutil.copy(other.certificate, files.certificate)
@@ -122,9 +142,12 @@ def test_half_a_rotation_leaves_the_old_certificate_and_says_so(files: Certifica
 
 
 @pytest.mark.parametrize(
-    ("least", "ciphers", "spoken"), [("1.2", "", "TLSv1.2"), ("1.3", "", ""), ("1.2", "TLS_AES_128_GCM_SHA256", "")]
+    ("least", "ciphers", "spoken"),
+    [("1.2", "", "TLSv1.2"), ("1.3", "", ""), ("1.2", "TLS_AES_128_GCM_SHA256", "")],
 )
-def test_older_versions_than_the_least_are_refused(files: Certificates, least: str, ciphers: str, spoken: str) -> None:
+def test_older_versions_than_the_least_are_refused(
+    files: Certificates, least: str, ciphers: str, spoken: str
+) -> None:
     context = trusting(files)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with serving(files, http_tls_min_version=least, http_tls_ciphers=ciphers) as service:
@@ -179,12 +202,16 @@ def test_client_certificates_without_tls_are_no_setting(files: Certificates) -> 
     assert (process.returncode, "TOPOLOG_HTTP_TLS_CERTIFICATE" in err) == (Exit.SETTINGS, True)
 
 
-def test_with_client_certificates_the_port_counts_as_closed_in_production(files: Certificates) -> None:
+def test_with_client_certificates_the_port_counts_as_closed_in_production(
+    files: Certificates,
+) -> None:
     with serving(files, clients=True, http_host="0.0.0.0", production="true") as service:
         assert ask(service, "/hello", trusting(files)) == 403
 
 
-def test_a_handshake_that_never_ends_keeps_nobody_from_an_answer_and_is_ended(files: Certificates) -> None:
+def test_a_handshake_that_never_ends_keeps_nobody_from_an_answer_and_is_ended(
+    files: Certificates,
+) -> None:
     with serving(files) as service:
         host, port = service.started["url"].removeprefix("https://").split(":")
         with socket.create_connection((host, int(port)), timeout=30) as connection:

@@ -86,7 +86,9 @@ async def test_a_leader_whose_lease_was_taken_stops_and_its_epoch_is_fenced() ->
         await log.release(old)
         new = await log.acquire("role", "b", 30)
         assert new is not None
-        assert await log.append([commit("late", role="role", epoch=old.epoch)]) == [Fenced("role", old.epoch, new.epoch)]
+        assert await log.append([commit("late", role="role", epoch=old.epoch)]) == [
+            Fenced("role", old.epoch, new.epoch)
+        ]
         await until(lambda: work.now == [])
 
 
@@ -119,11 +121,17 @@ async def test_a_process_is_ready_while_it_leads_or_another_is_known_to() -> Non
     leaders = {name: Leadership(log, "role", name, ttl_s=0.4, health=health[name]) for name in "ab"}
     assert health["a"].status().waiting == {"role role": "nobody is known to lead"}
     async with running(*(leader.run(work.of(name)) for name, leader in leaders.items())):
-        await until(lambda: len(work.now) == 1 and all(each.status().ready for each in health.values()))
+        await until(
+            lambda: len(work.now) == 1 and all(each.status().ready for each in health.values())
+        )
         log.away = True
-        await until(lambda: work.now == [] and not any(each.status().ready for each in health.values()))
+        await until(
+            lambda: work.now == [] and not any(each.status().ready for each in health.values())
+        )
         log.away = False
-        await until(lambda: len(work.now) == 1 and all(each.status().ready for each in health.values()))
+        await until(
+            lambda: len(work.now) == 1 and all(each.status().ready for each in health.values())
+        )
 
 
 async def test_a_clock_that_was_set_back_leaves_a_dead_holder_its_ttl_and_no_more() -> None:

@@ -1,4 +1,6 @@
-"""Connections to our HTTP ports send at once: the second part of an answer waits for nobody's acknowledgement."""
+"""Connections to our HTTP ports send at once: the second part of an answer waits for nobody's
+acknowledgement.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ async def test_who_is_let_in_has_no_delay(host: str) -> None:
     seen = asyncio.get_running_loop().create_future()
 
     async def let_in(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        seen.set_result(
+            writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        )
         writer.close()
 
     try:

@@ -1,4 +1,6 @@
-"""What two folds of one log promise is compared where both stand: one release that folds two ways is red, another one waits."""
+"""What two folds of one log promise is compared where both stand: one release that folds two ways
+is red, another one waits.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,22 @@ def fold(code: str, worth: int = 1) -> Fold[State]:
     def evolve(state: State, envelope: Envelope, _fact: Fact) -> None:
         state[envelope.stream] = state.get(envelope.stream, 0) + worth
 
-    return Fold(dict, evolve, code, promises=Promises(lambda state: (repr(each).encode() for each in sorted(state.items())), len))
+    return Fold(
+        dict,
+        evolve,
+        code,
+        promises=Promises(
+            lambda state: (repr(each).encode() for each in sorted(state.items())), len
+        ),
+    )
 
 
 class Replica:
     def __init__(self, log: MemoryEventLog, fold: Fold[State], differs: Differs = "wait") -> None:
         self.health, self.seen = Health(), list[tuple[int, ...]]()
-        self.projector = Projector("p", log, fold, after=self._after, health=self.health, differs=differs, options=QUICK)
+        self.projector = Projector(
+            "p", log, fold, after=self._after, health=self.health, differs=differs, options=QUICK
+        )
 
     def _after(self, _state: State, folded: Any) -> None:
         self.seen.append(tuple(envelope.position for envelope, _ in folded))
@@ -82,7 +93,9 @@ async def test_another_release_that_promises_the_same_is_ready_and_has_compared(
     async with running(green.projector.run()):
         await green.reaches(12)
         await until(lambda: green.health.status().ready)
-    assert await positions(log, "green") == await positions(log, "blue"), "it made its marks where the other did"
+    assert await positions(log, "green") == await positions(log, "blue"), (
+        "it made its marks where the other did"
+    )
 
 
 async def test_another_release_that_promises_something_else_waits_until_it_is_told_to_go() -> None:
@@ -132,7 +145,9 @@ async def test_a_restored_log_is_another_history_whose_marks_are_not_compared() 
     green = Replica(log, fold("green", worth=2))
     async with running(green.projector.run()):
         await green.reaches(12)
-        assert [mark.place.position for mark in await log.marks("p") if mark.place.position > 5] == []
+        assert [
+            mark.place.position for mark in await log.marks("p") if mark.place.position > 5
+        ] == []
 
 
 async def test_a_fold_that_set_a_stream_aside_makes_no_marks() -> None:
@@ -149,8 +164,13 @@ def test_a_large_state_makes_marks_more_rarely() -> None:
     def pieces(_state: int) -> Iterator[bytes]:
         yield b""
 
-    made = marks.Marks("p", "f", Promises(pieces, lambda state: state), MemoryEventLog("l"), Health())
-    every = {pods: next(at for at in range(1, 10_000) if made.due(pods, at, live=True)) for pods in (0, 4_000, 150_000)}
+    made = marks.Marks(
+        "p", "f", Promises(pieces, lambda state: state), MemoryEventLog("l"), Health()
+    )
+    every = {
+        pods: next(at for at in range(1, 10_000) if made.due(pods, at, live=True))
+        for pods in (0, 4_000, 150_000)
+    }
     assert every == {0: 4, 4_000: 8, 150_000: 256}
     assert not made.due(0, 4, live=False)
 
@@ -158,7 +178,9 @@ def test_a_large_state_makes_marks_more_rarely() -> None:
 @pytest.mark.parametrize("awaited", [set(), {5}, {3, 8}], ids=str)
 @pytest.mark.parametrize("live", [True, False])
 def test_no_place_of_a_mark_is_passed_over(live: bool, awaited: set[int]) -> None:
-    made = marks.Marks("p", "f", Promises(lambda _state: (), lambda state: state), MemoryEventLog("l"), Health())
+    made = marks.Marks(
+        "p", "f", Promises(lambda _state: (), lambda state: state), MemoryEventLog("l"), Health()
+    )
     made._awaited = awaited
     for first, last in combinations_with_replacement(range(1, 20), 2):
         asked = made.may_be_due(first, last, live)

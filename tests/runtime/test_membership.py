@@ -1,4 +1,6 @@
-"""Members of a shared role: each its own place, each told of the others, who is gone counted out, and its place taken anew."""
+"""Members of a shared role: each its own place, each told of the others, who is gone counted out,
+and its place taken anew.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Member:
 
     def __init__(self, log: MemoryEventLog, name: str, ttl_s: float = 1.0) -> None:
         self.held, self.heard = Held(), list[tuple[tuple[str, ...], str]]()
-        self.membership = Membership(log, "role", name, ttl_s=ttl_s, heard=lambda *change: self.heard.append(change))
+        self.membership = Membership(
+            log, "role", name, ttl_s=ttl_s, heard=lambda *change: self.heard.append(change)
+        )
 
     async def run(self) -> None:
         await self.membership.run(self.held.keep)
@@ -31,7 +35,9 @@ async def test_every_member_has_a_place_of_its_own_and_hears_of_the_others() -> 
     log = MemoryEventLog()
     members = [Member(log, name) for name in "abc"]
     async with running(*(member.run() for member in members)) as tasks:
-        await until(lambda: all(member.members == ("role/0", "role/1", "role/2") for member in members))
+        await until(
+            lambda: all(member.members == ("role/0", "role/1", "role/2") for member in members)
+        )
         assert {member.heard[-1][1] for member in members} == {"role/0", "role/1", "role/2"}
         gone = members[1].heard[-1][1]
         tasks[1].cancel()
@@ -62,7 +68,9 @@ async def test_a_member_that_the_log_refused_gives_its_place_up_and_stands_again
         second = await asyncio.wait_for(member.held.lease(), 10)
         assert second.epoch > first.epoch
         member.held.refused(first)
-        assert await member.held.lease() == second, "an old refusal says nothing about the new lease"
+        assert await member.held.lease() == second, (
+            "an old refusal says nothing about the new lease"
+        )
 
 
 async def test_a_member_that_was_counted_out_stops_before_its_next_renewal() -> None:
@@ -76,10 +84,12 @@ async def test_a_member_that_was_counted_out_stops_before_its_next_renewal() -> 
 
 
 class Release(Member):
-    """A process of a release that knows so much of facts; `behind` once the log holds some that it cannot read, `disagrees`
-    where its fold is another one than that of who was there before."""
+    """A process of a release that knows so much of facts; `behind` once the log holds some that it
+    cannot read, `disagrees` where its fold is another one than that of who was there before."""
 
-    def __init__(self, log: MemoryEventLog, name: str, extent: int, disagrees: bool = False) -> None:
+    def __init__(
+        self, log: MemoryEventLog, name: str, extent: int, disagrees: bool = False
+    ) -> None:
         super().__init__(log, name)
         self.behind, self.disagrees = False, disagrees
         self.membership = Membership(
@@ -94,7 +104,9 @@ class Release(Member):
         )
 
 
-async def test_a_member_that_is_behind_leaves_its_share_to_a_newer_release_and_takes_it_back_when_that_one_is_gone() -> None:
+async def test_a_member_that_is_behind_leaves_its_share_to_a_newer_release_and_takes_it_back_when_that_one_is_gone() -> (
+    None
+):
     log = MemoryEventLog()
     old, new = Release(log, "old", 10), Release(log, "new", 11)
     async with running(old.run()):
@@ -109,15 +121,23 @@ async def test_a_member_that_is_behind_leaves_its_share_to_a_newer_release_and_t
         assert "left_to" not in old.membership.said()
 
 
-async def test_a_member_that_disagrees_takes_no_place_beside_the_release_at_work_until_that_is_meant() -> None:
+async def test_a_member_that_disagrees_takes_no_place_beside_the_release_at_work_until_that_is_meant() -> (
+    None
+):
     log = MemoryEventLog()
     blue, green = Release(log, "blue", 10), Release(log, "green", 10, disagrees=True)
     async with running(blue.run()):
         await until(lambda: blue.members == ("role/0",))
         async with running(green.run()):
-            await until(lambda: green.membership.said() == {"member": "", "members": [], "left_to": "role/0"})
+            await until(
+                lambda: (
+                    green.membership.said() == {"member": "", "members": [], "left_to": "role/0"}
+                )
+            )
             await asyncio.sleep(3 * LOOK_S)
-            assert (blue.members, green.heard) == (("role/0",), []), "the release at work decides alone"
+            assert (blue.members, green.heard) == (("role/0",), []), (
+                "the release at work decides alone"
+            )
             green.disagrees = False
             await until(lambda: blue.members == green.members == ("role/0", "role/1"))
             green.disagrees = True
@@ -133,18 +153,24 @@ async def test_a_member_that_disagrees_takes_the_place_of_a_release_that_is_gone
         async with running(green.run()):
             await until(lambda: "left_to" in green.membership.said())
             work.cancel()
-            await until(lambda: green.membership.said() == {"member": "role/0", "members": ["role/0"]})
+            await until(
+                lambda: green.membership.said() == {"member": "role/0", "members": ["role/0"]}
+            )
 
 
 async def test_members_that_are_behind_and_of_one_release_keep_their_shares() -> None:
     log = MemoryEventLog()
     members = [Release(log, name, 10) for name in "ab"]
-    before = await log.acquire("role/2", "of a release before, which says nothing of what it knows", 3000)
+    before = await log.acquire(
+        "role/2", "of a release before, which says nothing of what it knows", 3000
+    )
     assert before is not None
     for member in members:
         member.behind = True
     async with running(*(member.run() for member in members)):
-        await until(lambda: all(member.members == ("role/0", "role/1", "role/2") for member in members))
+        await until(
+            lambda: all(member.members == ("role/0", "role/1", "role/2") for member in members)
+        )
         changes = [len(member.heard) for member in members]
         await asyncio.sleep(3 * LOOK_S)
         assert [len(member.heard) for member in members] == changes

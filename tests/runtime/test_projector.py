@@ -47,7 +47,7 @@ async def run_to(log: EventLog, head: int, **options: Any) -> Projector[State]:
     return projector
 
 
-async def test_the_state_is_the_fold_of_the_log(postgres_log: PostgresEventLog) -> None:  # noqa: F811
+async def test_the_state_is_the_fold_of_the_log(postgres_log: PostgresEventLog) -> None:  # noqa: F811, RUF100
     await given(postgres_log, *"abcabcabca")
     projector = Projector("p", postgres_log, fold(), options=QUICK)
     async with running(projector.run()):
@@ -100,7 +100,9 @@ async def test_snapshots_are_saved_as_the_log_grows() -> None:
 async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:
     log, resets = FaultyLog(), []
     await given(log, *"abcde")
-    projector = Projector("p", log, fold(), on_reset=lambda state: resets.append(dict(state)), options=QUICK)
+    projector = Projector(
+        "p", log, fold(), on_reset=lambda state: resets.append(dict(state)), options=QUICK
+    )
     async with running(projector.run()):
         assert await projector.wait_for(5, 60)
         log.restore(3)

@@ -1,4 +1,6 @@
-"""The relay mirrors the log to the bus: nothing lost, nothing out of order, duplicates only by the same id."""
+"""The relay mirrors the log to the bus: nothing lost, nothing out of order, duplicates only by the
+same id.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ async def test_every_fact_is_on_the_bus_once_and_in_order() -> None:
     assert positions(bus) == list(range(1, 10))
 
 
-async def test_a_relay_that_died_between_publishing_and_its_checkpoint_repeats_and_the_bus_drops_it() -> None:
+async def test_a_relay_that_died_between_publishing_and_its_checkpoint_repeats_and_the_bus_drops_it() -> (
+    None
+):
     log, bus = FaultyLog(), MemoryBus()
     await given(log, *"abcde")
     identity = await log.identity()
@@ -66,7 +70,9 @@ async def test_a_bus_that_is_down_stops_the_position_and_not_the_relay() -> None
 
 
 def test_a_message_names_log_timeline_position_and_history_and_carries_the_trace() -> None:
-    fact = Envelope(7, "pod/u", 1, "PodBound", 1, b"{}", 0, "r", 0, "c", trace="00-ab", chain=b"\xab" * 32)
+    fact = Envelope(
+        7, "pod/u", 1, "PodBound", 1, b"{}", 0, "r", 0, "c", trace="00-ab", chain=b"\xab" * 32
+    )
     message = message_of(LogIdentity("log", 2), fact)
     assert message.subject == "topolog.fact.binding.PodBound"
     assert message.headers == {
@@ -82,7 +88,9 @@ def test_a_fact_too_large_for_the_bus_is_announced_without_its_body() -> None:
     assert message_of(LogIdentity("log", 1), fact).data == b""
 
 
-async def test_a_relay_whose_position_was_moved_gives_up_its_lease_and_relays_on_from_there() -> None:
+async def test_a_relay_whose_position_was_moved_gives_up_its_lease_and_relays_on_from_there() -> (
+    None
+):
     log, bus = FaultyLog(), MemoryBus()
     await given(log, "a", "b")
     async with running(Relay(log, bus, "one", ttl_s=0.2, options=QUICK).run()) as (task,):

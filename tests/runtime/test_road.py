@@ -1,4 +1,6 @@
-"""The real parts together: facts appended to Postgres reach a consumer in another process's shoes through relay and JetStream."""
+"""The real parts together: facts appended to Postgres reach a consumer in another process's shoes
+through relay and JetStream.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,14 @@ async def bus(private_nats_url: str) -> AsyncIterator[JetStreamBus]:
 
 
 async def test_appended_facts_ring_on_the_bus_and_a_projection_follows(
-    postgres_log: PostgresEventLog,  # noqa: F811
+    postgres_log: PostgresEventLog,  # noqa: F811, RUF100
     bus: JetStreamBus,
 ) -> None:
     positions = bus.facts()
     await stand(bus, positions)
-    fold: Fold[list[int]] = Fold(list, lambda state, envelope, _fact: state.append(envelope.position))
+    fold: Fold[list[int]] = Fold(
+        list, lambda state, envelope, _fact: state.append(envelope.position)
+    )
     projector = Projector("p", postgres_log, fold, doorbell=bus.facts)
     async with running(Relay(postgres_log, bus, "relay-1").run(), projector.run()):
         for turn in range(5):
@@ -53,7 +57,9 @@ async def subscribed(bus: JetStreamBus) -> None:
 async def test_the_doorbell_alone_is_enough_to_hear_at_once(bus: JetStreamBus) -> None:
     log = FaultyLog()
     log.deaf = True
-    fold: Fold[list[int]] = Fold(list, lambda state, envelope, _fact: state.append(envelope.position))
+    fold: Fold[list[int]] = Fold(
+        list, lambda state, envelope, _fact: state.append(envelope.position)
+    )
     projector = Projector("p", log, fold, doorbell=bus.facts, options=ConsumerOptions(poll_s=60.0))
     relaying = FaultyLog()
     relaying._facts = log._facts

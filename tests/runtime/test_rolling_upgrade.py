@@ -1,7 +1,9 @@
-"""Two releases of one service on one log: upgrade and rollback while both are alive, in both orders, on a real Postgres.
+"""Two releases of one service on one log: upgrade and rollback while both are alive, in both
+orders, on a real Postgres.
 
-The releases differ in what they fold (the newer one also counts) and so in their snapshots. Whoever comes second folds with its
-own code, takes no snapshot of the other's, takes the role when the first one goes, and shuts the first one's late writes out.
+The releases differ in what they fold (the newer one also counts) and so in their snapshots. Whoever
+comes second folds with its own code, takes no snapshot of the other's, takes the role when the
+first one goes, and shuts the first one's late writes out.
 """
 
 from __future__ import annotations
@@ -53,18 +55,26 @@ def release(name: str) -> Fold[Folded]:
     def load(data: bytes) -> Folded:
         return msgspec.json.decode(data, type=Folded)
 
-    promised = Promises[Folded](lambda state: promises(state.ledger), lambda state: weight(state.ledger))
-    return Fold(Folded, evolve, fingerprint=name, dump=msgspec.json.encode, load=load, promises=promised)
+    promised = Promises[Folded](
+        lambda state: promises(state.ledger), lambda state: weight(state.ledger)
+    )
+    return Fold(
+        Folded, evolve, fingerprint=name, dump=msgspec.json.encode, load=load, promises=promised
+    )
 
 
 class Replica:
-    """One process of a release: a fold, and a part in the role. `lease` is what it holds, or held last."""
+    """One process of a release: a fold, and a part in the role. `lease` is what it holds, or held
+    last.
+    """
 
     def __init__(self, name: str, log: EventLog) -> None:
         self.name = name
         self.log = log
         self.health = Health()
-        self.projector = Projector("observer", log, release(name), health=self.health, options=QUICK)
+        self.projector = Projector(
+            "observer", log, release(name), health=self.health, options=QUICK
+        )
         self.leadership = Leadership(log, ROLE, f"{name}/{id(self)}", ttl_s=2.0)
         self.lease: Lease | None = None
 
@@ -77,7 +87,9 @@ class Replica:
         assert self.lease is not None
         fact = NodeObserved(f"n{number}", f"uid-{number}", str(number))
         draft = Draft(streams.node(fact.name), fact)
-        (outcome,) = await self.log.append([Commit(f"kube/{number}", ROLE, self.lease.epoch, 0, (draft,))])
+        (outcome,) = await self.log.append(
+            [Commit(f"kube/{number}", ROLE, self.lease.epoch, 0, (draft,))]
+        )
         return outcome
 
     async def reaches(self, position: int) -> str:
@@ -123,14 +135,18 @@ async def test_releases_follow_each_other_on_one_log_and_back(
         )
         assert after.leadership.lease is None, "the first one still leads"
         compared = await after.log.marks("observer")
-        assert {mark.fingerprint: mark.digest for mark in compared if mark.place.position == 4}.keys() == {"old/", "new/"}
+        assert {
+            mark.fingerprint: mark.digest for mark in compared if mark.place.position == 4
+        }.keys() == {"old/", "new/"}
         await until(lambda: after.health.status().ready)
 
         await early.aclose()
         await until(leads(after))
         late = await PostgresEventLog.open(database_url)
         before.log = late
-        assert isinstance(await before.tell(6), Fenced), "what was on its way when the role changed hands"
+        assert isinstance(await before.tell(6), Fenced), (
+            "what was on its way when the role changed hands"
+        )
         await late.close()
         assert isinstance(await after.tell(6), Appended)
         assert not isinstance(await after.tell(5), Appended), "told by the other release already"
@@ -138,7 +154,9 @@ async def test_releases_follow_each_other_on_one_log_and_back(
         await after.projector.save()
 
         back = await stack.enter_async_context(alive(first, database_url))
-        assert await back.reaches(6) == await after.reaches(6), "rolled back: its own snapshot of position 5, and what came since"
+        assert await back.reaches(6) == await after.reaches(6), (
+            "rolled back: its own snapshot of position 5, and what came since"
+        )
         assert back.projector.state.counted == (6 if first == "new" else 0)
         facts = await back.log.read(0)
         assert [fact.position for fact in facts] == [1, 2, 3, 4, 5, 6]
@@ -155,7 +173,9 @@ async def test_a_release_that_charges_pods_otherwise_does_not_take_the_place_of_
         for number in range(1, 6):
             assert isinstance(await before.tell(number), Appended)
         await before.reaches(5)
-        monkeypatch.setattr("tests.runtime.test_rolling_upgrade.promises", lambda _ledger: iter([b"otherwise"]))
+        monkeypatch.setattr(
+            "tests.runtime.test_rolling_upgrade.promises", lambda _ledger: iter([b"otherwise"])
+        )
         after = await stack.enter_async_context(alive("new", database_url))
         await after.reaches(5)
         assert "TOPOLOG_FOLD_DIFFERS=go" in str(after.health.status().waiting)
@@ -163,8 +183,12 @@ async def test_a_release_that_charges_pods_otherwise_does_not_take_the_place_of_
         assert before.leadership.lease is not None
 
 
-async def test_a_newer_schema_that_says_so_is_one_that_this_release_starts_and_stays_on(database_url: str) -> None:
-    """A replica of the release before starts again, and a rollback finds a log to work on; until a migration says otherwise."""
+async def test_a_newer_schema_that_says_so_is_one_that_this_release_starts_and_stays_on(
+    database_url: str,
+) -> None:
+    """A replica of the release before starts again, and a rollback finds a log to work on; until a
+    migration says otherwise.
+    """
     await upgrade(database_url)
     connection = await connect(database_url, timeout_s=10.0)
     try:

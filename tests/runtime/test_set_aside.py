@@ -1,4 +1,6 @@
-"""A fact that cannot be read or folded sets its stream aside and nothing else, until an operator's word skips it."""
+"""A fact that cannot be read or folded sets its stream aside and nothing else, until an operator's
+word skips it.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +62,14 @@ async def test_the_stream_of_an_unreadable_fact_is_set_aside_and_the_rest_goes_o
     assert "topolog log skip 3" in problem
 
 
-async def test_unreadable_facts_on_streams_of_a_kind_that_only_a_newer_release_knows_are_passed_over() -> None:
+async def test_unreadable_facts_on_streams_of_a_kind_that_only_a_newer_release_knows_are_passed_over() -> (
+    None
+):
     log, health, told = FaultyLog(), Health(), list[str]()
     await given(log, "a", "dream/b", "pod/c", "dream/b", "a")
     log.damage = lambda page: [
-        msgspec.structs.replace(fact, type="FromTheFuture") if "/" in fact.stream else fact for fact in page
+        msgspec.structs.replace(fact, type="FromTheFuture") if "/" in fact.stream else fact
+        for fact in page
     ]
     projector = Projector("p", log, fold(told), health=health, options=QUICK)
     async with running(projector.run()):
@@ -95,8 +100,12 @@ async def test_a_fact_that_the_fold_cannot_take_sets_its_stream_aside_too() -> N
     assert "no such zone" in str(health.status().red)
 
 
-@pytest.mark.parametrize("spoilt", ["spoilt", "a spoilt", "a spoilt b", "spoilt a spoilt", "a b spoilt spoilt a b"])
-async def test_each_fact_is_folded_once_and_told_once_whatever_stands_beside_it(spoilt: str) -> None:
+@pytest.mark.parametrize(
+    "spoilt", ["spoilt", "a spoilt", "a spoilt b", "spoilt a spoilt", "a b spoilt spoilt a b"]
+)
+async def test_each_fact_is_folded_once_and_told_once_whatever_stands_beside_it(
+    spoilt: str,
+) -> None:
     log, asked, heard = FaultyLog(), list[int](), list[int]()
     await given(log, *spoilt.split())
 
@@ -105,7 +114,11 @@ async def test_each_fact_is_folded_once_and_told_once_whatever_stands_beside_it(
         evolve(state, envelope, fact)
 
     projector = Projector(
-        "p", log, Fold(dict, once), after=lambda _state, folded: heard.extend(e.position for e, _ in folded), options=QUICK
+        "p",
+        log,
+        Fold(dict, once),
+        after=lambda _state, folded: heard.extend(e.position for e, _ in folded),
+        options=QUICK,
     )
     async with running(projector.run()):
         assert await projector.wait_for(len(spoilt.split()), 60)
@@ -116,7 +129,9 @@ async def test_each_fact_is_folded_once_and_told_once_whatever_stands_beside_it(
     assert projector.place == Place(last.position, last.chain)
 
 
-async def test_an_operators_word_skips_the_fact_and_the_stream_goes_on_for_who_runs_and_who_starts() -> None:
+async def test_an_operators_word_skips_the_fact_and_the_stream_goes_on_for_who_runs_and_who_starts() -> (
+    None
+):
     log, health, resets = FaultyLog(), Health(), list[Any]()
     await given(log, *"abab")
     log.damage = undecodable(3)
@@ -135,7 +150,9 @@ async def test_an_operators_word_skips_the_fact_and_the_stream_goes_on_for_who_r
     assert started.state == expected
 
 
-async def test_no_snapshot_is_kept_while_a_stream_is_set_aside_and_none_from_before_the_word_is_used() -> None:
+async def test_no_snapshot_is_kept_while_a_stream_is_set_aside_and_none_from_before_the_word_is_used() -> (
+    None
+):
     log = FaultyLog()
     await given(log, *"abab")
     before = Projector("p", log, fold(), options=QUICK)

@@ -1,4 +1,6 @@
-"""Who had read more than the log holds now says so in it, once: a replica that lagged was promoted, and no operator knows."""
+"""Who had read more than the log holds now says so in it, once: a replica that lagged was promoted,
+and no operator knows.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def log() -> FaultyLog:
     return FaultyLog()
 
 
-async def test_who_vouches_begins_a_timeline_where_the_log_lost_what_it_had_read(log: FaultyLog) -> None:
+async def test_who_vouches_begins_a_timeline_where_the_log_lost_what_it_had_read(
+    log: FaultyLog,
+) -> None:
     await given(log, *"abcde")
     heard = Heard()
     consumer = Consumer("c", log, heard.handle, on_reset=heard.reset, options=QUICK, vouches=True)
@@ -37,7 +41,10 @@ async def test_who_vouches_begins_a_timeline_where_the_log_lost_what_it_had_read
 async def test_of_two_who_vouch_one_begins_the_timeline(log: FaultyLog) -> None:
     await given(log, *"abcde")
     heard, other = Heard(), Heard()
-    made = [Consumer("c", log, each.handle, on_reset=each.reset, options=QUICK, vouches=True) for each in (heard, other)]
+    made = [
+        Consumer("c", log, each.handle, on_reset=each.reset, options=QUICK, vouches=True)
+        for each in (heard, other)
+    ]
     async with running(*(each.run() for each in made)):
         await until(lambda: len(heard.positions) == len(other.positions) == 5)
         log.restore(2)

@@ -1,4 +1,6 @@
-"""Small clusters for tests of the cycle: nodes, reports and pods in few words, folded by the real ledger."""
+"""Small clusters for tests of the cycle: nodes, reports and pods in few words, folded by the real
+ledger.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def container(name: str, held: Amounts, kind: ContainerKind = "app") -> Containe
     return Container(name, kind, held, held)
 
 
-def guaranteed(name: str, *containers: Container, constraints: Constraints = ANYWHERE, priority: int = 0) -> Pod:
+def guaranteed(
+    name: str, *containers: Container, constraints: Constraints = ANYWHERE, priority: int = 0
+) -> Pod:
     """A Guaranteed pod; its uid is its name."""
     return Pod(
         uid=name, namespace="ns", name=name, qos="Guaranteed", containers=containers, constraints=constraints,
@@ -44,7 +48,9 @@ def guaranteed(name: str, *containers: Container, constraints: Constraints = ANY
 def zone(number: int, free: Amounts, size: Amounts | None = None) -> Zone:
     """A zone with `free` of `size` (default: all of it) available."""
     size = size or free
-    return Zone(number, {name: ZoneResource(size[name], size[name], free.get(name, 0)) for name in size})
+    return Zone(
+        number, {name: ZoneResource(size[name], size[name], free.get(name, 0)) for name in size}
+    )
 
 
 def report(
@@ -83,7 +89,9 @@ class World:
     def ledger_fold(self, stream: str, fact: object) -> Collection[str]:
         """Append one fact; the nodes that it touched, of which the cluster is not told yet."""
         position = self.ledger.position + 1
-        envelope = Envelope(position, stream, position, type(fact).__name__, 1, b"", 0, "test", 0, str(position))
+        envelope = Envelope(
+            position, stream, position, type(fact).__name__, 1, b"", 0, "test", 0, str(position)
+        )
         return fold.evolve(self.ledger, envelope, fact)  # type: ignore[arg-type]
 
     def node(

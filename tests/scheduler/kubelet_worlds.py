@@ -1,5 +1,5 @@
-"""Exact kubelets beside the cluster's knowledge of them: a production report, pods that no report proves, and every state that is
-consistent with both, enumerated over the kubelet model.
+"""Exact kubelets beside the cluster's knowledge of them: a production report, pods that no report
+proves, and every state that is consistent with both, enumerated over the kubelet model.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Truth = Literal["admitted", "refused", "endangers", "undecided"]
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """A kubelet as its report shows it (`base`), pods on their way since, those of them that are heard to run (uids), and the
-    pod to be decided."""
+    """A kubelet as its report shows it (`base`), pods on their way since, those of them that are
+    heard to run (uids), and the pod to be decided."""
 
     base: KubeletState
     unsettled: tuple[Pod, ...]
@@ -59,14 +59,17 @@ def scene(
     between: float = 0.0,
     **settings: Any,
 ) -> Scene:
-    """A random scene: 1 to 3 zones where their number is not given, a few pods that run already, up to `unsettled` that came
-    after the report, a share of which is heard to be `running`. On more than three zones some scenes ask for more than a zone or
-    two have. A share of devices lies `between` two zones."""
+    """A random scene: 1 to 3 zones where their number is not given, a few pods that run already, up
+    to `unsettled` that came after the report, a share of which is heard to be `running`. On more
+    than three zones some scenes ask for more than a zone or two have. A share of devices lies
+    `between` two zones."""
     rng, heard = random.Random(seed), random.Random(f"{seed} heard")
     count = zones or rng.randint(1, 3)
     gpus = with_some_between(f"{seed} between", count, gpus_of_zones(rng, count), between)
     scale = rng.choice((1, 1, count // 2)) if count > 3 else 1
-    base = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings)
+    base = kubelet(
+        count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings
+    )
     for at in range(rng.randint(0, 3)):
         base = _ran(base, random_pod(rng, f"settled{at}", True, scale))
     base, came, runs = drop_stale(base), [], set()
@@ -87,10 +90,15 @@ def gpus_of_zones(rng: random.Random, zones: int) -> dict[str, int]:
 
 
 def with_some_between(seed: str, zones: int, gpus: dict[str, int], share: float) -> dict[str, int]:
-    """A share of the devices lies in a second zone, too; drawn apart from all else: a seed's scene is otherwise the same."""
+    """A share of the devices lies in a second zone, too; drawn apart from all else: a seed's scene
+    is otherwise the same.
+    """
     rng = random.Random(seed)
     drawn = {name: rng.random() < share for name in gpus}
-    return {name: mask | (1 << rng.randrange(zones)) if drawn[name] else mask for name, mask in gpus.items()}
+    return {
+        name: mask | (1 << rng.randrange(zones)) if drawn[name] else mask
+        for name, mask in gpus.items()
+    }
 
 
 def _ran(state: KubeletState, pod: Pod) -> KubeletState:
@@ -100,18 +108,27 @@ def _ran(state: KubeletState, pod: Pod) -> KubeletState:
 
 
 def random_pod(rng: random.Random, name: str, wide: bool = False, scale: int = 1) -> Pod:
-    """One to three containers, now and then an init container or a sidecar first; mostly Guaranteed. `wide`: memory that no
-    single zone has, and hugepages, too."""
-    kinds: list[ContainerKind] = [rng.choice(("init", "sidecar")) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
+    """One to three containers, now and then an init container or a sidecar first; mostly
+    Guaranteed. `wide`: memory that no single zone has, and hugepages, too."""
+    kinds: list[ContainerKind] = [
+        rng.choice(("init", "sidecar")) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))
+    ]
     kinds += ["app"] * rng.choice((1, 1, 2))
     sizes = rng.choice(((1, 2, 3), (1, 2), (2, 4, 6)))
-    containers = tuple(_container(rng, f"c{at}", kind, sizes, wide, scale) for at, kind in enumerate(kinds))
+    containers = tuple(
+        _container(rng, f"c{at}", kind, sizes, wide, scale) for at, kind in enumerate(kinds)
+    )
     qos: Qos = "Guaranteed" if rng.random() < 0.9 else "Burstable"
     return Pod(name, "ns", name, qos, containers)
 
 
-def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequence[int], wide: bool, scale: int) -> Container:
-    asked = {"cpu": rng.choice(sizes) * 1000, "memory": rng.choice((1, 8, 20, 30, 50, 80) if wide else (1, 8, 20, 30, 50)) * GIB}
+def _container(
+    rng: random.Random, name: str, kind: ContainerKind, sizes: Sequence[int], wide: bool, scale: int
+) -> Container:
+    asked = {
+        "cpu": rng.choice(sizes) * 1000,
+        "memory": rng.choice((1, 8, 20, 30, 50, 80) if wide else (1, 8, 20, 30, 50)) * GIB,
+    }
     if rng.random() < 0.15:
         asked["cpu"] = 500
     if rng.random() < 0.3:
@@ -124,18 +141,27 @@ def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequen
 
 
 def report_of(state: KubeletState, stored: bool = False) -> Report:
-    """What a production exporter reports of this kubelet, with its checkpoints where they are `stored`."""
+    """What a production exporter reports of this kubelet, with its checkpoints where they are
+    `stored`.
+    """
     return report_at(drop_stale(state), stored)
 
 
 def report_at(state: KubeletState, stored: bool, time_ms: int = 1) -> Report:
     """The same of a kubelet that may hold still what ended pods had."""
     pods = (active.pod for active in state.pods.values())
-    return exporter.report(NODE, "test", reading.scan(state, pods, Freshness("boot", time_ms), stored), exporter.Rules())
+    return exporter.report(
+        NODE,
+        "test",
+        reading.scan(state, pods, Freshness("boot", time_ms), stored),
+        exporter.Rules(),
+    )
 
 
 def free_of(state: KubeletState) -> ZoneAmounts:
-    """What is free in truth, zone by zone: init containers' holdings, which podresources hides, are none of it."""
+    """What is free in truth, zone by zone: init containers' holdings, which podresources hides, are
+    none of it.
+    """
     state = drop_stale(state)
     free: ZoneAmounts = {}
     for zone, mask in state.kubelet.cpu.topology.numa_mask.items():
@@ -143,7 +169,11 @@ def free_of(state: KubeletState) -> ZoneAmounts:
         free[zone] |= {name: table.free for name, table in state.memory.nodes[zone].tables.items()}
         for name, pool in state.devices.registered.items():
             left = state.devices.available(name)
-            free[zone][name] = sum(1 for each, device in pool.items() if (device.mask or 0) >> zone & 1 and each in left)
+            free[zone][name] = sum(
+                1
+                for each, device in pool.items()
+                if (device.mask or 0) >> zone & 1 and each in left
+            )
     return free
 
 
@@ -169,9 +199,14 @@ def world_of(seen: Scene, config: CycleConfig, checkpoints: bool = True) -> Worl
 
 
 def proven_world(
-    state: KubeletState, config: CycleConfig, checkpoints: bool = True, not_yet_running: Collection[str] = ()
+    state: KubeletState,
+    config: CycleConfig,
+    checkpoints: bool = True,
+    not_yet_running: Collection[str] = (),
 ) -> World:
-    """A ledger that knows the pods of this kubelet, each proven by the production report, on a node that has enough of all."""
+    """A ledger that knows the pods of this kubelet, each proven by the production report, on a node
+    that has enough of all.
+    """
     world = World(config)
     offered = {**dict.fromkeys(_resources(state), 1 << 50), **offered_devices(state)}
     world.observe(NODE, allocatable=offered, unhealthy=unhealthy_devices(state))
@@ -191,21 +226,30 @@ def _resources(state: KubeletState) -> set[str]:
 
 def offered_devices(state: KubeletState) -> dict[str, int]:
     """What a kubelet offers of devices: the healthy ones, of zones or of none."""
-    return {name: sum(device.healthy for device in pool.values()) for name, pool in state.devices.registered.items()}
+    return {
+        name: sum(device.healthy for device in pool.values())
+        for name, pool in state.devices.registered.items()
+    }
 
 
 def unhealthy_devices(state: KubeletState) -> dict[str, int]:
     """What it counts beyond."""
     counted = {name: len(pool) for name, pool in state.devices.registered.items()}
-    return {name: counted[name] - healthy for name, healthy in offered_devices(state).items() if counted[name] > healthy}
+    return {
+        name: counted[name] - healthy
+        for name, healthy in offered_devices(state).items()
+        if counted[name] > healthy
+    }
 
 
-# -- the truth ---------------------------------------------------------------------------------------------------------
+# -- the truth
+# ---------------------------------------------------------------------------------------------------------
 
 
 def truth(seen: Scene) -> Truth:
-    """What every consistent state says: pods on their way come in any order or not at all, and start to run at any time; those
-    that run have come and started. A pod that may be refused even without the newcomer has nothing to lose."""
+    """What every consistent state says: pods on their way come in any order or not at all, and
+    start to run at any time; those that run have come and started. A pod that may be refused even
+    without the newcomer has nothing to lose."""
     pods = {pod.uid: pod for pod in seen.unsettled}
     before = _explored([(seen.base, frozenset(pods))], pods, seen.running)
     if before is None:
@@ -220,12 +264,15 @@ def truth(seen: Scene) -> Truth:
     if found is None:
         return "undecided"
     doomed = {_kind(pods[uid]) for uid in before.doomed}
-    return "endangers" if any(_kind(pods[uid]) not in doomed for uid in found.doomed) else "admitted"
+    return (
+        "endangers" if any(_kind(pods[uid]) not in doomed for uid in found.doomed) else "admitted"
+    )
 
 
 def searched_truth(seen: Scene, checkpoints: bool = True) -> Truth:
-    """What hint providers say of every state and order, without bounds ahead and with many steps. Ten times as fast as the
-    kubelet model, which holds it to account: enough to find a bound that promises too much."""
+    """What hint providers say of every state and order, without bounds ahead and with many steps.
+    Ten times as fast as the kubelet model, which holds it to account: enough to find a bound that
+    promises too much."""
     cluster = world_of(seen, CycleConfig(), checkpoints).cluster
     shape, facts = cluster.judging.shape(seen.pod), cluster.node(NODE)
     assert facts is not None
@@ -246,8 +293,12 @@ def _kind(pod: Pod) -> str:
     return repr((pod.qos, pod.containers))
 
 
-def _explored(starts: Iterable[_Moment], pods: dict[str, Pod], running: frozenset[str] = frozenset()) -> _Explored | None:
-    """Every moment from here on in which those that are heard to run do so, and who was refused on the way to one."""
+def _explored(
+    starts: Iterable[_Moment], pods: dict[str, Pod], running: frozenset[str] = frozenset()
+) -> _Explored | None:
+    """Every moment from here on in which those that are heard to run do so, and who was refused on
+    the way to one.
+    """
     found: dict[Hashable, _Moment] = {}
     comes_from: dict[Hashable, list[Hashable]] = {}
     refusals: list[tuple[str, Hashable]] = []
@@ -267,7 +318,11 @@ def _explored(starts: Iterable[_Moment], pods: dict[str, Pod], running: frozense
                 states.append(state)
                 refusals.append((uid, (key[0], coming - {uid})))
             pending += [((each, coming - {uid}), key) for each in states]
-        pending += [((start_containers(state, pod), coming), key) for uid, pod in pods.items() if uid in state.pods]
+        pending += [
+            ((start_containers(state, pod), coming), key)
+            for uid, pod in pods.items()
+            if uid in state.pods
+        ]
     whole = [key for key, moment in found.items() if _all_run(moment, pods, running)]
     led = _leading_to(whole, comes_from)
     return _Explored([found[key] for key in whole], {uid for uid, key in refusals if key in led})
@@ -275,10 +330,14 @@ def _explored(starts: Iterable[_Moment], pods: dict[str, Pod], running: frozense
 
 def _all_run(moment: _Moment, pods: dict[str, Pod], running: frozenset[str]) -> bool:
     state, coming = moment
-    return not running & coming and all(_key(start_containers(state, pods[uid])) == _key(state) for uid in running)
+    return not running & coming and all(
+        _key(start_containers(state, pods[uid])) == _key(state) for uid in running
+    )
 
 
-def _leading_to(ends: Iterable[Hashable], comes_from: dict[Hashable, list[Hashable]]) -> set[Hashable]:
+def _leading_to(
+    ends: Iterable[Hashable], comes_from: dict[Hashable, list[Hashable]]
+) -> set[Hashable]:
     found, pending = set[Hashable](), list(ends)
     while pending:
         if (key := pending.pop()) not in found:
@@ -292,23 +351,31 @@ def _key(state: KubeletState) -> Hashable:
         (number, node.assignments, node.cells, tuple(table.free for table in node.tables.values()))
         for number, node in state.memory.nodes.items()
     )
-    devices = tuple((name, tuple(sorted(ids))) for name, ids in sorted(state.devices.in_use.items()))
-    waiting = tuple(sorted((uid, tuple(sorted(held))) for uid, held in state.memory.entries.items()))
+    devices = tuple(
+        (name, tuple(sorted(ids))) for name, ids in sorted(state.devices.in_use.items())
+    )
+    waiting = tuple(
+        sorted((uid, tuple(sorted(held))) for uid, held in state.memory.entries.items())
+    )
     return state.cpu.shared, memory, devices, waiting, tuple(sorted(state.pods))
 
 
 def _successors(state: KubeletState, pod: Pod) -> tuple[list[KubeletState], bool]:
     verdicts = list(admissions(state, pod))
-    return [drop_stale(each.state) for each in verdicts if each.admitted], not all(each.admitted for each in verdicts)
+    return [drop_stale(each.state) for each in verdicts if each.admitted], not all(
+        each.admitted for each in verdicts
+    )
 
 
-# -- measuring ---------------------------------------------------------------------------------------------------------
+# -- measuring
+# ---------------------------------------------------------------------------------------------------------
 
 
 class Outcome(msgspec.Struct):
-    """How verdicts compare with the truth; lists hold seeds. `bounded` scenes are those of which something is known within bounds
-    only, `bounded_by` counts them by name; of the truth that other consistent states tell nothing is known there, so that what
-    they refuse needlessly stands apart. `cases` counts what was special about scenes."""
+    """How verdicts compare with the truth; lists hold seeds. `bounded` scenes are those of which
+    something is known within bounds only, `bounded_by` counts them by name; of the truth that other
+    consistent states tell nothing is known there, so that what they refuse needlessly stands apart.
+    `cases` counts what was special about scenes."""
 
     passed: int = 0
     refused: int = 0
@@ -345,8 +412,8 @@ def measured(
     made: Callable[[int], Made] | None = None,
     **settings: Any,
 ) -> Outcome:
-    """Judge a scene a seed; counted `into` what was found before. `by_search`: `searched_truth` is held against the verdict.
-    `made` makes other scenes than plain ones."""
+    """Judge a scene a seed; counted `into` what was found before. `by_search`: `searched_truth` is
+    held against the verdict. `made` makes other scenes than plain ones."""
     found = into or Outcome()
     for seed in seeds:
         if made is not None:
@@ -363,7 +430,10 @@ def measured(
         if expected == "undecided":
             found.undecided += 1
             continue
-        found.passed, found.refused = found.passed + (refusal is None), found.refused + (refusal is not None)
+        found.passed, found.refused = (
+            found.passed + (refusal is None),
+            found.refused + (refusal is not None),
+        )
         found.over_budget += refusal is not None and refusal.reason is Reason.BRANCH_LIMIT
         if refusal is None and expected != "admitted":
             found.unsound.append(seed)
@@ -379,9 +449,10 @@ def measured(
 
 
 def _exceeds_the_node(seen: Scene) -> bool:
-    """More CPUs than the node allocates: scheduler and kubelet (OutOfcpu) refuse that by the node's amounts, which these scenes
-    leave out. The CPU Manager alone may admit it: of sockets of unequal size it counts one with reserved CPUs as free and takes
-    it whole (kubelet 1.36, isSocketFree compares with the mean size)."""
+    """More CPUs than the node allocates: scheduler and kubelet (OutOfcpu) refuse that by the node's
+    amounts, which these scenes leave out. The CPU Manager alone may admit it: of sockets of unequal
+    size it counts one with reserved CPUs as free and takes it whole (kubelet 1.36, isSocketFree
+    compares with the mean size)."""
     manager = seen.base.kubelet.cpu
     allocatable = (manager.topology.every & ~manager.reserved).bit_count()
     return effective_request(seen.pod).get("cpu", 0) > 1000 * allocatable

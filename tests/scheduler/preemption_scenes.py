@@ -1,4 +1,6 @@
-"""Full nodes with proven pods, a pod of higher priority, and what brute force over the kubelet model says of whom to evict."""
+"""Full nodes with proven pods, a pod of higher priority, and what brute force over the kubelet
+model says of whom to evict.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import GPU, kubelet
 from tests.scheduler.cycle_worlds import World
-from tests.scheduler.kubelet_worlds import NODE, gpus_of_zones, random_pod, report_of, with_some_between
+from tests.scheduler.kubelet_worlds import (
+    NODE,
+    gpus_of_zones,
+    random_pod,
+    report_of,
+    with_some_between,
+)
 
 HIGH = 1000
 MOST_ZONES = 4
@@ -30,9 +38,16 @@ class Full(msgspec.Struct, frozen=True):
     pod: Pod
 
 
-def full_node(seed: int, policy: str, scope: str, inits: bool, most_zones: int = MOST_ZONES, between: float = 0.0) -> Full:
-    """Zones filled with up to seven pods, larger ones in some scenes of more than two zones; with `inits` some have init
-    containers and sidecars. A share of devices lies `between` zones."""
+def full_node(
+    seed: int,
+    policy: str,
+    scope: str,
+    inits: bool,
+    most_zones: int = MOST_ZONES,
+    between: float = 0.0,
+) -> Full:
+    """Zones filled with up to seven pods, larger ones in some scenes of more than two zones; with
+    `inits` some have init containers and sidecars. A share of devices lies `between` zones."""
     rng = random.Random(seed)
     zones = rng.randint(1, most_zones)
     scale = rng.choice((1, 2)) if zones > 2 else 1
@@ -53,7 +68,16 @@ def _pod(rng: random.Random, name: str, inits: bool, priority: int, scale: int) 
 def world_of(full: Full) -> World:
     """A ledger that has seen every pod run, and the newest report with the kubelet's checkpoints."""
     world = World(CycleConfig())
-    world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "hugepages-2Mi": 1 << 50, "pods": 1000})
+    world.observe(
+        NODE,
+        allocatable={
+            "cpu": 10**6,
+            "memory": 1 << 50,
+            GPU: 100,
+            "hugepages-2Mi": 1 << 50,
+            "pods": 1000,
+        },
+    )
     for active in full.state.pods.values():
         world.running(active.pod, NODE)
     world.report(report_of(full.state, stored=True))
@@ -61,19 +85,25 @@ def world_of(full: Full) -> World:
 
 
 def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
-    """The kubelet model's own answer once these have ended, whichever devices it picks; whatever the scheduler makes of that."""
+    """The kubelet model's own answer once these have ended, whichever devices it picks; whatever
+    the scheduler makes of that.
+    """
     for uid in sorted(gone):  # in what order a kubelet drops them can matter to groups of zones
         state = remove(state, uid)
     return all(each.admitted for each in admissions(drop_stale(state), pod))
 
 
 def cheapest(full: Full) -> Cost | None:
-    """The least cost of any set of victims after whose end the kubelet admits the pod; (0, 0) when it does already."""
+    """The least cost of any set of victims after whose end the kubelet admits the pod; (0, 0) when
+    it does already.
+    """
     if admits(full.state, full.pod):
         return (0, 0)
     priority = {uid: active.pod.priority for uid, active in full.state.pods.items()}
     uids = sorted(uid for uid in priority if priority[uid] < HIGH)
-    sets = [frozenset(chosen) for size in range(1, len(uids) + 1) for chosen in combinations(uids, size)]
+    sets = [
+        frozenset(chosen) for size in range(1, len(uids) + 1) for chosen in combinations(uids, size)
+    ]
     costs = [cost_of(each, priority) for each in sets if admits(full.state, full.pod, each)]
     return min(costs, default=None)
 

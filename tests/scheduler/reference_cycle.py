@@ -1,6 +1,8 @@
-"""Placing a pod the plain way: every node, every predicate, hints and merge over every state, without bounds or columns.
+"""Placing a pod the plain way: every node, every predicate, hints and merge over every state,
+without bounds or columns.
 
-What the columnar cycle must equal. Works on ledger nodes and on own reservations that no fold has brought yet.
+What the columnar cycle must equal. Works on ledger nodes and on own reservations that no fold has
+brought yet.
 """
 
 from __future__ import annotations
@@ -54,33 +56,47 @@ class Reference:
         self.ahead[name].append(pod)
 
     def scores(self, pod: Pod) -> dict[str, int]:
-        """Node -> score for every node that takes the pod. `over_budget` says that one node was not decided."""
+        """Node -> score for every node that takes the pod. `over_budget` says that one node was not
+        decided.
+        """
         self.over_budget = False
         found = {name: self.score(pod, name) for name in self.nodes}
         return {name: score for name, score in found.items() if score is not None}
 
     def place(self, pod: Pod) -> tuple[str, int] | None:
-        """The best node and its score; ties go to the least distance between the hashes of node and pod."""
+        """The best node and its score; ties go to the least distance between the hashes of node and
+        pod.
+        """
         scores = self.scores(pod)
         salt = xxhash.xxh3_64_intdigest(pod.uid.encode())
-        ranked = [(-score, xxhash.xxh3_64_intdigest(name.encode()) ^ salt, name) for name, score in scores.items()]
+        ranked = [
+            (-score, xxhash.xxh3_64_intdigest(name.encode()) ^ salt, name)
+            for name, score in scores.items()
+        ]
         return (min(ranked)[2], -min(ranked)[0]) if ranked else None
 
     def score(self, pod: Pod, name: str) -> int | None:
         """The node's score, None when it refuses."""
         node, config = self.nodes[name], self.config
-        if pod.constraints.unsupported or constraint_refusal(pod.constraints, node.observed, name) is not None:
+        if (
+            pod.constraints.unsupported
+            or constraint_refusal(pod.constraints, node.observed, name) is not None
+        ):
             return None
         assert node.observed is not None
         request = {each: held for each, held in effective_request(pod).items() if held > 0}
         free = self._free(node)
-        if free.get("pods", 1) < 1 or any(free.get(each, 0) < held for each, held in request.items()):
+        if free.get("pods", 1) < 1 or any(
+            free.get(each, 0) < held for each, held in request.items()
+        ):
             return None
         whole = self._on_the_node(request, free, node.observed.allocatable)
         state = report_state(node)
         every = {each for c in pod.containers for each in (*c.requests, *c.limits)}
         if state:
-            return None if zonal_demand(pod, every) and config.on_missing_report == "refuse" else whole
+            return (
+                None if zonal_demand(pod, every) and config.on_missing_report == "refuse" else whole
+            )
         assert node.basis is not None
         labels = node.observed.labels
         own = pod_policy(pod)
@@ -101,21 +117,31 @@ class Reference:
         parts = [Part(d.name, d.kind, d.amounts) for d in demand]
         if rule.scope == "pod":
             parts = [Part("", "app", peak(demand))]
-        if rule.policy == "restricted" and any(a > sizes.get(n, 0) for part in parts for n, a in part.amounts.items()):
+        if rule.policy == "restricted" and any(
+            a > sizes.get(n, 0) for part in parts for n, a in part.amounts.items()
+        ):
             return 0
-        return sum(_zone_score(self.config.strategy, part, lower, node) for part in parts) // len(parts)
+        return sum(_zone_score(self.config.strategy, part, lower, node) for part in parts) // len(
+            parts
+        )
 
     def _on_the_node(self, request: Amounts, free: Amounts, whole: Amounts) -> int:
         if not request:
             return 0
         if self.config.strategy == "LeastAllocated":
             return _least_allocated(request, free, whole)
-        return _best_fit(request, {name: free[name] for name in request}, {name: whole[name] for name in request})
+        return _best_fit(
+            request, {name: free[name] for name in request}, {name: whole[name] for name in request}
+        )
 
     def _admits(self, pod: Pod, node: LedgerNode) -> bool:
-        """The search over every state, with nothing ahead of it: that it is right is held against the exact kubelet elsewhere."""
+        """The search over every state, with nothing ahead of it: that it is right is held against
+        the exact kubelet elsewhere.
+        """
         facts = self._facts(node)
-        found = searched(facts, Shape(key_of(pod), pod, 0).plan(facts.profile), self.config.steps_last_resort)
+        found = searched(
+            facts, Shape(key_of(pod), pod, 0).plan(facts.profile), self.config.steps_last_resort
+        )
         self.over_budget = self.over_budget or found == UNKNOWN
         return found == ADMITTED
 
@@ -128,7 +154,10 @@ class Reference:
 
     def _free(self, node: LedgerNode) -> Amounts:
         assert node.observed is not None
-        free = {name: held - node.requested.get(name, 0) for name, held in node.observed.allocatable.items()}
+        free = {
+            name: held - node.requested.get(name, 0)
+            for name, held in node.observed.allocatable.items()
+        }
         for pod in self.ahead[node.name]:
             for name, held in {**effective_request(pod), "pods": 1}.items():
                 if name in free:
@@ -140,8 +169,12 @@ class Reference:
         charges = list(node.charges.values())
         for pod in self.ahead[node.name]:
             demand = zonal_demand(pod, node.basis.tracked)
-            charge = Charge(pod.uid, pod.key, 0, demand, possible_zones(demand, node.basis, node.upper))
-            charge.zones = charge_zones(demand, charge.possible, [zone.id for zone in node.basis.zones], node.basis)
+            charge = Charge(
+                pod.uid, pod.key, 0, demand, possible_zones(demand, node.basis, node.upper)
+            )
+            charge.zones = charge_zones(
+                demand, charge.possible, [zone.id for zone in node.basis.zones], node.basis
+            )
             charges.append(charge)
         return charges
 
@@ -149,32 +182,56 @@ class Reference:
         lower = {zone: dict(held) for zone, held in node.lower.items()}
         for charge in self._charges(node)[len(node.charges) :]:
             for zone, held in charge.zones.items():
-                lower[zone] = {name: amount - held.get(name, 0) for name, amount in lower[zone].items()}
+                lower[zone] = {
+                    name: amount - held.get(name, 0) for name, amount in lower[zone].items()
+                }
         return lower
 
 
 def _without_groups(lower: Zones, tied: set[int]) -> Zones:
-    return {z: {n: min(a, 0) if z in tied and is_memory(n) else a for n, a in held.items()} for z, held in lower.items()}
+    return {
+        z: {n: min(a, 0) if z in tied and is_memory(n) else a for n, a in held.items()}
+        for z, held in lower.items()
+    }
 
 
 def _least_allocated(asked: Amounts, free: Amounts, whole: Amounts) -> int:
-    return sum((free[name] - held) * 100 // whole[name] for name, held in asked.items()) // len(asked)
+    return sum((free[name] - held) * 100 // whole[name] for name, held in asked.items()) // len(
+        asked
+    )
 
 
 def _best_fit(asked: Amounts, free: Amounts, whole: Amounts) -> int:
-    """Five for each device left, up to nine of them, and up to 55 by the mean share left of what is asked for."""
-    left = {name: max(0, free.get(name, 0)) - asked.get(name, 0) for name, size in whole.items() if size > 0}
-    devices = sum(ceil(Fraction(left[name] * 9, max(9, whole[name]))) for name in left if name not in ("cpu", "memory"))
+    """Five for each device left, up to nine of them, and up to 55 by the mean share left of what is
+    asked for.
+    """
+    left = {
+        name: max(0, free.get(name, 0)) - asked.get(name, 0)
+        for name, size in whole.items()
+        if size > 0
+    }
+    devices = sum(
+        ceil(Fraction(left[name] * 9, max(9, whole[name])))
+        for name in left
+        if name not in ("cpu", "memory")
+    )
     shares = sum(left[name] * 100 // whole[name] for name in asked)
     return 100 - 5 * min(9, devices) - shares * 55 // (100 * len(asked))
 
 
 def _zone_score(strategy: str, part: Part, lower: Zones, node: LedgerNode) -> int:
     assert node.basis is not None
-    whole = {zone.id: {name: held.allocatable for name, held in zone.resources.items()} for zone in node.basis.zones}
-    fitting = [(held, whole[zone]) for zone, held in sorted(lower.items()) if fits(part.amounts, held)]
+    whole = {
+        zone.id: {name: held.allocatable for name, held in zone.resources.items()}
+        for zone in node.basis.zones
+    }
+    fitting = [
+        (held, whole[zone]) for zone, held in sorted(lower.items()) if fits(part.amounts, held)
+    ]
     if strategy == "LeastAllocated":
-        return max((_least_allocated(part.amounts, held, size) for held, size in fitting), default=0)
+        return max(
+            (_least_allocated(part.amounts, held, size) for held, size in fitting), default=0
+        )
     return _best_fit(part.amounts, *fitting[0]) if fitting else 0
 
 
@@ -189,9 +246,25 @@ def _tied(node: LedgerNode, charges: list[Charge], sizes: Amounts) -> set[int]:
     assert node.basis is not None
     if node.basis.policy != "single-numa-node" and len(node.lower) > 1:
         for charge in charges:
-            parts = [most(charge.demand)] if node.basis.scope == "pod" else [part.amounts for part in charge.demand]
-            wide = any(is_memory(n) and a > sizes.get(n, 0) for part in parts for n, a in part.items())
+            parts = (
+                [most(charge.demand)]
+                if node.basis.scope == "pod"
+                else [part.amounts for part in charge.demand]
+            )
+            wide = any(
+                is_memory(n) and a > sizes.get(n, 0) for part in parts for n, a in part.items()
+            )
             if wide and (node.listed is None or not charge.proven):
                 return set(node.lower)
-    listed = [item for placements in (node.listed or {}).values() for each in placements for item in each.held]
-    return {zone for item in listed if len(item.zones) > 1 and is_memory(item.resource) for zone in item.zones}
+    listed = [
+        item
+        for placements in (node.listed or {}).values()
+        for each in placements
+        for item in each.held
+    ]
+    return {
+        zone
+        for item in listed
+        if len(item.zones) > 1 and is_memory(item.resource)
+        for zone in item.zones
+    }

@@ -23,7 +23,9 @@ def story() -> Story:
     return Story()
 
 
-async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_field_and_remedy(story: Story) -> None:
+async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_field_and_remedy(
+    story: Story,
+) -> None:
     await story.node()
     await story.report(zone(0, 8))
     broken = news.pod_fact(Ledger(), "topolog", manifest("broken", cpu="2 cores"), Sightings())
@@ -35,7 +37,11 @@ async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_
     assert "spec.containers[0].resources" in verdict
     assert "'2 cores'" in verdict
     event = announcements.failed(Identity("ns", "broken"), "uid-broken", verdict, 0, 7)
-    assert (event["type"], event["reason"], event["message"]) == ("Warning", "FailedScheduling", verdict)
+    assert (event["type"], event["reason"], event["message"]) == (
+        "Warning",
+        "FailedScheduling",
+        verdict,
+    )
 
 
 @pytest.mark.parametrize("name", [["topolog"], {"a": 1}, 5, None, ""])
@@ -48,7 +54,9 @@ def test_a_scheduler_name_that_is_none_is_nobodys_and_stops_nobody(name: object)
 async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
     await story.node()
     roomy = zone(0, 8)
-    await story.report(Zone(0, {**roomy.resources, "memory": ZoneResource(8 * GIB, 8 * GIB, 8 * GIB)}))
+    await story.report(
+        Zone(0, {**roomy.resources, "memory": ZoneResource(8 * GIB, 8 * GIB, 8 * GIB)})
+    )
     for cpu in ("two", "2"):
         seen = news.pod_fact(story.cores[0].ledger, "topolog", manifest("p", cpu=cpu), Sightings())
         assert isinstance(seen, PodObserved)

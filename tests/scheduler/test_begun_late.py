@@ -1,4 +1,6 @@
-"""A core that only folds the ledger until somebody looks decides, from then on, as one that followed every fact."""
+"""A core that only folds the ledger until somebody looks decides, from then on, as one that
+followed every fact.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,25 @@ Told = tuple[str, Fact]
 def told(core: SchedulerCore, facts: Sequence[Told]) -> None:
     for stream, fact in facts:
         position, version = core.ledger.position + 1, core.versions.get(stream, 0) + 1
-        envelope = Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position))
+        envelope = Envelope(
+            position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position)
+        )
         core.evolve(envelope, fact)
 
 
 @st.composite
 def stories(draw: st.DrawFn) -> list[Told]:
-    """Nodes with reports, pods at every stage of their life; whatever is told of a pod may be told in any order."""
+    """Nodes with reports, pods at every stage of their life; whatever is told of a pod may be told
+    in any order.
+    """
     facts: list[Told] = []
     for _ in range(draw(st.integers(3, 25))):
         node, uid = draw(st.sampled_from(NODES)), draw(st.sampled_from(PODS))
-        facts += draw(st.sampled_from([_node, _node, _report, _arrives, _arrives, _reserved, _reserved, _later]))(draw, node, uid)
+        facts += draw(
+            st.sampled_from(
+                [_node, _node, _report, _arrives, _arrives, _reserved, _reserved, _later]
+            )
+        )(draw, node, uid)
     return facts
 
 
@@ -48,13 +58,22 @@ def _node(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
     if draw(st.integers(0, 4)) == 0:
         return [(streams.node(node), NodeEnded(node, f"uid-{node}", "deleted"))]
     ready = draw(st.integers(0, 4)) > 0
-    return [(streams.node(node), NodeObserved(node, f"uid-{node}", allocatable={"cpu": 32_000, "pods": 9}, ready=ready))]
+    return [
+        (
+            streams.node(node),
+            NodeObserved(node, f"uid-{node}", allocatable={"cpu": 32_000, "pods": 9}, ready=ready),
+        )
+    ]
 
 
 def _report(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
     zones = [zone(each, 8, draw(st.integers(0, 8))) for each in range(2)]
     placements = () if draw(st.booleans()) else None
-    made = report(*zones, placements=placements, fingerprint="" if placements == () else "pfp0v001fe53c4dbd2c5f4a0")
+    made = report(
+        *zones,
+        placements=placements,
+        fingerprint="" if placements == () else "pfp0v001fe53c4dbd2c5f4a0",
+    )
     return [(streams.report(node), NodeReported(msgspec.structs.replace(made, node=node)))]
 
 
@@ -66,7 +85,10 @@ def _arrives(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
 
 
 def _reserved(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
-    return [(streams.pod(uid), PodReserved(uid, node)), (streams.node(node), NodeCharged(node, uid))]
+    return [
+        (streams.pod(uid), PodReserved(uid, node)),
+        (streams.node(node), NodeCharged(node, uid)),
+    ]
 
 
 def _later(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
@@ -75,7 +97,10 @@ def _later(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
         (streams.pod(uid), PodRunning(uid, node)),
         (streams.pod(uid), end),
         (streams.pod(uid), PodEnded(uid, "succeeded", node)),
-        (streams.pod(uid), BindRefused(uid, node, draw(st.sampled_from(["gone", "forbidden", "denied"])), "said")),
+        (
+            streams.pod(uid),
+            BindRefused(uid, node, draw(st.sampled_from(["gone", "forbidden", "denied"])), "said"),
+        ),
         (streams.node(node), NodeMarkedDirty(node, "rejections", 3)),
     ]
     return [draw(st.sampled_from(facts))]
@@ -91,7 +116,11 @@ def drafted(proposals: Sequence[Proposal]) -> list[Told]:
     return [(draft.stream, draft.fact) for draft in drafts]
 
 
-@given(stories(), stories(), st.sets(st.sampled_from([streams.node("n1"), streams.report("n2"), streams.pod("uid-a")])))
+@given(
+    stories(),
+    stories(),
+    st.sets(st.sampled_from([streams.node("n1"), streams.report("n2"), streams.pod("uid-a")])),
+)
 @settings(max_examples=examples(150), deadline=None)
 def test_a_core_that_begins_late_decides_as_one_that_followed_every_fact(
     before: list[Told], after: list[Told], aside: set[str]

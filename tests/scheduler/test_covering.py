@@ -1,4 +1,6 @@
-"""A zone that is left in spite of others: the fractional bound, plainly and in arrays, beside every way in which they stand."""
+"""A zone that is left in spite of others: the fractional bound, plainly and in arrays, beside every
+way in which they stand.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from hypothesis import strategies as st
 
 from services.scheduler.deciding.feasibility import packing
 from services.scheduler.deciding.feasibility.covering import Bounds, Part, is_left_a_zone
-from services.scheduler.deciding.feasibility.packing import MOST_AMOUNT, Packing, each_is_left_a_zone
+from services.scheduler.deciding.feasibility.packing import (
+    MOST_AMOUNT,
+    Packing,
+    each_is_left_a_zone,
+)
 from shared.domain.resources import CPU, Amounts
 
 GPU = "example.com/gpu"
@@ -24,9 +30,19 @@ def leaves_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Part
 
 def left_in_every_case(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Part]) -> bool:
     """Each of the others stands in one zone that has room for it alone, or is not there."""
-    places = [[None, *(zone for zone, room in rooms.items() if part.asked[CPU] <= room[CPU])] for part in others]
+    places = [
+        [None, *(zone for zone, room in rooms.items() if part.asked[CPU] <= room[CPU])]
+        for part in others
+    ]
     return all(
-        any(_fits(asked, base[zone], [part.take for part, at in zip(others, case, strict=True) if at == zone]) for zone in base)
+        any(
+            _fits(
+                asked,
+                base[zone],
+                [part.take for part, at in zip(others, case, strict=True) if at == zone],
+            )
+            for zone in base
+        )
         for case in product(*places)
     )
 
@@ -34,7 +50,10 @@ def left_in_every_case(asked: Amounts, base: Bounds, rooms: Bounds, others: list
 def _fits(asked: Amounts, free: Amounts, taken: list[Amounts]) -> bool:
     """What is not asked for is not missed."""
     wanted = [(name, amount) for name, amount in asked.items() if amount]
-    return all(free.get(name, 0) - sum(each.get(name, 0) for each in taken) >= amount for name, amount in wanted)
+    return all(
+        free.get(name, 0) - sum(each.get(name, 0) for each in taken) >= amount
+        for name, amount in wanted
+    )
 
 
 def _moved(amounts: Amounts, shift: int) -> Amounts:
@@ -72,7 +91,10 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
         [Part(*(_moved(each, shift) for each in part)) for part in others],
     )
     rooms = {zone: free | {CPU: free[CPU] + (more << shift)} for zone, free in base.items()}
-    promised, left = leaves_a_zone(asked, base, rooms, others), left_in_every_case(asked, base, rooms, others)
+    promised, left = (
+        leaves_a_zone(asked, base, rooms, others),
+        left_in_every_case(asked, base, rooms, others),
+    )
     plainly = is_left_a_zone(asked, base, rooms, others)
     event(f"a zone is left: {left}, and told: {promised}, plainly: {plainly}")
     assert left or not (promised or plainly)
@@ -84,40 +106,58 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
     st.integers(0, 2),
     st.integers(1, 200),
 )
-def test_all_seekers_at_once_are_told_what_each_is_told_alone(those: list[Part], base: Bounds, more: int, at_once: int) -> None:
-    """Also where they are too many to be looked at together. Small amounts: large ones are rounded otherwise here and there."""
+def test_all_seekers_at_once_are_told_what_each_is_told_alone(
+    those: list[Part], base: Bounds, more: int, at_once: int
+) -> None:
+    """Also where they are too many to be looked at together. Small amounts: large ones are rounded
+    otherwise here and there.
+    """
     rooms = {zone: free | {CPU: free[CPU] + more} for zone, free in base.items()}
-    alone = [is_left_a_zone(seeker.asked, base, rooms, [part for part in those if part is not seeker]) for seeker in those]
+    alone = [
+        is_left_a_zone(seeker.asked, base, rooms, [part for part in those if part is not seeker])
+        for seeker in those
+    ]
     event(f"each is left a zone: {all(alone)}, some are: {any(alone)}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "AT_ONCE", at_once)
         assert each_is_left_a_zone(Packing.of(those, base, rooms), range(len(those))) == all(alone)
-        assert [each_is_left_a_zone(Packing.of(those, base, rooms), [at]) for at in range(len(those))] == alone
+        assert [
+            each_is_left_a_zone(Packing.of(those, base, rooms), [at]) for at in range(len(those))
+        ] == alone
 
 
 def test_parts_that_come_one_after_the_other_are_those_that_came_together() -> None:
     first, second = Part({CPU: 1}, {CPU: 2}), Part({CPU: 3, GPU: 1}, {CPU: 3, GPU: 1})
     base: Bounds = {0: {CPU: 4}, 3: {CPU: 5, GPU: 1}}
-    one_by_one, together = Packing.of([first], base, base).beside([second]), Packing.of([first, second], base, base)
+    one_by_one, together = (
+        Packing.of([first], base, base).beside([second]),
+        Packing.of([first, second], base, base),
+    )
     assert [each.tolist() for each in one_by_one[1:]] == [each.tolist() for each in together[1:]]
 
 
 def test_what_no_zone_has_is_found_in_none() -> None:
     assert not leaves_a_zone({CPU: 1, GPU: 1}, {0: {CPU: 4}}, {0: {CPU: 4}}, [])
     assert not leaves_a_zone({CPU: 1}, {}, {}, [])
-    assert leaves_a_zone({CPU: 1}, {0: {CPU: 4}}, {0: {CPU: 4}}, [Part({CPU: 1, GPU: 1}, {CPU: 1, GPU: 1})])
+    assert leaves_a_zone(
+        {CPU: 1}, {0: {CPU: 4}}, {0: {CPU: 4}}, [Part({CPU: 1, GPU: 1}, {CPU: 1, GPU: 1})]
+    )
 
 
 def test_amounts_that_are_no_machine_s_are_never_found_free() -> None:
     huge = {0: {CPU: 1 << 70}}
     assert not leaves_a_zone({CPU: 1 << 69}, huge, huge, [])
     assert not leaves_a_zone({CPU: 1}, huge, huge, [Part({CPU: 1 << 69}, {CPU: 1 << 69})])
-    assert leaves_a_zone({CPU: 1}, huge, huge, [Part({CPU: MOST_AMOUNT // 2}, {CPU: MOST_AMOUNT // 2})])
+    assert leaves_a_zone(
+        {CPU: 1}, huge, huge, [Part({CPU: MOST_AMOUNT // 2}, {CPU: MOST_AMOUNT // 2})]
+    )
 
 
 def _told(asked: int, zones: list[int], others: list[int], rooms: list[int] | None = None) -> bool:
     """By both."""
-    base, most = ({at: {CPU: free} for at, free in enumerate(each)} for each in (zones, rooms or zones))
+    base, most = (
+        {at: {CPU: free} for at, free in enumerate(each)} for each in (zones, rooms or zones)
+    )
     seen = {CPU: asked}, base, most, [Part({CPU: each}, {CPU: each}) for each in others]
     told = leaves_a_zone(*seen)
     assert is_left_a_zone(*seen) == told
@@ -125,7 +165,9 @@ def _told(asked: int, zones: list[int], others: list[int], rooms: list[int] | No
 
 
 def test_what_one_takes_beyond_a_zone_s_need_blocks_no_other_zone() -> None:
-    """Three of 6 CPUs: together 18, and 3 would do for each of four zones of 6 that are to keep 4; but each stands in one."""
+    """Three of 6 CPUs: together 18, and 3 would do for each of four zones of 6 that are to keep 4;
+    but each stands in one.
+    """
     assert _told(4, [6, 6, 6, 6], [6, 6, 6])
     assert not _told(4, [6, 6, 6, 6], [6, 6, 6, 6])
 

@@ -1,4 +1,6 @@
-"""Who was asked about before changes no answer: what a small budget left undecided stays so beside an own reservation."""
+"""Who was asked about before changes no answer: what a small budget left undecided stays so beside
+an own reservation.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,18 @@ from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_what_was_left_undecided_is_undecided_beside_an_own_reservation(strategy: str) -> None:
-    """Those of 2 and 3 CPUs on their way, and one of 1 that is reserved, fill the zone of 6 in whatever order. That one of 7
-    finds the other takes a search of more than one step, which is for the last resort, before the reservation and after."""
-    later, reserved = guaranteed("later", container("c", amounts(7))), guaranteed("reserved", container("c", amounts(1)))
+    """Those of 2 and 3 CPUs on their way, and one of 1 that is reserved, fill the zone of 6 in
+    whatever order. That one of 7 finds the other takes a search of more than one step, which is for
+    the last resort, before the reservation and after."""
+    later, reserved = (
+        guaranteed("later", container("c", amounts(7))),
+        guaranteed("reserved", container("c", amounts(1))),
+    )
     answers = []
     for asked in (False, True):
-        world = World(CycleConfig(strategy=strategy, steps_node=1, steps_last_resort=512, steps_pod=1024))
+        world = World(
+            CycleConfig(strategy=strategy, steps_node=1, steps_last_resort=512, steps_pod=1024)
+        )
         world.node("n", zone(0, amounts(6)), zone(1, amounts(9)))
         for cpus in (2, 3):
             world.bound(guaranteed(f"p{cpus}", container("c", amounts(cpus))), "n")
@@ -35,10 +43,17 @@ def test_what_was_left_undecided_is_undecided_beside_an_own_reservation(strategy
 
 
 def test_a_refusal_told_beside_an_own_reservation_is_told_anew_when_the_ledger_has_it() -> None:
-    """Of a pod that is charged anywhere the refusal says that nobody is evicted; an own reservation was none of the ledger's."""
+    """Of a pod that is charged anywhere the refusal says that nobody is evicted; an own reservation
+    was none of the ledger's.
+    """
     world = World()
-    world.node("n", zone(0, amounts(4)), zone(1, amounts(4)), allocatable={"cpu": 4000, "pods": 110})
-    reserved, later = guaranteed("reserved", container("c", amounts(2))), guaranteed("later", container("c", amounts(3)))
+    world.node(
+        "n", zone(0, amounts(4)), zone(1, amounts(4)), allocatable={"cpu": 4000, "pods": 110}
+    )
+    reserved, later = (
+        guaranteed("reserved", container("c", amounts(2))),
+        guaranteed("later", container("c", amounts(3))),
+    )
     world.fold("pod/reserved", PodObserved(reserved))
     world.cluster.charge(Placed("n", 0, 0, 0), reserved)
     told = world.cluster.place(later)
@@ -48,7 +63,9 @@ def test_a_refusal_told_beside_an_own_reservation_is_told_anew_when_the_ledger_h
 
 
 def test_who_came_and_went_under_a_name_that_another_bears_is_looked_for_among_the_ended() -> None:
-    """Every bound on the node is what it was, and the same pods are there: what few steps told of them they tell no more."""
+    """Every bound on the node is what it was, and the same pods are there: what few steps told of
+    them they tell no more.
+    """
     world = World(CycleConfig(steps_node=6, steps_last_resort=6, steps_pod=6))
     world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
     for name, cpus in (("web", 2), ("other", 3)):

@@ -20,7 +20,9 @@ ROOM = zone(0, amounts(8, 8))
 def asking(held: Amounts, annotation: str = "") -> Pod:
     """A Guaranteed pod of one container."""
     pod = guaranteed("p", container("c", held))
-    return msgspec.structs.replace(pod, annotations={POD_ANNOTATION: annotation} if annotation else {})
+    return msgspec.structs.replace(
+        pod, annotations={POD_ANNOTATION: annotation} if annotation else {}
+    )
 
 
 def refused(world: World, pod: Pod) -> Unplaceable:
@@ -40,7 +42,9 @@ def test_a_resource_that_no_node_has_is_named() -> None:
     assert isinstance(world.cluster.place(guaranteed("q", container("c", amounts(1)))), Placed)
 
 
-@pytest.mark.parametrize(("amount", "word"), [(-1, "a negative"), (1 << 62, "an absurd"), (1 << 80, "an absurd")])
+@pytest.mark.parametrize(
+    ("amount", "word"), [(-1, "a negative"), (1 << 62, "an absurd"), (1 << 80, "an absurd")]
+)
 def test_negative_and_absurd_quantities_are_invalid(amount: int, word: str) -> None:
     world = World()
     world.node("n", ROOM)
@@ -64,7 +68,10 @@ def test_sixty_four_zones_are_judged_and_more_are_malformed(policy: str) -> None
     world.node("n", *(zone(number, amounts(2, 2)) for number in range(64)), policy=policy)
     assert isinstance(world.cluster.place(asking(amounts(2, 2))), Placed)
     world.node("n", *(zone(number, amounts(2, 2)) for number in range(65)), policy=policy)
-    assert refused(world, asking(amounts(2, 2))).message == "0/1 nodes: 1 topology report malformed: 65 zones, more than 64"
+    assert (
+        refused(world, asking(amounts(2, 2))).message
+        == "0/1 nodes: 1 topology report malformed: 65 zones, more than 64"
+    )
 
 
 def test_too_many_zone_sets_are_refused_and_counted_not_walked() -> None:
@@ -93,7 +100,9 @@ def test_zones_that_promise_more_than_the_node_are_held_to_the_node() -> None:
 def test_zones_that_promise_less_than_the_node_are_held_to_the_zones() -> None:
     world = World()
     world.node("n", zone(0, amounts(4, 32), amounts(8, 32)), allocatable=amounts(64, 64, pods=10))
-    assert refused(world, asking(amounts(8, 8))).message == ("0/1 nodes: 1 no single zone with 8 cpu free (best: 4 on n/zone 0)")
+    assert refused(world, asking(amounts(8, 8))).message == (
+        "0/1 nodes: 1 no single zone with 8 cpu free (best: 4 on n/zone 0)"
+    )
 
 
 def test_more_than_any_empty_zone_has_is_said_to_be_hopeless() -> None:
@@ -101,13 +110,17 @@ def test_more_than_any_empty_zone_has_is_said_to_be_hopeless() -> None:
     world.node("n", zone(0, amounts(4, 32)), zone(1, amounts(6, 32)))
     found = refused(world, asking(amounts(8, 8)))
     assert found.message == "0/1 nodes: 1 no zone as large as 8 cpu (best: 6 on n/zone 1)"
-    assert found.detail[0]["remedy"] == "ask for at most 6 cpu at once, or use nodes with larger zones"
+    assert (
+        found.detail[0]["remedy"] == "ask for at most 6 cpu at once, or use nodes with larger zones"
+    )
 
 
 def test_a_doubled_zone_is_a_malformed_report() -> None:
     world = World()
     world.node("n", ROOM, ROOM)
-    assert refused(world, asking(amounts(1, 1))).message == ("0/1 nodes: 1 topology report malformed: zone 0 is reported twice")
+    assert refused(world, asking(amounts(1, 1))).message == (
+        "0/1 nodes: 1 topology report malformed: zone 0 is reported twice"
+    )
 
 
 def test_a_negative_zone_id_is_a_malformed_report() -> None:
@@ -118,9 +131,20 @@ def test_a_negative_zone_id_is_a_malformed_report() -> None:
 
 def test_availability_beyond_64_bits_neither_raises_nor_wraps() -> None:
     world = World()
-    world.node("n", Zone(0, {"cpu": ZoneResource(1 << 70, 1 << 70, 1 << 70), "memory": ZoneResource(1 << 70, 1 << 70, 1 << 70)}))
+    world.node(
+        "n",
+        Zone(
+            0,
+            {
+                "cpu": ZoneResource(1 << 70, 1 << 70, 1 << 70),
+                "memory": ZoneResource(1 << 70, 1 << 70, 1 << 70),
+            },
+        ),
+    )
     assert isinstance(world.cluster.place(asking(amounts(8, 8))), Placed)
-    world.node("n", Zone(0, {"cpu": ZoneResource(8000, 8000, -(1 << 70)), "memory": ZoneResource(8, 8, 8)}))
+    world.node(
+        "n", Zone(0, {"cpu": ZoneResource(8000, 8000, -(1 << 70)), "memory": ZoneResource(8, 8, 8)})
+    )
     assert isinstance(world.cluster.place(asking(amounts(8))), Unplaceable)
 
 
@@ -143,23 +167,34 @@ def test_an_unknown_policy_in_the_report_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["{", '{"numaTopologyPolicy": 4}', '{"numaTopologyPolicy": "Sometimes"}'])
+@pytest.mark.parametrize(
+    "text", ["{", '{"numaTopologyPolicy": 4}', '{"numaTopologyPolicy": "Sometimes"}']
+)
 def test_an_unreadable_annotation_makes_the_pod_invalid(text: str) -> None:
     world = World()
     world.node("n", ROOM)
-    assert refused(world, asking(amounts(1, 1), text)).message.startswith(f"invalid pod: annotation {POD_ANNOTATION}: ")
+    assert refused(world, asking(amounts(1, 1), text)).message.startswith(
+        f"invalid pod: annotation {POD_ANNOTATION}: "
+    )
 
 
 def annotated(policy: str, exclusive: str) -> Pod:
-    return asking(amounts(1, 1), f'{{"numaTopologyPolicy": "{policy}", "singleNUMANodeExclusive": "{exclusive}"}}')
+    return asking(
+        amounts(1, 1),
+        f'{{"numaTopologyPolicy": "{policy}", "singleNUMANodeExclusive": "{exclusive}"}}',
+    )
 
 
 @pytest.mark.parametrize("policy", ["Restricted", "None", ""])
-def test_exclusiveness_that_nobody_would_keep_is_refused_with_what_to_write_instead(policy: str) -> None:
+def test_exclusiveness_that_nobody_would_keep_is_refused_with_what_to_write_instead(
+    policy: str,
+) -> None:
     world = World()
     world.node("n", ROOM, policy="restricted")
     message = refused(world, annotated(policy, "Required")).message
-    assert message.startswith(f"invalid pod: annotation {POD_ANNOTATION}: singleNUMANodeExclusive Required cannot be kept")
+    assert message.startswith(
+        f"invalid pod: annotation {POD_ANNOTATION}: singleNUMANodeExclusive Required cannot be kept"
+    )
     assert message.endswith("write numaTopologyPolicy SingleNUMANode beside it, or Preferred")
 
 
@@ -172,7 +207,9 @@ def test_exclusiveness_that_nobody_would_keep_is_refused_with_what_to_write_inst
         ("Restricted", "", "restricted"),
     ],
 )
-def test_exclusiveness_that_is_kept_or_binds_nobody_places_the_pod(policy: str, exclusive: str, node: str) -> None:
+def test_exclusiveness_that_is_kept_or_binds_nobody_places_the_pod(
+    policy: str, exclusive: str, node: str
+) -> None:
     world = World()
     world.node("n", ROOM, policy=node)
     assert isinstance(world.cluster.place(annotated(policy, exclusive)), Placed)
@@ -181,7 +218,10 @@ def test_exclusiveness_that_is_kept_or_binds_nobody_places_the_pod(policy: str, 
 def test_an_unknown_exclusiveness_is_named() -> None:
     world = World()
     world.node("n", ROOM)
-    assert "unknown singleNUMANodeExclusive 'Always'" in refused(world, annotated("SingleNUMANode", "Always")).message
+    assert (
+        "unknown singleNUMANodeExclusive 'Always'"
+        in refused(world, annotated("SingleNUMANode", "Always")).message
+    )
 
 
 def test_a_pod_with_a_policy_runs_on_nodes_of_the_same_or_of_none() -> None:
@@ -193,19 +233,28 @@ def test_a_pod_with_a_policy_runs_on_nodes_of_the_same_or_of_none() -> None:
     )
     world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy="none")
     assert isinstance(world.cluster.place(asking(amounts(4, 1), wish)), Placed)
-    assert refused(world, asking(amounts(6, 1), wish)).message.startswith("0/1 nodes: 1 no zone as large as 6 cpu")
+    assert refused(world, asking(amounts(6, 1), wish)).message.startswith(
+        "0/1 nodes: 1 no zone as large as 6 cpu"
+    )
     verdict = world.cluster.verdict(asking(amounts(6, 1), wish), "n")
     assert verdict is not None
     assert (verdict.policy, verdict.policy_source) == ("single-numa-node", "pod annotation")
 
 
-@pytest.mark.parametrize(("precedence", "policy"), [("nrt-first", "single-numa-node"), ("label-first", "restricted")])
-def test_the_precedence_of_report_and_label_is_configurable_and_explained(precedence: str, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("precedence", "policy"), [("nrt-first", "single-numa-node"), ("label-first", "restricted")]
+)
+def test_the_precedence_of_report_and_label_is_configurable_and_explained(
+    precedence: str, policy: str
+) -> None:
     world = World(msgspec.convert({"policy_precedence": precedence}, CycleConfig))
     world.node("n", zone(0, amounts(1, 8), amounts(4, 8)), labels={POLICY_LABEL: "Restricted"})
     verdict = world.cluster.verdict(asking(amounts(4, 1)), "n")
     assert verdict is not None
-    assert (verdict.policy, verdict.policy_source) == (policy, "report" if precedence == "nrt-first" else "node label")
+    assert (verdict.policy, verdict.policy_source) == (
+        policy,
+        "report" if precedence == "nrt-first" else "node label",
+    )
 
 
 @pytest.mark.parametrize("label", ["None", ""])
@@ -217,7 +266,9 @@ def test_a_label_none_leaves_the_policy_to_the_report_also_where_labels_decide(l
     assert (verdict.policy, verdict.policy_source) == ("single-numa-node", "report")
 
 
-@pytest.mark.parametrize("text", ["SingleNUMANodeContainerLevel", "SingleNUMANodePodLevel", "SingleNUMANode"])
+@pytest.mark.parametrize(
+    "text", ["SingleNUMANodeContainerLevel", "SingleNUMANodePodLevel", "SingleNUMANode"]
+)
 def test_legacy_policy_names_are_understood(text: str) -> None:
     world = World()
     world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy=text)

@@ -1,4 +1,6 @@
-"""What a large cluster keeps: columns written in portions say the same, and nodes of one make share what they have in common."""
+"""What a large cluster keeps: columns written in portions say the same, and nodes of one make share
+what they have in common.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,15 @@ from tests.scheduler.cycle_worlds import World, amounts, zone
 def world(nodes: int) -> World:
     found = World()
     for number in range(nodes):
-        zones = [zone(at, amounts(16 - number % 5, 64, at), amounts(16, 64, 4)) for at in range(1 + number % 3)]
-        found.node(f"n{number}", *zones, allocatable={"cpu": 64_000, "pods": 100 + number, f"example.com/of-{number}": 1})
+        zones = [
+            zone(at, amounts(16 - number % 5, 64, at), amounts(16, 64, 4))
+            for at in range(1 + number % 3)
+        ]
+        found.node(
+            f"n{number}",
+            *zones,
+            allocatable={"cpu": 64_000, "pods": 100 + number, f"example.com/of-{number}": 1},
+        )
     return found
 
 

@@ -1,6 +1,8 @@
-"""Pods end while others are on their way: whoever came since the report came before or after each end, where nobody knows better.
+"""Pods end while others are on their way: whoever came since the report came before or after each
+end, where nobody knows better.
 
-The judge is the quality bench's `Consistent`, which follows every consistent state through the kubelet model.
+The judge is the quality bench's `Consistent`, which follows every consistent state through the
+kubelet model.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ NEWCOMERS = 5
 
 
 class Past:
-    """A kubelet, and a scheduler that hears of it late: pods come and end in truth, and are heard of in any order since."""
+    """A kubelet, and a scheduler that hears of it late: pods come and end in truth, and are heard
+    of in any order since.
+    """
 
     def __init__(self, seed: int, policy: str, scope: str) -> None:
         self.rng = random.Random(seed)
@@ -51,7 +55,13 @@ class Past:
 
     def _send(self, number: int) -> None:
         name = self.rng.choice(("web", f"p{number}"))
-        if any(pod.name == name for pod in (*self.on_their_way.values(), *(each.pod for each in self.state.pods.values()))):
+        if any(
+            pod.name == name
+            for pod in (
+                *self.on_their_way.values(),
+                *(each.pod for each in self.state.pods.values()),
+            )
+        ):
             return
         pod = msgspec.structs.replace(random_pod(self.rng, name), uid=f"{name}-{number}")
         if not self.known.admits(pod) and self.rng.random() < 0.8:
@@ -97,7 +107,9 @@ class Past:
     def _hear_end(self, uid: str, finished_s: int, refused: bool = False) -> None:
         cause: EndCause = "rejected" if refused else "succeeded"
         started_s = self.started_s.get(uid, 0)
-        self.world.fold(f"pod/{uid}", PodEnded(uid, cause, NODE, started_s=started_s, finished_s=finished_s))
+        self.world.fold(
+            f"pod/{uid}", PodEnded(uid, cause, NODE, started_s=started_s, finished_s=finished_s)
+        )
         self.known.ended(uid, refused, self.now_s, started_s, finished_s)
 
     def _report(self, number: int) -> None:
@@ -110,8 +122,13 @@ class Past:
         self.scan = None
 
     def admitted_in_every_state(self, pod: Pod) -> bool:
-        """Also in the true one, whatever was concluded from what was heard; unless an end is still unheard of."""
-        states = [*([] if self.ended else [self.state]), *(moment.state for moment in self.known.moments().now)]
+        """Also in the true one, whatever was concluded from what was heard; unless an end is still
+        unheard of.
+        """
+        states = [
+            *([] if self.ended else [self.state]),
+            *(moment.state for moment in self.known.moments().now),
+        ]
         return all(admit(state, pod).admitted for state in states)
 
 
@@ -123,7 +140,10 @@ def test_beside_ends_it_is_sound_and_seldom_refuses_needlessly(policy: str, scop
     passed, needless, unsound = 0, 0, []
     for seed in range(40):
         past = Past(seed, policy, scope)
-        for pod in (random_pod(past.rng, "decided") for _ in range(NEWCOMERS if past.world.ledger.nodes[NODE].ended else 0)):
+        for pod in (
+            random_pod(past.rng, "decided")
+            for _ in range(NEWCOMERS if past.world.ledger.nodes[NODE].ended else 0)
+        ):
             passes = past.world.cluster.verdict(pod, NODE) is None
             passed, needless = passed + passes, needless + (past.known.admits(pod) and not passes)
             unsound += [seed] if passes and not past.admitted_in_every_state(pod) else []
@@ -133,8 +153,9 @@ def test_beside_ends_it_is_sound_and_seldom_refuses_needlessly(policy: str, scop
 
 
 def test_what_a_pod_without_cpus_of_its_own_was_listed_with_is_given_back_once() -> None:
-    """Its uid is in the checkpoint and not in the listing, and nothing tells that both are one. Zone 0 has 59 Gi, of which it had
-    30 and another has 20: 39 are left for the second container, zone 1 being for the first."""
+    """Its uid is in the checkpoint and not in the listing, and nothing tells that both are one.
+    Zone 0 has 59 Gi, of which it had 30 and another has 20: 39 are left for the second container,
+    zone 1 being for the first."""
     fractional = guaranteed("fractional", container("c", amounts(0.5, 30)))
     other = guaranteed("other", container("c", amounts(1, 20)))
     state = kubelet(2, "single-numa-node", "container")
@@ -143,14 +164,20 @@ def test_what_a_pod_without_cpus_of_its_own_was_listed_with_is_given_back_once()
     for asked in (39, 45):
         world = proven_world(state, CycleConfig())
         world.fold("pod/fractional", PodEnded("fractional", "succeeded", NODE))
-        newcomer = guaranteed("new", container("a", amounts(1, 59)), container("b", amounts(1, asked)))
+        newcomer = guaranteed(
+            "new", container("a", amounts(1, 59)), container("b", amounts(1, asked))
+        )
         truth = admit(drop_stale(remove(state, "fractional")), newcomer).admitted
         assert (world.cluster.verdict(newcomer, NODE) is None) == truth == (asked == 39)
 
 
 def test_a_pod_that_was_sent_after_two_ends_comes_after_them() -> None:
-    """Two of 4 CPUs end, one in each zone, and A of 4 is sent: it takes zone 0, and B of 4 finds zone 1."""
-    world = with_two_listed([zone(at, {"cpu": 0}, amounts(4)) for at in (0, 1)], cpus=4, places=(0, 1))
+    """Two of 4 CPUs end, one in each zone, and A of 4 is sent: it takes zone 0, and B of 4 finds
+    zone 1.
+    """
+    world = with_two_listed(
+        [zone(at, {"cpu": 0}, amounts(4)) for at in (0, 1)], cpus=4, places=(0, 1)
+    )
     end_both(world)
     reserve(world, guaranteed("a", container("c", amounts(4))))
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
@@ -158,8 +185,12 @@ def test_a_pod_that_was_sent_after_two_ends_comes_after_them() -> None:
 
 
 def test_a_pod_that_was_sent_before_an_end_was_heard_of_may_have_come_before_it() -> None:
-    """Zone 0 has 4 CPUs and zone 1 has 6; two of 2 that fill zone 0 end after A of 4 was sent: A is in zone 1 or zone 0."""
-    world = with_two_listed([zone(0, {"cpu": 0}, amounts(4)), zone(1, amounts(6))], cpus=2, places=(0, 0))
+    """Zone 0 has 4 CPUs and zone 1 has 6; two of 2 that fill zone 0 end after A of 4 was sent: A is
+    in zone 1 or zone 0.
+    """
+    world = with_two_listed(
+        [zone(0, {"cpu": 0}, amounts(4)), zone(1, amounts(6))], cpus=2, places=(0, 0)
+    )
     reserve(world, guaranteed("a", container("c", amounts(4))))
     end_both(world)
     world.fold("pod/a", PodRunning("a", "n"))
@@ -168,15 +199,27 @@ def test_a_pod_that_was_sent_before_an_end_was_heard_of_may_have_come_before_it(
 
 
 def test_a_pod_that_started_before_another_had_finished_came_before_that_one_s_end() -> None:
-    """Zone 0 has 8 CPUs and zone 1 has 6; two of 4 that fill zone 0 end, and nobody hears of it before A of 4 runs. By the node's
-    clock A started in second 100 and is in zone 1, if the others finished later; else it may have come to zone 0."""
-    assert isinstance(_beside_two_ends(101, 101).cluster.place(guaranteed("b", container("c", amounts(8)))), Placed)
-    assert isinstance(_beside_two_ends(101, 100).cluster.place(guaranteed("b", container("c", amounts(8)))), Unplaceable)
-    assert isinstance(_beside_two_ends(101, 0).cluster.place(guaranteed("b", container("c", amounts(8)))), Unplaceable)
+    """Zone 0 has 8 CPUs and zone 1 has 6; two of 4 that fill zone 0 end, and nobody hears of it
+    before A of 4 runs. By the node's clock A started in second 100 and is in zone 1, if the others
+    finished later; else it may have come to zone 0."""
+    assert isinstance(
+        _beside_two_ends(101, 101).cluster.place(guaranteed("b", container("c", amounts(8)))),
+        Placed,
+    )
+    assert isinstance(
+        _beside_two_ends(101, 100).cluster.place(guaranteed("b", container("c", amounts(8)))),
+        Unplaceable,
+    )
+    assert isinstance(
+        _beside_two_ends(101, 0).cluster.place(guaranteed("b", container("c", amounts(8)))),
+        Unplaceable,
+    )
 
 
 def _beside_two_ends(*finished_s: int) -> World:
-    world = with_two_listed([zone(0, {"cpu": 0}, amounts(8)), zone(1, amounts(6))], cpus=4, places=(0, 0))
+    world = with_two_listed(
+        [zone(0, {"cpu": 0}, amounts(8)), zone(1, amounts(6))], cpus=4, places=(0, 0)
+    )
     reserve(world, guaranteed("a", container("c", amounts(4))))
     world.fold("pod/a", PodRunning("a", "n", started_s=100))
     for name, second in zip(("old0", "old1"), finished_s, strict=True):
@@ -185,8 +228,8 @@ def _beside_two_ends(*finished_s: int) -> World:
 
 
 def test_one_that_came_and_went_since_the_report_may_have_sent_another_elsewhere() -> None:
-    """Zone 0 has 6 CPUs, zone 1 has 8. X of 6 came, A of 4 was sent while it was there, and X ended: A is in either zone, and
-    there is none that surely has 6 left, but one that has 4."""
+    """Zone 0 has 6 CPUs, zone 1 has 8. X of 6 came, A of 4 was sent while it was there, and X
+    ended: A is in either zone, and there is none that surely has 6 left, but one that has 4."""
     world = World()
     world.node("n", zone(0, amounts(6)), zone(1, amounts(8)))
     reserve(world, guaranteed("x", container("c", amounts(6))))
@@ -199,22 +242,30 @@ def test_one_that_came_and_went_since_the_report_may_have_sent_another_elsewhere
 
 
 def test_one_that_a_torn_report_lists_with_nothing_came_since() -> None:
-    """The same, and a report that was read while the kubelet admitted X: it lists X, and nothing that X took a moment later."""
+    """The same, and a report that was read while the kubelet admitted X: it lists X, and nothing
+    that X took a moment later.
+    """
     world = with_one_torn("observe")
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(7)))), Unplaceable)
 
 
 @pytest.mark.parametrize("prediction", ["observe", "trust"])
-def test_beside_one_that_a_torn_report_lists_with_nothing_no_zone_is_foretold(prediction: Literal["observe", "trust"]) -> None:
-    """A is in zone 1, where it found X in zone 0, so that B goes to zone 0; if A had come first, B would go to zone 1."""
+def test_beside_one_that_a_torn_report_lists_with_nothing_no_zone_is_foretold(
+    prediction: Literal["observe", "trust"],
+) -> None:
+    """A is in zone 1, where it found X in zone 0, so that B goes to zone 0; if A had come first, B
+    would go to zone 1.
+    """
     placed = with_one_torn(prediction).cluster.place(guaranteed("b", container("c", amounts(4))))
     assert isinstance(placed, Placed)
     assert placed.predicted == {}
 
 
 def with_one_torn(prediction: Literal["observe", "trust"]) -> World:
-    """Zone 0 has 6 CPUs, zone 1 has 8. X of 6 came while the report was read, A of 4 was sent, and X ended."""
+    """Zone 0 has 6 CPUs, zone 1 has 8. X of 6 came while the report was read, A of 4 was sent, and
+    X ended.
+    """
     world = World(CycleConfig(prediction=prediction))
     zones = [zone(0, amounts(6)), zone(1, amounts(8))]
     world.observe("n")
@@ -234,7 +285,9 @@ def with_two_listed(zones: Sequence[Zone], cpus: int, places: tuple[int, int]) -
     listed = []
     for number, place in enumerate(places):
         world.running(guaranteed(f"old{number}", container("c", amounts(cpus))), "n")
-        listed.append(Placement("ns", f"old{number}", "c", (ZonedAmount("cpu", (place,), cpus * 1000),)))
+        listed.append(
+            Placement("ns", f"old{number}", "c", (ZonedAmount("cpu", (place,), cpus * 1000),))
+        )
     world.report(report("n", zones, placements=listed, tracked=("cpu",)))
     return world
 
@@ -252,14 +305,25 @@ def reserve(world: World, pod: Pod) -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-@pytest.mark.parametrize(("policy", "scope"), [rule for rule in RULES if rule[0] in ("single-numa-node", "restricted")])
+@pytest.mark.parametrize(
+    ("policy", "scope"), [rule for rule in RULES if rule[0] in ("single-numa-node", "restricted")]
+)
 def test_what_init_containers_kept_until_the_end_stood_in_the_way_of_who_came_before_it(
     policy: str, scope: str, checkpoints: bool
 ) -> None:
-    """No listing shows it: the second pod went to the other zone if it came before the end, and to this one if after it."""
-    old = guaranteed("old", container("i", amounts(2, 1), kind="init"), container("c", amounts(0.5, 1)))
-    coming, newcomer = guaranteed("a", container("c", amounts(2, 1))), guaranteed("new", container("c", amounts(4, 1)))
-    before = drop_stale(start_containers(admit(kubelet(2, policy, scope, cores_per_zone=2), old).state, old))
+    """No listing shows it: the second pod went to the other zone if it came before the end, and to
+    this one if after it.
+    """
+    old = guaranteed(
+        "old", container("i", amounts(2, 1), kind="init"), container("c", amounts(0.5, 1))
+    )
+    coming, newcomer = (
+        guaranteed("a", container("c", amounts(2, 1))),
+        guaranteed("new", container("c", amounts(4, 1))),
+    )
+    before = drop_stale(
+        start_containers(admit(kubelet(2, policy, scope, cores_per_zone=2), old).state, old)
+    )
     world = proven_world(before, CycleConfig(), checkpoints)
     world.bound(coming, NODE)
     world.fold("pod/old", PodEnded("old", "succeeded", NODE))

@@ -31,21 +31,43 @@ def pods(draw: st.DrawFn) -> Pod:
     """Mostly guaranteed pods of one to three containers."""
     count = draw(st.integers(1, 3))
     containers = sorted(
-        (container(f"c{at}", draw(held), draw(kinds)) for at in range(count)), key=lambda each: each.kind == "app"
+        (container(f"c{at}", draw(held), draw(kinds)) for at in range(count)),
+        key=lambda each: each.kind == "app",
     )
-    pod = guaranteed("", *containers, constraints=draw(st.sampled_from((Constraints(), Constraints(node_name="n1")))))
+    pod = guaranteed(
+        "",
+        *containers,
+        constraints=draw(st.sampled_from((Constraints(), Constraints(node_name="n1")))),
+    )
     qos = draw(st.sampled_from(("Guaranteed", "Guaranteed", "Guaranteed", "Burstable")))
-    return Pod(uid="", namespace="ns", name="", qos=qos, containers=pod.containers, constraints=pod.constraints)
+    return Pod(
+        uid="",
+        namespace="ns",
+        name="",
+        qos=qos,
+        containers=pod.containers,
+        constraints=pod.constraints,
+    )
 
 
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[Any, ...]:
     """One thing that happens."""
-    kind = draw(st.sampled_from(("node", "place", "place", "place", "place", "foreign", "end", "report", "drop")))
+    kind = draw(
+        st.sampled_from(
+            ("node", "place", "place", "place", "place", "foreign", "end", "report", "drop")
+        )
+    )
     name = draw(st.sampled_from(NAMES))
     if kind == "node":
         zones = tuple(draw(st.tuples(held, held)) for _ in range(draw(st.integers(1, 3))))
-        return kind, name, zones, draw(st.sampled_from(POLICIES)), draw(st.sampled_from(("container", "container", "pod")))
+        return (
+            kind,
+            name,
+            zones,
+            draw(st.sampled_from(POLICIES)),
+            draw(st.sampled_from(("container", "container", "pod"))),
+        )
     return kind, name, draw(pods()), draw(st.booleans()), draw(st.integers(0, 50))
 
 
@@ -85,7 +107,9 @@ class Pair:
 
     def forget_overlay(self, name: str) -> None:
         """A refreshed node forgets reservations that no fold brought."""
-        self.live = [(pod, at) for pod, at in self.live if at != name or pod.uid in self.world.ledger.pods]
+        self.live = [
+            (pod, at) for pod, at in self.live if at != name or pod.uid in self.world.ledger.pods
+        ]
 
     def place(self, _: str, shape: Pod, fold_it: bool, __: int) -> None:
         pod = self.named(shape)
@@ -114,14 +138,23 @@ class Pair:
         self.follow()
 
     def bounds_hold(self) -> None:
-        """What stands on the table is never below the true score, or the best node could be passed over."""
+        """What stands on the table is never below the true score, or the best node could be passed
+        over.
+        """
         judging = self.world.cluster.judging
         for shape in [each for each in judging._shapes.values() if each.swept]:
             for facts in self.world.cluster.nodes():
-                assert judging.table.scores[shape.row, facts.slot] >= judging.judge(shape, facts), (facts.name, shape.pod)
+                assert judging.table.scores[shape.row, facts.slot] >= judging.judge(shape, facts), (
+                    facts.name,
+                    shape.pod,
+                )
 
     def forget_overlay_but(self, name: str, pod: Pod) -> None:
-        self.live = [(p, at) for p, at in self.live if at != name or p.uid in (*self.world.ledger.pods, pod.uid)]
+        self.live = [
+            (p, at)
+            for p, at in self.live
+            if at != name or p.uid in (*self.world.ledger.pods, pod.uid)
+        ]
 
     def foreign(self, name: str, shape: Pod, _: bool, __: int) -> None:
         if name in self.world.ledger.nodes:
@@ -141,7 +174,9 @@ class Pair:
             self.follow()
 
     def report(self, name: str, _: Pod, __: bool, which: int) -> None:
-        """A report that proves one of the node's pods in its first possible zones, whatever is free there."""
+        """A report that proves one of the node's pods in its first possible zones, whatever is free
+        there.
+        """
         node = self.world.ledger.nodes.get(name)
         if node is None or node.basis is None:
             return
@@ -166,7 +201,14 @@ class Pair:
 
 def guaranteed_like(pod: Pod, name: str) -> Pod:
     """The same pod under another name."""
-    return Pod(uid=name, namespace="ns", name=name, qos=pod.qos, containers=pod.containers, constraints=pod.constraints)
+    return Pod(
+        uid=name,
+        namespace="ns",
+        name=name,
+        qos=pod.qos,
+        containers=pod.containers,
+        constraints=pod.constraints,
+    )
 
 
 def _least(free: dict[str, int], size: dict[str, int]) -> dict[str, int]:
@@ -176,7 +218,9 @@ def _least(free: dict[str, int], size: dict[str, int]) -> dict[str, int]:
 @pytest.mark.parametrize("strategy", ["BestFit", "LeastAllocated"])
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps(), min_size=4, max_size=25))
-def test_the_cycle_places_as_the_reference_does(strategy: str, history: list[tuple[Any, ...]]) -> None:
+def test_the_cycle_places_as_the_reference_does(
+    strategy: str, history: list[tuple[Any, ...]]
+) -> None:
     pair = Pair(strategy)
     big = amounts(8, 6, 2)
     pair.node("n0", ((big, big), (amounts(5, 6, 1), big)), "single-numa-node", "container")

@@ -1,4 +1,6 @@
-"""Memory of init containers, which no listing shows, stays theirs until a later container starts, in whichever zone it is."""
+"""Memory of init containers, which no listing shows, stays theirs until a later container starts,
+in whichever zone it is.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,16 @@ POLICIES = ["none", "best-effort", "single-numa-node"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_until_the_pod_runs_no_zone_is_sure_of_what_its_init_container_may_hold(policy: str) -> None:
-    """The app container stands in zone 0 and does not reuse what the init container holds in zone 1."""
+def test_until_the_pod_runs_no_zone_is_sure_of_what_its_init_container_may_hold(
+    policy: str,
+) -> None:
+    """The app container stands in zone 0 and does not reuse what the init container holds in zone
+    1.
+    """
     world = World()
-    pod = guaranteed("a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 20)))
+    pod = guaranteed(
+        "a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 20))
+    )
     world.bound(pod, "n")
     listed = Placement("ns", "a", "c", (ZonedAmount("memory", (0,), 20 * GIB),))
     zones = zone(0, amounts(8, 9), amounts(8, 59)), zone(1, amounts(8, 59))
@@ -36,7 +44,9 @@ def test_until_the_pod_runs_no_zone_is_sure_of_what_its_init_container_may_hold(
 def test_so_does_the_kubelet(policy: str) -> None:
     state = kubelet(2, policy, "container", cores_per_zone=4)
     state = admit(state, guaranteed("there", container("c", amounts(0.5, 30)))).state
-    pod = guaranteed("a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 20)))
+    pod = guaranteed(
+        "a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 20))
+    )
     state = admit(state, pod).state
     large = guaranteed("b", container("c", amounts(0.5, 50)))
     assert not admit(state, large).admitted
@@ -46,19 +56,26 @@ def test_so_does_the_kubelet(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_who_runs_before_a_report_shows_it_has_done_with_init_containers(policy: str) -> None:
     """40 of 59 GiB, and 10 that stay; until it runs it may be before the newcomer with all of them."""
-    pod = guaranteed("a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 10)))
+    pod = guaranteed(
+        "a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 10))
+    )
     large = guaranteed("b", container("c", amounts(0.5, 45)))
     for running, expected in ((False, "refused"), (True, "admitted")):
-        seen = Scene(kubelet(1, policy, "container"), (pod,), large, frozenset({"a"} if running else ()))
+        seen = Scene(
+            kubelet(1, policy, "container"), (pod,), large, frozenset({"a"} if running else ())
+        )
         assert truth(seen) == expected
         assert (world_of(seen, CycleConfig()).cluster.verdict(large, NODE) is None) is running
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_the_memory_managers_own_figure_counts_is_not_charged_once_more(policy: str) -> None:
-    """A kubelet that is restarted lists its devices a moment later, so that nothing is known to run; no container starts anew,
-    and what init containers are given again stays theirs (seen with a real kubelet, 1.36.2)."""
-    pod = guaranteed("a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 10)))
+    """A kubelet that is restarted lists its devices a moment later, so that nothing is known to
+    run; no container starts anew, and what init containers are given again stays theirs (seen with
+    a real kubelet, 1.36.2)."""
+    pod = guaranteed(
+        "a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 10))
+    )
     state = admit(kubelet(2, policy, "container"), pod).state
     world = World()
     world.observe(NODE)
@@ -68,4 +85,6 @@ def test_what_the_memory_managers_own_figure_counts_is_not_charged_once_more(pol
     charge, zones = world.ledger.nodes[NODE].charges["a"], world.ledger.nodes[NODE].lower
     assert charge.proven
     assert not charge.admitted
-    assert {each.id: each.free["memory"] for each in found.zones} == {zone: left["memory"] for zone, left in zones.items()}
+    assert {each.id: each.free["memory"] for each in found.zones} == {
+        zone: left["memory"] for zone, left in zones.items()
+    }

@@ -1,4 +1,6 @@
-"""A node that was judged for a shape before all nodes were swept for it is judged again: a sweep knows nobody on his way."""
+"""A node that was judged for a shape before all nodes were swept for it is judged again: a sweep
+knows nobody on his way.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,12 @@ WHOLE = amounts(16, 64, 4)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-def test_a_pod_that_was_asked_about_before_it_was_decided_harms_nobody_on_his_way(strategy: str) -> None:
-    """The first pod needs both what is left in the zone with the GPU; the second would take its CPU there, if it came first."""
+def test_a_pod_that_was_asked_about_before_it_was_decided_harms_nobody_on_his_way(
+    strategy: str,
+) -> None:
+    """The first pod needs both what is left in the zone with the GPU; the second would take its CPU
+    there, if it came first.
+    """
     made = World(CycleConfig(strategy=strategy))
     made.node("n0", zone(0, amounts(2, 2, 1), WHOLE), zone(1, amounts(2, 2), WHOLE))
     first = guaranteed("first", container("c0", amounts(1, 1)), container("c1", amounts(1, 1, 1)))

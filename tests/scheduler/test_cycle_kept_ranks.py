@@ -1,4 +1,6 @@
-"""Ranks that are kept, and made anew for what changed alone, choose the node that a plain look at every node chooses."""
+"""Ranks that are kept, and made anew for what changed alone, choose the node that a plain look at
+every node chooses.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,19 @@ STEPS = 1024
 WHOLE = amounts(16, 64, 4)
 FREE = st.tuples(st.integers(0, 16), st.integers(0, 64), st.integers(0, 4))
 PART = st.one_of(
-    st.tuples(st.integers(1, 8), st.integers(1, 16), st.integers(0, 1)), st.tuples(st.just(20), st.just(80), st.just(0))
+    st.tuples(st.integers(1, 8), st.integers(1, 16), st.integers(0, 1)),
+    st.tuples(st.just(20), st.just(80), st.just(0)),
 )
 ASKED = st.lists(PART, min_size=1, max_size=3)
-WANTED = st.lists(st.builds(lambda part, power: Wanted(amounts(*part), 2**power), PART, st.integers(0, 12)), max_size=4)
+WANTED = st.lists(
+    st.builds(lambda part, power: Wanted(amounts(*part), 2**power), PART, st.integers(0, 12)),
+    max_size=4,
+)
 POLICIES = ("single-numa-node", "single-numa-node", "single-numa-node", "restricted", "best-effort")
 TURNS = st.tuples(
-    st.sampled_from(("place", "place", "place", "place", "bound", "end", "node", "drop", "want", "wait", "wait")),
+    st.sampled_from(
+        ("place", "place", "place", "place", "bound", "end", "node", "drop", "want", "wait", "wait")
+    ),
     st.integers(0, 99),
     st.lists(FREE, min_size=1, max_size=3),
     WANTED,
@@ -42,10 +50,16 @@ class Kept:
     """A cluster whose every choice is compared."""
 
     def __init__(self, strategy: str, nodes: int) -> None:
-        self.world = World(CycleConfig(strategy=strategy, steps_node=STEPS, steps_last_resort=STEPS, max_shapes=4))
+        self.world = World(
+            CycleConfig(strategy=strategy, steps_node=STEPS, steps_last_resort=STEPS, max_shapes=4)
+        )
         self.count, self.charged, self.live = 0, dict[str, str](), list[tuple[Pod, str]]()
         for number in range(nodes):
-            self.node(number, [(16 - number % 7, 64 - number % 5, number % 5), (16 - number % 11, 60, 4)], "single-numa-node")
+            self.node(
+                number,
+                [(16 - number % 7, 64 - number % 5, number % 5), (16 - number % 11, 60, 4)],
+                "single-numa-node",
+            )
 
     def node(self, number: int, zones: list[tuple[int, int, int]], policy: str) -> None:
         found: list[Zone] = [zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)]
@@ -58,7 +72,10 @@ class Kept:
 
     def place(self, asked: list[tuple[int, int, int]], bound: bool) -> None:
         self.count += 1
-        pod = guaranteed(f"p{self.count}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
+        pod = guaranteed(
+            f"p{self.count}",
+            *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)),
+        )
         placed, expected = self.world.cluster.place(pod), self.plainly(pod)
         assert ((placed.score, placed.node) if isinstance(placed, Placed) else None) == expected
         if isinstance(placed, Placed):
@@ -68,17 +85,38 @@ class Kept:
                 self.live.append((pod, placed.node))
 
     def plainly(self, pod: Pod) -> tuple[int, str] | None:
-        """Every node judged with nothing remembered; ties go to the least distance between the hashes of node and pod."""
+        """Every node judged with nothing remembered; ties go to the least distance between the
+        hashes of node and pod.
+        """
         cluster = self.world.cluster
-        shape, salt, found = cluster.judging.shape(pod), xxhash.xxh3_64_intdigest(pod.uid.encode()), []
+        shape, salt, found = (
+            cluster.judging.shape(pod),
+            xxhash.xxh3_64_intdigest(pod.uid.encode()),
+            [],
+        )
         for facts in cluster.nodes():
             plan, barred = cluster.judging.plan(shape, facts)
-            score = -1 if barred else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, STEPS)
+            score = (
+                -1
+                if barred
+                else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, STEPS)
+            )
             if score >= 0:
-                found.append((-score, xxhash.xxh3_64_intdigest(facts.name.encode()) ^ salt, facts.name))
+                found.append(
+                    (-score, xxhash.xxh3_64_intdigest(facts.name.encode()) ^ salt, facts.name)
+                )
         return (-min(found)[0], min(found)[2]) if found else None
 
-    def turn(self, kind: str, number: int, zones: Any, wanted: list[Wanted], policy: str, asked: list[Any], nodes: int) -> None:
+    def turn(
+        self,
+        kind: str,
+        number: int,
+        zones: Any,
+        wanted: list[Wanted],
+        policy: str,
+        asked: list[Any],
+        nodes: int,
+    ) -> None:
         if kind == "node":
             self.node(number % nodes, zones, policy)
         elif kind == "drop":
@@ -90,9 +128,15 @@ class Kept:
             self.world.fold(f"pod/{pod.uid}", PodEnded(uid=pod.uid, cause="deleted", node=node))
         elif kind == "wait":
             pod = guaranteed(
-                "waits", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked[number % len(asked)]))
+                "waits",
+                *(
+                    container(f"c{at}", amounts(*each))
+                    for at, each in enumerate(asked[number % len(asked)])
+                ),
             )
-            self.world.cluster.waiting_could_fit(pod, [f"n{(number + at) % nodes}" for at in range(2)])
+            self.world.cluster.waiting_could_fit(
+                pod, [f"n{(number + at) % nodes}" for at in range(2)]
+            )
         else:
             self.place(asked[number % len(asked)], kind == "bound")
 
@@ -106,7 +150,11 @@ class Kept:
     st.lists(TURNS, min_size=5, max_size=40),
 )
 def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(
-    strategy: str, nodes: int, standing_from: int, asked: list[list[tuple[int, int, int]]], turns: list[tuple[Any, ...]]
+    strategy: str,
+    nodes: int,
+    standing_from: int,
+    asked: list[list[tuple[int, int, int]]],
+    turns: list[tuple[Any, ...]],
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(landing_sweep, "STANDING_FROM", standing_from)
@@ -124,12 +172,22 @@ def test_a_long_life_of_many_changes_chooses_the_same(nodes: int) -> None:
         kept.place(shapes[number * 7 % 4 if number % 50 < 40 else 0], bound=number % 3 == 0)
         if number % 6 == 0:
             asks = guaranteed("waits", container("c", amounts(*shapes[number % 3][0])))
-            kept.world.cluster.waiting_could_fit(asks, [f"n{number * 11 % nodes}", f"n{number * 13 % nodes}"])
+            kept.world.cluster.waiting_could_fit(
+                asks, [f"n{number * 11 % nodes}", f"n{number * 13 % nodes}"]
+            )
         if number % 5 == 0:
-            kept.node(number * 13 % nodes, [(16 - number % 16, 64, number % 5), (number % 9, 30, 1)], "single-numa-node")
+            kept.node(
+                number * 13 % nodes,
+                [(16 - number % 16, 64, number % 5), (number % 9, 30, 1)],
+                "single-numa-node",
+            )
         if nodes > 100 and number % 10 == 9:
             for other in range(0, nodes, 2):
-                kept.node(other, [(16 - other % 16, 64 - number % 7, number % 5), (number % 9, 30, 1)], "single-numa-node")
+                kept.node(
+                    other,
+                    [(16 - other % 16, 64 - number % 7, number % 5), (number % 9, 30, 1)],
+                    "single-numa-node",
+                )
 
 
 def test_changes_that_are_forgotten_are_looked_for() -> None:
@@ -158,5 +216,7 @@ def test_a_node_that_was_judged_for_a_pod_that_waits_is_among_the_best() -> None
     for number in range(40):
         kept.place(asked, bound=False)
         kept.node(number % 8, [(2 + number % 9, 64, number % 3)], "single-numa-node")
-        kept.world.cluster.waiting_could_fit(guaranteed("waits", container("c0", amounts(2, 4))), [f"n{number % 8}"])
+        kept.world.cluster.waiting_could_fit(
+            guaranteed("waits", container("c0", amounts(2, 4))), [f"n{number % 8}"]
+        )
         kept.node((number + 3) % 8, [(number % 16, 64, 4)], "single-numa-node")

@@ -1,4 +1,6 @@
-"""Where nothing is unknown, only what the kubelet would do counts, and not every branch between two bounds."""
+"""Where nothing is unknown, only what the kubelet would do counts, and not every branch between two
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def test_on_a_known_state_containers_go_to_the_lowest_zone_that_fits(policy: str
     world = World()
     world.node("n", zone(0, amounts(3)), zone(1, amounts(3)), policy=policy)
     sidecars = container("s0", amounts(1), "sidecar"), container("s1", amounts(1), "sidecar")
-    assert isinstance(world.cluster.place(guaranteed("p", *sidecars, container("c", amounts(3)))), Placed)
+    assert isinstance(
+        world.cluster.place(guaranteed("p", *sidecars, container("c", amounts(3)))), Placed
+    )
 
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted"])
@@ -27,7 +31,9 @@ def test_beside_a_pod_that_may_be_anywhere_every_branch_counts(policy: str) -> N
     world.node("n", zone(0, amounts(3)), zone(1, amounts(3)), policy=policy)
     world.bound(guaranteed("other", container("c", amounts(2))), "n")
     sidecars = container("s0", amounts(1), "sidecar"), container("s1", amounts(1), "sidecar")
-    assert isinstance(world.cluster.place(guaranteed("p", *sidecars, container("c", amounts(3)))), Unplaceable)
+    assert isinstance(
+        world.cluster.place(guaranteed("p", *sidecars, container("c", amounts(3)))), Unplaceable
+    )
 
 
 def test_the_lowest_zone_may_be_the_wrong_one() -> None:
@@ -47,7 +53,9 @@ def test_four_containers_under_none_need_no_zone_for_all_of_their_memory() -> No
         container("s1", amounts(3, 1), "sidecar"),
         container("c0", amounts(1, 0.25)),
     )
-    assert isinstance(world.cluster.place(guaranteed("p", *parts, container("c1", amounts(2, 2)))), Placed)
+    assert isinstance(
+        world.cluster.place(guaranteed("p", *parts, container("c1", amounts(2, 2)))), Placed
+    )
 
 
 def test_best_effort_is_sure_where_each_container_finds_its_cpus_in_one_zone() -> None:
@@ -58,19 +66,24 @@ def test_best_effort_is_sure_where_each_container_finds_its_cpus_in_one_zone() -
 
 
 def test_under_best_effort_an_init_container_draws_the_others_to_its_zone() -> None:
-    """Empty zones: all go to zone 0. Where zone 0 only holds the init container, its CPUs draw the app to a mask of several,
-    and its memory finds another zone of that."""
+    """Empty zones: all go to zone 0. Where zone 0 only holds the init container, its CPUs draw the
+    app to a mask of several, and its memory finds another zone of that."""
     pod = guaranteed("p", container("i", amounts(1, 1), "init"), container("c", amounts(2, 2)))
     for first, placed in ((amounts(8, 8), Placed), (amounts(1, 1), Placed)):
         world = World()
-        world.node("n", zone(0, first), *(zone(number, amounts(8, 8)) for number in range(1, 8)), policy="best-effort")
+        world.node(
+            "n",
+            zone(0, first),
+            *(zone(number, amounts(8, 8)) for number in range(1, 8)),
+            policy="best-effort",
+        )
         assert isinstance(world.cluster.place(pod), placed)
 
 
 @pytest.mark.parametrize("nominee", ["p", "other"])
 def test_what_is_claimed_is_free_to_a_kubelet(nominee: str) -> None:
-    """As if zone 0 were taken, all would go to zone 1. In truth the sidecar and the init container go to zone 0, and draw the app
-    container there, which finds too little (seed 795584358)."""
+    """As if zone 0 were taken, all would go to zone 1. In truth the sidecar and the init container
+    go to zone 0, and draw the app container there, which finds too little (seed 795584358)."""
     world = World()
     world.node("n", zone(0, amounts(4), amounts(7)), zone(1, amounts(7)))
     pods = {name: _drawn(name) for name in ("p", "other")}
@@ -80,5 +93,9 @@ def test_what_is_claimed_is_free_to_a_kubelet(nominee: str) -> None:
 
 
 def _drawn(name: str) -> Pod:
-    parts = container("s", amounts(3), "sidecar"), container("i", amounts(1), "init"), container("c", amounts(3))
+    parts = (
+        container("s", amounts(3), "sidecar"),
+        container("i", amounts(1), "init"),
+        container("c", amounts(3)),
+    )
     return guaranteed(name, *parts)

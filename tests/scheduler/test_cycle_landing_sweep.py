@@ -1,5 +1,6 @@
-"""What one pass over the columns says of a shape is what judging each node with nothing remembered says; of what it is sure
-bounds are too, without a search, which could end undecided: who was asked before would change the answer."""
+"""What one pass over the columns says of a shape is what judging each node with nothing remembered
+says; of what it is sure bounds are too, without a search, which could end undecided: who was asked
+before would change the answer."""
 
 from __future__ import annotations
 
@@ -28,13 +29,19 @@ PART = st.tuples(
     st.sampled_from((0, 0, 0, 1)),
 )
 KINDS: dict[str, ContainerKind] = {"app": "app", "init": "init"}
-WANTED = (Wanted(amounts(8, 16, 1), 4096), Wanted(amounts(3, 8), 256), Wanted(amounts(1, 1, 3), 512))
+WANTED = (
+    Wanted(amounts(8, 16, 1), 4096),
+    Wanted(amounts(3, 8), 256),
+    Wanted(amounts(1, 1, 3), 512),
+)
 
 
 @pytest.mark.parametrize("strategy", ["KeepRoom", "BestFit"])
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.lists(st.tuples(st.lists(PART, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=5),
+    st.lists(
+        st.tuples(st.lists(PART, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=5
+    ),
     st.lists(
         st.tuples(
             st.lists(FREE, min_size=1, max_size=4),
@@ -45,7 +52,9 @@ WANTED = (Wanted(amounts(8, 16, 1), 4096), Wanted(amounts(3, 8), 256), Wanted(am
         max_size=5,
     ),
 )
-@example([([(1, 1, 0, "app", 0)] * 2, False)], [([(1, 1, 0), (1, 1, 0)], "single-numa-node", False)])
+@example(
+    [([(1, 1, 0, "app", 0)] * 2, False)], [([(1, 1, 0), (1, 1, 0)], "single-numa-node", False)]
+)
 def test_a_shape_is_answered_for_like_node_by_node(
     strategy: str,
     asked: list[tuple[list[tuple[int, int, int, str, int]], bool]],
@@ -60,11 +69,19 @@ def test_a_shape_is_answered_for_like_node_by_node(
     shapes = []
     for number, (parts, chosen) in enumerate(asked):
         made = [
-            container(f"c{at}", amounts(cpu, memory, gpu, **({"example.com/none": other} if other else {})), KINDS[kind])
+            container(
+                f"c{at}",
+                amounts(cpu, memory, gpu, **({"example.com/none": other} if other else {})),
+                KINDS[kind],
+            )
             for at, (cpu, memory, gpu, kind, other) in enumerate(parts)
         ]
-        constraints = Constraints(node_selector={"no": "node"}) if chosen and number % 2 else Constraints()
-        shapes.append(world.cluster.judging.shape(guaranteed(f"p{number}", *made, constraints=constraints)))
+        constraints = (
+            Constraints(node_selector={"no": "node"}) if chosen and number % 2 else Constraints()
+        )
+        shapes.append(
+            world.cluster.judging.shape(guaranteed(f"p{number}", *made, constraints=constraints))
+        )
     cluster = world.cluster
     cluster.room([])  # the columns are written
     sweeping, slots = cluster.judging._sweeping, cluster._slots
@@ -72,7 +89,9 @@ def test_a_shape_is_answered_for_like_node_by_node(
     for shape in shapes:
         for where, selected in sweeping.parted(shape, every):
             scores, sure = sweeping.run(shape, selected, slots)
-            for slot, score, certain in zip(every[where].tolist(), scores.tolist(), sure.tolist(), strict=True):
+            for slot, score, certain in zip(
+                every[where].tolist(), scores.tolist(), sure.tolist(), strict=True
+            ):
                 if certain:
                     assert plainly(world, shape, slot, steps=0) == score
                 true = plainly(world, shape, slot)
@@ -83,17 +102,29 @@ def plainly(world: World, shape: Shape, slot: int, steps: int = 1024) -> int:
     """The node judged with nothing remembered."""
     cluster, facts = world.cluster, world.cluster.judging.at(slot)
     plan, barred = cluster.judging.plan(shape, facts)
-    return RULED_OUT if barred else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, steps)
+    return (
+        RULED_OUT
+        if barred
+        else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, steps)
+    )
 
 
 @pytest.mark.parametrize(("parts", "passes"), [(2, True), (3, False)])
-def test_more_parts_side_by_side_than_zones_have_room_for_need_no_search(parts: int, passes: bool) -> None:
+def test_more_parts_side_by_side_than_zones_have_room_for_need_no_search(
+    parts: int, passes: bool
+) -> None:
     """Each fits either zone, two of them no zone at once."""
     world = World(CycleConfig())
-    world.node("n0", *(zone(at, amounts(9, 20), WHOLE) for at in range(2)), policy="single-numa-node")
+    world.node(
+        "n0", *(zone(at, amounts(9, 20), WHOLE) for at in range(2)), policy="single-numa-node"
+    )
     asked = [container(f"c{at}", amounts(5 + at, 4)) for at in range(parts)]
     shape = world.cluster.judging.shape(guaranteed("p", *asked))
     world.cluster.judging.sweep_if_new(shape)
     table = world.cluster.judging.table
     assert table.sure[shape.row, 0]
-    assert (table.scores[shape.row, 0] > RULED_OUT) == (plainly(world, shape, 0, steps=0) > RULED_OUT) == passes
+    assert (
+        (table.scores[shape.row, 0] > RULED_OUT)
+        == (plainly(world, shape, 0, steps=0) > RULED_OUT)
+        == passes
+    )

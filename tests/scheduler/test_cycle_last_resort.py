@@ -1,4 +1,6 @@
-"""Where no node is told to take a pod within the ordinary budget, the larger one goes first to nodes that it likely decides."""
+"""Where no node is told to take a pod within the ordinary budget, the larger one goes first to
+nodes that it likely decides.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,24 @@ def asks(name: str, cpus: int) -> Pod:
     return guaranteed(name, container("c", amounts(cpus)))
 
 
-def node_with(world: World, node: str, before: Sequence[int] = (), after: Sequence[int] = ()) -> None:
-    """Zone 0 has 4 CPUs, which two pods of 2 filled, and zone 1 has 6. They ended after the one and before the others were sent,
-    which ask for so many CPUs."""
+def node_with(
+    world: World, node: str, before: Sequence[int] = (), after: Sequence[int] = ()
+) -> None:
+    """Zone 0 has 4 CPUs, which two pods of 2 filled, and zone 1 has 6. They ended after the one and
+    before the others were sent, which ask for so many CPUs."""
     world.observe(node)
     old = [asks(f"{node}-old{number}", 2) for number in (0, 1)]
     for pod in old:
         world.running(pod, node)
     listed = [Placement("ns", pod.name, "c", (ZonedAmount("cpu", (0,), 2000),)) for pod in old]
-    world.report(report(node, [zone(0, {"cpu": 0}, amounts(4)), zone(1, amounts(6))], placements=listed, tracked=("cpu",)))
+    world.report(
+        report(
+            node,
+            [zone(0, {"cpu": 0}, amounts(4)), zone(1, amounts(6))],
+            placements=listed,
+            tracked=("cpu",),
+        )
+    )
     send(world, node, "before", before)
     for pod in old:
         world.fold(f"pod/{pod.uid}", PodEnded(pod.uid, "succeeded", node))
@@ -66,7 +77,9 @@ def test_whatever_its_name_the_node_with_few_orders_is_searched(name: str) -> No
 
 
 def test_searches_that_end_early_leave_their_steps_to_others() -> None:
-    """Three nodes refuse after some twenty steps each, and the last takes the pod: two whole searches are all that a pod has."""
+    """Three nodes refuse after some twenty steps each, and the last takes the pod: two whole
+    searches are all that a pod has.
+    """
     world = World(LIMITS)
     for number in range(3):
         node_with(world, f"n{number}", before=(4, 3))
@@ -84,4 +97,7 @@ def test_a_refusal_tells_what_the_larger_budget_found() -> None:
     node_with(world, "z", after=(4, 1))
     found = world.cluster.place(asks("late", 6))
     assert isinstance(found, Unplaceable)
-    assert found.counts == {"no single zone with 6 cpu free": 1, "too many possible outcomes to check": 4}
+    assert found.counts == {
+        "no single zone with 6 cpu free": 1,
+        "too many possible outcomes to check": 4,
+    }

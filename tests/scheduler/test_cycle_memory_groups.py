@@ -1,5 +1,6 @@
-"""Under best-effort a pod's memory may stand in several zones, and another's mask may split such a group: the Memory Manager then
-refuses masks that nothing in the report forbids. What passes is admitted nevertheless (kubelet 1.36, the exact model)."""
+"""Under best-effort a pod's memory may stand in several zones, and another's mask may split such a
+group: the Memory Manager then refuses masks that nothing in the report forbids. What passes is
+admitted nevertheless (kubelet 1.36, the exact model)."""
 
 from __future__ import annotations
 
@@ -22,22 +23,30 @@ SPLIT = 2386
 
 @pytest.mark.parametrize("zones", [2, 3])
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_what_passes_beside_groups_is_admitted_in_every_consistent_state(scope: str, zones: int) -> None:
+def test_what_passes_beside_groups_is_admitted_in_every_consistent_state(
+    scope: str, zones: int
+) -> None:
     placed = 0
     for seed in (SPLIT, *range(60)):
         seen = _scene(seed, scope, zones)
         for checkpoints in (True, False):
-            if isinstance(world_of(seen, CycleConfig(), checkpoints).cluster.place(seen.pod), Placed):
+            if isinstance(
+                world_of(seen, CycleConfig(), checkpoints).cluster.place(seen.pod), Placed
+            ):
                 placed += 1
                 assert truth(seen) == "admitted", (seed, checkpoints)
     assert placed > 40
 
 
 def _scene(seed: int, scope: str, zones: int) -> Scene:
-    """Pods with more CPUs than a zone has free, some of which went again; up to two that no report proves."""
+    """Pods with more CPUs than a zone has free, some of which went again; up to two that no report
+    proves.
+    """
     chance = random.Random(seed)
     gpus = {f"g{z}-{i}": 1 << z for z in range(zones) for i in range(chance.randint(0, 2))}
-    state = kubelet(zones, "best-effort", scope, cores_per_zone=chance.choice((2, 4)), gpus=gpus or {"g": 1})
+    state = kubelet(
+        zones, "best-effort", scope, cores_per_zone=chance.choice((2, 4)), gpus=gpus or {"g": 1}
+    )
     there = []
     for at in range(chance.randint(1, 5)):
         pod = _pod(chance, f"s{at}")
@@ -61,7 +70,10 @@ def _scene(seed: int, scope: str, zones: int) -> Scene:
 def _pod(chance: random.Random, name: str) -> Pod:
     containers = []
     for at in range(chance.choice((1, 1, 2))):
-        asked = {"cpu": chance.choice((1, 1, 2, 3, 4, 5)) * 1000, "memory": chance.choice((1, 1, 1, 8, 20, 30, 45)) * GIB}
+        asked = {
+            "cpu": chance.choice((1, 1, 2, 3, 4, 5)) * 1000,
+            "memory": chance.choice((1, 1, 1, 8, 20, 30, 45)) * GIB,
+        }
         if chance.random() < 0.2:
             asked[GPU] = 1
         if chance.random() < 0.2:
@@ -71,7 +83,9 @@ def _pod(chance: random.Random, name: str) -> Pod:
 
 
 @pytest.mark.parametrize("policy", ["none", "best-effort"])
-def test_an_empty_node_takes_a_pod_with_a_sidecar_whose_memory_fits_one_of_its_zones(policy: str) -> None:
+def test_an_empty_node_takes_a_pod_with_a_sidecar_whose_memory_fits_one_of_its_zones(
+    policy: str,
+) -> None:
     world = World()
     world.node("n", zone(0, amounts(8, 16)), zone(1, amounts(8, 4)), policy=policy)
     pod = guaranteed("p", container("s", amounts(1, 2), "sidecar"), container("c", amounts(2, 6)))
@@ -94,7 +108,9 @@ def test_init_and_app_container_share_a_device_under_best_effort() -> None:
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_sets_of_zones_beside_groups_score_no_more_than_a_sweep_says(scope: str) -> None:
-    """A strategy over sets of zones looks at what is free in a group, which no zone of the group gives alone."""
+    """A strategy over sets of zones looks at what is free in a group, which no zone of the group
+    gives alone.
+    """
     taken = 0
     for seed in range(60):
         seen = _scene(seed, scope, 2)
@@ -110,16 +126,22 @@ def test_sets_of_zones_beside_groups_score_no_more_than_a_sweep_says(scope: str)
 
 
 def test_memory_of_a_group_is_no_room_beside_a_pod_that_may_stand_anywhere() -> None:
-    """Zones 0 and 1 hold a block together, so that both pods need zone 2. The one that runs is charged in each zone, and given
-    back in each: that made room in a group (seed 795586365)."""
+    """Zones 0 and 1 hold a block together, so that both pods need zone 2. The one that runs is
+    charged in each zone, and given back in each: that made room in a group (seed 795586365)."""
     world = World()
     world.observe("n")
     world.bound(guaranteed("both", container("c", amounts(0, 6))), "n")
     block = Placement("ns", "both", "c", (ZonedAmount("memory", (0, 1), 6 * GIB),))
-    zones = [zone(0, amounts(3, 2), amounts(3, 8)), zone(1, amounts(3, 2), amounts(3, 8)), zone(2, amounts(3, 8))]
+    zones = [
+        zone(0, amounts(3, 2), amounts(3, 8)),
+        zone(1, amounts(3, 2), amounts(3, 8)),
+        zone(2, amounts(3, 8)),
+    ]
     world.report(report("n", zones, "restricted", placements=(block,)))
     runs = guaranteed("runs", container("c", amounts(2, 1)))
     world.bound(runs, "n")
     world.running(runs, "n")
-    assert isinstance(world.cluster.place(guaranteed("p", container("c", amounts(3, 1)))), Unplaceable)
+    assert isinstance(
+        world.cluster.place(guaranteed("p", container("c", amounts(3, 1)))), Unplaceable
+    )
     assert isinstance(world.cluster.place(guaranteed("q", container("c", amounts(1, 1)))), Placed)

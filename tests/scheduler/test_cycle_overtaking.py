@@ -1,4 +1,6 @@
-"""Pods on their way to a node reach its kubelet in any order: none of them may cost another its place."""
+"""Pods on their way to a node reach its kubelet in any order: none of them may cost another its
+place.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ GIB = 1 << 30
 
 
 def test_a_pod_that_could_take_the_only_zone_of_one_on_its_way_waits_for_it() -> None:
-    """Zone 0 has 6 CPUs, zone 1 has 4. A of 6 is on its way and needs zone 0; B of 4 would take zone 0 if it came first."""
+    """Zone 0 has 6 CPUs, zone 1 has 4. A of 6 is on its way and needs zone 0; B of 4 would take
+    zone 0 if it came first.
+    """
     world = World()
     world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
     world.bound(guaranteed("a", container("c", amounts(6))), "n")
@@ -33,11 +37,16 @@ def test_a_pod_that_could_take_the_only_zone_of_one_on_its_way_waits_for_it() ->
     assert isinstance(world.cluster.place(newcomer), Unplaceable)
     refusal = world.cluster.verdict(newcomer, "n")
     assert refusal is not None
-    assert (refusal.reason, refusal.subject) == (Reason.NOT_ON_EVERY_BRANCH, "may take the place of pods on their way")
+    assert (refusal.reason, refusal.subject) == (
+        Reason.NOT_ON_EVERY_BRANCH,
+        "may take the place of pods on their way",
+    )
 
 
 def test_a_zone_without_the_devices_that_one_on_its_way_asks_for_is_none_that_it_keeps() -> None:
-    """Only zone 0 has two GPUs, which A asks for; zone 1 has none, and B takes the lowest zone with CPUs."""
+    """Only zone 0 has two GPUs, which A asks for; zone 1 has none, and B takes the lowest zone with
+    CPUs.
+    """
     world = World()
     zones = zone(0, amounts(6, gpu=2)), zone(1, amounts(8)), zone(2, amounts(8, gpu=1))
     world.node("n", *zones, policy="restricted")
@@ -54,14 +63,20 @@ def with_sidecar(name: str) -> Pod:
 
 
 @pytest.mark.parametrize(("first", "passes"), [(3, True), (2, False)])
-def test_scope_pod_may_choose_a_zone_without_memory_that_no_app_asks_for(first: int, passes: bool) -> None:
-    """The hint for the whole pod is made without that memory: zone 0 is taken, and if it lacks some the pod is refused there."""
+def test_scope_pod_may_choose_a_zone_without_memory_that_no_app_asks_for(
+    first: int, passes: bool
+) -> None:
+    """The hint for the whole pod is made without that memory: zone 0 is taken, and if it lacks some
+    the pod is refused there.
+    """
     world = huge_world(huge_zone(0, 8, first), huge_zone(1, 8, 4))
     assert isinstance(world.cluster.place(with_sidecar("p")), Placed) is passes
 
 
 def test_a_newcomer_does_not_send_one_on_its_way_to_a_zone_without_such_memory() -> None:
-    """A takes zone 0. If B took it first, A would be sent to zone 1, which has no hugepages left; that zone 2 has is no help."""
+    """A takes zone 0. If B took it first, A would be sent to zone 1, which has no hugepages left;
+    that zone 2 has is no help.
+    """
     world = huge_world(huge_zone(0, 6, 3), huge_zone(1, 8, 0), huge_zone(2, 10, 4))
     world.bound(with_sidecar("a"), "n")
     refusal = world.cluster.verdict(guaranteed("b", container("c", amounts(4, 1))), "n")
@@ -94,15 +109,19 @@ def test_it_passes_as_soon_as_the_other_is_known_to_run() -> None:
     assert isinstance(world.cluster.place(newcomer), Placed)
 
 
-def test_who_was_sent_because_of_an_end_is_protected_though_the_report_still_lists_who_ended() -> None:
-    """A takes the place of one that ended. That a kubelet which had yet to hear of the end would refuse A is no reason to let B
-    take the only zone of A."""
+def test_who_was_sent_because_of_an_end_is_protected_though_the_report_still_lists_who_ended() -> (
+    None
+):
+    """A takes the place of one that ended. That a kubelet which had yet to hear of the end would
+    refuse A is no reason to let B take the only zone of A."""
     world = World()
     world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
     old = guaranteed("old", container("c", amounts(5)))
     world.bound(old, "n")
     listed = Placement("ns", "old", "c", (ZonedAmount("cpu", (0,), 5000),))
-    full = report("n", (zone(0, amounts(1), amounts(6)), zone(1, amounts(4))), placements=(listed,), time_ms=2)
+    full = report(
+        "n", (zone(0, amounts(1), amounts(6)), zone(1, amounts(4))), placements=(listed,), time_ms=2
+    )
     world.report(full)
     world.fold("pod/old", PodEnded("old", "deleted"))
     world.bound(guaranteed("a", container("c", amounts(6))), "n")
@@ -132,7 +151,9 @@ def test_another_node_is_taken_instead() -> None:
 
 
 def test_what_an_init_container_may_keep_counts_for_the_pods_on_their_way() -> None:
-    """11 CPUs, A of 7 on its way. B needs 4 (an init container of 1 is reused), but coming first it may end up with 5."""
+    """11 CPUs, A of 7 on its way. B needs 4 (an init container of 1 is reused), but coming first it
+    may end up with 5.
+    """
     world = World()
     world.node("n", zone(0, amounts(11)))
     world.bound(guaranteed("a", container("c", amounts(7))), "n")
@@ -142,13 +163,21 @@ def test_what_an_init_container_may_keep_counts_for_the_pods_on_their_way() -> N
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(256, Placed), (8, Unplaceable)])
-def test_where_a_search_meets_its_budget_nobody_knows_and_the_pod_waits(steps: int, expected: type) -> None:
-    """Three zones hold one large pod each, and three have to find them. Whatever the order, zone 3 is left to the last of them,
-    and the newcomer finds zone 1; with fewer steps that cannot be seen."""
+def test_where_a_search_meets_its_budget_nobody_knows_and_the_pod_waits(
+    steps: int, expected: type
+) -> None:
+    """Three zones hold one large pod each, and three have to find them. Whatever the order, zone 3
+    is left to the last of them, and the newcomer finds zone 1; with fewer steps that cannot be
+    seen."""
     world = World(CycleConfig(steps_node=steps, steps_last_resort=steps, steps_pod=steps))
     free = amounts(8, 64), amounts(11, 64), amounts(5, 64, 2), amounts(11, 64, 2)
     world.node("n", *(zone(number, each) for number, each in enumerate(free)))
-    for name, held in (("g1", amounts(3, 3, 2)), ("w1", amounts(7, 7)), ("w2", amounts(8, 8)), ("g2", amounts(3, 3, 2))):
+    for name, held in (
+        ("g1", amounts(3, 3, 2)),
+        ("w1", amounts(7, 7)),
+        ("w2", amounts(8, 8)),
+        ("g2", amounts(3, 3, 2)),
+    ):
         world.bound(guaranteed(name, container("c", held)), "n")
         world.fold(f"pod/{name}", PodRunning(name, "n"))
     earlier = guaranteed("p", container("c", amounts(8, 8)))
@@ -170,17 +199,26 @@ def test_two_pods_that_fit_each_others_leavings_pass_in_either_order() -> None:
 
 @pytest.mark.parametrize("policy", ["none", "best-effort"])
 def test_also_where_no_zone_can_be_taken_the_cpus_of_init_containers_count(policy: str) -> None:
-    """10 CPUs, A of 3 on its way. B needs 3 at any time, but its init containers' CPUs stay with it, so that it may hold 6."""
+    """10 CPUs, A of 3 on its way. B needs 3 at any time, but its init containers' CPUs stay with
+    it, so that it may hold 6.
+    """
     world = World()
     world.node("n", zone(0, amounts(5)), zone(1, amounts(5)), policy=policy)
     world.bound(guaranteed("a", container("c", amounts(3))), "n")
     world.bound(guaranteed("other", container("c", amounts(3))), "n")
-    parts = container("i0", amounts(3), "init"), container("i1", amounts(1), "init"), container("c0", amounts(1))
+    parts = (
+        container("i0", amounts(3), "init"),
+        container("i1", amounts(1), "init"),
+        container("c0", amounts(1)),
+    )
     keeping = guaranteed("b", *parts, container("c1", amounts(2)))
     assert isinstance(world.cluster.place(keeping), Unplaceable)
     refusal = world.cluster.verdict(keeping, "n")
     assert refusal is not None
-    assert (refusal.reason, refusal.subject) == (Reason.NOT_ON_EVERY_BRANCH, "may take the place of pods on their way")
+    assert (refusal.reason, refusal.subject) == (
+        Reason.NOT_ON_EVERY_BRANCH,
+        "may take the place of pods on their way",
+    )
     assert isinstance(world.cluster.place(guaranteed("c", container("c", amounts(4)))), Placed)
     for uid in ("a", "other"):
         world.fold(f"pod/{uid}", PodRunning(uid, "n"))
@@ -188,17 +226,21 @@ def test_also_where_no_zone_can_be_taken_the_cpus_of_init_containers_count(polic
 
 
 def test_memory_is_left_to_one_on_its_way_whichever_zone_best_effort_chooses() -> None:
-    """A's two containers need 4 GiB. B of 6 GiB takes zone 0 of 10, whoever comes first; of 16 GiB it needs both zones, so that
-    A coming first would keep it out."""
+    """A's two containers need 4 GiB. B of 6 GiB takes zone 0 of 10, whoever comes first; of 16 GiB
+    it needs both zones, so that A coming first would keep it out."""
     world = World()
     world.node("n", zone(0, amounts(8, 10)), zone(1, amounts(8, 8)), policy="best-effort")
     world.bound(guaranteed("a", container("c", amounts(1, 2)), container("d", amounts(1, 2))), "n")
-    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(1, 16)))), Unplaceable)
+    assert isinstance(
+        world.cluster.place(guaranteed("b", container("c", amounts(1, 16)))), Unplaceable
+    )
     assert isinstance(world.cluster.place(guaranteed("c", container("c", amounts(1, 6)))), Placed)
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_pods_on_their_way_are_all_admitted_in_whatever_order_they_arrive(policy: str, scope: str) -> None:
+def test_pods_on_their_way_are_all_admitted_in_whatever_order_they_arrive(
+    policy: str, scope: str
+) -> None:
     @settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:
@@ -210,7 +252,12 @@ def test_pods_on_their_way_are_all_admitted_in_whatever_order_they_arrive(policy
 def _arrive_in_any_order(seed: int, policies: Policies) -> None:
     chance = random.Random(seed)
     zones = chance.choice((2, 2, 3, 4))
-    shape = NodeShape(zones, 2 * chance.randint(2, 5) * zones, 64 * GIB * zones, {GPU: chance.choice((0, zones, 2 * zones))})
+    shape = NodeShape(
+        zones,
+        2 * chance.randint(2, 5) * zones,
+        64 * GIB * zones,
+        {GPU: chance.choice((0, zones, 2 * zones))},
+    )
     node = TrueNode(lay_out("n", shape, policies))
     world = World()
     world.observe("n", allocatable=node.simulated.allocatable())
@@ -241,7 +288,10 @@ def _random_pod(chance: random.Random, name: str) -> Pod:
     second: tuple[ContainerKind, ...] = chance.choice((("app",), ("app",), ("app", "app")))
     parts = []
     for at, kind in enumerate((*first, *second)):
-        asked = {"cpu": chance.randint(1, 5) * 1000, "memory": chance.choice((1, 1, 1, 12, 24, 40)) * GIB}
+        asked = {
+            "cpu": chance.randint(1, 5) * 1000,
+            "memory": chance.choice((1, 1, 1, 12, 24, 40)) * GIB,
+        }
         if chance.random() < 0.3:
             asked[GPU] = 1
         parts.append(Container(f"c{at}", kind, asked, asked))

@@ -1,8 +1,10 @@
-"""Where many are on their way, those that are left with too few amounts or too few takers: a bound ahead of the search.
+"""Where many are on their way, those that are left with too few amounts or too few takers: a bound
+ahead of the search.
 
-Pods that ran in this boot and are listed no more hold what they held, or have gone: nobody has heard which. Pods are listed with
-nothing before they are admitted. Init containers draw later ones to their zone. The judge is a search without bounds, over every
-state and order; the kubelet model holds that to account (`test_cycle_soundness`).
+Pods that ran in this boot and are listed no more hold what they held, or have gone: nobody has
+heard which. Pods are listed with nothing before they are admitted. Init containers draw later ones
+to their zone. The judge is a search without bounds, over every state and order; the kubelet model
+holds that to account (`test_cycle_soundness`).
 """
 
 from __future__ import annotations
@@ -34,14 +36,24 @@ RULES = [("single-numa-node", "container"), ("single-numa-node", "pod"), ("restr
 
 
 def world_of(seed: int, seen: Scene) -> World:
-    """The scene, in which some have gone unheard, and some of those on their way are listed with nothing."""
-    rng, world, left = random.Random(f"left {seed}"), proven_world(seen.base, CycleConfig()), seen.base
+    """The scene, in which some have gone unheard, and some of those on their way are listed with
+    nothing.
+    """
+    rng, world, left = (
+        random.Random(f"left {seed}"),
+        proven_world(seen.base, CycleConfig()),
+        seen.base,
+    )
     for uid in [uid for uid in seen.base.pods if rng.random() < 0.6]:
         left = drop_stale(remove(left, uid))
     for pod in seen.unsettled:
         world.bound(pod, NODE)
     coming = [pod for pod in seen.unsettled if rng.random() < 0.5]
-    names = [Placement(pod.namespace, pod.name, each.name, ()) for pod in coming for each in pod.containers]
+    names = [
+        Placement(pod.namespace, pod.name, each.name, ())
+        for pod in coming
+        for each in pod.containers
+    ]
     world.report(_listing(report_of(left, True), names))
     return world
 
@@ -51,7 +63,9 @@ def _listing(found: Report, more: list[Placement]) -> Report:
 
 
 def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan, bool]:
-    """A node with up to six pods on their way, the newcomer's plan, and whether a bound says that the node admits it."""
+    """A node with up to six pods on their way, the newcomer's plan, and whether a bound says that
+    the node admits it.
+    """
     seen = scene(seed, policy, scope, random.Random(seed).choice((2, 3, 4)), unsettled=6)
     world = world_of(seed, seen)
     shape, facts = world.cluster.judging.shape(seen.pod), world.cluster.node(NODE)
@@ -74,10 +88,13 @@ def test_no_bound_promises_what_a_search_refuses(policy: str, scope: str) -> Non
 
 
 def crowd(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan]:
-    """Small zones, unevenly free, and up to five pods on their way that ask for CPUs and GPUs, some with init containers."""
+    """Small zones, unevenly free, and up to five pods on their way that ask for CPUs and GPUs, some
+    with init containers.
+    """
     rng, world = random.Random(seed), World()
     zones = [
-        zone(at, amounts(cpu=rng.randint(1, 8), gpu=rng.randint(0, 3)), amounts(cpu=8, gpu=3)) for at in range(rng.randint(2, 4))
+        zone(at, amounts(cpu=rng.randint(1, 8), gpu=rng.randint(0, 3)), amounts(cpu=8, gpu=3))
+        for at in range(rng.randint(2, 4))
     ]
     world.node(NODE, *zones, policy=policy, scope=scope)
     for number in range(rng.randint(1, 5)):
@@ -90,10 +107,18 @@ def crowd(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan]:
 
 def _small(rng: random.Random, name: str) -> Pod:
     kinds: list[ContainerKind] = (
-        ["init"] * rng.choice((0, 0, 1, 2)) + ["sidecar"] * rng.choice((0, 0, 0, 1)) + ["app"] * rng.choice((1, 1, 2))
+        ["init"] * rng.choice((0, 0, 1, 2))
+        + ["sidecar"] * rng.choice((0, 0, 0, 1))
+        + ["app"] * rng.choice((1, 1, 2))
     )
     held = [amounts(cpu=rng.choice((1, 1, 2, 3)), gpu=rng.choice((0, 0, 1))) for _ in kinds]
-    return guaranteed(name, *(container(f"c{at}", each, kind) for at, (kind, each) in enumerate(zip(kinds, held, strict=True))))
+    return guaranteed(
+        name,
+        *(
+            container(f"c{at}", each, kind)
+            for at, (kind, each) in enumerate(zip(kinds, held, strict=True))
+        ),
+    )
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
@@ -102,8 +127,15 @@ def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: 
     for seed in range(600):
         facts, plan = crowd(seed, policy, scope)
         assert facts.report is not None
-        waiting, parts = waiting_beside(facts), pigeonhole.parts_of(plan.demand, policy, scope, facts.report)
-        if waiting is None or parts is None or not pigeonhole.everybody_finds_a_zone(waiting, parts):
+        waiting, parts = (
+            waiting_beside(facts),
+            pigeonhole.parts_of(plan.demand, policy, scope, facts.report),
+        )
+        if (
+            waiting is None
+            or parts is None
+            or not pigeonhole.everybody_finds_a_zone(waiting, parts)
+        ):
             continue
         told += 1
         if searched(facts, plan, STEPS) not in ("admitted", UNKNOWN):
@@ -113,7 +145,9 @@ def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: 
 
 
 def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> Waiting:
-    """Zones with so many CPUs free; a pod for each of `asked`, with a container for each number of CPUs."""
+    """Zones with so many CPUs free; a pod for each of `asked`, with a container for each number of
+    CPUs.
+    """
     world = World()
     world.node(NODE, *(zone(at, amounts(cpu=free)) for at, free in enumerate(zones)))
     for number, cpus in enumerate(asked):
@@ -127,8 +161,8 @@ def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> Waiting:
 
 
 def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:
-    """Two of 6 CPUs block a zone of 16 for a pod of 5. Counted anew for each of four zones that takes all eight pods; but
-    together they ask for 18, and it takes 12 a zone."""
+    """Two of 6 CPUs block a zone of 16 for a pod of 5. Counted anew for each of four zones that
+    takes all eight pods; but together they ask for 18, and it takes 12 a zone."""
     waiting, asked = _on_the_way([6], [6], *[[1]] * 6, zones=[16, 16, 16, 16]), amounts(cpu=5)
     everybody = waiting.ranks.beside([asked])
     assert not pigeonhole._too_few_takers(asked, waiting.base, everybody, len(waiting.parts))
@@ -142,8 +176,9 @@ def test_each_container_on_its_way_must_find_a_zone() -> None:
 
 
 def test_who_runs_takes_a_zone_and_looks_for_none() -> None:
-    """One of 5 CPUs may take the only zone of one of 6 that is on its way; once that one runs, the others are left. So it is
-    with an init container that draws what comes after it, which nobody counts on its way."""
+    """One of 5 CPUs may take the only zone of one of 6 that is on its way; once that one runs, the
+    others are left. So it is with an init container that draws what comes after it, which nobody
+    counts on its way."""
     for containers in (
         [container("c", amounts(cpu=6))],
         [container("i", amounts(cpu=2), "init"), container("c", amounts(cpu=5))],
@@ -161,4 +196,6 @@ def _counts_a_pod_of(cpus: int, world: World) -> bool:
     assert facts is not None
     waiting = waiting_beside(facts)
     asked = [Part(amounts(cpu=cpus), amounts(cpu=cpus))]
-    return waiting is not None and pigeonhole.everybody_finds_a_zone(waiting, pigeonhole.Parts(asked, asked))
+    return waiting is not None and pigeonhole.everybody_finds_a_zone(
+        waiting, pigeonhole.Parts(asked, asked)
+    )

@@ -33,11 +33,15 @@ def test_a_reservation_is_charged_at_once_and_again_by_the_fold_without_a_differ
     world.bound(pod, "n")
     assert charged == world.ledger.nodes["n"].charges["p"].zones
     assert facts.lower == ahead == world.ledger.nodes["n"].lower
-    assert isinstance(world.cluster.place(guaranteed("q", container("c", amounts(6, 4)))), Unplaceable)
+    assert isinstance(
+        world.cluster.place(guaranteed("q", container("c", amounts(6, 4)))), Unplaceable
+    )
 
 
 def test_more_room_can_be_worse_so_that_every_branch_counts() -> None:
-    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu, unproven A of 6 cpu in either; c1 of 7 cpu may take the zone c2 needs."""
+    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu, unproven A of 6 cpu in either; c1 of 7 cpu may take
+    the zone c2 needs.
+    """
     world = World()
     world.node("n", zone(0, amounts(8, gpu=1)), zone(1, amounts(14), amounts(14, gpu=1)))
     world.bound(guaranteed("a", container("c", amounts(6))), "n")
@@ -66,7 +70,10 @@ def test_the_event_line_counts_reasons_and_names_the_nearest_zone() -> None:
     world.node("n3", zone(0, amounts(16, 8)), allocatable=amounts(16, 4, pods=110))
     refused = world.cluster.place(guaranteed("p", container("c", amounts(8, 6))))
     assert isinstance(refused, Unplaceable)
-    assert refused.message == "0/3 nodes: 2 no single zone with 8 cpu free (best: 6 on n1/zone 1), 1 too little memory"
+    assert (
+        refused.message
+        == "0/3 nodes: 2 no single zone with 8 cpu free (best: 6 on n1/zone 1), 1 too little memory"
+    )
     assert refused.counts == {"no single zone with 8 cpu free": 2, "too little memory": 1}
     assert refused.detail[0]["node"] == "n1"
     assert refused.detail[0]["remedy"] == "free 2 more cpu in zone 1"
@@ -90,11 +97,16 @@ def test_predicates_of_the_node_come_before_its_zones() -> None:
     world.node("broken", room, ready=False)
     world.node("labelled", room, labels={"disk": "ssd"})
     held = container("c", amounts(1, 1))
-    chosen = world.cluster.place(guaranteed("p", held, constraints=Constraints(node_selector={"disk": "ssd"})))
+    chosen = world.cluster.place(
+        guaranteed("p", held, constraints=Constraints(node_selector={"disk": "ssd"}))
+    )
     assert isinstance(chosen, Placed)
     assert chosen.node == "labelled"
     tolerant = Constraints(tolerations=(Toleration("gpu", "Exists"),), required_affinity=())
-    reasons = {name: world.cluster.verdict(guaranteed("q", held), name) for name in ("tainted", "cordoned", "broken")}
+    reasons = {
+        name: world.cluster.verdict(guaranteed("q", held), name)
+        for name in ("tainted", "cordoned", "broken")
+    }
     assert [each.reason if each else None for each in reasons.values()] == [
         Reason.TAINT, Reason.UNSCHEDULABLE, Reason.NOT_READY,
     ]  # fmt: skip
@@ -108,8 +120,12 @@ def test_predicates_of_the_node_come_before_its_zones() -> None:
         ("node.kubernetes.io/not-ready", "NoExecute", False), ("gpu", "", False),
     ],
 )  # fmt: skip
-def test_a_node_that_is_not_ready_takes_who_tolerates_the_taint_for_it(key: str, effect: str, passes: bool) -> None:
-    """Those that make a node ready, as network plugins; kube-scheduler (1.36) goes by the taint alone."""
+def test_a_node_that_is_not_ready_takes_who_tolerates_the_taint_for_it(
+    key: str, effect: str, passes: bool
+) -> None:
+    """Those that make a node ready, as network plugins; kube-scheduler (1.36) goes by the taint
+    alone.
+    """
     world = World()
     world.node("broken", zone(0, amounts(8, 8)), ready=False)
     tolerant = Constraints(tolerations=(Toleration(key, "Exists", "", effect),))
@@ -125,7 +141,9 @@ def test_a_node_that_is_not_ready_takes_who_tolerates_the_taint_for_it(key: str,
         ("Lt", "9223372036854775808", "1", False), ("Gt", "-0", "1", False), ("Ge", "900", "900", False),
     ],
 )  # fmt: skip
-def test_a_taint_may_be_tolerated_by_comparison(operator: str, value: str, taint: str, passes: bool) -> None:
+def test_a_taint_may_be_tolerated_by_comparison(
+    operator: str, value: str, taint: str, passes: bool
+) -> None:
     """Of numbers as one writes them, within 64 bits (KEP-5471)."""
     world = World()
     world.node("n", zone(0, amounts(8, 8)), taints=(Taint("sla", taint, "NoSchedule"),))
@@ -135,20 +153,34 @@ def test_a_taint_may_be_tolerated_by_comparison(operator: str, value: str, taint
 
 
 @pytest.mark.parametrize(
-    ("label", "passes"), [("17", True), ("017", True), ("16", False), ("1_7", False), ("9223372036854775808", False), ("", False)]
+    ("label", "passes"),
+    [
+        ("17", True),
+        ("017", True),
+        ("16", False),
+        ("1_7", False),
+        ("9223372036854775808", False),
+        ("", False),
+    ],
 )
 def test_a_label_is_compared_as_go_reads_numbers(label: str, passes: bool) -> None:
     world = World()
     world.node("n", zone(0, amounts(8, 8)), labels={"cores": label})
     term = NodeSelectorTerm((("cores", "Gt", ("16",)),))
-    pod = guaranteed("p", container("c", amounts(1, 1)), constraints=Constraints(required_affinity=(term,)))
+    pod = guaranteed(
+        "p", container("c", amounts(1, 1)), constraints=Constraints(required_affinity=(term,))
+    )
     assert isinstance(world.cluster.place(pod), Placed) is passes
 
 
 def test_a_constraint_that_is_not_implemented_is_named() -> None:
     world = World()
     world.node("n", zone(0, amounts(8, 8)))
-    pod = guaranteed("p", container("c", amounts(1)), constraints=Constraints(unsupported=("spec.resourceClaims",)))
+    pod = guaranteed(
+        "p",
+        container("c", amounts(1)),
+        constraints=Constraints(unsupported=("spec.resourceClaims",)),
+    )
     refused = world.cluster.place(pod)
     assert isinstance(refused, Unplaceable)
     assert refused.message == "unsupported constraint: spec.resourceClaims"
@@ -165,8 +197,16 @@ def test_a_best_effort_pod_needs_no_report_and_no_zone() -> None:
 
 def test_a_burstable_pod_with_a_device_is_aligned_by_the_device_alone() -> None:
     world = World()
-    world.node("n", zone(0, amounts(8), amounts(8, gpu=1)), zone(1, amounts(1, gpu=1), amounts(8, gpu=1)))
-    pod = Pod(uid="p", namespace="ns", name="p", qos="Burstable", containers=(container("c", amounts(4, gpu=1)),))
+    world.node(
+        "n", zone(0, amounts(8), amounts(8, gpu=1)), zone(1, amounts(1, gpu=1), amounts(8, gpu=1))
+    )
+    pod = Pod(
+        uid="p",
+        namespace="ns",
+        name="p",
+        qos="Burstable",
+        containers=(container("c", amounts(4, gpu=1)),),
+    )
     placed = world.cluster.place(pod)
     assert isinstance(placed, Placed)
     assert placed.predicted == {"c": (1,)}

@@ -21,13 +21,16 @@ from tests.scheduler.kubelet_worlds import Scene, scene, world_of
 
 
 def compare(seen: Scene) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """(predicted, actual) zones of the containers that are predicted; two empty ones for a pod that is refused."""
+    """(predicted, actual) zones of the containers that are predicted; two empty ones for a pod that
+    is refused.
+    """
     placed = world_of(seen, CycleConfig()).cluster.place(seen.pod)
     if not isinstance(placed, Placed):
         return {}, {}
     every = tuple(zone.id for zone in seen.base.kubelet.machine.zones)
     held = {
-        each.name: every if each.hint.mask is None else nodes_of(each.hint.mask) for each in admit(seen.base, seen.pod).containers
+        each.name: every if each.hint.mask is None else nodes_of(each.hint.mask)
+        for each in admit(seen.base, seen.pod).containers
     }
     return placed.predicted, {name: held[name] for name in placed.predicted}
 
@@ -52,7 +55,9 @@ def test_a_known_node_is_predicted_exactly(policy: str, scope: str) -> None:
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort"])
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_on_a_plain_node_the_lowest_zone_is_what_hints_and_merge_come_to(policy: str, scope: str) -> None:
+def test_on_a_plain_node_the_lowest_zone_is_what_hints_and_merge_come_to(
+    policy: str, scope: str
+) -> None:
     plain = 0
     for seed in range(120):
         seen = scene(seed, policy, scope)
@@ -63,7 +68,9 @@ def test_on_a_plain_node_the_lowest_zone_is_what_hints_and_merge_come_to(policy:
             plan, _ = cluster.judging.plan(shape, facts)
             lowest, known = lowest_zones(facts, plan), by_hints(facts, plan)
             if lowest is not None and outlook_of(facts, plan).states is not None:
-                assert known == {name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)}, (seed, turn)
+                assert known == {
+                    name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)
+                }, (seed, turn)
                 plain += 1
             cluster.charge(Placed("n", 0, 0, 0), pod)
     assert plain > 20
@@ -85,8 +92,12 @@ def test_a_pod_on_its_way_is_taken_to_stand_where_it_was_predicted() -> None:
     assert place(guaranteed("c", container("c", amounts(1)))) == {"c": (0,)}
 
 
-@pytest.mark.parametrize(("prediction", "expected"), [("off", {}), ("observe", {"c": (0,)}), ("trust", {"c": (0,)})])
-def test_a_prediction_is_made_unless_it_is_off(prediction: str, expected: dict[str, tuple[int, ...]]) -> None:
+@pytest.mark.parametrize(
+    ("prediction", "expected"), [("off", {}), ("observe", {"c": (0,)}), ("trust", {"c": (0,)})]
+)
+def test_a_prediction_is_made_unless_it_is_off(
+    prediction: str, expected: dict[str, tuple[int, ...]]
+) -> None:
     made = World(msgspec.convert({"prediction": prediction}, CycleConfig))
     made.node("n", zone(0, amounts(8, 8)), zone(1, amounts(8, 8)))
     placed = made.cluster.place(guaranteed("p", container("c", amounts(4, 4))))

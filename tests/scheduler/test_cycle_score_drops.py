@@ -1,4 +1,6 @@
-"""How far scores surely drop: by the points of what is asked for, and never wrong after shapes or resources came."""
+"""How far scores surely drop: by the points of what is asked for, and never wrong after shapes or
+resources came.
+"""
 
 from __future__ import annotations
 

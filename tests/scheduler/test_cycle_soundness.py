@@ -1,7 +1,8 @@
-"""A node passes if, and only if, every kubelet state that is consistent with the production report and the ledger admits the pod.
+"""A node passes if, and only if, every kubelet state that is consistent with the production report
+and the ledger admits the pod.
 
-The kubelet model is the judge: states are enumerated over it (`kubelet_worlds.truth`), reports are the production exporter's.
-`python -m tests.bench completeness` runs more scenes.
+The kubelet model is the judge: states are enumerated over it (`kubelet_worlds.truth`), reports are
+the production exporter's. `python -m tests.bench completeness` runs more scenes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ RULES = [
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_where_all_pods_are_proven_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
     found = measured(range(290), policy, scope, unsettled=0)
-    assert (found.unsound, found.refused_needlessly, found.bounded_by.keys() - {PICKS}) == ([], [], set())
+    assert (found.unsound, found.refused_needlessly, found.bounded_by.keys() - {PICKS}) == (
+        [],
+        [],
+        set(),
+    )
     assert found.passed > 90
     assert found.refused > 90
 
@@ -40,7 +45,9 @@ def test_beside_pods_on_their_way_it_is_sound_and_nearly_exact(policy: str, scop
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_beside_pods_that_run_in_zones_nobody_knows_it_is_sound_and_nearly_exact(policy: str, scope: str) -> None:
+def test_beside_pods_that_run_in_zones_nobody_knows_it_is_sound_and_nearly_exact(
+    policy: str, scope: str
+) -> None:
     found = measured(range(5000, 5080), policy, scope, unsettled=3, running=0.7)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 1, found.refused_needlessly
@@ -49,13 +56,17 @@ def test_beside_pods_that_run_in_zones_nobody_knows_it_is_sound_and_nearly_exact
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_no_bound_promises_more_than_a_search_finds(policy: str, scope: str) -> None:
-    found = measured(range(4000, 4020), policy, scope, unsettled=6, running=0.3, by_search=True, zones=5)
+    found = measured(
+        range(4000, 4020), policy, scope, unsettled=6, running=0.3, by_search=True, zones=5
+    )
     assert found.unsound == []
     assert found.passed > 2
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_without_checkpoints_it_is_sound_and_says_what_it_does_not_know(policy: str, scope: str) -> None:
+def test_without_checkpoints_it_is_sound_and_says_what_it_does_not_know(
+    policy: str, scope: str
+) -> None:
     found = measured(range(2000, 2080), policy, scope, unsettled=2, checkpoints=False)
     assert found.unsound == []
     assert found.passed > 20
@@ -63,21 +74,30 @@ def test_without_checkpoints_it_is_sound_and_says_what_it_does_not_know(policy: 
 
 
 def test_what_an_init_container_keeps_may_lie_in_several_zones() -> None:
-    """16 CPUs out of zones of 4, of which the app container that came after it reused none (policy none)."""
+    """16 CPUs out of zones of 4, of which the app container that came after it reused none (policy
+    none).
+    """
     found = measured([2202596], "none", "container", unsettled=0, checkpoints=False, zones=8)
     assert (found.refused, found.unsound) == (1, [])
 
 
 def test_what_two_init_containers_keep_in_two_zones_is_held_in_both() -> None:
-    """3 CPUs of one zone and 1 of the other, as the checkpoint tells: 2 are left for a pod of 3 (best-effort)."""
+    """3 CPUs of one zone and 1 of the other, as the checkpoint tells: 2 are left for a pod of 3
+    (best-effort).
+    """
     found = measured([4355], "best-effort", "container", unsettled=3, zones=2)
     assert (found.refused, found.unsound) == (1, [])
 
 
-@pytest.mark.parametrize(("seed", "scope", "zones"), [(991386, "container", 4), (991386, "pod", 4), (991658, "pod", 3)])
-def test_who_is_refused_from_one_state_alone_may_lose_its_place_in_another(seed: int, scope: str, zones: int) -> None:
-    """40 GiB lie in zones 0 and 2, which may be a group or, without the checkpoint, each alone: then two pods on their way have
-    one pair of zones between them, and one is refused in any case. As a group both find one, until a newcomer breaks a pair."""
+@pytest.mark.parametrize(
+    ("seed", "scope", "zones"), [(991386, "container", 4), (991386, "pod", 4), (991658, "pod", 3)]
+)
+def test_who_is_refused_from_one_state_alone_may_lose_its_place_in_another(
+    seed: int, scope: str, zones: int
+) -> None:
+    """40 GiB lie in zones 0 and 2, which may be a group or, without the checkpoint, each alone:
+    then two pods on their way have one pair of zones between them, and one is refused in any case.
+    As a group both find one, until a newcomer breaks a pair."""
     found = measured([seed], "best-effort", scope, unsettled=3, checkpoints=False, zones=zones)
     assert (found.refused, found.unsound) == (1, [])
 
@@ -85,8 +105,14 @@ def test_who_is_refused_from_one_state_alone_may_lose_its_place_in_another(seed:
 @pytest.mark.parametrize("scope", ["container", "pod"])
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
 def test_where_cpus_are_aligned_by_socket_no_zone_stands_alone(policy: str, scope: str) -> None:
-    """Both zones of a socket are as good as one to the CPU Manager; no Memory Manager tells them apart."""
-    settings: dict[str, Any] = {"cpu_options": {"align-by-socket": "true"}, "memory_policy": "None", "reserved_memory": {}}
+    """Both zones of a socket are as good as one to the CPU Manager; no Memory Manager tells them
+    apart.
+    """
+    settings: dict[str, Any] = {
+        "cpu_options": {"align-by-socket": "true"},
+        "memory_policy": "None",
+        "reserved_memory": {},
+    }
     found = measured(range(3040, 3200), policy, scope, unsettled=2, zones=4, **settings)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 1, found.refused_needlessly
@@ -94,16 +120,32 @@ def test_where_cpus_are_aligned_by_socket_no_zone_stands_alone(policy: str, scop
 
 
 def test_what_init_containers_keep_lies_anywhere_where_cpus_are_aligned_by_socket() -> None:
-    """The app container has 1 CPU in zone 0; of what its init containers leave to nobody 8 are in the socket's other zone."""
-    settings: dict[str, Any] = {"cpu_options": {"align-by-socket": "true"}, "memory_policy": "None", "reserved_memory": {}}
-    found = measured([3673], "restricted", "container", unsettled=0, checkpoints=False, zones=4, **settings)
+    """The app container has 1 CPU in zone 0; of what its init containers leave to nobody 8 are in
+    the socket's other zone.
+    """
+    settings: dict[str, Any] = {
+        "cpu_options": {"align-by-socket": "true"},
+        "memory_policy": "None",
+        "reserved_memory": {},
+    }
+    found = measured(
+        [3673], "restricted", "container", unsettled=0, checkpoints=False, zones=4, **settings
+    )
     assert (found.refused, found.unsound, found.refused_needlessly) == (1, [], [])
     assert found.bounded_by == {"hidden init resources": 1}
 
 
 def test_restricted_takes_two_zones_of_one_socket_where_cpus_are_aligned_by_socket() -> None:
-    """6 CPUs fit one zone when it is empty; 2 and 4 are left in two that share a socket, which the CPU Manager prefers too."""
-    state = kubelet(4, "restricted", cpu_options={"align-by-socket": "true"}, memory_policy="None", reserved_memory={})
+    """6 CPUs fit one zone when it is empty; 2 and 4 are left in two that share a socket, which the
+    CPU Manager prefers too.
+    """
+    state = kubelet(
+        4,
+        "restricted",
+        cpu_options={"align-by-socket": "true"},
+        memory_policy="None",
+        reserved_memory={},
+    )
     for name, cpus in (("a", 4), ("b", 4), ("c", 8), ("d", 8)):
         state = admit(state, guaranteed(name, container(cpu=cpus, memory=1))).state
     seen = Scene(drop_stale(state), (), guaranteed("new", container(cpu=6, memory=1)))
@@ -112,7 +154,9 @@ def test_restricted_takes_two_zones_of_one_socket_where_cpus_are_aligned_by_sock
     assert world_of(seen, CycleConfig()).cluster.verdict(seen.pod, NODE) is None
 
 
-@pytest.mark.parametrize("options", [{"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}])
+@pytest.mark.parametrize(
+    "options", [{"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}]
+)
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
 def test_options_of_the_cpu_manager_are_known_too(policy: str, options: dict[str, str]) -> None:
     found = measured(range(3000, 3080), policy, "container", unsettled=1, cpu_options=options)

@@ -1,4 +1,6 @@
-"""Every registered strategy ranks nodes in the cycle; the cheapest score is found without scoring in vain."""
+"""Every registered strategy ranks nodes in the cycle; the cheapest score is found without scoring
+in vain.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def test_a_strategy_chooses_the_node(strategy: str, chosen: str) -> None:
 def test_every_strategy_fills_a_cluster_to_its_end(strategy: str) -> None:
     made = world(strategy)
     count = 0
-    while isinstance(placed := made.cluster.place(guaranteed(f"p{count}", container("c", amounts(4, 16)))), Placed):
+    while isinstance(
+        placed := made.cluster.place(guaranteed(f"p{count}", container("c", amounts(4, 16)))),
+        Placed,
+    ):
         assert 0 <= placed.score <= 100
         made.cluster.charge(placed, guaranteed(f"p{count}", container("c", amounts(4, 16))))
         count += 1
@@ -57,31 +62,44 @@ def test_a_pod_without_a_demand_on_zones_is_scored_by_the_node() -> None:
 
 def test_the_node_label_chooses_between_koordinators_strategies() -> None:
     labels = {"node.koordinator.sh/numa-allocate-strategy": "LeastAllocated"}
-    placed = world("KoordinatorMostAllocated", labels).cluster.place(guaranteed("p", container("c", amounts(4, 16))))
+    placed = world("KoordinatorMostAllocated", labels).cluster.place(
+        guaranteed("p", container("c", amounts(4, 16)))
+    )
     assert isinstance(placed, Placed)
     assert placed.node == "empty"
 
 
 def test_an_unknown_strategy_is_refused_with_the_choice() -> None:
-    with pytest.raises(ValueError, match="no strategy is called 'Best'; choose one of BalancedAllocation"):
+    with pytest.raises(
+        ValueError, match="no strategy is called 'Best'; choose one of BalancedAllocation"
+    ):
         World(CycleConfig(strategy="Best"))
 
 
 FREE = st.tuples(st.integers(0, 16), st.integers(0, 64), st.integers(0, 4))
 NODES = st.lists(st.lists(FREE, min_size=1, max_size=4), min_size=1, max_size=4)
-ASKED = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 16), st.integers(0, 1)), min_size=1, max_size=3)
-WEIGHTS = st.fixed_dictionaries({}, optional={"cpu": st.integers(1, 5), "memory": st.integers(1, 5)})
+ASKED = st.lists(
+    st.tuples(st.integers(1, 8), st.integers(1, 16), st.integers(0, 1)), min_size=1, max_size=3
+)
+WEIGHTS = st.fixed_dictionaries(
+    {}, optional={"cpu": st.integers(1, 5), "memory": st.integers(1, 5)}
+)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 @settings(max_examples=examples(40), deadline=None)
 @given(nodes=NODES, asked=ASKED, weights=WEIGHTS)
 def test_all_nodes_at_once_score_as_one_by_one(
-    strategy: str, nodes: list[list[tuple[int, int, int]]], asked: list[tuple[int, int, int]], weights: dict[str, int]
+    strategy: str,
+    nodes: list[list[tuple[int, int, int]]],
+    asked: list[tuple[int, int, int]],
+    weights: dict[str, int],
 ) -> None:
     made = World(CycleConfig(strategy=strategy, weights=weights))
     for number, zones in enumerate(nodes):
-        made.node(f"n{number}", *(zone(at, amounts(*free), WITH_GPUS) for at, free in enumerate(zones)))
+        made.node(
+            f"n{number}", *(zone(at, amounts(*free), WITH_GPUS) for at, free in enumerate(zones))
+        )
     pod = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
     shape = made.cluster.judging.shape(pod)
     made.cluster.judging.sweep_if_new(shape)
@@ -95,17 +113,30 @@ def test_all_nodes_at_once_score_as_one_by_one(
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 @settings(max_examples=examples(25), deadline=None)
-@given(nodes=NODES, asked=st.lists(ASKED, min_size=1, max_size=3), turns=st.lists(st.integers(0, 2), min_size=1, max_size=8))
+@given(
+    nodes=NODES,
+    asked=st.lists(ASKED, min_size=1, max_size=3),
+    turns=st.lists(st.integers(0, 2), min_size=1, max_size=8),
+)
 def test_every_pod_goes_where_the_score_is_best_by_now(
-    strategy: str, nodes: list[list[tuple[int, int, int]]], asked: list[list[tuple[int, int, int]]], turns: list[int]
+    strategy: str,
+    nodes: list[list[tuple[int, int, int]]],
+    asked: list[list[tuple[int, int, int]]],
+    turns: list[int],
 ) -> None:
-    """Own reservations change scores, up or down, for every other shape, too: what the table keeps must never be stale."""
+    """Own reservations change scores, up or down, for every other shape, too: what the table keeps
+    must never be stale.
+    """
     made = World(CycleConfig(strategy=strategy, steps_node=1024, steps_last_resort=1024))
     for number, zones in enumerate(nodes):
-        made.node(f"n{number}", *(zone(at, amounts(*free), WITH_GPUS) for at, free in enumerate(zones)))
+        made.node(
+            f"n{number}", *(zone(at, amounts(*free), WITH_GPUS) for at, free in enumerate(zones))
+        )
     for number, turn in enumerate(turns):
         parts = asked[turn % len(asked)]
-        pod = guaranteed(f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts)))
+        pod = guaranteed(
+            f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts))
+        )
         shape = made.cluster.judging.shape(pod)
         best = max(made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes())
         placed = made.cluster.place(pod)
@@ -148,9 +179,16 @@ LISTED = st.fixed_dictionaries({"cpu": HELD, "memory": HELD}, optional={"vendor.
 def test_least_allocated_has_one_meaning(
     listed: list[dict[str, tuple[int, int]]], asked: tuple[int, int, int], weights: dict[str, int]
 ) -> None:
-    """The registry's and the cycle's own form of it, which is what `strategy: LeastAllocated` runs by default."""
-    sizes = {at: {name: whole for name, (whole, _) in held.items()} for at, held in enumerate(listed)}
-    free = {at: {name: max(0, whole - used) for name, (whole, used) in held.items()} for at, held in enumerate(listed)}
+    """The registry's and the cycle's own form of it, which is what `strategy: LeastAllocated` runs
+    by default.
+    """
+    sizes = {
+        at: {name: whole for name, (whole, _) in held.items()} for at, held in enumerate(listed)
+    }
+    free = {
+        at: {name: max(0, whole - used) for name, (whole, used) in held.items()}
+        for at, held in enumerate(listed)
+    }
     named = sorted({name for held in listed for name in held})
     wanted = dict(zip(named, asked, strict=False))
     own = scorer("LeastAllocated", weights)

@@ -1,7 +1,9 @@
-"""A report is read while the kubelet admits a pod: beside what the listing shows of it, the rest is on its way to it.
+"""A report is read while the kubelet admits a pod: beside what the listing shows of it, the rest is
+on its way to it.
 
-The kubelet model is the judge, as in `test_cycle_soundness`: the report is that of a moment within an admission, after any of the
-allocations of any container; the states are those after that admission.
+The kubelet model is the judge, as in `test_cycle_soundness`: the report is that of a moment within
+an admission, after any of the allocations of any container; the states are those after that
+admission.
 """
 
 from __future__ import annotations
@@ -24,18 +26,24 @@ Moment = tuple[KubeletState, KubeletState, Pod]
 
 
 def moments(seed: int, base: KubeletState) -> list[Moment]:
-    """The moments of one admission that succeeds, but for the first, which shows nothing, and the last, which shows all."""
+    """The moments of one admission that succeeds, but for the first, which shows nothing, and the
+    last, which shows all.
+    """
     pod = random_pod(random.Random(f"torn {seed}"), "torn")
     verdict = admit(base, pod)
     if not verdict.admitted:
         return []
-    return [(state, drop_stale(verdict.state), pod) for state in list(admission_steps(base, pod))[1:-1]]
+    return [
+        (state, drop_stale(verdict.state), pod) for state in list(admission_steps(base, pod))[1:-1]
+    ]
 
 
 def listed(state: KubeletState, pod: Pod, stored: bool) -> Report:
     """What an exporter reports that reads the kubelet in this moment."""
     pods = [*(active.pod for active in state.pods.values() if active.pod.uid != pod.uid), pod]
-    return exporter.report(NODE, "test", reading.scan(state, pods, Freshness("boot", 2), stored), exporter.Rules())
+    return exporter.report(
+        NODE, "test", reading.scan(state, pods, Freshness("boot", 2), stored), exporter.Rules()
+    )
 
 
 def promised(seen: Scene, moment: Moment, stored: bool) -> bool:
@@ -51,9 +59,16 @@ def promised(seen: Scene, moment: Moment, stored: bool) -> bool:
 @pytest.mark.parametrize("stored", [True, False], ids=["checkpoints", "listing alone"])
 @pytest.mark.parametrize(
     ("policy", "scope"),
-    [("single-numa-node", "container"), ("single-numa-node", "pod"), ("restricted", "container"), ("best-effort", "container")],
+    [
+        ("single-numa-node", "container"),
+        ("single-numa-node", "pod"),
+        ("restricted", "container"),
+        ("best-effort", "container"),
+    ],
 )
-def test_no_pod_is_promised_what_another_is_just_being_given(policy: str, scope: str, stored: bool) -> None:
+def test_no_pod_is_promised_what_another_is_just_being_given(
+    policy: str, scope: str, stored: bool
+) -> None:
     unsound, passed = [], 0
     for seed in range(5000, 5150):
         seen = scene(seed, policy, scope, unsettled=1)

@@ -1,5 +1,5 @@
-"""Pods that take half a node or all of it: which zones give what may have more outcomes than anybody tells apart, and is not
-asked where nothing hangs on it."""
+"""Pods that take half a node or all of it: which zones give what may have more outcomes than
+anybody tells apart, and is not asked where nothing hangs on it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,19 @@ PARTS = (
 @pytest.mark.parametrize("scope", ["container", "pod"])
 @pytest.mark.parametrize("policy", ["none", "best-effort", "restricted"])
 @pytest.mark.parametrize("zones", [2, 4, 8])
-def test_an_empty_node_of_eight_gpus_takes_what_its_kubelet_takes(zones: int, policy: str, scope: str) -> None:
+def test_an_empty_node_of_eight_gpus_takes_what_its_kubelet_takes(
+    zones: int, policy: str, scope: str
+) -> None:
     gpus = {f"g{at}": 1 << at % zones for at in range(8)}
     state, taken = kubelet(zones, policy, scope, cores_per_zone=16 // zones, gpus=gpus), 0
     for parts in PARTS:
-        pod = guaranteed("p", *(container(f"c{at}", amounts(*each[:2]) | {GPU: each[2]}) for at, each in enumerate(parts)))
+        pod = guaranteed(
+            "p",
+            *(
+                container(f"c{at}", amounts(*each[:2]) | {GPU: each[2]})
+                for at, each in enumerate(parts)
+            ),
+        )
         seen = Scene(state, (), pod)
         placed = isinstance(world_of(seen, CycleConfig()).cluster.place(pod), Placed)
         assert placed == (truth(seen) == "admitted"), parts
@@ -42,18 +50,26 @@ def test_an_empty_node_of_eight_gpus_takes_what_its_kubelet_takes(zones: int, po
 
 
 @pytest.mark.parametrize(
-    ("policy", "scope", "zones", "seed"), [("single-numa-node", "pod", 5, 785369), ("best-effort", "pod", 8, 789487)]
+    ("policy", "scope", "zones", "seed"),
+    [("single-numa-node", "pod", 5, 785369), ("best-effort", "pod", 8, 789487)],
 )
-def test_rare_scenes_that_were_refused_needlessly(policy: str, scope: str, zones: int, seed: int) -> None:
+def test_rare_scenes_that_were_refused_needlessly(
+    policy: str, scope: str, zones: int, seed: int
+) -> None:
     """Memory of an init container alone, which the pod's hint leaves out; 4 of 12 GPUs in 8 zones."""
     found = measured([seed], policy, scope, unsettled=0, zones=zones)
     assert (found.passed, found.unsound) == (1, [])
 
 
-@pytest.mark.parametrize(("policy", "unsettled", "zones", "seed"), [("best-effort", 0, 5, 2200536), ("none", 3, 6, 2100593)])
-def test_groups_of_memory_keep_nobody_out_who_needs_none_of_it(policy: str, unsettled: int, zones: int, seed: int) -> None:
-    """Other pods hold memory in several zones: one that asks for devices alone, and one that finds its memory in another zone.
-    The sweep said so, and explaining did not."""
+@pytest.mark.parametrize(
+    ("policy", "unsettled", "zones", "seed"),
+    [("best-effort", 0, 5, 2200536), ("none", 3, 6, 2100593)],
+)
+def test_groups_of_memory_keep_nobody_out_who_needs_none_of_it(
+    policy: str, unsettled: int, zones: int, seed: int
+) -> None:
+    """Other pods hold memory in several zones: one that asks for devices alone, and one that finds
+    its memory in another zone. The sweep said so, and explaining did not."""
     found = measured([seed], policy, "container", unsettled, checkpoints=False, zones=zones)
     assert (found.passed, found.unsound) == (1, [])
 
@@ -62,7 +78,9 @@ def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> Non
     """Other exporters tell no CPU's id: 60 of 64 CPUs may come from 8 zones in thousands of ways."""
     world = World()
     world.node("n", *(zone(at, amounts(8, 32, 1)) for at in range(8)), policy="best-effort")
-    assert isinstance(world.cluster.place(guaranteed("p", container("c", amounts(60, 250, 8)))), Placed)
+    assert isinstance(
+        world.cluster.place(guaranteed("p", container("c", amounts(60, 250, 8)))), Placed
+    )
 
 
 def test_devices_that_are_too_few_are_refused_before_others_are_counted_out() -> None:
@@ -77,19 +95,27 @@ def test_devices_that_are_too_few_are_refused_before_others_are_counted_out() ->
 class Refuses:
     """A manager that is asked for nothing but allocations, and refuses all."""
 
-    def allocate(self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> list[tuple[State, Own]]:
+    def allocate(
+        self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+    ) -> list[tuple[State, Own]]:
         return []
 
 
 class Countless(Refuses):
     """One that never refuses."""
 
-    def allocate(self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> list[tuple[State, Own]]:
+    def allocate(
+        self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+    ) -> list[tuple[State, Own]]:
         raise TooManyWaysError
 
 
-@pytest.mark.parametrize(("books", "refused"), [((Countless(), Refuses()), True), ((Countless(), Countless()), False)])
-def test_who_does_not_refuse_in_too_many_ways_speaks_for_no_other(books: Any, refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("books", "refused"), [((Countless(), Refuses()), True), ((Countless(), Countless()), False)]
+)
+def test_who_does_not_refuse_in_too_many_ways_speaks_for_no_other(
+    books: Any, refused: bool
+) -> None:
     rules = Rules(TopologyManager("none", "container", 0b11), books)
     asked = ((("cpu", 1),), (("memory", 1),))
     request = Request((), (Step("app", asked),), asked, False)

@@ -1,4 +1,6 @@
-"""LeastNUMANodes in the cycle: fewer zones and nearer ones first, under the policies that let a pod have several."""
+"""LeastNUMANodes in the cycle: fewer zones and nearer ones first, under the policies that let a pod
+have several.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,14 @@ def world(policy: str, **nodes: tuple[float, float, int]) -> World:
     made = World(CycleConfig(strategy="LeastNUMANodes"))
     for name, (first, second, far) in nodes.items():
         zones = [zone(at, amounts(free), WHOLE) for at, free in enumerate((first, second))]
-        made.node(name, *(msgspec.structs.replace(each, costs={each.id: 10, 1 - each.id: far}) for each in zones), policy=policy)
+        made.node(
+            name,
+            *(
+                msgspec.structs.replace(each, costs={each.id: 10, 1 - each.id: far})
+                for each in zones
+            ),
+            policy=policy,
+        )
     return made
 
 
@@ -62,14 +71,19 @@ def test_nearer_sets_come_first_among_sets_of_one_size() -> None:
         zones = []
         for at in range(3):
             free = amounts(8) if at in pair else amounts(1)
-            costs = {other: 10 if other == at else 12 if {at, other} == {0, 1} else 40 for other in range(3)}
+            costs = {
+                other: 10 if other == at else 12 if {at, other} == {0, 1} else 40
+                for other in range(3)
+            }
             zones.append(msgspec.structs.replace(zone(at, free, WHOLE), costs=costs))
         made.node(name, *zones, policy="restricted")
     assert chosen(made, guaranteed("p", container("c", amounts(12)))) == ("near", 81)
 
 
 def test_each_container_is_scored_on_what_those_before_it_leave() -> None:
-    """Two containers of 5 CPUs: on `pair` each has a zone; on `shared` the second has to take of both."""
+    """Two containers of 5 CPUs: on `pair` each has a zone; on `shared` the second has to take of
+    both.
+    """
     pod = guaranteed("p", container("a", amounts(5)), container("b", amounts(5)))
     made = world("best-effort", pair=(5, 5, 20), shared=(8, 2, 20))
     assert chosen(made, pod) == ("pair", 93)
@@ -91,12 +105,19 @@ NEAR = st.lists(st.integers(10, 12), min_size=9, max_size=9)
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(nodes=NODES, near=NEAR, asked=st.tuples(HELD, HELD), limits=st.lists(st.integers(1, 4), min_size=4, max_size=4))
+@given(
+    nodes=NODES,
+    near=NEAR,
+    asked=st.tuples(HELD, HELD),
+    limits=st.lists(st.integers(1, 4), min_size=4, max_size=4),
+)
 def test_no_score_is_above_what_a_sweep_says_that_it_is_at_most(
     nodes: list[list[tuple[int, int]]], near: list[int], asked: tuple[int, int], limits: list[int]
 ) -> None:
     """Also where amounts are beyond all measure."""
-    request = {name: amount for name, amount in zip(("cpu", "memory"), asked, strict=True) if amount}
+    request = {
+        name: amount for name, amount in zip(("cpu", "memory"), asked, strict=True) if amount
+    }
     rows = [at for at, amount in enumerate(asked) if amount]
     available = np.array(nodes, dtype=np.int64).transpose(2, 1, 0)[rows]
     wanted, distances = (
@@ -107,7 +128,10 @@ def test_no_score_is_above_what_a_sweep_says_that_it_is_at_most(
     fewest = fewest_zones(wanted, available) if rows else np.zeros(len(nodes))
     for number, held in enumerate(nodes):
         whole = {"cpu": 2**62, "memory": 2**62}
-        views = [ZoneView(at, {"cpu": cpu, "memory": memory}, whole) for at, (cpu, memory) in enumerate(held)]
+        views = [
+            ZoneView(at, {"cpu": cpu, "memory": memory}, whole)
+            for at, (cpu, memory) in enumerate(held)
+        ]
         score = LeastNumaNodes().score(request, views, distances, {}, limits[number])
         found = smallest_set(request, views, distances, 3)
         assert score <= most[number]
@@ -116,7 +140,9 @@ def test_no_score_is_above_what_a_sweep_says_that_it_is_at_most(
             assert most[number] - score < 100 / limits[number]
 
 
-def test_few_nodes_are_looked_at_where_a_bound_tells_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_nodes_are_looked_at_where_a_bound_tells_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One zone of each node is enough: the first that is looked at is as good as any can be."""
     made = world("single-numa-node", **{f"n{at}": (8.0, 8.0, 20) for at in range(50)})
     looked_at, judge = [], made.cluster.judging.judge
@@ -138,7 +164,12 @@ def test_few_nodes_are_looked_at_where_a_bound_tells_the_best(monkeypatch: pytes
 def test_devices_of_no_zone_cost_no_zone() -> None:
     """On `placeless` the plugin names no zone of its devices: one zone holds the rest."""
     made, gpus = World(CycleConfig(strategy="LeastNUMANodes")), WHOLE | {GPU: 1}
-    made.node("zoned", zone(0, amounts(5), gpus), zone(1, amounts(5) | {GPU: 1}, gpus), policy="best-effort")
+    made.node(
+        "zoned",
+        zone(0, amounts(5), gpus),
+        zone(1, amounts(5) | {GPU: 1}, gpus),
+        policy="best-effort",
+    )
     made.observe("placeless")
     listed = report("placeless", [zone(0, WHOLE), zone(1, WHOLE)], "best-effort")
     made.report(msgspec.structs.replace(listed, devices=(DeviceGroup(GPU, ids="a,b"),)))

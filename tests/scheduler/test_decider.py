@@ -1,4 +1,6 @@
-"""The deciding loop at one log: lost races, lost answers, a log that is away; every pod is reserved once."""
+"""The deciding loop at one log: lost races, lost answers, a log that is away; every pod is reserved
+once.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,20 @@ from tests.scheduler.default.story import ROOMY
 
 
 class RoughLog(MemoryEventLog):
-    """Appends of the scheduler lose their answer, or fail, as `troubles` says: before, after, or none."""
+    """Appends of the scheduler lose their answer, or fail, as `troubles` says: before, after, or
+    none.
+    """
 
     def __init__(self) -> None:
         super().__init__("decider")
         self.troubles: list[str] = []
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        trouble = self.troubles.pop(0) if self.troubles and commits[0].role.startswith("scheduler/") else "none"
+        trouble = (
+            self.troubles.pop(0)
+            if self.troubles and commits[0].role.startswith("scheduler/")
+            else "none"
+        )
         if trouble == "before":
             raise LogUnavailable("not sent")
         outcomes = await super().append(commits)
@@ -57,7 +65,9 @@ class Scene:
         self.log = RoughLog()
 
     async def tell(self, stream: str, fact: Fact) -> None:
-        await self.log.append([Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))])
+        await self.log.append(
+            [Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))]
+        )
 
     async def node(self, name: str) -> None:
         await self.tell(streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=ROOMY))
@@ -79,10 +89,15 @@ class Scene:
                 decider = Decider(self.log, held, SYSTEM_CLOCK)
                 deciders.append(decider)
                 fold: Fold[SchedulerCore] = Fold(
-                    lambda: SchedulerCore(CoreConfig()), lambda core, envelope, fact: core.evolve(envelope, fact)
+                    lambda: SchedulerCore(CoreConfig()),
+                    lambda core, envelope, fact: core.evolve(envelope, fact),
                 )
-                projector = Projector("s", self.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK)
-                await stack.enter_async_context(running(projector.run(), decider.run(projector), member.run(held.keep)))
+                projector = Projector(
+                    "s", self.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK
+                )
+                await stack.enter_async_context(
+                    running(projector.run(), decider.run(projector), member.run(held.keep))
+                )
             yield deciders
 
     async def reservations(self, count: int) -> list[PodReserved]:
@@ -94,7 +109,11 @@ class Scene:
         return await self._reserved()
 
     async def _reserved(self) -> list[PodReserved]:
-        return [fact for envelope in await self.log.read(0, 10_000) if isinstance(fact := decode(envelope), PodReserved)]
+        return [
+            fact
+            for envelope in await self.log.read(0, 10_000)
+            if isinstance(fact := decode(envelope), PodReserved)
+        ]
 
 
 @pytest.fixture
@@ -132,7 +151,9 @@ async def test_batches_shrink_while_they_hold_up_the_process_and_grow_again(scen
     assert asked == [100, 50, 25, 50, 25, 50, 25, 50]
 
 
-async def test_who_waits_for_the_first_look_goes_on_when_the_log_has_taken_what_it_decided(scene: Scene) -> None:
+async def test_who_waits_for_the_first_look_goes_on_when_the_log_has_taken_what_it_decided(
+    scene: Scene,
+) -> None:
     await scene.node("n1")
     await scene.pods(1)
     async with scene.schedulers() as (decider,):
@@ -143,7 +164,9 @@ async def test_who_waits_for_the_first_look_goes_on_when_the_log_has_taken_what_
 
 
 @pytest.mark.parametrize("schedulers", [1, 3])
-async def test_each_pod_is_reserved_once_and_no_zone_beyond_its_cpus(scene: Scene, schedulers: int) -> None:
+async def test_each_pod_is_reserved_once_and_no_zone_beyond_its_cpus(
+    scene: Scene, schedulers: int
+) -> None:
     for name in ("n1", "n2", "n3"):
         await scene.node(name)
     await scene.pods(12, cpus=2)
@@ -155,7 +178,9 @@ async def test_each_pod_is_reserved_once_and_no_zone_beyond_its_cpus(scene: Scen
 
 
 @pytest.mark.parametrize("troubles", [["after"], ["before", "after"]])
-async def test_an_answer_that_was_lost_reserves_nothing_twice(scene: Scene, troubles: list[str]) -> None:
+async def test_an_answer_that_was_lost_reserves_nothing_twice(
+    scene: Scene, troubles: list[str]
+) -> None:
     await scene.node("n1")
     await scene.pods(3)
     scene.log.troubles = list(troubles)
@@ -175,9 +200,12 @@ async def test_a_full_queue_is_decided_in_order_of_arrival_batch_by_batch(scene:
     assert [one.uid for one in decided] == [f"uid-p{number}" for number in range(200)]
 
 
-async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again(scene: Scene) -> None:
-    """Another scheduler took the node's next version with a larger pod than the one that this decision counted on: the version
-    that the second reservation expects is there, but not for the reason it expects."""
+async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again(
+    scene: Scene,
+) -> None:
+    """Another scheduler took the node's next version with a larger pod than the one that this
+    decision counted on: the version that the second reservation expects is there, but not for the
+    reason it expects."""
     await scene.node("n1")
     await scene.pods(2, cpus=1)
     core = SchedulerCore(CoreConfig())
@@ -197,8 +225,12 @@ async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again
 
 
 @pytest.mark.parametrize(("moved", "contested"), [("pod", False), ("node", True)])
-async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(scene: Scene, moved: str, contested: bool) -> None:
-    """A pod that is deleted while it is decided loses five races within milliseconds: nobody contests the node."""
+async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(
+    scene: Scene, moved: str, contested: bool
+) -> None:
+    """A pod that is deleted while it is decided loses five races within milliseconds: nobody
+    contests the node.
+    """
     await scene.node("n1")
     await scene.pods(1)
     core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
@@ -210,12 +242,19 @@ async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(sce
     for _ in range(CONTESTED_AFTER):
         await decider._decide(core, Lease("scheduler/topolog/0", "s", 1))
     assert core.counters.conflicts == CONTESTED_AFTER
-    asides = [draft.fact for each in core.decide(10) for draft in each.drafts if isinstance(draft.fact, NodeSetAside)]
+    asides = [
+        draft.fact
+        for each in core.decide(10)
+        for draft in each.drafts
+        if isinstance(draft.fact, NodeSetAside)
+    ]
     assert [fact.cause for fact in asides] == ["contested"] * contested
 
 
 async def test_after_a_lost_race_it_reads_on_before_it_decides_again(scene: Scene) -> None:
-    """Decided at once on what it knows, the pod would lose to the same fact again and again, and its node be set aside for it."""
+    """Decided at once on what it knows, the pod would lose to the same fact again and again, and
+    its node be set aside for it.
+    """
     await scene.node("n1")
     await scene.pods(1)
     core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
@@ -233,18 +272,24 @@ async def test_a_nomination_is_not_sent_where_the_verdict_before_it_was_lost(sce
     for name in ("low-0", "low-1"):
         low = pod(name, cpus=4)
         await scene.tell(streams.pod(low.uid), PodObserved(low, node="n1", phase="Running"))
-    full = report(zone(0, 4, 0), zone(1, 4, 0), at=2, placements=(held("low-0", 0, 4), held("low-1", 1, 4)))
+    full = report(
+        zone(0, 4, 0), zone(1, 4, 0), at=2, placements=(held("low-0", 0, 4), held("low-1", 1, 4))
+    )
     await scene.tell(streams.report("n1"), NodeReported(msgspec.structs.replace(full, node="n1")))
     await scene.tell(streams.pod(high.uid), PodObserved(high))
     core = SchedulerCore(CoreConfig())
     await fold_all(scene, core)
     await scene.tell(streams.pod(high.uid), PodEnded(high.uid, "deleted"))
-    await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, Lease("scheduler/topolog/0", "s", 1))
+    await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(
+        core, Lease("scheduler/topolog/0", "s", 1)
+    )
     assert core.counters.conflicts
     assert not [one for one in await scene.log.read(0) if one.type == "PodNominated"]
 
 
-async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes(scene: Scene) -> None:
+async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes(
+    scene: Scene,
+) -> None:
     """A node that changes for the worse wakes nobody."""
     await scene.node("n1")
     await scene.pods(1, cpus=8)
@@ -256,10 +301,16 @@ async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes
         await fold_all(scene, core)
         decider._tick(core)
         await decider._decide(core, lease)
-        return [fact.message for each in await scene.log.read(0) if isinstance(fact := decode(each), PodVerdictChanged)]
+        return [
+            fact.message
+            for each in await scene.log.read(0)
+            if isinstance(fact := decode(each), PodVerdictChanged)
+        ]
 
     assert len(await turn(0.0)) == 1
-    await scene.tell(streams.node("n1"), NodeObserved("n1", "uid-n1", allocatable=ROOMY, unschedulable=True))
+    await scene.tell(
+        streams.node("n1"), NodeObserved("n1", "uid-n1", allocatable=ROOMY, unschedulable=True)
+    )
     assert len(await turn(EVERY_S - 10)) == 1
     first, second = await turn(EVERY_S + 10)
     assert "no zone as large" in first
@@ -267,13 +318,23 @@ async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes
     assert len(await turn(2 * EVERY_S + 20)) == 2, "nothing new to say"
 
 
-async def test_a_name_that_no_node_object_has_is_counted_apart_until_it_is_silent(scene: Scene) -> None:
+async def test_a_name_that_no_node_object_has_is_counted_apart_until_it_is_silent(
+    scene: Scene,
+) -> None:
     await scene.node("n1")
-    await scene.tell(streams.report("ghost"), NodeReported(msgspec.structs.replace(report(zone(0, 4), zone(1, 4)), node="ghost")))
+    await scene.tell(
+        streams.report("ghost"),
+        NodeReported(msgspec.structs.replace(report(zone(0, 4), zone(1, 4)), node="ghost")),
+    )
     core = SchedulerCore(CoreConfig())
     await fold_all(scene, core)
     stats = core.stats()
-    assert (stats["nodes"], stats["nodes_reporting"], stats["nodes_unnamed"], stats["zones"]) == (1, 1, 1, 2)
+    assert (stats["nodes"], stats["nodes_reporting"], stats["nodes_unnamed"], stats["zones"]) == (
+        1,
+        1,
+        1,
+        2,
+    )
     await scene.tell(streams.report("ghost"), NodeReportExpired("ghost", 30))
     await fold_all(scene, core)
     assert core.stats()["nodes_unnamed"] == 0
@@ -285,28 +346,44 @@ async def fold_all(scene: Scene, core: SchedulerCore) -> None:
 
 
 @pytest.mark.parametrize("stream", ["node/n1", "report/n1"])
-async def test_a_node_whose_stream_is_set_aside_takes_no_pod_and_the_others_go_on(scene: Scene, stream: str) -> None:
+async def test_a_node_whose_stream_is_set_aside_takes_no_pod_and_the_others_go_on(
+    scene: Scene, stream: str
+) -> None:
     for name in ("n1", "n2"):
         await scene.node(name)
     await scene.pods(3)
     core = SchedulerCore(CoreConfig())
     await fold_all(scene, core)
     core.set_aside(stream)
-    made = [fact.node for proposal in core.decide(10) for draft in proposal.drafts if isinstance(fact := draft.fact, PodReserved)]
+    made = [
+        fact.node
+        for proposal in core.decide(10)
+        for draft in proposal.drafts
+        if isinstance(fact := draft.fact, PodReserved)
+    ]
     assert made == ["n2", "n2", "n2"]
 
 
-async def test_a_pod_whose_stream_is_set_aside_is_not_decided_and_the_others_are(scene: Scene) -> None:
+async def test_a_pod_whose_stream_is_set_aside_is_not_decided_and_the_others_are(
+    scene: Scene,
+) -> None:
     await scene.node("n1")
     await scene.pods(3)
     core = SchedulerCore(CoreConfig())
     await fold_all(scene, core)
     core.set_aside("pod/uid-p1")
-    made = [fact.uid for proposal in core.decide(10) for draft in proposal.drafts if isinstance(fact := draft.fact, PodReserved)]
+    made = [
+        fact.uid
+        for proposal in core.decide(10)
+        for draft in proposal.drafts
+        if isinstance(fact := draft.fact, PodReserved)
+    ]
     assert made == ["uid-p0", "uid-p2"]
 
 
-async def test_a_skipped_fact_moves_its_streams_version_so_that_the_stream_can_be_written(scene: Scene) -> None:
+async def test_a_skipped_fact_moves_its_streams_version_so_that_the_stream_can_be_written(
+    scene: Scene,
+) -> None:
     await scene.node("n1")
     await scene.pods(1)
     core = SchedulerCore(CoreConfig())
@@ -314,12 +391,18 @@ async def test_a_skipped_fact_moves_its_streams_version_so_that_the_stream_can_b
         core.evolve(envelope, decode(envelope))
     await scene.tell(streams.node("n1"), NodeCharged("n1", "nobody"))
     core.pass_over((await scene.log.read(core.ledger.position))[0])
-    assert await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, Lease("scheduler/topolog/0", "s", 1))
+    assert await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(
+        core, Lease("scheduler/topolog/0", "s", 1)
+    )
     assert len(await scene._reserved()) == 1
 
 
-async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_epoch(scene: Scene) -> None:
-    """Paused for longer than its lease; what it decided before goes out when it wakes up, and once more under its next epoch."""
+async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_epoch(
+    scene: Scene,
+) -> None:
+    """Paused for longer than its lease; what it decided before goes out when it wakes up, and once
+    more under its next epoch.
+    """
     await scene.node("n1")
     await scene.pods(2)
     core = SchedulerCore(CoreConfig())
@@ -342,7 +425,9 @@ async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_e
 
 
 async def one_reserved(scene: Scene) -> tuple[SchedulerCore, Decider, Lease]:
-    """One node, with a reservation of this scheduler, which marks a node dirty that refused a pod once."""
+    """One node, with a reservation of this scheduler, which marks a node dirty that refused a pod
+    once.
+    """
     await scene.node("n1")
     await scene.pods(1)
     core = SchedulerCore(CoreConfig(dirty_after_rejections=1))
@@ -361,13 +446,23 @@ async def test_a_dirty_mark_costs_the_reservations_of_its_batch_nothing(scene: S
         if one.name == "large":
             core.decide(10)
     await decider._decide(core, lease)
-    told = [(one.type, one.stream) for one in await scene.log.read(0) if one.type in ("NodeMarkedDirty", "NodeCharged")]
-    assert told == [("NodeCharged", "node/n1"), ("NodeMarkedDirty", "node/n1"), *[("NodeCharged", "node/n1")] * 2]
+    told = [
+        (one.type, one.stream)
+        for one in await scene.log.read(0)
+        if one.type in ("NodeMarkedDirty", "NodeCharged")
+    ]
+    assert told == [
+        ("NodeCharged", "node/n1"),
+        ("NodeMarkedDirty", "node/n1"),
+        *[("NodeCharged", "node/n1")] * 2,
+    ]
     assert core.counters.conflicts == 0
 
 
 async def test_what_follows_a_dirty_mark_that_was_lost_is_decided_again(scene: Scene) -> None:
-    """Another scheduler's charge made the version that the mark was to make: who comes after it has not seen that charge."""
+    """Another scheduler's charge made the version that the mark was to make: who comes after it has
+    not seen that charge.
+    """
     core, decider, lease = await one_reserved(scene)
     large, small = pod("large", cpus=9), pod("small", cpus=3)
     await scene.tell(streams.pod(large.uid), PodObserved(large))
@@ -382,7 +477,9 @@ async def test_what_follows_a_dirty_mark_that_was_lost_is_decided_again(scene: S
 
 
 @pytest.mark.parametrize("late", ["nodes", "pods"])
-async def test_of_a_restored_log_nothing_is_decided_until_the_cluster_was_listed(scene: Scene, late: str) -> None:
+async def test_of_a_restored_log_nothing_is_decided_until_the_cluster_was_listed(
+    scene: Scene, late: str
+) -> None:
     """What was bound since the backup holds zones of which the log knows nothing."""
     early = "pods" if late == "nodes" else "nodes"
     await scene.node("n1")
@@ -396,7 +493,9 @@ async def test_of_a_restored_log_nothing_is_decided_until_the_cluster_was_listed
         assert len(await scene.reservations(3)) == 3
 
 
-async def test_where_a_release_before_this_one_has_decided_since_nothing_is_waited_for(scene: Scene) -> None:
+async def test_where_a_release_before_this_one_has_decided_since_nothing_is_waited_for(
+    scene: Scene,
+) -> None:
     """It says nothing of lists, and its observer may lead until the last of its processes is gone."""
     await scene.node("n1")
     await scene.tell(streams.LOG, LogOpened("log", 2))

@@ -1,6 +1,8 @@
-"""What the default mode makes of upstream's score defects, asked where it decides: by the cycle, with LeastAllocated.
+"""What the default mode makes of upstream's score defects, asked where it decides: by the cycle,
+with LeastAllocated.
 
-`defects/test_scores.py` shows each defect in the original and the strategies one by one; here they stand behind the filter.
+`defects/test_scores.py` shows each defect in the original and the strategies one by one; here they
+stand behind the filter.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ WITH_GPU = amounts(8, 16, 4)
 ZONAL = ["LeastAllocated", "MostAllocated", "BalancedAllocation"]
 
 
-def score(pod: Pod, *zones: Zone, strategy: str = "LeastAllocated", policy: str = "single-numa-node") -> int:
+def score(
+    pod: Pod, *zones: Zone, strategy: str = "LeastAllocated", policy: str = "single-numa-node"
+) -> int:
     """The pod's score on a node of these zones, which must take it."""
     made = World(CycleConfig(strategy=strategy))
     made.node("n", *zones, policy=policy)
@@ -52,7 +56,9 @@ def test_fractions_of_a_cpu_are_told_apart() -> None:
 @pytest.mark.parametrize("strategy", ZONAL)
 def test_what_no_zone_lists_dilutes_nothing(strategy: str) -> None:
     with_disk = World(CycleConfig(strategy=strategy))
-    with_disk.node("n", zone(0, WHOLE), allocatable={**amounts(8, 16, pods=10), "ephemeral-storage": 100 * GIB})
+    with_disk.node(
+        "n", zone(0, WHOLE), allocatable={**amounts(8, 16, pods=10), "ephemeral-storage": 100 * GIB}
+    )
     placed = with_disk.cluster.place(one({**amounts(2, 4), "ephemeral-storage": 50 * GIB}))
     assert isinstance(placed, Placed)
     assert placed.score == score(one(amounts(2, 4)), zone(0, WHOLE), strategy=strategy)
@@ -61,7 +67,9 @@ def test_what_no_zone_lists_dilutes_nothing(strategy: str) -> None:
 @pytest.mark.parametrize("strategy", ZONAL)
 def test_a_zone_without_the_device_has_no_say(strategy: str) -> None:
     pod = one(amounts(2, 4, 1))
-    assert score(pod, zone(0, WHOLE), zone(1, WITH_GPU), strategy=strategy) == score(pod, zone(1, WITH_GPU), strategy=strategy)
+    assert score(pod, zone(0, WHOLE), zone(1, WITH_GPU), strategy=strategy) == score(
+        pod, zone(1, WITH_GPU), strategy=strategy
+    )
 
 
 @pytest.mark.parametrize("strategy", ZONAL)
@@ -86,18 +94,29 @@ def test_containers_that_cannot_be_there_together_have_no_score(strategy: str) -
 
 
 def test_a_burstable_pod_is_scored_by_its_device() -> None:
-    pod = Pod(uid="p", namespace="ns", name="p", qos="Burstable", containers=(container("c", amounts(1, 0, 1)),))
+    pod = Pod(
+        uid="p",
+        namespace="ns",
+        name="p",
+        qos="Burstable",
+        containers=(container("c", amounts(1, 0, 1)),),
+    )
     few, many = (score(pod, zone(0, amounts(8, 16, free), WITH_GPU)) for free in (1, 4))
     assert (few, many) == (0, 75)
 
 
 def test_least_allocated_judges_a_node_by_the_zone_that_suits_best() -> None:
-    """A zone that would be full neither hides nor counts: nodes are alike that have as much room in their best zone. The other
-    strategies take the worst zone that fits, as the kubelet chooses among them."""
+    """A zone that would be full neither hides nor counts: nodes are alike that have as much room in
+    their best zone. The other strategies take the worst zone that fits, as the kubelet chooses
+    among them."""
     pod = one(amounts(4, 8))
     tight, roomy = ((zone(0, amounts(*free), WHOLE), zone(1, WHOLE)) for free in ((4, 8), (6, 12)))
     assert score(pod, *tight) == score(pod, *roomy) == score(pod, zone(1, WHOLE)) == 50
-    assert score(pod, *tight, strategy="MostAllocated") == score(pod, zone(1, WHOLE), strategy="MostAllocated") == 50
+    assert (
+        score(pod, *tight, strategy="MostAllocated")
+        == score(pod, zone(1, WHOLE), strategy="MostAllocated")
+        == 50
+    )
 
 
 AMOUNTS = st.tuples(st.integers(1, 8), st.integers(1, 16))
@@ -105,11 +124,15 @@ AMOUNTS = st.tuples(st.integers(1, 8), st.integers(1, 16))
 
 @settings(max_examples=examples(200), deadline=None)
 @example([(4, 8), (8, 16)], (4, 8), [(1, 1)])
-@given(st.lists(AMOUNTS, min_size=1, max_size=4), AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=6))
+@given(
+    st.lists(AMOUNTS, min_size=1, max_size=4), AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=6)
+)
 def test_least_allocated_never_rises_while_a_node_fills(
     free: list[tuple[int, int]], asked: tuple[int, int], others: list[tuple[int, int]]
 ) -> None:
-    """That is why it takes the best zone: a score kept from before a reservation is then a bound on the true one."""
+    """That is why it takes the best zone: a score kept from before a reservation is then a bound on
+    the true one.
+    """
     made = World(CycleConfig(strategy="LeastAllocated"))
     made.node("n", *(zone(at, amounts(*each), WHOLE) for at, each in enumerate(free)))
     facts = made.cluster.node("n")

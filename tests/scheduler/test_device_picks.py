@@ -1,5 +1,5 @@
-"""Every way in which a kubelet may pick devices for a pod, against all combinations of their ids; and preemption, which helps
-only where each of them admits."""
+"""Every way in which a kubelet may pick devices for a pod, against all combinations of their ids;
+and preemption, which helps only where each of them admits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def every_combination(state: KubeletState, pod: Pod) -> Iterator[Admission]:
     while pending:
         script, ways = pending.pop(), list[int]()
 
-        def pick(ids: Collection[str], count: int, script: list[int] = script, ways: list[int] = ways) -> tuple[str, ...]:
+        def pick(
+            ids: Collection[str], count: int, script: list[int] = script, ways: list[int] = ways
+        ) -> tuple[str, ...]:
             every = list(combinations(sorted(ids), count))
             at = len(ways)
             ways.append(len(every))
@@ -38,10 +40,15 @@ def every_combination(state: KubeletState, pod: Pod) -> Iterator[Admission]:
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_devices_of_the_same_zones_are_alike_and_no_way_is_left_out(policy: str, scope: str) -> None:
+def test_devices_of_the_same_zones_are_alike_and_no_way_is_left_out(
+    policy: str, scope: str
+) -> None:
     several = 0
     for seed in range(150):
-        state, pod = drop_stale(scene(seed, policy, scope, between=0.6).base), random_pod(random.Random(seed), "p", True)
+        state, pod = (
+            drop_stale(scene(seed, policy, scope, between=0.6).base),
+            random_pod(random.Random(seed), "p", True),
+        )
         expected = {each.admitted for each in every_combination(state, pod)}
         found = list(admissions(state, pod))
         assert {each.admitted for each in found} == expected, seed
@@ -53,12 +60,16 @@ def test_devices_of_the_same_zones_are_alike_and_no_way_is_left_out(policy: str,
 def test_more_ways_than_are_looked_at_are_no_promise() -> None:
     """3 of 8 devices, each of them in zone 0 and another one, for each of two containers."""
     masks = {f"g{at}": 0b1 | 1 << at for at in range(8)}
-    state, pod = kubelet(8, "restricted", gpus=masks), guaranteed("p", container("c0", 0, 1, 3), container("c1", 0, 1, 3))
+    state, pod = (
+        kubelet(8, "restricted", gpus=masks),
+        guaranteed("p", container("c0", 0, 1, 3), container("c1", 0, 1, 3)),
+    )
     assert sum(1 for _ in admissions(state, pod)) > MOST_PICKS
     assert not admitted_whatever_it_picks(state, pod)
 
 
-# -- preemption ------------------------------------------------------------------------------------------------------------
+# -- preemption
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inits", [False, True])

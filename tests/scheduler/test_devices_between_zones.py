@@ -1,5 +1,5 @@
-"""Devices that lie in several zones at once: one that is handed out is gone from each of them. So zones cannot be counted as
-if they were independent, and what is charged in one is charged in all.
+"""Devices that lie in several zones at once: one that is handed out is gone from each of them. So
+zones cannot be counted as if they were independent, and what is charged in one is charged in all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from shared.kubelet.machine import KubeletState
 from shared.ledger.state import ZoneAmounts
 from tests.kubelet.machines import GIB, GPU, container, guaranteed, kubelet
 from tests.scheduler.cycle_worlds import World
-from tests.scheduler.kubelet_worlds import NODE, Scene, measured, proven_world, report_of, truth, world_of
+from tests.scheduler.kubelet_worlds import (
+    NODE,
+    Scene,
+    measured,
+    proven_world,
+    report_of,
+    truth,
+    world_of,
+)
 from tests.scheduler.test_cycle_soundness import RULES
 
 BETWEEN = 0b11
@@ -47,12 +55,16 @@ def test_without_checkpoints_it_is_sound(policy: str, scope: str) -> None:
 
 @pytest.mark.parametrize("policy", [SINGLE_NUMA_NODE, RESTRICTED])
 def test_no_bound_promises_more_than_a_search_finds(policy: str) -> None:
-    found = measured([11642], policy, "container", unsettled=2, by_search=True, zones=2, between=0.6)
+    found = measured(
+        [11642], policy, "container", unsettled=2, by_search=True, zones=2, between=0.6
+    )
     assert (found.refused, found.unsound) == (1, [])
 
 
 def test_an_empty_node_has_no_zone_left_for_the_second_container() -> None:
-    """Both zones fit each container, but the first may take both devices of the second zone with those of its own."""
+    """Both zones fit each container, but the first may take both devices of the second zone with
+    those of its own.
+    """
     state = kubelet(2, gpus={"a": 0b01, "b": BETWEEN, "c": BETWEEN})
     pod = guaranteed("p", container("c0", 1, 40, 2), container("c1", 1, 40, 1))
     world = proven_world(state, CycleConfig())
@@ -63,8 +75,8 @@ def test_an_empty_node_has_no_zone_left_for_the_second_container() -> None:
 
 
 def test_who_asks_for_no_device_may_cost_another_the_zone_that_its_device_is_left_in() -> None:
-    """b stands in zone 0, as zone 1 has too little memory, and may take the only device of zone 1. Then a needs zone 0, of which
-    the newcomer would take the CPUs."""
+    """b stands in zone 0, as zone 1 has too little memory, and may take the only device of zone 1.
+    Then a needs zone 0, of which the newcomer would take the CPUs."""
     reserved = {0: {"memory": GIB}, 1: {"memory": 30 * GIB}}
     state = kubelet(2, gpus={"x": 0b01, "y": BETWEEN}, reserved_memory=reserved)
     coming = guaranteed("a", container("c0", 4, 1, 1)), guaranteed("b", container("c0", 0, 50, 1))
@@ -77,7 +89,9 @@ def test_who_asks_for_no_device_may_cost_another_the_zone_that_its_device_is_lef
 def test_what_a_pod_on_its_way_may_take_is_surely_free_in_no_zone_of_it(policy: str) -> None:
     """CPUs only where it may land: zone 1, as the other has too few."""
     state = kubelet(2, policy, gpus={"x": 0b01, "y": BETWEEN})
-    world = world_of(Scene(state, (guaranteed("a", container("c0", 7, 1, 1)),), guaranteed("n")), CycleConfig())
+    world = world_of(
+        Scene(state, (guaranteed("a", container("c0", 7, 1, 1)),), guaranteed("n")), CycleConfig()
+    )
     node = world.ledger.nodes[NODE]
     assert [node.lower[zone][GPU] for zone in (0, 1)] == [1, 0]
     assert [node.upper[zone][GPU] for zone in (0, 1)] == [2, 1]
@@ -90,7 +104,8 @@ def test_what_is_held_is_free_at_best_in_no_zone_of_it() -> None:
     assert [(node.lower[zone][GPU], node.upper[zone][GPU]) for zone in (0, 1)] == [(0, 0), (0, 0)]
 
 
-# -- what is told zone by zone ----------------------------------------------------------------------------------------------
+# -- what is told zone by zone
+# ----------------------------------------------------------------------------------------------
 
 
 def many_devices(state: KubeletState, *pods: Pod) -> World:
@@ -107,7 +122,10 @@ def many_devices(state: KubeletState, *pods: Pod) -> World:
 def test_what_a_pod_held_before_it_may_hold_still(devices: int) -> None:
     """A report lacks the pod, which no fact says has ended."""
     empty = kubelet(2, gpus={f"y{each}": BETWEEN for each in range(devices)})
-    old, new = guaranteed("old", container("c0", 1, 1, 1)), guaranteed("new", container("c0", 1, 1, 1))
+    old, new = (
+        guaranteed("old", container("c0", 1, 1, 1)),
+        guaranteed("new", container("c0", 1, 1, 1)),
+    )
     world = many_devices(admit(empty, old).state, old)
     assert world.ledger.nodes[NODE].charges["old"].proven
     world.report(report_of(remove(admit(empty, old).state, "old"), stored=True))
@@ -121,4 +139,6 @@ def test_what_a_nominee_claims_nobody_else_gets(devices: int) -> None:
     node, claim = world.ledger.nodes[NODE], ZoneAmounts({0: {GPU: 1}, 1: {GPU: 1}})
     node.claims = {"nominee": claim}
     world.cluster.put_node(node)
-    assert (world.cluster.verdict(guaranteed("new", container("c0", 1, 1, 1)), NODE) is None) is (devices > 1)
+    assert (world.cluster.verdict(guaranteed("new", container("c0", 1, 1, 1)), NODE) is None) is (
+        devices > 1
+    )

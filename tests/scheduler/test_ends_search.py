@@ -1,6 +1,8 @@
-"""The search over admissions and ends finds what a plain one finds, which tries every order that the positions allow.
+"""The search over admissions and ends finds what a plain one finds, which tries every order that
+the positions allow.
 
-The plain one knows no shortcut: it lets ends come in every order, too. Both ask the same rules, which have tests of their own.
+The plain one knows no shortcut: it lets ends come in every order, too. Both ask the same rules,
+which have tests of their own.
 """
 
 from __future__ import annotations
@@ -54,7 +56,11 @@ class Step(NamedTuple):
 def requests(draw: st.DrawFn) -> Request:
     first: list[ContainerKind] = draw(st.lists(st.sampled_from(("init", "app")), max_size=1))
     kinds: list[ContainerKind] = [*first, "app"]
-    return request_of(tuple([ContainerDemand(f"c{at}", kind, amounts(draw(CPUS))) for at, kind in enumerate(kinds)]))
+    return request_of(
+        tuple(
+            [ContainerDemand(f"c{at}", kind, amounts(draw(CPUS))) for at, kind in enumerate(kinds)]
+        )
+    )
 
 
 @st.composite
@@ -75,7 +81,11 @@ def came_and_went(draw: st.DrawFn) -> Gone:
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
     """Two or three zones, some of whose CPUs pods hold that ended."""
-    held = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(1, SIZE // 3), POSITIONS, SECONDS), max_size=3))
+    held = draw(
+        st.lists(
+            st.tuples(st.integers(0, 1), st.integers(1, SIZE // 3), POSITIONS, SECONDS), max_size=3
+        )
+    )
     zones = draw(st.integers(2, 3))
     free = [SIZE - sum(cpus for at, cpus, *_ in held if at == number) for number in range(zones)]
     policy = draw(st.sampled_from(("single-numa-node", "restricted", "best-effort")))
@@ -86,7 +96,11 @@ def scenes(draw: st.DrawFn) -> Scene:
         Gone((ZonedAmount("cpu", (at,), cpus * 1000),), ended=ended, finished_s=finished_s)
         for at, cpus, ended, finished_s in held
     ]
-    others = draw(st.lists(st.one_of(on_their_way(), came_and_went()), min_size=1, max_size=PODS - len(listed)))
+    others = draw(
+        st.lists(
+            st.one_of(on_their_way(), came_and_went()), min_size=1, max_size=PODS - len(listed)
+        )
+    )
     return Scene(seen.rules, seen.bases, (*others, *listed))
 
 
@@ -100,11 +114,17 @@ def steps(number: int, pod: Coming | Gone) -> Iterator[Step]:
 
 
 def may_be_next(step: Step, ahead: frozenset[Step]) -> bool:
-    """By the positions; and no end before an admission of an earlier second of the node's clock, unless positions say so."""
+    """By the positions; and no end before an admission of an earlier second of the node's clock,
+    unless positions say so.
+    """
     if any(step.first >= other.last for other in ahead):
         return False
     return not step.ends or not any(
-        not other.ends and other.clock_s and other.clock_s < step.clock_s and other.first < step.last for other in ahead
+        not other.ends
+        and other.clock_s
+        and other.clock_s < step.clock_s
+        and other.first < step.last
+        for other in ahead
     )
 
 
@@ -116,23 +136,36 @@ class Plain:
         self.sights: set[Sight] = set()
         self.doomed: set[object] = set()
         self._met: set[object] = set()
-        everything = frozenset(step for number, pod in enumerate(self.pods) for step in steps(number, pod))
+        everything = frozenset(
+            step for number, pod in enumerate(self.pods) for step in steps(number, pod)
+        )
         for states in scene.bases:
             self._from(states, everything, {})
 
-    def _from(self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]]) -> None:
+    def _from(
+        self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]]
+    ) -> None:
         met = states, ahead, tuple(sorted(taken.items()))
         if met in self._met:
             return
         self._met.add(met)
         optional = [self.pods[step.pod].request for step in ahead if self._may_stay_away(step)]
         if len(optional) == len(ahead):
-            self.sights.add((states, tuple(sorted(Counter(each.key for each in optional if each is not None).items()))))
+            self.sights.add(
+                (
+                    states,
+                    tuple(
+                        sorted(Counter(each.key for each in optional if each is not None).items())
+                    ),
+                )
+            )
         for step in ahead:
             if may_be_next(step, ahead):
                 (self._end if step.ends else self._come)(states, ahead, taken, step)
 
-    def _end(self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]], step: Step) -> None:
+    def _end(
+        self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]], step: Step
+    ) -> None:
         pod = self.pods[step.pod]
         if isinstance(pod, Gone) and pod.request is None:
             self._from(self.rules.released(states, pod.held), ahead - {step}, taken)
@@ -140,12 +173,20 @@ class Plain:
             rest = {number: held for number, held in taken.items() if number != step.pod}
             self._from(self.rules.given_back(states, taken[step.pod]), ahead - {step}, rest)
 
-    def _come(self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]], step: Step) -> None:
+    def _come(
+        self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]], step: Step
+    ) -> None:
         pod = self.pods[step.pod]
         assert pod.request is not None
         admitted, rest = self.rules.admit(states, pod.request), ahead - {step}
         for after in admitted.states:
-            self._from(after, rest, {**taken, step.pod: self.rules.taken(states, after)} if isinstance(pod, Gone) else taken)
+            self._from(
+                after,
+                rest,
+                {**taken, step.pod: self.rules.taken(states, after)}
+                if isinstance(pod, Gone)
+                else taken,
+            )
         if isinstance(pod, Gone) and not pod.since:
             self._from(states, frozenset(each for each in rest if each.pod != step.pod), taken)
         elif admitted.refused and self._may_stay_away(step):
@@ -168,7 +209,14 @@ def test_it_finds_what_every_order_leads_to(scene: Scene) -> None:
     plain = Plain(scene._replace(pods=(*coming, *gone)))
     assert {keys[kind] for kind in found.doomed} == plain.doomed
     assert {
-        (moment.states, tuple(sorted((key, count) for key, count in zip(keys, moment.coming, strict=True) if count)))
+        (
+            moment.states,
+            tuple(
+                sorted(
+                    (key, count) for key, count in zip(keys, moment.coming, strict=True) if count
+                )
+            ),
+        )
         for moment in found.moments
     } == plain.sights
 
@@ -193,11 +241,24 @@ def cpus(count: int) -> Request:
     return request_of((ContainerDemand("c", "app", amounts(count)),))
 
 
-@pytest.mark.parametrize("known", [Coming(cpus(SIZE + 1), 1, 2), Gone((), cpus(SIZE + 1), 1, 2, 3, since=True)])
-def test_nothing_is_given_up_where_one_is_known_to_have_come_who_cannot_have(known: Coming | Gone) -> None:
+@pytest.mark.parametrize(
+    "known", [Coming(cpus(SIZE + 1), 1, 2), Gone((), cpus(SIZE + 1), 1, 2, 3, since=True)]
+)
+def test_nothing_is_given_up_where_one_is_known_to_have_come_who_cannot_have(
+    known: Coming | Gone,
+) -> None:
     """The search ends there, however many may come after that one."""
-    seen = observe(report("n", [zone(0, amounts(SIZE), amounts(SIZE))], "single-numa-node"), (), "single-numa-node", "pod", False)
+    seen = observe(
+        report("n", [zone(0, amounts(SIZE), amounts(SIZE))], "single-numa-node"),
+        (),
+        "single-numa-node",
+        "pod",
+        False,
+    )
     assert seen is not None
-    coming = [*([known] if isinstance(known, Coming) else ()), *(Coming(cpus(1), 4) for _ in range(8))]
+    coming = [
+        *([known] if isinstance(known, Coming) else ()),
+        *(Coming(cpus(1), 4) for _ in range(8)),
+    ]
     gone = [known] if isinstance(known, Gone) else []
     assert reachable_after_ends(seen.rules, seen.bases, coming, gone, Budget(1)).moments == ()

@@ -1,5 +1,6 @@
-"""Parts that no zone holds, under restricted: as few zones as would do if they were empty must have enough, and as many of each
-resource. The bound is held to the search, and what a sweep says of many nodes to what is said of one."""
+"""Parts that no zone holds, under restricted: as few zones as would do if they were empty must have
+enough, and as many of each resource. The bound is held to the search, and what a sweep says of many
+nodes to what is said of one."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ def asking_for_several(seed: int) -> Pod:
     """More than a zone or two have of something."""
     rng, found = random.Random(f"{seed} wide"), []
     for at in range(rng.choice((1, 1, 2))):
-        asked = {"cpu": rng.choice((1, 5, 9, 12, 16)) * 1000, "memory": rng.choice((1, 20, 70, 100, 140, 200)) * GIB}
+        asked = {
+            "cpu": rng.choice((1, 5, 9, 12, 16)) * 1000,
+            "memory": rng.choice((1, 20, 70, 100, 140, 200)) * GIB,
+        }
         asked |= {GPU: rng.choice((2, 3, 4))} if rng.random() < 0.4 else {}
         asked |= {"hugepages-2Mi": rng.choice((1, 5, 9)) * GIB} if rng.random() < 0.2 else {}
         found.append(Container(f"c{at}", "app", asked, asked))
@@ -57,7 +61,9 @@ def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
         looked_at += 1
         may, columns = possible(facts, plan), cluster.judging._columns
         columns.refresh()
-        may_of_many = in_as_few_zones(columns, plan, np.array([True]), slice(0, 1), len(facts.zone_ids))
+        may_of_many = in_as_few_zones(
+            columns, plan, np.array([True]), slice(0, 1), len(facts.zone_ids)
+        )
         assert may_of_many[0] or not may, seed
         if not may:
             assert searched(facts, plan, MOST_STEPS) != ADMITTED, seed
@@ -67,7 +73,9 @@ def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
 
 
 def test_what_a_report_overstates_rules_nobody_out() -> None:
-    """More available than allocatable: by that, one zone would be enough of memory, and the kubelet takes two."""
+    """More available than allocatable: by that, one zone would be enough of memory, and the kubelet
+    takes two.
+    """
     world = World()
     told = [zone(at, amounts(cpu=8, memory=30), amounts(cpu=8, memory=16)) for at in range(2)]
     world.node("n", *told, policy="restricted")

@@ -1,4 +1,6 @@
-"""A first decision is followed through few files: how often a call goes from one file of the project to another is counted."""
+"""A first decision is followed through few files: how often a call goes from one file of the
+project to another is counted.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,12 @@ def asks(name: str, cpus: int) -> Pod:
 def cluster(policy: str) -> ColumnarPlacing:
     """Three nodes of two zones, with pods on their way of which no report tells the zone."""
     history, amounts = History(), {"cpu": 16_000, "memory": 64 * GIB, "vendor.com/gpu": 4}
-    zones = [Zone(at, {name: ZoneResource(amount, amount, amount) for name, amount in amounts.items()}, {}) for at in (0, 1)]
+    zones = [
+        Zone(
+            at, {name: ZoneResource(amount, amount, amount) for name, amount in amounts.items()}, {}
+        )
+        for at in (0, 1)
+    ]
     for node in NODES:
         whole = {name: 2 * amount for name, amount in amounts.items()}
         history.node(node, uid=f"uid-{node}", allocatable={**whole, "pods": 110})

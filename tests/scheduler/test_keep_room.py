@@ -1,4 +1,6 @@
-"""KeepRoom in the cycle: what pods ask for becomes a fact, nodes are ranked by it, and a replay has the same."""
+"""KeepRoom in the cycle: what pods ask for becomes a fact, nodes are ranked by it, and a replay has
+the same.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,19 @@ class Told:
         self.config = CoreConfig(cycle=CycleConfig(strategy=strategy))
         self.core = SchedulerCore(self.config)
         self.weighed: list[tuple[Wanted, ...]] = []
-        self.tell(streams.node("n1"), NodeObserved("n1", "u", allocatable={CPU: 64_000, "pods": 110}))
+        self.tell(
+            streams.node("n1"), NodeObserved("n1", "u", allocatable={CPU: 64_000, "pods": 110})
+        )
         self.tell(streams.report("n1"), NodeReported(report(zone(0, 32), zone(1, 32))))
 
     def tell(self, stream: str, fact: Fact) -> None:
         position, version = self.core.ledger.position + 1, self.core.versions.get(stream, 0) + 1
-        self.core.evolve(Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "t", 0, str(position)), fact)
+        self.core.evolve(
+            Envelope(
+                position, stream, version, type_of(fact), 1, encode(fact), 0, "t", 0, str(position)
+            ),
+            fact,
+        )
 
     def sees(self, many: int, cpus: int, first: int = 0) -> None:
         for number in range(first, first + many):
@@ -70,7 +79,9 @@ def test_what_pods_ask_for_becomes_a_fact_once_enough_has_changed() -> None:
     told.decides()
     told.decides()
     unproven_in_both_zones = 2 * FEWEST
-    assert told.weighed == [(Wanted({CPU: 1000}, HEAVIEST, running=FEWEST, room=64 - unproven_in_both_zones),)]
+    assert told.weighed == [
+        (Wanted({CPU: 1000}, HEAVIEST, running=FEWEST, room=64 - unproven_in_both_zones),)
+    ]
 
 
 def test_pods_that_wait_are_weighed_early_and_heaviest() -> None:
@@ -113,7 +124,8 @@ def test_who_decided_before_and_who_is_restored_from_a_snapshot_weigh_alike() ->
     told.decides()
     again = folding.load(told.config, folding.dump(told.core))
     made = [
-        [d.fact for p in core.decide(10) for d in p.drafts if isinstance(d.fact, DemandWeighed)] for core in (told.core, again)
+        [d.fact for p in core.decide(10) for d in p.drafts if isinstance(d.fact, DemandWeighed)]
+        for core in (told.core, again)
     ]
     assert made[0] == made[1] != []
 
@@ -126,7 +138,10 @@ def test_a_replay_and_a_restored_core_rank_by_what_was_weighed() -> None:
     followed = following.load(following.dump(told.core.followed))
     restored = folding.load(told.config, folding.dump(told.core))
     restored.look()
-    found = [each.place(asked) for each in (told.core.cluster, placing_at(followed, KEEP_ROOM), restored.cluster)]
+    found = [
+        each.place(asked)
+        for each in (told.core.cluster, placing_at(followed, KEEP_ROOM), restored.cluster)
+    ]
     followed.wanted = ()
     without = placing_at(followed, KEEP_ROOM).place(asked)
     assert all(isinstance(each, Placed) for each in (*found, without))
@@ -153,22 +168,35 @@ FREE = st.tuples(st.integers(0, 16), st.integers(0, 64), st.integers(0, 4))
 NODES = st.lists(st.lists(FREE, min_size=1, max_size=4), min_size=1, max_size=4)
 PART = st.tuples(st.integers(1, 8), st.integers(1, 16), st.integers(0, 1))
 ASKED = st.lists(PART, min_size=1, max_size=3)
-WANTED = st.lists(st.builds(lambda part, power: Wanted(amounts(*part), 2**power), PART, st.integers(0, 12)), max_size=4)
+WANTED = st.lists(
+    st.builds(lambda part, power: Wanted(amounts(*part), 2**power), PART, st.integers(0, 12)),
+    max_size=4,
+)
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(NODES, st.lists(ASKED, min_size=1, max_size=3), st.lists(st.tuples(st.integers(0, 2), WANTED), min_size=1, max_size=8))
+@given(
+    NODES,
+    st.lists(ASKED, min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), WANTED), min_size=1, max_size=8),
+)
 def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
-    nodes: list[list[tuple[int, int, int]]], asked: list[list[tuple[int, int, int]]], turns: list[tuple[int, list[Wanted]]]
+    nodes: list[list[tuple[int, int, int]]],
+    asked: list[list[tuple[int, int, int]]],
+    turns: list[tuple[int, list[Wanted]]],
 ) -> None:
     made = World(CycleConfig(strategy="KeepRoom", steps_node=1024, steps_last_resort=1024))
     for number, zones in enumerate(nodes):
-        made.node(f"n{number}", *(sized(at, amounts(*free), WHOLE) for at, free in enumerate(zones)))
+        made.node(
+            f"n{number}", *(sized(at, amounts(*free), WHOLE) for at, free in enumerate(zones))
+        )
     for number, (turn, wanted) in enumerate(turns):
         if wanted:
             made.cluster.want(tuple(wanted))
         parts = asked[turn % len(asked)]
-        one = guaranteed(f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts)))
+        one = guaranteed(
+            f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts))
+        )
         shape = made.cluster.judging.shape(one)
         best = max(made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes())
         placed = made.cluster.place(one)
@@ -184,7 +212,9 @@ def test_all_nodes_at_once_score_as_one_by_one_under_any_wants(
 ) -> None:
     made = World(KEEP_ROOM)
     for number, zones in enumerate(nodes):
-        made.node(f"n{number}", *(sized(at, amounts(*free), WHOLE) for at, free in enumerate(zones)))
+        made.node(
+            f"n{number}", *(sized(at, amounts(*free), WHOLE) for at, free in enumerate(zones))
+        )
     made.cluster.want(tuple(wanted))
     one = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
     shape = made.cluster.judging.shape(one)
@@ -195,14 +225,20 @@ def test_all_nodes_at_once_score_as_one_by_one_under_any_wants(
         assert scores[facts.slot] == judged if sure[facts.slot] else scores[facts.slot] >= judged
 
 
-AMOUNTS = st.dictionaries(st.sampled_from((CPU, "memory", "example.com/gpu")), st.integers(1, 20_000), min_size=1)
-COUNTS = st.dictionaries(AMOUNTS.map(lambda held: tuple(sorted(held.items()))), st.integers(1, 500), max_size=60)
+AMOUNTS = st.dictionaries(
+    st.sampled_from((CPU, "memory", "example.com/gpu")), st.integers(1, 20_000), min_size=1
+)
+COUNTS = st.dictionaries(
+    AMOUNTS.map(lambda held: tuple(sorted(held.items()))), st.integers(1, 500), max_size=60
+)
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(COUNTS, COUNTS, st.integers(0, 5000))
 def test_weights_are_few_exact_and_grow_with_demand_and_scarcity(
-    running: dict[tuple[tuple[str, int], ...], int], waiting: dict[tuple[tuple[str, int], ...], int], spare: int
+    running: dict[tuple[tuple[str, int], ...], int],
+    waiting: dict[tuple[tuple[str, int], ...], int],
+    spare: int,
 ) -> None:
     def room(wants: object) -> list[int]:
         return [spare * (at % 3) for at, _ in enumerate(wants)]  # type: ignore[arg-type]
@@ -233,10 +269,17 @@ def aligned(made: World) -> str:
 
 
 @pytest.mark.parametrize("order", [("n1", "n2", "n3"), ("n3", "n2", "n1"), ("n2", "n1", "n3")])
-def test_what_most_nodes_align_does_not_hang_on_who_was_entered_first(order: tuple[str, ...]) -> None:
+def test_what_most_nodes_align_does_not_hang_on_who_was_entered_first(
+    order: tuple[str, ...],
+) -> None:
     made, scopes = World(KEEP_ROOM), {"n1": "pod", "n2": "container"}
     for name in order:
-        made.node(name, sized(0, WHOLE), policy="restricted" if name in scopes else "none", scope=scopes.get(name, "pod"))
+        made.node(
+            name,
+            sized(0, WHOLE),
+            policy="restricted" if name in scopes else "none",
+            scope=scopes.get(name, "pod"),
+        )
     assert aligned(made) == "pod"
     made.node("n0", sized(0, WHOLE), policy="restricted", scope="container")
     assert aligned(made) == "container"

@@ -1,5 +1,5 @@
-"""Why the state of a node is known within bounds only is told by name: a node for each name, by every kind of refusal, by
-`why-not` and by `replay explain`."""
+"""Why the state of a node is known within bounds only is told by name: a node for each name, by
+every kind of refusal, by `why-not` and by `replay explain`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def without_layout(state: KubeletState) -> World:
 
 def memory_groups() -> Made:
     state = running(kubelet(2, "best-effort"), guaranteed("wide", container("c", 1, 80)))
-    return proven_world(state, CycleConfig(), checkpoints=False), guaranteed("p", container("c", 1, 60))
+    return proven_world(state, CycleConfig(), checkpoints=False), guaranteed(
+        "p", container("c", 1, 60)
+    )
 
 
 def hidden_inits() -> Made:
@@ -62,24 +64,37 @@ def hidden_inits() -> Made:
 
 
 def whole_cores() -> Made:
-    state = running(kubelet(2, "restricted", cpu_options={"full-pcpus-only": "true"}), guaranteed("a", container("c", 4, 1)))
+    state = running(
+        kubelet(2, "restricted", cpu_options={"full-pcpus-only": "true"}),
+        guaranteed("a", container("c", 4, 1)),
+    )
     return without_layout(state), guaranteed("p", container("c", 3))
 
 
 def spread() -> Made:
-    state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 2, 1)), guaranteed("b", container("c", 7, 1)))
+    state = running(
+        kubelet(2, "restricted"),
+        guaranteed("a", container("c", 2, 1)),
+        guaranteed("b", container("c", 7, 1)),
+    )
     return without_layout(state), guaranteed("p", container("c0", 3), container("c1", 2))
 
 
 def picks() -> Made:
-    """One GPU lies in both zones: where the first container gets it, the second finds its zone's only one still there."""
+    """One GPU lies in both zones: where the first container gets it, the second finds its zone's
+    only one still there.
+    """
     state = kubelet(2, "single-numa-node", gpus={"a": 0b01, "b": 0b11})
-    return proven_world(state, CycleConfig()), guaranteed("p", container("c0", 1, 1, 1), container("c1", 8, 1, 1))
+    return proven_world(state, CycleConfig()), guaranteed(
+        "p", container("c0", 1, 1, 1), container("c1", 8, 1, 1)
+    )
 
 
 def unhealthy() -> Made:
     state = running(two_and_one(), guaranteed("x", container("c", 1, 1, 1)))
-    return proven_world(ill(state, held_by(state, "x")), CycleConfig()), guaranteed("p", container("c", 9, 1, 2))
+    return proven_world(ill(state, held_by(state, "x")), CycleConfig()), guaranteed(
+        "p", container("c", 9, 1, 2)
+    )
 
 
 def ended() -> Made:
@@ -103,7 +118,9 @@ def other_version() -> Made:
 def listed_no_more() -> Made:
     state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 4, 1)))
     world = proven_world(state, CycleConfig())
-    world.report(msgspec.structs.replace(report_of(kubelet(2, "restricted"), stored=True), boot_time_ms=2))
+    world.report(
+        msgspec.structs.replace(report_of(kubelet(2, "restricted"), stored=True), boot_time_ms=2)
+    )
     return world, guaranteed("p", container("c0", 5), container("c1", 7))
 
 
@@ -115,7 +132,10 @@ def no_placements() -> Made:
 
 
 def torn() -> Made:
-    state, coming = kubelet(2, "restricted", gpus={"g": 1}), guaranteed("a", container("c", 4, 1, 1))
+    state, coming = (
+        kubelet(2, "restricted", gpus={"g": 1}),
+        guaranteed("a", container("c", 4, 1, 1)),
+    )
     world = proven_world(state, CycleConfig())
     world.bound(coming, NODE)
     moment = list(admission_steps(state, coming))[1]
@@ -158,7 +178,8 @@ def test_a_refusal_names_what_is_known_within_bounds_only(name: str) -> None:
     assert refused.detail[0]["remedy"] == refusal.remedy
 
 
-# -- reservations, nominations, why-not ------------------------------------------------------------------------------------
+# -- reservations, nominations, why-not
+# ------------------------------------------------------------------------------------
 
 HERE = Provenance("config-1", "code-1")
 WITHIN = "known within bounds only: another kubelet version"
@@ -202,7 +223,9 @@ async def test_so_does_that_of_a_pod_that_waits() -> None:
 
 
 async def test_what_is_too_little_at_best_is_told_without_them() -> None:
-    story = await on_another_version(msgspec.structs.replace(pod("a", cpus=2), priority=-2), busy=True)
+    story = await on_another_version(
+        msgspec.structs.replace(pod("a", cpus=2), priority=-2), busy=True
+    )
     assert "no single zone with 2 cpu free" in await explained(story, "a")
     assert WITHIN not in await explained(story, "a")
 
@@ -211,8 +234,16 @@ async def test_why_not_tells_them_where_a_node_refuses_and_where_nothing_stood_i
     story = await on_another_version(pod("big", cpus=9), pod("a", cpus=2))
     story_of_big = await why_not(story.log, "ns/big", "n0", "", CycleConfig())
     assert story_of_big.refusal["reason"] == Reason.NEVER_ALIGNED
-    assert not any(WITHIN in line for line in story_of_big.lines), "no state of the kubelet would help it"
-    waits = await why_not((await on_another_version(pod("b", cpus=6), pod("c", cpus=6))).log, "ns/c", "n0", "", CycleConfig())
+    assert not any(WITHIN in line for line in story_of_big.lines), (
+        "no state of the kubelet would help it"
+    )
+    waits = await why_not(
+        (await on_another_version(pod("b", cpus=6), pod("c", cpus=6))).log,
+        "ns/c",
+        "n0",
+        "",
+        CycleConfig(),
+    )
     assert any(WITHIN in line for line in waits.lines)
     open_ = await on_another_version(pod("a", cpus=2))
     reserved = next(each for each in await open_.log.read(0, 1000) if each.type == "PodReserved")
@@ -225,8 +256,12 @@ def test_the_page_lists_every_name() -> None:
     assert [name for name in NAMES if f"\n| {name} | " not in page] == []
 
 
-def test_under_single_numa_node_it_matters_which_cpus_are_free_where_init_containers_leave_some() -> None:
-    world = without_layout(running(kubelet(2, "single-numa-node"), guaranteed("a", container("c", 2, 1))))
+def test_under_single_numa_node_it_matters_which_cpus_are_free_where_init_containers_leave_some() -> (
+    None
+):
+    world = without_layout(
+        running(kubelet(2, "single-numa-node"), guaranteed("a", container("c", 2, 1)))
+    )
     leaves = guaranteed("p", container("i", 4, 1, kind="init"), container("c", 6, 1))
     assert of_pod(world.cluster, leaves, NODE) == (cpu.SPREAD,)
     assert of_pod(world.cluster, guaranteed("q", container("c", 6, 1)), NODE) == ()

@@ -1,5 +1,6 @@
-"""What is known within bounds only is told in one line, too: in the verdict that becomes a Kubernetes event, by the extender, in
-shadow mode. Verdicts of logs that older code wrote, which tells no names there, come out the same."""
+"""What is known within bounds only is told in one line, too: in the verdict that becomes a
+Kubernetes event, by the extender, in shadow mode. Verdicts of logs that older code wrote, which
+tells no names there, come out the same."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from services.scheduler.asked.answering import Texts, filtered, placed_on
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.explanation.known_within import NAMES, of_pod
-from services.scheduler.deciding.explanation.wording import MOST_NAMES, headline, remarked, without_bounds
+from services.scheduler.deciding.explanation.wording import (
+    MOST_NAMES,
+    headline,
+    remarked,
+    without_bounds,
+)
 from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.shadow.shadow import Shadow
 from shared.events.cluster_facts import PodEnded, PodObserved
@@ -68,13 +74,17 @@ def test_only_nodes_that_may_have_room_are_told_with_them() -> None:
     assert "known within" not in str(world.cluster.place(more))
 
 
-def test_where_amounts_tell_nothing_too_few_of_them_are_no_certainty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_amounts_tell_nothing_too_few_of_them_are_no_certainty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The report shows one licence; there are one or two, and the pod asks for two."""
     monkeypatch.setattr(registry, "PROVIDERS", (*registry.PROVIDERS, Licences(left=(1, 2))))
     world, whole = World(), amounts(cpu=8, **{LICENCE: 1})
     world.observe("n", allocatable={"cpu": 16_000, "memory": 1 << 40, "pods": 110, LICENCE: 8})
     world.report(report("n", (zone_of(0, whole), zone_of(1, whole)), tracked=("cpu", LICENCE)))
-    refused = world.cluster.place(guaranteed_of("p", container_of("c", amounts(cpu=1, **{LICENCE: 2}))))
+    refused = world.cluster.place(
+        guaranteed_of("p", container_of("c", amounts(cpu=1, **{LICENCE: 2})))
+    )
     assert isinstance(refused, Unplaceable)
     assert refused.message.endswith("known within bounds only: licences)")
 
@@ -84,10 +94,16 @@ def test_the_line_stays_short_and_is_what_it_was_without_them() -> None:
     assert remarked("text", "best: 6", ()) == "text (best: 6)"
     names = sorted(NAMES)
     few = remarked("text", "best: 6", names)
-    assert few == f"text (best: 6; known within bounds only: {', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more)"
+    assert (
+        few
+        == f"text (best: 6; known within bounds only: {', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more)"
+    )
     line = f"0/9 nodes: 7 {few}, 2 {remarked('other', '', names[:2])}"
     assert without_bounds(line) == "0/9 nodes: 7 text (best: 6), 2 other"
-    assert without_bounds("0/9 nodes: 7 text (best: 6), 2 other") == "0/9 nodes: 7 text (best: 6), 2 other"
+    assert (
+        without_bounds("0/9 nodes: 7 text (best: 6), 2 other")
+        == "0/9 nodes: 7 text (best: 6), 2 other"
+    )
     assert not any(mark in name for name in names for mark in "();"), "they are found between these"
 
 
@@ -100,7 +116,8 @@ def test_shadow_mode_says_so_of_what_it_would_have_refused() -> None:
     assert case.judged.refused.endswith(" (known within bounds only: unhealthy devices)")
 
 
-# -- logs ------------------------------------------------------------------------------------------------------------------
+# -- logs
+# ------------------------------------------------------------------------------------------------------------------
 
 
 async def on_another_version() -> tuple[Story, str]:
@@ -118,7 +135,9 @@ async def on_another_version() -> tuple[Story, str]:
 
 async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_stands() -> None:
     story, message = await on_another_version()
-    assert message == f"0/1 nodes: 1 no single zone with 6 cpu free (best: 2 on n0/zone 0; {VERSION})"
+    assert (
+        message == f"0/1 nodes: 1 no single zone with 6 cpu free (best: 2 on n0/zone 0; {VERSION})"
+    )
     for at in (2, 3, 4):
         await story.report(zone(0, 8), node="n0", at=at)
         await story.decide()
@@ -130,12 +149,23 @@ async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_stands() -> N
     assert known.message == without_bounds(message), "the report shows that too little is free"
 
 
-@pytest.mark.parametrize(("names", "same"), [("", True), (f"; {VERSION}", True), ("; known within bounds only: other", False)])
-async def test_what_older_code_wrote_without_names_is_the_same_when_it_is_decided_again(names: str, same: bool) -> None:
+@pytest.mark.parametrize(
+    ("names", "same"),
+    [("", True), (f"; {VERSION}", True), ("; known within bounds only: other", False)],
+)
+async def test_what_older_code_wrote_without_names_is_the_same_when_it_is_decided_again(
+    names: str, same: bool
+) -> None:
     story, message = await on_another_version()
-    at = next(envelope for envelope in await story.log.read(0) if envelope.type == PodVerdictChanged.__name__)
+    at = next(
+        envelope
+        for envelope in await story.log.read(0)
+        if envelope.type == PodVerdictChanged.__name__
+    )
     verdict = decode(at)
     assert isinstance(verdict, PodVerdictChanged)
-    recorded = msgspec.structs.replace(verdict, message=without_bounds(message).replace("zone 0)", f"zone 0{names})"))
+    recorded = msgspec.structs.replace(
+        verdict, message=without_bounds(message).replace("zone 0)", f"zone 0{names})")
+    )
     told = await recomputed(story.log, [(at, recorded)], Deciding(CycleConfig(), HERE))
     assert (list(told.values()) == ["recomputed: the same"]) is same

@@ -1,4 +1,5 @@
-"""Memory of which it is only known in several zones together what is free: an answer that hangs on where it lies is none.
+"""Memory of which it is only known in several zones together what is free: an answer that hangs on
+where it lies is none.
 
 Held against every way in which the free bytes may lie in those zones.
 """
@@ -23,17 +24,24 @@ LOOSE = 0b0111
 
 
 def loose(free: tuple[int, ...]) -> Memory:
-    return BOOK.empty()._replace(groups=(LOOSE, LOOSE, LOOSE, 8), blocks=(1, 1, 1, 0), free=(free,), loose=(LOOSE,))
+    return BOOK.empty()._replace(
+        groups=(LOOSE, LOOSE, LOOSE, 8), blocks=(1, 1, 1, 0), free=(free,), loose=(LOOSE,)
+    )
 
 
 def splits(total: int) -> list[tuple[int, ...]]:
     """Every way in which so much lies in the loose zones."""
-    return [each for each in product(*(range(size + 1) for size in SIZES[:3])) if sum(each) == total]
+    return [
+        each for each in product(*(range(size + 1) for size in SIZES[:3])) if sum(each) == total
+    ]
 
 
 @given(st.tuples(*(st.integers(0, size) for size in SIZES)), st.integers(1, 15), st.integers(1, 12))
 def test_enough_is_enough_however_it_lies(free: tuple[int, ...], mask: int, amount: int) -> None:
-    held = {sum(zone for at, zone in enumerate((*each, free[3])) if mask >> at & 1) >= amount for each in splits(sum(free[:3]))}
+    held = {
+        sum(zone for at, zone in enumerate((*each, free[3])) if mask >> at & 1) >= amount
+        for each in splits(sum(free[:3]))
+    }
     if len(held) > 1:
         with pytest.raises(TooManyChoicesError):
             BOOK._enough(loose(free), mask, NAME, amount)
@@ -42,11 +50,15 @@ def test_enough_is_enough_however_it_lies(free: tuple[int, ...], mask: int, amou
 
 
 @given(st.sampled_from(splits(5)), st.sampled_from([1, 2, 4, 3, 6, 7]), st.integers(1, 5))
-def test_what_is_taken_is_taken_of_all_and_comes_back(free: tuple[int, ...], mask: int, size: int) -> None:
+def test_what_is_taken_is_taken_of_all_and_comes_back(
+    free: tuple[int, ...], mask: int, size: int
+) -> None:
     before = loose((*free, 1))
     taken = BOOK.booked(before, Block(mask, NAME, size), 0)
     assert (sum(taken.free[0][:3]), taken.free[0][3]) == (5 - size, 1)
-    back = BOOK.release(taken, [ZonedAmount(NAME, tuple(at for at in range(3) if mask >> at & 1), size)])
+    back = BOOK.release(
+        taken, [ZonedAmount(NAME, tuple(at for at in range(3) if mask >> at & 1), size)]
+    )
     assert (sum(back.free[0][:3]), back.free[0][3]) == (5, 1)
 
 
@@ -57,8 +69,13 @@ def test_a_zone_apart_and_all_loose_ones_together_are_known() -> None:
     assert not BOOK._holds(state, LOOSE, ((NAME, 4),), NOTHING)
 
 
-def test_a_kubelet_that_finds_memory_where_a_block_is_gone_refuses_what_lowest_first_would_admit() -> None:
-    """Zones 0, 1 and 2 are a group of which 53 GiB are free: in zone 2 if all of its blocks were there from the start, in truth
-    in zones 0 and 2. There a hint for zones 0 and 1 holds enough without the group, and the Memory Manager refuses it."""
-    found = measured([77112966], "best-effort", "container", unsettled=3, checkpoints=False, zones=8)
+def test_a_kubelet_that_finds_memory_where_a_block_is_gone_refuses_what_lowest_first_would_admit() -> (
+    None
+):
+    """Zones 0, 1 and 2 are a group of which 53 GiB are free: in zone 2 if all of its blocks were
+    there from the start, in truth in zones 0 and 2. There a hint for zones 0 and 1 holds enough
+    without the group, and the Memory Manager refuses it."""
+    found = measured(
+        [77112966], "best-effort", "container", unsettled=3, checkpoints=False, zones=8
+    )
     assert (found.refused, found.unsound) == (1, [])

@@ -1,5 +1,5 @@
-"""Hugepages of which a zone has no table: the real kubelet, 1.36.2, ended by a nil pointer. The kubelet model does not end, so
-that nobody judges here but the constraint."""
+"""Hugepages of which a zone has no table: the real kubelet, 1.36.2, ended by a nil pointer. The
+kubelet model does not end, so that nobody judges here but the constraint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def world(policy: str, checkpoints: bool = True) -> World:
     zones = dict(state.memory.nodes)
     zones[0] = lacking(zones[0])
     return proven_world(
-        msgspec.structs.replace(state, memory=msgspec.structs.replace(state.memory, nodes=zones)), CycleConfig(), checkpoints
+        msgspec.structs.replace(state, memory=msgspec.structs.replace(state.memory, nodes=zones)),
+        CycleConfig(),
+        checkpoints,
     )
 
 

@@ -1,4 +1,6 @@
-"""What the deciding loop counts: refusals over budget, nodes set aside, kubelets that rejected what was reserved."""
+"""What the deciding loop counts: refusals over budget, nodes set aside, kubelets that rejected what
+was reserved.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Counted:
         self._before = dict(instruments._kept_of(metric).values)
 
     def by(self, *labels: str) -> float:
-        return instruments._kept_of(self._metric).values.get(labels, 0) - self._before.get(labels, 0)
+        return instruments._kept_of(self._metric).values.get(labels, 0) - self._before.get(
+            labels, 0
+        )
 
 
 @pytest.fixture
@@ -101,7 +105,9 @@ async def reserved(scene: Scene, core: SchedulerCore, made: Pod) -> None:
     await fold_all(scene, core)
 
 
-async def ended(core: SchedulerCore, *pods: Pod, is_reserved: bool = True, **said: str) -> list[tuple[str, str]]:
+async def ended(
+    core: SchedulerCore, *pods: Pod, is_reserved: bool = True, **said: str
+) -> list[tuple[str, str]]:
     """(uid, reason) of the rejections that the core notes once these pods have ended on their node."""
     scene = Scene()
     await scene.node("n1")
@@ -120,18 +126,29 @@ async def ended(core: SchedulerCore, *pods: Pod, is_reserved: bool = True, **sai
 async def test_each_pod_that_a_kubelet_rejected_counts_once_and_whoever_else_ended_not() -> None:
     one, two = pod("a", cpus=1), pod("b", cpus=1)
     foreign = msgspec.structs.replace(pod("f", cpus=1), scheduler_name="default-scheduler")
-    assert await ended(SchedulerCore(CoreConfig()), one, two) == [("uid-a", WRONG), ("uid-b", WRONG)]
+    assert await ended(SchedulerCore(CoreConfig()), one, two) == [
+        ("uid-a", WRONG),
+        ("uid-b", WRONG),
+    ]
     assert await ended(SchedulerCore(CoreConfig()), one, reason="OutOfcpu") == [("uid-a", "other")]
     assert await ended(SchedulerCore(CoreConfig()), one, cause="failed") == []
     assert await ended(SchedulerCore(CoreConfig()), one, is_reserved=False) == [], "bound by hand"
-    assert await ended(SchedulerCore(CoreConfig()), foreign) == [], "reserved by a scheduler of another name"
+    assert await ended(SchedulerCore(CoreConfig()), foreign) == [], (
+        "reserved by a scheduler of another name"
+    )
 
 
-async def test_pods_that_another_scheduler_asked_for_count_and_those_of_others_shares_and_of_a_shadow_do_not() -> None:
+async def test_pods_that_another_scheduler_asked_for_count_and_those_of_others_shares_and_of_a_shadow_do_not() -> (
+    None
+):
     assert chosen(SchedulerSettings()).core.asked_by == ()
-    assert chosen(SchedulerSettings(extender=ExtenderSettings(port=1))).core.asked_by == ("default-scheduler",)
+    assert chosen(SchedulerSettings(extender=ExtenderSettings(port=1))).core.asked_by == (
+        "default-scheduler",
+    )
     asked = msgspec.structs.replace(pod("f", cpus=1), scheduler_name="default-scheduler")
-    assert await ended(SchedulerCore(CoreConfig(asked_by=("default-scheduler",))), asked) == [("uid-f", WRONG)]
+    assert await ended(SchedulerCore(CoreConfig(asked_by=("default-scheduler",))), asked) == [
+        ("uid-f", WRONG)
+    ]
     assert await ended(SchedulerCore(CoreConfig(shadow=True)), pod("a", cpus=1)) == []
     members = ("scheduler/topolog/0", "scheduler/topolog/1")
     counted = []
@@ -149,12 +166,16 @@ async def test_a_rejection_is_counted_when_it_happens_and_not_when_the_log_is_re
     scene = Scene()
     await scene.node("n1")
     core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
-    fold: Fold[SchedulerCore] = Fold(lambda: core, lambda state, envelope, fact: state.evolve(envelope, fact))
+    fold: Fold[SchedulerCore] = Fold(
+        lambda: core, lambda state, envelope, fact: state.evolve(envelope, fact)
+    )
     await reserved(scene, SchedulerCore(CoreConfig()), pod("a", cpus=1))
     end = PodEnded("uid-a", "rejected", "n1", WRONG)
     if before_it_began:
         await scene.tell("pod/uid-a", end)
-    projector = Projector("s", scene.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK)
+    projector = Projector(
+        "s", scene.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK
+    )
     async with running(projector.run(), decider.run(projector)):
         await projector.wait_live()
         if not before_it_began:

@@ -1,5 +1,6 @@
-"""Resources that a container names in an amount of 0 (charts do: `nvidia.com/gpu: 0`). The Device Manager hints at the zones that
-have such devices all the same, and under scope pod memory of init containers is in the hint where an app container names it."""
+"""Resources that a container names in an amount of 0 (charts do: `nvidia.com/gpu: 0`). The Device
+Manager hints at the zones that have such devices all the same, and under scope pod memory of init
+containers is in the hint where an app container names it."""
 
 from __future__ import annotations
 
@@ -70,7 +71,10 @@ def test_a_container_goes_where_devices_are_of_which_it_asks_for_none(scope: str
 
 def test_under_scope_pod_any_container_draws_the_pod() -> None:
     state = occupied("single-numa-node", "pod")
-    assert judged(state, pod("named", container("c", 2000), container("d", 500, gpu=0))) is Reason.NO_SINGLE_ZONE
+    assert (
+        judged(state, pod("named", container("c", 2000), container("d", 500, gpu=0)))
+        is Reason.NO_SINGLE_ZONE
+    )
 
 
 def test_the_device_is_named_with_what_helps() -> None:
@@ -82,7 +86,9 @@ def test_the_device_is_named_with_what_helps() -> None:
 
 
 def test_nobody_takes_the_zone_that_another_is_drawn_to() -> None:
-    """Both zones have 8 CPUs: the pod on its way must have zone 1, where the newcomer would take the devices."""
+    """Both zones have 8 CPUs: the pod on its way must have zone 1, where the newcomer would take
+    the devices.
+    """
     state = kubelet(2, "single-numa-node", gpus={"g": 0b10}, cores_per_zone=4)
     coming = pod("coming", container("c", 6000, gpu=0))
     assert judged(state, pod("new", container("c", 6000, gpu=1)), coming) is not None
@@ -96,16 +102,30 @@ def test_nobody_takes_the_only_zone_with_devices_from_one_that_is_drawn_there() 
         state = start_containers(admit(state, each).state, each)
     coming = container("c", 6000, gpu=0)
     assert judged(state, pod("new", container("c", 4000)), pod("coming", coming)) is not None
-    assert judged(state, pod("new", container("c", 4000)), pod("coming", container("c", 6000))) is None
+    assert (
+        judged(state, pod("new", container("c", 4000)), pod("coming", container("c", 6000))) is None
+    )
 
 
 def test_a_kubelet_of_another_version_may_look_for_it_in_any_zone() -> None:
-    """One of this version takes zone 1, an older one zone 0, the only one with what the newcomer asks for beside its CPUs."""
+    """One of this version takes zone 1, an older one zone 0, the only one with what the newcomer
+    asks for beside its CPUs.
+    """
     state = kubelet(2, "single-numa-node", gpus={"g": 0b10}, cores_per_zone=4)
-    state = msgspec.structs.replace(state, devices=register(state.devices, NIC, {"n": Device(0b01)}))
-    coming, new = pod("coming", container("c", 6000, gpu=0)), pod("new", container("c", 6000, nic=1))
-    older = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, hint_nodes="all"))
-    for version, kubelet_there, expected in (("v1.36.2", state, "admitted"), ("v1.35.4", older, "refused")):
+    state = msgspec.structs.replace(
+        state, devices=register(state.devices, NIC, {"n": Device(0b01)})
+    )
+    coming, new = (
+        pod("coming", container("c", 6000, gpu=0)),
+        pod("new", container("c", 6000, nic=1)),
+    )
+    older = msgspec.structs.replace(
+        state, devices=msgspec.structs.replace(state.devices, hint_nodes="all")
+    )
+    for version, kubelet_there, expected in (
+        ("v1.36.2", state, "admitted"),
+        ("v1.35.4", older, "refused"),
+    ):
         seen = Scene(kubelet_there, (coming,), new, frozenset({"coming"}))
         world = world_of(seen, CycleConfig())
         observed(world, state, version)
@@ -115,12 +135,15 @@ def test_a_kubelet_of_another_version_may_look_for_it_in_any_zone() -> None:
 
 def test_it_is_expected_where_its_devices_are() -> None:
     cluster = world_of(
-        Scene(kubelet(2, "single-numa-node", gpus={"g": 0b10}), (), pod("", container("c", 1))), CycleConfig()
+        Scene(kubelet(2, "single-numa-node", gpus={"g": 0b10}), (), pod("", container("c", 1))),
+        CycleConfig(),
     ).cluster
     drawn, plain = pod("drawn", container("c", 6000, gpu=0)), pod("plain", container("c", 6000))
     assert _expected(cluster, drawn) == {"c": (1,)}
     assert _expected(cluster, plain) == {"c": (0,)}
-    beside = world_of(Scene(kubelet(2, "single-numa-node", gpus={"g": 0b10}), (drawn,), plain), CycleConfig()).cluster
+    beside = world_of(
+        Scene(kubelet(2, "single-numa-node", gpus={"g": 0b10}), (drawn,), plain), CycleConfig()
+    ).cluster
     assert _expected(beside, plain) == {"c": (0,)}
 
 
@@ -132,7 +155,9 @@ def _expected(cluster: Cluster, new: Pod) -> dict[str, tuple[int, ...]]:
 
 
 def test_memory_that_an_app_container_names_is_in_the_hint_of_the_pod() -> None:
-    """Pages are left in zone 1 alone: the hint leaves zone 0 out, though no app container asks for any."""
+    """Pages are left in zone 1 alone: the hint leaves zone 0 out, though no app container asks for
+    any.
+    """
     state = kubelet(2, "single-numa-node", "pod", cores_per_zone=4)
     other = pod("other", container("c", 1000, pages=4 * GIB))
     state = start_containers(admit(state, other).state, other)
@@ -148,7 +173,10 @@ def test_who_asks_for_it_by_what_it_names_is_another_request() -> None:
     named = zonal_demand(pod("named", init, container("c", 1000, pages=0)), tracked)
     silent = zonal_demand(pod("silent", init, container("c", 1000)), tracked)
     assert [outside_pod_hint(each) for each in (named, silent)] == [False, True]
-    assert [dict(request_of(each).whole[-1]).get(PAGES, 0) // GIB for each in (named, silent)] == [2, 0]
+    assert [dict(request_of(each).whole[-1]).get(PAGES, 0) // GIB for each in (named, silent)] == [
+        2,
+        0,
+    ]
     assert request_of(named).key != request_of(silent).key
 
 
@@ -156,7 +184,9 @@ def test_who_asks_for_it_by_what_it_names_is_another_request() -> None:
 def test_a_container_that_takes_nothing_has_no_part_in_scores(strategy: str) -> None:
     new = pod("p", container("c", 1000), Container("d", "app", {}, {GPU: 0}))
     state = kubelet(2, "single-numa-node", gpus={"g": 0b10})
-    assert isinstance(world_of(Scene(state, (), new), CycleConfig(strategy=strategy)).cluster.place(new), Placed)
+    assert isinstance(
+        world_of(Scene(state, (), new), CycleConfig(strategy=strategy)).cluster.place(new), Placed
+    )
 
 
 def test_what_takes_nothing_is_in_no_demand_that_nodes_are_ranked_by() -> None:
@@ -182,7 +212,10 @@ def made(seed: int, policy: str, scope: str) -> Made:
     rng = random.Random(f"{seed} zeros")
     zones = rng.randint(2, 3)
     devices = {
-        name: {f"{name}{zone}": Device(1 << zone) for zone in rng.sample(range(zones), rng.randint(1, zones))}
+        name: {
+            f"{name}{zone}": Device(1 << zone)
+            for zone in rng.sample(range(zones), rng.randint(1, zones))
+        }
         for name in (GPU, NIC)
     }
     config = KubeletConfig(
@@ -193,7 +226,9 @@ def made(seed: int, policy: str, scope: str) -> Made:
     assert isinstance(state, KubeletState)
     for at in range(rng.randint(0, 3)):
         verdict = admit(state, each := _drawn(rng, f"s{at}"))
-        state = start_containers(verdict.state, each) if verdict.admitted else drop_stale(verdict.state)
+        state = (
+            start_containers(verdict.state, each) if verdict.admitted else drop_stale(verdict.state)
+        )
     base, came = drop_stale(state), []
     for at in range(rng.randint(0, 2)):
         verdict = admit(state, each := _drawn(rng, f"u{at}"))
@@ -206,8 +241,15 @@ def made(seed: int, policy: str, scope: str) -> Made:
 
 def _drawn(rng: random.Random, name: str) -> Pod:
     parts = []
-    for at, kind in enumerate([*rng.choices(("init", "sidecar"), k=rng.choice((0, 0, 1))), *["app"] * rng.choice((1, 2))]):
-        named = {each: rng.choice((0, 0, 1)) for each in rng.sample(("gpu", "nic"), rng.choice((0, 1, 1, 2)))}
+    for at, kind in enumerate(
+        [*rng.choices(("init", "sidecar"), k=rng.choice((0, 0, 1))), *["app"] * rng.choice((1, 2))]
+    ):
+        named = {
+            each: rng.choice((0, 0, 1))
+            for each in rng.sample(("gpu", "nic"), rng.choice((0, 1, 1, 2)))
+        }
         pages = {"pages": rng.choice((0, 0, 2, 4)) * GIB} if rng.random() < 0.3 else {}
-        parts.append(container(f"c{at}", rng.choice((500, 1000, 1000, 2000, 3000)), kind, **named, **pages))  # type: ignore[arg-type]
+        parts.append(
+            container(f"c{at}", rng.choice((500, 1000, 1000, 2000, 3000)), kind, **named, **pages)
+        )  # type: ignore[arg-type]
     return pod(name, *parts)

@@ -1,4 +1,6 @@
-"""What a node's facts keep from one state of the ledger to the next is what they would be if made anew."""
+"""What a node's facts keep from one state of the ledger to the next is what they would be if made
+anew.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def test_each_thing_that_changes_the_profile_is_noticed() -> None:
         {"policy": "restricted"}, {"scope": "pod"}, {"options": {"max-allowable-numa-nodes": "8"}}, {"tracked": ("cpu",)},
         {"zones": (zone(0, 8), zone(0, 8))}, {"zones": (zone(0, 8),)}, {"zones": (zone(0, 8, gpus=1), zone(1, 8))},
     ]  # fmt: skip
-    changed = [Report(**{name: getattr(told, name) for name in Report.__struct_fields__} | change) for change in changes]
+    changed = [
+        Report(**{name: getattr(told, name) for name in Report.__struct_fields__} | change)
+        for change in changes
+    ]
     profiles = set[object]()
     for report in (each for other in changed for each in (told, other)):
         history.tell(streams.report("n1"), NodeReported(report))

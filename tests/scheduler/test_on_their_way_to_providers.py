@@ -1,6 +1,8 @@
-"""Pods on their way that ask a provider of one's own: what zones have enough of says nothing of where they find a place.
+"""Pods on their way that ask a provider of one's own: what zones have enough of says nothing of
+where they find a place.
 
-A licence lives in one zone, although the report shows some in each (`tests/hints/licences.py`). The newcomer asks for none.
+A licence lives in one zone, although the report shows some in each (`tests/hints/licences.py`). The
+newcomer asks for none.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from shared.domain.refusal import Reason, Refusal
 from shared.hints import registry
 from shared.hints.arrivals import Verdict
 from tests.hints.licences import LICENCE, Licences
-from tests.scheduler.cycle_worlds import DEFAULTS, World, amounts, container, guaranteed, report, zone
+from tests.scheduler.cycle_worlds import (
+    DEFAULTS,
+    World,
+    amounts,
+    container,
+    guaranteed,
+    report,
+    zone,
+)
 from tests.scheduler.test_cycle_soundness import RULES
 
 STEPS = 20_000
@@ -29,14 +39,20 @@ def use(monkeypatch: pytest.MonkeyPatch, provider: Licences) -> None:
 
 def world(policy: str, scope: str, *cpus: int) -> World:
     """A node with so many CPUs in each of its zones."""
-    found, zones = World(), [zone(at, amounts(cpu=each, memory=16, **{LICENCE: 4})) for at, each in enumerate(cpus)]
+    found, zones = (
+        World(),
+        [zone(at, amounts(cpu=each, memory=16, **{LICENCE: 4})) for at, each in enumerate(cpus)],
+    )
     found.observe("n", allocatable={"cpu": 64_000, "memory": 1 << 40, "pods": 110, LICENCE: 100})
     found.report(report("n", zones, policy, scope, tracked=("cpu", "memory", LICENCE)))
     return found
 
 
 def asking(name: str, *cpus: int, licences: int = 0) -> Pod:
-    parts = [container(f"c{at}", amounts(cpu=each, memory=1, **{LICENCE: licences})) for at, each in enumerate(cpus)]
+    parts = [
+        container(f"c{at}", amounts(cpu=each, memory=1, **{LICENCE: licences}))
+        for at, each in enumerate(cpus)
+    ]
     return guaranteed(name, *parts)
 
 
@@ -55,8 +71,12 @@ def refusal(found: World, pod: Pod) -> Refusal:
 
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize(("policy", "scope"), ALIGNED)
-def test_a_zone_that_only_amounts_leave_is_none(monkeypatch: pytest.MonkeyPatch, policy: str, scope: str, told: bool) -> None:
-    """The newcomer would take the lowest zone, which is the only one for the pod that is on its way."""
+def test_a_zone_that_only_amounts_leave_is_none(
+    monkeypatch: pytest.MonkeyPatch, policy: str, scope: str, told: bool
+) -> None:
+    """The newcomer would take the lowest zone, which is the only one for the pod that is on its
+    way.
+    """
     use(monkeypatch, Licences(home=0, open=not told))
     found = world(policy, scope, 8, 8)
     found.bound(asking("coming", 6, licences=1), "n")
@@ -75,8 +95,12 @@ def test_an_own_reservation_is_on_its_way_too(monkeypatch: pytest.MonkeyPatch) -
     assert refusal(found, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
 
 
-def test_best_effort_may_refuse_too_where_the_provider_minds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough on the whole, and a zone each; this one hands out none to who takes CPUs of another zone."""
+def test_best_effort_may_refuse_too_where_the_provider_minds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Enough on the whole, and a zone each; this one hands out none to who takes CPUs of another
+    zone.
+    """
     use(monkeypatch, Licences(home=0, strict=True))
     found = world("best-effort", "pod", 8, 8)
     found.bound(asking("coming", 6, licences=1), "n")
@@ -96,12 +120,16 @@ def test_bounds_still_decide_beside_pods_that_ask_for_none(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_the_verdict_is_that_of_the_search(monkeypatch: pytest.MonkeyPatch, policy: str, scope: str) -> None:
+def test_the_verdict_is_that_of_the_search(
+    monkeypatch: pytest.MonkeyPatch, policy: str, scope: str
+) -> None:
     taken, doubtful = 0, 0
     for seed in range(120):
         rng = random.Random(f"{seed} on their way")
         cpus = [rng.choice((4, 6, 8)) for _ in range(rng.choice((2, 3)))]
-        provider = Licences(rng.randrange(len(cpus)), strict=rng.random() < 0.5, open=rng.random() < 0.5)
+        provider = Licences(
+            rng.randrange(len(cpus)), strict=rng.random() < 0.5, open=rng.random() < 0.5
+        )
         with monkeypatch.context() as patch:
             use(patch, provider)
             found = world(policy, scope, *cpus)

@@ -1,5 +1,6 @@
-"""Kubelets of versions that nothing was recorded of: the hints of devices may run over every zone, or over those that bear some.
-Who passes is admitted by both; where the version is proven the verdict is its own."""
+"""Kubelets of versions that nothing was recorded of: the hints of devices may run over every zone,
+or over those that bear some. Who passes is admitted by both; where the version is proven the
+verdict is its own."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ PROVEN, OTHER = "v1.36.2", "v1.35.4"
 
 
 def over(state: KubeletState, nodes: HintNodes) -> KubeletState:
-    return msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, hint_nodes=nodes))
+    return msgspec.structs.replace(
+        state, devices=msgspec.structs.replace(state.devices, hint_nodes=nodes)
+    )
 
 
 def world_with(state: KubeletState, version: str) -> World:
@@ -45,7 +48,9 @@ def test_whichever_zones_hints_run_over_who_passes_is_admitted(scope: str) -> No
         passes = world.cluster.verdict(seen.pod, NODE) is None
         passed, refused = passed + passes, refused + (all(by_both) and not passes)
         assert all(by_both) or not passes, seed
-        assert (world_with(seen.base, PROVEN).cluster.verdict(seen.pod, NODE) is None) is by_both[0], seed
+        assert (world_with(seen.base, PROVEN).cluster.verdict(seen.pod, NODE) is None) is by_both[
+            0
+        ], seed
     assert told_apart
     assert passed > 10 * refused
 
@@ -55,5 +60,10 @@ def test_elsewhere_it_makes_no_difference(policy: str) -> None:
     """The narrowest zones that could ever be enough bear devices, and no other zones are preferred."""
     for seed in SCENES[:150]:
         seen = scene(seed, policy, "container", 2 + seed % 5, unsettled=0)
-        by_both = {admitted_whatever_it_picks(over(seen.base, each), seen.pod) for each in ("device-bearing", "all")}
-        assert by_both == {world_with(seen.base, OTHER).cluster.verdict(seen.pod, NODE) is None}, seed
+        by_both = {
+            admitted_whatever_it_picks(over(seen.base, each), seen.pod)
+            for each in ("device-bearing", "all")
+        }
+        assert by_both == {world_with(seen.base, OTHER).cluster.verdict(seen.pod, NODE) is None}, (
+            seed
+        )

@@ -1,4 +1,6 @@
-"""What is kept of a node while own reservations are added is what a fresh look gives: a verdict does not depend on who asked."""
+"""What is kept of a node while own reservations are added is what a fresh look gives: a verdict
+does not depend on who asked.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,16 @@ def pod(name: str, cpus: int, init: bool = False) -> Pod:
 
 @st.composite
 def nodes(draw: st.DrawFn) -> World:
-    """Two zones of 8 CPUs with some pods listed, some on their way, some of either ended since the report."""
+    """Two zones of 8 CPUs with some pods listed, some on their way, some of either ended since the
+    report.
+    """
     world, policy = World(), draw(st.sampled_from(POLICIES))
     listed = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=3))
     held = [sum(cpus for at, cpus in listed if at == number) for number in (0, 1)]
     world.observe("n")
     placements = [
-        Placement("ns", f"r{number}", "c", (ZonedAmount("cpu", (at,), cpus * 1000),)) for number, (at, cpus) in enumerate(listed)
+        Placement("ns", f"r{number}", "c", (ZonedAmount("cpu", (at,), cpus * 1000),))
+        for number, (at, cpus) in enumerate(listed)
     ]
     free = [zone(number, amounts(8 - held[number]), amounts(8)) for number in (0, 1)]
     for number, (_, cpus) in enumerate(listed):
@@ -54,7 +59,10 @@ def nodes(draw: st.DrawFn) -> World:
 def same(kept: Outlook, fresh: Outlook) -> bool:
     if kept.states is None or fresh.states is None:
         return kept.states is fresh.states
-    parts = [(each.bases, sorted(map(str, each.coming)), each.bounds, each.gone) for each in (kept.states, fresh.states)]
+    parts = [
+        (each.bases, sorted(map(str, each.coming)), each.bounds, each.gone)
+        for each in (kept.states, fresh.states)
+    ]
     return parts[0] == parts[1]
 
 
@@ -65,7 +73,9 @@ def planned(world: World, one: Pod) -> tuple[NodeFacts, Plan]:
 
 @given(nodes(), st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=4))
 @settings(max_examples=examples(150), deadline=None)
-def test_own_reservations_lead_to_what_a_fresh_look_gives(world: World, reserved: list[tuple[int, bool]]) -> None:
+def test_own_reservations_lead_to_what_a_fresh_look_gives(
+    world: World, reserved: list[tuple[int, bool]]
+) -> None:
     for number, (cpus, init) in enumerate(reserved):
         one = pod(f"p{number}", cpus, init)
         facts, plan = planned(world, one)
@@ -77,7 +87,9 @@ def test_own_reservations_lead_to_what_a_fresh_look_gives(world: World, reserved
 
 @given(nodes(), st.integers(0, 40), st.integers(0, 400))
 @settings(max_examples=examples(100), deadline=None)
-def test_what_few_steps_tell_is_the_same_after_somebody_looked_with_many(world: World, few: int, many: int) -> None:
+def test_what_few_steps_tell_is_the_same_after_somebody_looked_with_many(
+    world: World, few: int, many: int
+) -> None:
     facts, plan = planned(world, pod("p", 2))
     alone, asked = _look(facts, plan), _look(facts, plan)
     asked.before(many)
@@ -86,22 +98,35 @@ def test_what_few_steps_tell_is_the_same_after_somebody_looked_with_many(world: 
 
 @given(nodes(), st.lists(st.tuples(st.integers(1, 6), st.integers(0, 60)), min_size=1, max_size=8))
 @settings(max_examples=examples(100), deadline=None)
-def test_a_verdict_that_is_kept_is_what_a_fresh_search_gives(world: World, asked: list[tuple[int, int]]) -> None:
+def test_a_verdict_that_is_kept_is_what_a_fresh_search_gives(
+    world: World, asked: list[tuple[int, int]]
+) -> None:
     for cpus, steps in asked:
         facts, plan = planned(world, pod("p", cpus))
         request = request_of(plan.demand)
-        assert outlook_of(facts, plan).verdict(request, steps) == _look(facts, plan).verdict(request, steps)
+        assert outlook_of(facts, plan).verdict(request, steps) == _look(facts, plan).verdict(
+            request, steps
+        )
 
 
-def test_an_explanation_searches_no_further_than_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty nodes on which no search ends: the ordinary budget is for eight of them, a larger one for four. Deciding asks them
-    by score, explaining by name."""
+def test_an_explanation_searches_no_further_than_the_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Thirty nodes on which no search ends: the ordinary budget is for eight of them, a larger one
+    for four. Deciding asks them by score, explaining by name."""
     world = World(CycleConfig(steps_node=1, steps_last_resort=2, steps_pod=8))
     for number in range(30):
         name = f"n{number:02}"
         world.node(name, zone(0, amounts(8)), zone(1, amounts(8)), policy="best-effort")
         for other in range(3):
-            world.bound(guaranteed(f"{name}-{other}", container("c", amounts(3 + other)), container("d", amounts(1))), name)
+            world.bound(
+                guaranteed(
+                    f"{name}-{other}",
+                    container("c", amounts(3 + other)),
+                    container("d", amounts(1)),
+                ),
+                name,
+            )
     tried, search = dict[str, int](), verdict.searched
 
     def noted(facts: NodeFacts, plan: Plan, steps: int) -> Verdict:

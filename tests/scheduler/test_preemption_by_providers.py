@@ -1,7 +1,8 @@
-"""Preemption asks the providers that the filter asks, also where the kubelet's state is known: whoever is evicted makes room by
-them, and the remedy names the zone that they look at.
+"""Preemption asks the providers that the filter asks, also where the kubelet's state is known:
+whoever is evicted makes room by them, and the remedy names the zone that they look at.
 
-The provider is that of `tests/hints/licences.py`: licences live in zone 1, although the report shows some in each zone.
+The provider is that of `tests/hints/licences.py`: licences live in zone 1, although the report
+shows some in each zone.
 """
 
 from __future__ import annotations
@@ -37,14 +38,23 @@ def use(monkeypatch: pytest.MonkeyPatch, provider: HintProvider) -> None:
 
 def asking(name: str, cpus: int, licences: int = 0, priority: int = 0) -> Pod:
     amounts = {"cpu": cpus * 1000, "memory": GIB, **({LICENCE: licences} if licences else {})}
-    return Pod(name, "ns", name, "Guaranteed", (Container("c", "app", amounts, amounts),), priority=priority)
+    return Pod(
+        name,
+        "ns",
+        name,
+        "Guaranteed",
+        (Container("c", "app", amounts, amounts),),
+        priority=priority,
+    )
 
 
 def licensed(state: KubeletState) -> KubeletState:
     """Two licences in each of two zones, by the report."""
     pool = {f"licence{zone}-{number}": Device(1 << zone) for zone in (0, HOME) for number in (0, 1)}
     registered = {**state.devices.registered, LICENCE: pool}
-    return msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=registered))
+    return msgspec.structs.replace(
+        state, devices=msgspec.structs.replace(state.devices, registered=registered)
+    )
 
 
 def full(*pods: Pod, policy: str = "single-numa-node") -> KubeletState:
@@ -82,7 +92,9 @@ def with_plenty_on_the_node(state: KubeletState) -> World:
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_who_stands_in_the_providers_zone_is_evicted(monkeypatch: pytest.MonkeyPatch, checkpoints: bool) -> None:
+def test_who_stands_in_the_providers_zone_is_evicted(
+    monkeypatch: pytest.MonkeyPatch, checkpoints: bool
+) -> None:
     use(monkeypatch, Licences())
     world = proven_world(full(asking("low0", 5), asking("low1", 7)), CycleConfig(), checkpoints)
     high = asking("high", 4, 1, HIGH)
@@ -109,9 +121,13 @@ def test_amounts_do_not_keep_the_provider_from_being_asked(monkeypatch: pytest.M
     assert world.cluster.verdict(high, NODE) is None
 
 
-def test_nobody_is_evicted_where_the_provider_may_have_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_evicted_where_the_provider_may_have_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     use(monkeypatch, Licences(left=(0, 2)))
-    world = with_plenty_on_the_node(full(asking("low0", 1, 2), asking("low1", 6), asking("low2", 1, 2)))
+    world = with_plenty_on_the_node(
+        full(asking("low0", 1, 2), asking("low1", 6), asking("low2", 1, 2))
+    )
     high = asking("high", 1, 1, HIGH)
     found = refused(world, high)
     assert found.resource == LICENCE
@@ -120,7 +136,9 @@ def test_nobody_is_evicted_where_the_provider_may_have_some(monkeypatch: pytest.
 
 
 def test_a_label_that_aligns_what_the_kubelet_does_not_counts_for_victims_too() -> None:
-    """Koordinator's label, on a kubelet of policy none: two CPUs in each of two zones are of no use."""
+    """Koordinator's label, on a kubelet of policy none: two CPUs in each of two zones are of no
+    use.
+    """
     state = full(asking("low0", 6), asking("low1", 4), policy="none")
     world = proven_world(state, CycleConfig())
     assert [zone.resources["cpu"].available for zone in report_of(state).zones] == [2000, 2000]
@@ -135,7 +153,9 @@ def test_a_label_that_aligns_what_the_kubelet_does_not_counts_for_victims_too() 
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_after_the_evictions_the_filter_takes_the_pod(monkeypatch: pytest.MonkeyPatch, policy: str, scope: str) -> None:
+def test_after_the_evictions_the_filter_takes_the_pod(
+    monkeypatch: pytest.MonkeyPatch, policy: str, scope: str
+) -> None:
     use(monkeypatch, Licences())
     helped = 0
     for seed in range(40):

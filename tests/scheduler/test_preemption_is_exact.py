@@ -1,7 +1,8 @@
-"""Preemption against brute force over the kubelet model: who, how many, and nobody for a pod that has room already.
+"""Preemption against brute force over the kubelet model: who, how many, and nobody for a pod that
+has room already.
 
-At least a thousand scenes a policy: what fails names its seed, which `python -m tests.bench preemption --seed SEED --scenes 1`
-plays again, for each rule. New scenes are the bench's.
+At least a thousand scenes a policy: what fails names its seed, which `python -m tests.bench
+preemption --seed SEED --scenes 1` plays again, for each rule. New scenes are the bench's.
 """
 
 from __future__ import annotations
@@ -34,5 +35,7 @@ def test_under_scope_pod_more_room_can_be_worse_too() -> None:
 
 
 def test_groups_of_zones_are_the_memory_managers_own() -> None:
-    """A pod in one zone had come before the group that its zone is in by another one: who came first, no listing tells."""
+    """A pod in one zone had come before the group that its zone is in by another one: who came
+    first, no listing tells.
+    """
     assert judged(full_node(956, "best-effort", "pod", True, most_zones=2)) != "refused_after"

@@ -1,6 +1,8 @@
-"""One more hint provider in the registry changes verdict, charge, reservation, prediction and explanation.
+"""One more hint provider in the registry changes verdict, charge, reservation, prediction and
+explanation.
 
-The provider is a licence that lives in zone 1, although the report shows some in each zone (`tests/hints/licences.py`).
+The provider is a licence that lives in zone 1, although the report shows some in each zone
+(`tests/hints/licences.py`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ def names(waiting: Queue) -> list[str]:
 
 def test_higher_priority_goes_first_then_who_came_first() -> None:
     waiting = queue()
-    for arrival, (name, priority) in enumerate((("low", 0), ("high", 9), ("later", 0), ("high-later", 9))):
+    for arrival, (name, priority) in enumerate(
+        (("low", 0), ("high", 9), ("later", 0), ("high-later", 9))
+    ):
         waiting.add(made(name, priority), arrival)
     assert names(waiting) == ["high", "high-later", "low", "later"]
 
@@ -46,7 +48,9 @@ def test_a_pod_that_was_removed_or_replaced_does_not_come_up_again() -> None:
 
 def test_of_each_waiting_shape_one_pod_is_woken_the_highest_then_the_first() -> None:
     waiting = queue()
-    for arrival, (name, priority, cpus) in enumerate((("a", 0, 1), ("b", 7, 1), ("c", 7, 1), ("d", 0, 2))):
+    for arrival, (name, priority, cpus) in enumerate(
+        (("a", 0, 1), ("b", 7, 1), ("c", 7, 1), ("d", 0, 2))
+    ):
         waiting.park(made(name, priority, cpus), arrival)
     assert sorted(shape for shape, _ in waiting.waiting_shapes()) == ["1000", "2000"]
     assert waiting.wake_one("1000")
@@ -65,7 +69,12 @@ def test_a_pod_keeps_its_arrival_over_parking_and_waking() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["add", "remove", "park", "pop", "wake"]), st.integers(0, 4), st.integers(0, 2)), max_size=40
+        st.tuples(
+            st.sampled_from(["add", "remove", "park", "pop", "wake"]),
+            st.integers(0, 4),
+            st.integers(0, 2),
+        ),
+        max_size=40,
     )
 )
 def test_the_queue_equals_a_plain_list(steps: list[tuple[str, int, int]]) -> None:
@@ -104,7 +113,15 @@ def test_who_waits_is_looked_at_again_after_a_while_a_few_at_a_time_and_each_onc
     waiting, again, seen = queue(), LookingAgain(), []
     for arrival in range(AT_MOST + 2):
         waiting.park(made(f"p{arrival}", cpus=1 + arrival % 2), arrival)
-    for now_s in (0.0, EVERY_S / 2, EVERY_S, EVERY_S + 0.5, EVERY_S + 1, EVERY_S + 2, 2 * EVERY_S - 1):
+    for now_s in (
+        0.0,
+        EVERY_S / 2,
+        EVERY_S,
+        EVERY_S + 0.5,
+        EVERY_S + 1,
+        EVERY_S + 2,
+        2 * EVERY_S - 1,
+    ):
         again.turn(waiting, now_s)
         seen.append(waiting.ready_count())
         while popped := waiting.pop():

@@ -1,4 +1,6 @@
-"""Every refusal says what would make the pod fit, and names amounts and zones that exist: whatever the reason and the node."""
+"""Every refusal says what would make the pod fit, and names amounts and zones that exist: whatever
+the reason and the node.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def missing_report() -> World:
 
 
 def unsettled(more: int = 0) -> World:
-    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu; a pod of 6 cpu is on its way, and one that asks for `more`."""
+    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu; a pod of 6 cpu is on its way, and one that asks for
+    `more`.
+    """
     made = World()
     made.node("n", zone(0, amounts(8, gpu=1)), zone(1, amounts(14), amounts(14, gpu=1)))
     made.bound(guaranteed("a", container("c", amounts(6))), "n")
@@ -52,7 +56,9 @@ def unsettled(more: int = 0) -> World:
 
 def restricted() -> World:
     made = World()
-    made.node("n", zone(0, amounts(2), amounts(8)), zone(1, amounts(2), amounts(8)), policy="restricted")
+    made.node(
+        "n", zone(0, amounts(2), amounts(8)), zone(1, amounts(2), amounts(8)), policy="restricted"
+    )
     return made
 
 
@@ -65,7 +71,9 @@ def spread() -> World:
 BIG = guaranteed("p", container("c", amounts(12)))
 TWO = guaranteed("p", container("c1", amounts(7)), container("c2", amounts(2, gpu=1)))
 CORES = " (known within bounds only: full cores or sockets)"
-WISH = msgspec.structs.replace(SMALL, annotations={POD_ANNOTATION: '{"numaTopologyPolicy": "Restricted"}'})
+WISH = msgspec.structs.replace(
+    SMALL, annotations={POD_ANNOTATION: '{"numaTopologyPolicy": "Restricted"}'}
+)
 
 CASES = [
     (Reason.INVALID_POD, world(), guaranteed("p", container("c", {"cpu": -1}))),
@@ -75,7 +83,11 @@ CASES = [
     (Reason.UNSCHEDULABLE, world(unschedulable=True), SMALL),
     (Reason.NOT_READY, world(ready=False), SMALL),
     (Reason.TAINT, world(taints=(Taint("k", "v", "NoSchedule"),)), SMALL),
-    (Reason.NODE_RESOURCE, world(allocatable=amounts(1, 8, pods=10)), guaranteed("p", container("c", amounts(2)))),
+    (
+        Reason.NODE_RESOURCE,
+        world(allocatable=amounts(1, 8, pods=10)),
+        guaranteed("p", container("c", amounts(2))),
+    ),
     (Reason.TOO_MANY_PODS, world(allocatable=amounts(8, 8, pods=0) | {"pods": 0}), SMALL),
     (Reason.NO_REPORT, missing_report(), SMALL),
     (Reason.REPORT_MALFORMED, world(policy="none"), SMALL),
@@ -106,8 +118,12 @@ def test_zones_are_told_of_what_they_have_alone() -> None:
     assert told == {"cpu": [0], "ephemeral-storage": []}
 
 
-@pytest.mark.parametrize(("reason", "made", "pod"), CASES, ids=[str(reason) for reason, _, _ in CASES])
-def test_each_reason_comes_with_a_remedy_in_the_verdict_and_in_the_detail(reason: Reason, made: World, pod: Pod) -> None:
+@pytest.mark.parametrize(
+    ("reason", "made", "pod"), CASES, ids=[str(reason) for reason, _, _ in CASES]
+)
+def test_each_reason_comes_with_a_remedy_in_the_verdict_and_in_the_detail(
+    reason: Reason, made: World, pod: Pod
+) -> None:
     verdict = made.cluster.verdict(pod, "n")
     assert verdict is not None
     assert verdict.reason is reason
@@ -125,7 +141,9 @@ def test_each_reason_comes_with_a_remedy_in_the_verdict_and_in_the_detail(reason
         (amounts(1, 1) | {"vendor.com/none": 1}, "use nodes that offer vendor.com/none"),
     ],
 )
-def test_what_the_node_lacks_as_a_whole_is_told_by_what_could_help(asked: Amounts, remedy: str) -> None:
+def test_what_the_node_lacks_as_a_whole_is_told_by_what_could_help(
+    asked: Amounts, remedy: str
+) -> None:
     made = world(allocatable=amounts(8, 8, pods=10))
     made.bound(guaranteed("other", container("c", amounts(6))), "n")
     verdict = made.cluster.verdict(guaranteed("p", container("c", asked)), "n")
@@ -141,7 +159,9 @@ def test_what_the_node_lacks_as_a_whole_is_told_by_what_could_help(asked: Amount
         (17, Reason.NODE_RESOURCE, "ask for at most 16 cpu, or use larger nodes"),
     ],
 )
-def test_what_no_zone_ever_holds_is_told_before_what_is_in_use_now(asked: int, reason: Reason, remedy: str) -> None:
+def test_what_no_zone_ever_holds_is_told_before_what_is_in_use_now(
+    asked: int, reason: Reason, remedy: str
+) -> None:
     """No end of a pod helps it: of two zones of 8 CPUs 12 are in use."""
     made = World()
     made.node("n", zone(0, amounts(8)), zone(1, amounts(8)), allocatable=amounts(16, 16, pods=10))
@@ -156,9 +176,27 @@ def test_what_no_zone_ever_holds_is_told_before_what_is_in_use_now(asked: int, r
     ("threads", "setting", "asked", "reason", "remedy"),
     [
         (1, 2, 3, Reason.NO_SINGLE_ZONE, "free 1 more cpu in zone 0"),
-        (4, 2, 2, Reason.SMT_ALIGNMENT, "ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only"),
-        (0, 2, 1, Reason.SMT_ALIGNMENT, f"ask for a multiple of 2 CPUs: the kubelet runs with full-pcpus-only{CORES}"),
-        (0, 4, 2, Reason.SMT_ALIGNMENT, f"ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only{CORES}"),
+        (
+            4,
+            2,
+            2,
+            Reason.SMT_ALIGNMENT,
+            "ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only",
+        ),
+        (
+            0,
+            2,
+            1,
+            Reason.SMT_ALIGNMENT,
+            f"ask for a multiple of 2 CPUs: the kubelet runs with full-pcpus-only{CORES}",
+        ),
+        (
+            0,
+            4,
+            2,
+            Reason.SMT_ALIGNMENT,
+            f"ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only{CORES}",
+        ),
     ],
 )
 def test_threads_of_a_core_are_those_of_the_nodes_report_and_of_the_setting_where_it_tells_none(
@@ -169,7 +207,11 @@ def test_threads_of_a_core_are_those_of_the_nodes_report_and_of_the_setting_wher
     made.observe("n")
     cpus = layout_of(regular_cpus(1, 1, 8 // threads, threads)) if threads else None
     full_pcpus = {"full-pcpus-only": "true"}
-    made.report(msgspec.structs.replace(report("n", (zone(0, amounts(2), amounts(8)),), options=full_pcpus), cpus=cpus))
+    made.report(
+        msgspec.structs.replace(
+            report("n", (zone(0, amounts(2), amounts(8)),), options=full_pcpus), cpus=cpus
+        )
+    )
     verdict = made.cluster.verdict(guaranteed("p", container("c", amounts(asked))), "n")
     assert verdict is not None
     assert (verdict.reason, verdict.remedy) == (reason, remedy)
@@ -191,13 +233,24 @@ ASKED = st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(0, 3))
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(ZONES, st.lists(ASKED, min_size=1, max_size=2), st.sampled_from(POLICIES), st.sampled_from([0, 2]))
+@given(
+    ZONES,
+    st.lists(ASKED, min_size=1, max_size=2),
+    st.sampled_from(POLICIES),
+    st.sampled_from([0, 2]),
+)
 def test_a_refusal_names_zones_of_the_node_and_amounts_from_zero(
-    zones: dict[int, tuple[int, int, int]], asked: list[tuple[int, int, int]], policy: str, gpus: int
+    zones: dict[int, tuple[int, int, int]],
+    asked: list[tuple[int, int, int]],
+    policy: str,
+    gpus: int,
 ) -> None:
     """`gpus` in each zone; with none, no zone lists them though the node does."""
     made = World()
-    parts = [zone(at, amounts(cpus, memory, min(gpus, held)), amounts(8, 8, gpus)) for at, (cpus, memory, held) in zones.items()]
+    parts = [
+        zone(at, amounts(cpus, memory, min(gpus, held)), amounts(8, 8, gpus))
+        for at, (cpus, memory, held) in zones.items()
+    ]
     made.node("n", *parts, policy=policy)
     pod = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
     verdict = made.cluster.verdict(pod, "n")
@@ -222,9 +275,16 @@ def wide_refusal(*free: Amounts, **asked: int) -> Refusal:
     return found
 
 
-def test_restricted_over_several_zones_tells_what_is_short_in_as_many_as_it_takes_when_they_are_empty() -> None:
+def test_restricted_over_several_zones_tells_what_is_short_in_as_many_as_it_takes_when_they_are_empty() -> (
+    None
+):
     found = wide_refusal(amounts(cpu=3, memory=16), amounts(cpu=3, memory=16), cpu=10, memory=20)
-    assert (found.reason, found.resource, found.best, found.best_zone) == (Reason.NO_ZONE_SET, "cpu", 6000, None)
+    assert (found.reason, found.resource, found.best, found.best_zone) == (
+        Reason.NO_ZONE_SET,
+        "cpu",
+        6000,
+        None,
+    )
     assert found.remedy == "free 4 more cpu in zones 0, 1 together", "whichever CPUs are free"
 
 
@@ -238,18 +298,27 @@ def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
 
 def test_what_is_enough_over_several_zones_is_not_called_short() -> None:
     found = wide_refusal(amounts(cpu=8, memory=2), amounts(cpu=8, memory=4), cpu=10, memory=20)
-    assert (found.resource, found.remedy) == ("memory", "free 14Gi more memory in zones 0, 1 together")
+    assert (found.resource, found.remedy) == (
+        "memory",
+        "free 14Gi more memory in zones 0, 1 together",
+    )
 
 
 def test_resources_that_prefer_unlike_many_zones_are_never_aligned() -> None:
     """10 CPUs take two zones, 8 GiB one: the kubelet's hints never agree."""
     found = wide_refusal(SIZE, SIZE, cpu=10, memory=8)
     assert found.reason is Reason.NEVER_ALIGNED
-    assert found.remedy == "ask for amounts that fit as few zones each when these are empty (now: cpu 2, memory 1)"
+    assert (
+        found.remedy
+        == "ask for amounts that fit as few zones each when these are empty (now: cpu 2, memory 1)"
+    )
     assert headline(found) == "no zone set with 10 cpu that all resources prefer"
 
 
 def test_more_than_all_zones_have_when_empty_is_told_as_too_much() -> None:
     found = wide_refusal(SIZE, SIZE, cpu=20, memory=20)
-    assert (found.reason, headline(found)) == (Reason.NEVER_ALIGNED, "no zone set with 20 cpu when empty")
+    assert (found.reason, headline(found)) == (
+        Reason.NEVER_ALIGNED,
+        "no zone set with 20 cpu when empty",
+    )
     assert found.remedy == "ask for at most 16 cpu at once, or use nodes with larger zones"

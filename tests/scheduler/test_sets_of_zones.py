@@ -1,4 +1,6 @@
-"""How many zones a part takes when they are empty, and which set of so many comes nearest: held equal to trying every set."""
+"""How many zones a part takes when they are empty, and which set of so many comes nearest: held
+equal to trying every set.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +30,24 @@ def widths(part: Amounts, told: Report) -> Amounts:
     def fewest(asked: Amounts) -> int:
         for count in range(1, len(told.zones)):
             for chosen in combinations(told.zones, count):
-                if all(sum(size_in(each, name) for each in chosen) >= held for name, held in asked.items()):
+                if all(
+                    sum(size_in(each, name) for each in chosen) >= held
+                    for name, held in asked.items()
+                ):
                     return count
         return len(told.zones)
 
     return {name: fewest(memory if name in memory else {name: held}) for name, held in part.items()}
 
 
-def nearest(lower: ZoneAmounts, part: Part, count: int) -> tuple[str, tuple[int, ...], int, str] | None:
+def nearest(
+    lower: ZoneAmounts, part: Part, count: int
+) -> tuple[str, tuple[int, ...], int, str] | None:
     """Every set of so many."""
     sets = list(combinations(sorted(lower), min(count, len(lower))))
     places = {
-        at: {name: sum(max(0, lower[each][name]) for each in chosen) for name in part.amounts} for at, chosen in enumerate(sets)
+        at: {name: sum(max(0, lower[each][name]) for each in chosen) for name in part.amounts}
+        for at, chosen in enumerate(sets)
     }
     if any(fits(part.amounts, held) for held in places.values()):
         return None
@@ -54,6 +62,11 @@ def test_the_fewest_zones_are_those_of_every_set(zones: list[Amounts], part: Amo
 
 
 @given(st.lists(AMOUNTS, min_size=1, max_size=6), ASKED, st.integers(1, 6))
-def test_the_nearest_set_is_that_of_every_set(zones: list[Amounts], asked: Amounts, count: int) -> None:
-    part, lower = Part("c", "app", asked), {at: {name: held - 1 for name, held in each.items()} for at, each in enumerate(zones)}
+def test_the_nearest_set_is_that_of_every_set(
+    zones: list[Amounts], asked: Amounts, count: int
+) -> None:
+    part, lower = (
+        Part("c", "app", asked),
+        {at: {name: held - 1 for name, held in each.items()} for at, each in enumerate(zones)},
+    )
     assert _nearest_set(lower, part, count) == nearest(lower, part, count)

@@ -1,4 +1,6 @@
-"""docs/settings.md names every setting of the scheduler with its default, every strategy, and no other."""
+"""docs/settings.md names every setting of the scheduler with its default, every strategy, and no
+other.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from services.scheduler.settings import SchedulerSettings
 from shared.runtime.settings import CommonSettings, variables
 
 TEXT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
-ROWS = {found[1]: [cell.strip() for cell in found[2].split("|")] for found in re.finditer(r"^\| `(\w+)` \|(.*)\|$", TEXT, re.M)}
+ROWS = {
+    found[1]: [cell.strip() for cell in found[2].split("|")]
+    for found in re.finditer(r"^\| `(\w+)` \|(.*)\|$", TEXT, re.M)
+}
 COMMON = {variable for variable, _ in variables(CommonSettings)}
 OURS = [variable for variable, _ in variables(SchedulerSettings) if variable not in COMMON]
 
@@ -35,7 +40,9 @@ def test_a_setting_is_documented_with_its_default(variable: str) -> None:
     expected = default_of(variable)
     expected = ",".join(expected) if isinstance(expected, list | tuple) else expected
     shown = ROWS[variable][1]
-    assert shown in ("none", "in the cluster") if expected == "" else shown == f"`{_text(expected)}`"
+    assert (
+        shown in ("none", "in the cluster") if expected == "" else shown == f"`{_text(expected)}`"
+    )
 
 
 def _text(value: Any) -> str:

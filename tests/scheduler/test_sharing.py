@@ -1,4 +1,6 @@
-"""Several schedulers: each pod is one's, a member that goes leaves its pods to the others, and two seldom meet on one node."""
+"""Several schedulers: each pod is one's, a member that goes leaves its pods to the others, and two
+seldom meet on one node.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_every_key_is_one_members_and_stays_when_another_goes(key: str, count: i
 
 
 def test_keys_are_spread_evenly() -> None:
-    counts = [sum(share.has(f"uid-{number}") for number in range(4000)) for share in shares(*MEMBERS)]
+    counts = [
+        sum(share.has(f"uid-{number}") for number in range(4000)) for share in shares(*MEMBERS)
+    ]
     assert sum(counts) == 4000
     assert max(counts) - min(counts) < 300
 
@@ -65,7 +69,9 @@ def reserved(core: SchedulerCore) -> dict[str, str]:
 
 async def test_two_schedulers_decide_every_pod_once_on_nodes_apart() -> None:
     _, cores = await scene(nodes=40, pods=60)
-    first, second = made = [decide_as(core, share) for core, share in zip(cores, shares(*MEMBERS[:2]), strict=True)]
+    first, second = made = [
+        decide_as(core, share) for core, share in zip(cores, shares(*MEMBERS[:2]), strict=True)
+    ]
     assert first.keys() & second.keys() == set()
     assert len(first) + len(second) == 60
     assert set(first.values()) & set(second.values()) == set()
@@ -79,7 +85,9 @@ def decide_as(core: SchedulerCore, share: Share) -> dict[str, str]:
     return reserved(core)
 
 
-async def test_pods_that_come_later_are_shared_out_like_those_that_were_there_apart_from_others() -> None:
+async def test_pods_that_come_later_are_shared_out_like_those_that_were_there_apart_from_others() -> (
+    None
+):
     made, cores = await scene(nodes=20, pods=0)
     both = shares(*MEMBERS[:2])
     for core, share in zip(cores, both, strict=True):
@@ -126,7 +134,10 @@ async def test_pods_that_wait_are_handed_over_and_back() -> None:
 async def test_one_scheduler_decides_as_if_there_were_no_sharing() -> None:
     _, (plain, member) = await scene(nodes=10, pods=20)
     member.take_share(Share(MEMBERS[:1], MEMBERS[0]))
-    alike = [[(proposal.commit_id, proposal.drafts) for proposal in core.decide(1000)] for core in (plain, member)]
+    alike = [
+        [(proposal.commit_id, proposal.drafts) for proposal in core.decide(1000)]
+        for core in (plain, member)
+    ]
     assert alike[0] == alike[1]
 
 

@@ -16,7 +16,12 @@ from tests.ledger.given import pod, report, zone
 
 def told(core: SchedulerCore, stream: str, fact: Fact) -> None:
     position, version = core.ledger.position + 1, core.versions.get(stream, 0) + 1
-    core.evolve(Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position)), fact)
+    core.evolve(
+        Envelope(
+            position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position)
+        ),
+        fact,
+    )
 
 
 def given() -> SchedulerCore:
@@ -43,7 +48,9 @@ def test_a_restored_core_decides_and_folds_as_the_one_that_was_saved() -> None:
 def test_whatever_the_core_does_beside_changes_nothing_of_what_a_snapshot_keeps() -> None:
     core, alone = SchedulerCore(CoreConfig()), following.Followed()
     for at, (stream, fact) in enumerate(facts_of_given()):
-        envelope = Envelope(at + 1, stream, at + 1, type_of(fact), 1, encode(fact), 0, "test", 0, str(at))
+        envelope = Envelope(
+            at + 1, stream, at + 1, type_of(fact), 1, encode(fact), 0, "test", 0, str(at)
+        )
         core.evolve(envelope, fact)
         core.decide(3)
         following.evolve(alone, envelope, fact)
@@ -55,7 +62,12 @@ def facts_of_given() -> list[tuple[str, Fact]]:
     seen = [(streams.pod(f"uid-{name}"), PodObserved(pod(name, cpus=6))) for name in "abc"]
     ends = [(streams.pod("uid-a"), PodEnded("uid-a", "deleted"))]
     node = [(streams.node("n1"), NodeObserved("n1", "u", allocatable={"cpu": 16000, "pods": 110}))]
-    return [*node, (streams.report("n1"), NodeReported(report(zone(0, 8), zone(1, 8)))), *seen, *ends]
+    return [
+        *node,
+        (streams.report("n1"), NodeReported(report(zone(0, 8), zone(1, 8)))),
+        *seen,
+        *ends,
+    ]
 
 
 def test_the_fold_keeps_snapshots_only_where_the_ledger_alone_decides() -> None:

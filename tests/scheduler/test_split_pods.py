@@ -1,5 +1,6 @@
-"""Under single-numa-node and scope pod, pods of several containers that ask for memory alone: where no zone has as much as they
-ask for together, the kubelet has no preference, and each container takes a zone of its own. The judge is the kubelet model."""
+"""Under single-numa-node and scope pod, pods of several containers that ask for memory alone: where
+no zone has as much as they ask for together, the kubelet has no preference, and each container
+takes a zone of its own. The judge is the kubelet model."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ from shared.kubelet.machine import KubeletState
 from shared.ledger.charge import charge_zones, possible_zones
 from tests.kubelet.machines import GIB, kubelet
 from tests.scheduler.cycle_worlds import World
-from tests.scheduler.kubelet_worlds import NODE, Made, Scene, free_of, measured, report_of, truth, world_of
+from tests.scheduler.kubelet_worlds import (
+    NODE,
+    Made,
+    Scene,
+    free_of,
+    measured,
+    report_of,
+    truth,
+    world_of,
+)
 
 SIZES = (2, 8, 20, 30, 40, 58)
 
@@ -36,7 +46,9 @@ def beside(*settled: Pod, zones: int = 2) -> KubeletState:
     state = kubelet(zones, "single-numa-node", "pod")
     for each in settled:
         verdict = admit(state, each)
-        state = start_containers(verdict.state, each) if verdict.admitted else drop_stale(verdict.state)
+        state = (
+            start_containers(verdict.state, each) if verdict.admitted else drop_stale(verdict.state)
+        )
     return drop_stale(state)
 
 
@@ -49,8 +61,14 @@ def beside(*settled: Pod, zones: int = 2) -> KubeletState:
         ((10, 10), (20, 20), "admitted"),  # together in one
     ],
 )
-def test_its_containers_take_zones_each_for_itself(settled: tuple[int, ...], asked: tuple[int, ...], expected: str) -> None:
-    seen = Scene(beside(*(pod(f"s{at}", each, cpu=6000) for at, each in enumerate(settled))), (), pod("new", *asked))
+def test_its_containers_take_zones_each_for_itself(
+    settled: tuple[int, ...], asked: tuple[int, ...], expected: str
+) -> None:
+    seen = Scene(
+        beside(*(pod(f"s{at}", each, cpu=6000) for at, each in enumerate(settled))),
+        (),
+        pod("new", *asked),
+    )
     cluster = world_of(seen, CycleConfig()).cluster
     assert truth(seen) == expected
     assert (cluster.verdict(seen.pod, NODE) is None) is (expected == "admitted")
@@ -61,7 +79,11 @@ def test_the_container_that_finds_no_zone_is_named() -> None:
     seen = Scene(beside(pod("s0", 20, cpu=6000), pod("s1", 20, cpu=6000)), (), pod("new", 35, 40))
     refusal = world_of(seen, CycleConfig()).cluster.verdict(seen.pod, NODE)
     assert refusal is not None
-    assert (refusal.reason, refusal.container, refusal.remedy) == (Reason.NO_SINGLE_ZONE, "c1", "free 1Gi more memory in zone 0")
+    assert (refusal.reason, refusal.container, refusal.remedy) == (
+        Reason.NO_SINGLE_ZONE,
+        "c1",
+        "free 1Gi more memory in zone 0",
+    )
 
 
 def test_what_a_label_aligns_stays_in_one_zone() -> None:
@@ -85,7 +107,9 @@ def test_it_is_charged_wherever_the_kubelet_may_put_it() -> None:
 
 
 def test_it_may_have_been_split_beside_who_ended_since() -> None:
-    """It came while 35 GiB of zones 0 and 2 were held: its containers have 20 in each, and none holds 58 any more."""
+    """It came while 35 GiB of zones 0 and 2 were held: its containers have 20 in each, and none
+    holds 58 any more.
+    """
     running = pod("e0", 35, cpu=6000), pod("s", 49, cpu=8000), pod("e1", 35, cpu=8000)
     before, came, new = beside(*running, zones=3), pod("came", 20, 20), pod("new", 58, cpu=1000)
     world = world_of(Scene(before, (came,), new), CycleConfig())
@@ -107,13 +131,17 @@ def test_a_crowd_of_them_is_counted_as_any_other() -> None:
 
 def drawn(rng: random.Random, name: str) -> Pod:
     """Mostly pods that may be split; some with whole CPUs."""
-    return pod(name, *rng.choices(SIZES, k=rng.choice((1, 2, 2, 3))), cpu=rng.choice((250, 500, 500, 2000)))
+    return pod(
+        name, *rng.choices(SIZES, k=rng.choice((1, 2, 2, 3))), cpu=rng.choice((250, 500, 500, 2000))
+    )
 
 
 def scene(seed: int) -> Scene:
     """Those on their way came in truth, where the kubelet took them; some are heard to run."""
     rng = random.Random(f"{seed} split")
-    base = beside(*(drawn(rng, f"s{at}") for at in range(rng.randint(0, 3))), zones=rng.choice((2, 2, 3)))
+    base = beside(
+        *(drawn(rng, f"s{at}") for at in range(rng.randint(0, 3))), zones=rng.choice((2, 2, 3))
+    )
     state, came, runs = base, [], set()
     for at in range(rng.randint(0, 3)):
         verdict = admit(state, each := drawn(rng, f"u{at}"))

@@ -1,5 +1,5 @@
-"""The command of a scheduler as a real process: what it loads only after its first look at the queue is there then, and what
-cannot be loaded or used ends it in words."""
+"""The command of a scheduler as a real process: what it loads only after its first look at the
+queue is there then, and what cannot be loaded or used ends it in words."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ class Scheduler:
 
     def waiting(self) -> dict[str, str]:
         """What readiness waits for."""
-        waiting: dict[str, str] = json.loads(self.page("/readyz") or "{}").get("waiting", {"start": "no answer"})
+        waiting: dict[str, str] = json.loads(self.page("/readyz") or "{}").get(
+            "waiting", {"start": "no answer"}
+        )
         return waiting
 
     def until_waiting(self, components: set[str]) -> dict[str, str]:
@@ -74,7 +76,10 @@ class Scheduler:
     def until_sharing(self, expected: dict[str, object]) -> None:
         """Until it says this of its part in the role."""
         deadline_s = time.monotonic() + 60
-        while (found := json.loads(self.page("/readyz") or "{}").get("sharing", {})) != {**expected, "queue": 0}:
+        while (found := json.loads(self.page("/readyz") or "{}").get("sharing", {})) != {
+            **expected,
+            "queue": 0,
+        }:
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < deadline_s, found
             time.sleep(0.05)
@@ -95,7 +100,7 @@ def started(url: str, **settings: str) -> Iterator[Scheduler]:
         scheduler.process.communicate()
 
 
-def test_observer_relay_and_metrics_are_there_after_the_first_look(log_url: str) -> None:  # noqa: F811
+def test_observer_relay_and_metrics_are_there_after_the_first_look(log_url: str) -> None:  # noqa: F811, RUF100
     with started(log_url) as scheduler:
         found = scheduler.until_waiting({"kubernetes", "observed cluster"})
         assert "the API does not answer" in found["kubernetes"]
@@ -112,15 +117,19 @@ def test_observer_relay_and_metrics_are_there_after_the_first_look(log_url: str)
             assert shown in page
 
 
-def test_a_kubeconfig_that_cannot_be_used_ends_it_and_is_named(log_url: str) -> None:  # noqa: F811
+def test_a_kubeconfig_that_cannot_be_used_ends_it_and_is_named(log_url: str) -> None:  # noqa: F811, RUF100
     with started(log_url, KUBECONFIG="/nonexistent/config") as scheduler:
         said = scheduler.said()
         assert scheduler.process.returncode == Exit.UNREACHABLE
         (problem,) = [line["problem"] for line in said if line["event"] == "task.failed"]
-        assert problem.startswith("kubeconfig '/nonexistent/config' cannot be used: there is no such file; name a kubeconfig")
+        assert problem.startswith(
+            "kubeconfig '/nonexistent/config' cannot be used: there is no such file; name a kubeconfig"
+        )
 
 
-async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(log_url: str) -> None:  # noqa: F811
+async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(
+    log_url: str,
+) -> None:
     log = await PostgresEventLog.open(log_url)
     for number in range(PLACES):
         assert await log.acquire(f"{ROLE}/topolog/{number}", "another", 600.0) is not None
@@ -132,7 +141,9 @@ async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(l
     await log.close()
 
 
-async def test_a_release_that_promises_something_else_decides_nothing_beside_the_one_at_work(log_url: str) -> None:  # noqa: F811
+async def test_a_release_that_promises_something_else_decides_nothing_beside_the_one_at_work(
+    log_url: str,
+) -> None:
     log = await PostgresEventLog.open(log_url)
     await given(log, *"aaa")
     await log.save_mark("scheduler", Mark("blue/", await place(log, 3), "otherwise"))
@@ -146,7 +157,9 @@ async def test_a_release_that_promises_something_else_decides_nothing_beside_the
         assert [lease.role for lease in await log.members(f"{ROLE}/topolog")] == [blue.role]
     with started(log_url, OBSERVE="false", RELAY="false", FOLD_DIFFERS="go") as meant:
         meant.until_waiting(set())
-        meant.until_sharing({"member": f"{ROLE}/topolog/1", "members": [blue.role, f"{ROLE}/topolog/1"]})
+        meant.until_sharing(
+            {"member": f"{ROLE}/topolog/1", "members": [blue.role, f"{ROLE}/topolog/1"]}
+        )
     with started(log_url, OBSERVE="false", RELAY="false") as green:
         green.until_sharing(told)
         await log.release(blue)
@@ -154,7 +167,7 @@ async def test_a_release_that_promises_something_else_decides_nothing_beside_the
     await log.close()
 
 
-def test_an_extender_is_served_where_one_is_asked_for(log_url: str) -> None:  # noqa: F811
+def test_an_extender_is_served_where_one_is_asked_for(log_url: str) -> None:  # noqa: F811, RUF100
     port = free_port()
     with started(log_url, EXTENDER_PORT=str(port), OBSERVE="false", RELAY="false") as scheduler:
         scheduler.until_waiting(set())

@@ -1,4 +1,6 @@
-"""What was decided in one batch is appended in as few calls as can be, and nothing without what it was decided on."""
+"""What was decided in one batch is appended in as few calls as can be, and nothing without what it
+was decided on.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,13 @@ from tests.fixtures.examples import examples
 Decided = tuple[str, str]
 """A pod, and its node or ""."""
 
-decided = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "n1", "n2"])), max_size=8)
-others = st.lists(st.sampled_from([streams.pod("a"), streams.pod("b"), streams.node("n1"), streams.node("n2")]), max_size=5)
+decided = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "n1", "n2"])), max_size=8
+)
+others = st.lists(
+    st.sampled_from([streams.pod("a"), streams.pod("b"), streams.node("n1"), streams.node("n2")]),
+    max_size=5,
+)
 
 
 def proposals_of(made: list[Decided]) -> list[Proposal]:
@@ -34,7 +41,9 @@ async def appended(log: MemoryEventLog, proposals: list[Proposal]) -> tuple[set[
     done, lost, calls = set[str](), set[str](), 0
     while proposals:
         sent, later = together(proposals)
-        outcomes = await log.append([Commit(each.commit_id, "r", 0, 1, each.drafts, follows=after) for each, after in sent])
+        outcomes = await log.append(
+            [Commit(each.commit_id, "r", 0, 1, each.drafts, follows=after) for each, after in sent]
+        )
         calls += 1
         for (proposal, _), outcome in zip(sent, outcomes, strict=True):
             if isinstance(outcome, Appended):
@@ -47,13 +56,22 @@ async def appended(log: MemoryEventLog, proposals: list[Proposal]) -> tuple[set[
 
 @given(decided, others)
 @settings(max_examples=examples(200), deadline=None)
-async def test_nothing_is_appended_without_what_it_was_decided_on(made: list[Decided], moved: list[str]) -> None:
+async def test_nothing_is_appended_without_what_it_was_decided_on(
+    made: list[Decided], moved: list[str]
+) -> None:
     log, proposals = MemoryEventLog(), proposals_of(made)
-    await log.append([Commit(f"other {n}", "o", 0, 1, (Draft(stream, PodRunning("o", "")),)) for n, stream in enumerate(moved)])
+    await log.append(
+        [
+            Commit(f"other {n}", "o", 0, 1, (Draft(stream, PodRunning("o", "")),))
+            for n, stream in enumerate(moved)
+        ]
+    )
     done, _ = await appended(log, proposals)
     for at, proposal in enumerate(proposals):
         if proposal.commit_id in done:
-            assert all(each.commit_id in done for each in proposals[:at] if each.chained & proposal.chained)
+            assert all(
+                each.commit_id in done for each in proposals[:at] if each.chained & proposal.chained
+            )
     if not moved:
         assert len(done) == len(proposals)
 

@@ -1,6 +1,8 @@
-"""How many zones the kubelet prefers is a matter of what zones have when they are empty, and of what it counts together.
+"""How many zones the kubelet prefers is a matter of what zones have when they are empty, and of
+what it counts together.
 
-Zones differ: one has the more memory, the other the more hugepages. The Memory Manager gives one hint for both (kubelet 1.36).
+Zones differ: one has the more memory, the other the more hugepages. The Memory Manager gives one
+hint for both (kubelet 1.36).
 """
 
 from __future__ import annotations
@@ -54,8 +56,12 @@ def uneven(policy: str, scope: str, *zones: tuple[int, int]) -> KubeletState:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_restricted_takes_two_zones_where_none_has_both_kinds_of_memory(scope: str, strategy: str) -> None:
-    """20 GiB of memory are in zone 0, 2 GiB of hugepages in zone 1: two zones are as few as it takes."""
+def test_restricted_takes_two_zones_where_none_has_both_kinds_of_memory(
+    scope: str, strategy: str
+) -> None:
+    """20 GiB of memory are in zone 0, 2 GiB of hugepages in zone 1: two zones are as few as it
+    takes.
+    """
     seen = Scene(uneven("restricted", scope, (64, 0), (24, 16)), (), asking("new", 500, 20, 2))
     assert truth(seen) == "admitted"
     world = world_of(seen, CycleConfig(strategy=strategy))
@@ -76,17 +82,26 @@ def test_who_takes_two_zones_for_that_ties_them() -> None:
 
 
 def test_where_one_zone_has_the_most_of_all_it_is_asked_resource_by_resource() -> None:
-    held = [zone(0, amounts(cpu=8, memory=16, **{PAGES: 4})), zone(1, amounts(cpu=8, memory=8, **{PAGES: 2}))]
+    held = [
+        zone(0, amounts(cpu=8, memory=16, **{PAGES: 4})),
+        zone(1, amounts(cpu=8, memory=8, **{PAGES: 2})),
+    ]
     assert fits_one_zone([amounts(cpu=8, memory=16, **{PAGES: 4})], capacities(report("n", held)))
-    crossed = [zone(0, amounts(cpu=8, memory=16, **{PAGES: 2})), zone(1, amounts(cpu=8, memory=8, **{PAGES: 4}))]
+    crossed = [
+        zone(0, amounts(cpu=8, memory=16, **{PAGES: 2})),
+        zone(1, amounts(cpu=8, memory=8, **{PAGES: 4})),
+    ]
     assert fits_one_zone(
-        [amounts(cpu=8, memory=16, **{PAGES: 2}), amounts(memory=8, **{PAGES: 4})], capacities(report("n", crossed))
+        [amounts(cpu=8, memory=16, **{PAGES: 2}), amounts(memory=8, **{PAGES: 4})],
+        capacities(report("n", crossed)),
     )
     assert not fits_one_zone([amounts(memory=9, **{PAGES: 3})], capacities(report("n", crossed)))
 
 
 def test_under_none_a_zone_without_its_kind_of_memory_is_no_place_for_who_comes() -> None:
-    """Zone 1 has memory for all and no hugepages: the newcomer takes the lowest zone, the only one for who is on its way."""
+    """Zone 1 has memory for all and no hugepages: the newcomer takes the lowest zone, the only one
+    for who is on its way.
+    """
     base = uneven("none", "container", (14, 4), (48, 0))
     seen = Scene(base, (asking("coming", 500, 8, 3),), asking("new", 500, 8))
     assert truth(seen) == "endangers"
@@ -103,31 +118,55 @@ def test_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
         assert isinstance(world.cluster.place(seen.pod), Placed) is (refusal is None), seed
         assert (refusal is None) is (expected == "admitted"), (seed, expected, refusal)
         passed += refusal is None
-        wide += not fits_one_zone([seen.pod.containers[0].requests], capacities(report_of(seen.base)))
+        wide += not fits_one_zone(
+            [seen.pod.containers[0].requests], capacities(report_of(seen.base))
+        )
     assert passed > 40
     assert wide > 10
 
 
 def test_what_fitted_one_zone_by_its_capacity_lies_in_one_under_restricted() -> None:
-    """An init container may have kept both devices of a zone, of which one is unhealthy by now: never one of each zone."""
-    world, old = World(), guaranteed("old", container("i", amounts(1, 1, gpu=2), "init"), container("c", amounts(1, 1)))
+    """An init container may have kept both devices of a zone, of which one is unhealthy by now:
+    never one of each zone.
+    """
+    world, old = (
+        World(),
+        guaranteed(
+            "old", container("i", amounts(1, 1, gpu=2), "init"), container("c", amounts(1, 1))
+        ),
+    )
     world.observe("n")
     world.bound(old, "n")
     held = (ZonedAmount("cpu", (0,), 1000), ZonedAmount("memory", (0,), GIB))
     zones = [
-        Zone(at, {**zone(at, amounts(cpu, memory), amounts(8, 16)).resources, GPU: ZoneResource(2, 1, 1)})
+        Zone(
+            at,
+            {
+                **zone(at, amounts(cpu, memory), amounts(8, 16)).resources,
+                GPU: ZoneResource(2, 1, 1),
+            },
+        )
         for at, cpu, memory in ((0, 7, 15), (1, 8, 16))
     ]
     world.report(report("n", zones, "restricted", placements=(Placement("ns", "old", "c", held),)))
     world.fold("pod/old", PodRunning("old", "n"))
     assert world.ledger.nodes["n"].charges["old"].zones == {0: {GPU: 2}, 1: {GPU: 2}}
-    assert world.cluster.verdict(guaranteed("new", container("c", amounts(1, 1, gpu=1))), "n") is None
+    assert (
+        world.cluster.verdict(guaranteed("new", container("c", amounts(1, 1, gpu=1))), "n") is None
+    )
 
 
 def drawn(seed: int, policy: str, scope: str) -> Scene:
-    """What is asked of a node at once is no more than it has as a whole: kube-scheduler sees to that."""
+    """What is asked of a node at once is no more than it has as a whole: kube-scheduler sees to
+    that.
+    """
     rng = random.Random(f"{seed} uneven")
-    state = uneven(policy, scope, (rng.choice((24, 64)), rng.choice((1, 4))), (rng.choice((24, 48)), rng.choice((0, 8, 16))))
+    state = uneven(
+        policy,
+        scope,
+        (rng.choice((24, 64)), rng.choice((1, 4))),
+        (rng.choice((24, 48)), rng.choice((0, 8, 16))),
+    )
     left = Counter[str]()
     for each in report_of(state).zones:
         left.update({name: held.allocatable for name, held in each.resources.items()})
@@ -137,13 +176,22 @@ def drawn(seed: int, policy: str, scope: str) -> Scene:
         asked = pod.containers[0].requests
         if name == "new" and any(left[each] < amount for each, amount in asked.items()):
             pod = asking(name, 500, 1)
-        if name == "new" or (rng.random() < 0.6 and all(left[each] >= amount for each, amount in asked.items())):
+        if name == "new" or (
+            rng.random() < 0.6 and all(left[each] >= amount for each, amount in asked.items())
+        ):
             left.subtract(asked)
             pods.append(pod)
     for pod in pods:
         state = admit(state, pod).state if pod.name.startswith("settled") else state
-    return Scene(drop_stale(state), tuple(pod for pod in pods if pod.name.startswith("coming")), pods[-1])
+    return Scene(
+        drop_stale(state), tuple(pod for pod in pods if pod.name.startswith("coming")), pods[-1]
+    )
 
 
 def some(rng: random.Random, name: str) -> Pod:
-    return asking(name, rng.choice((500, 1000, 2000, 9000)), rng.choice((1, 8, 18, 26)), rng.choice((0, 0, 1, 3)))
+    return asking(
+        name,
+        rng.choice((500, 1000, 2000, 9000)),
+        rng.choice((1, 8, 18, 26)),
+        rng.choice((0, 0, 1, 3)),
+    )

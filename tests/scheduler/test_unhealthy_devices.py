@@ -1,6 +1,6 @@
-"""Devices that became unhealthy while a pod holds them: they hide no healthy ones, nobody is evicted because of them, and nobody
-gets them when their pod ends. Those that nobody holds vanish from the listing, and are tried wherever they may lie. The judge is
-the kubelet model.
+"""Devices that became unhealthy while a pod holds them: they hide no healthy ones, nobody is
+evicted because of them, and nobody gets them when their pod ends. Those that nobody holds vanish
+from the listing, and are tried wherever they may lie. The judge is the kubelet model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ SCENES = range(9000, 9060)
 
 def asking(name: str, cpus: int, gpus: int, priority: int = 0) -> Pod:
     amounts = {"cpu": cpus * 1000, "memory": GIB, **({GPU: gpus} if gpus else {})}
-    return Pod(name, "ns", name, "Guaranteed", (Container("c", "app", amounts, amounts),), priority=priority)
+    return Pod(
+        name,
+        "ns",
+        name,
+        "Guaranteed",
+        (Container("c", "app", amounts, amounts),),
+        priority=priority,
+    )
 
 
 def running(state: KubeletState, *pods: Pod) -> KubeletState:
@@ -50,9 +57,14 @@ def running(state: KubeletState, *pods: Pod) -> KubeletState:
 
 def ill(state: KubeletState, devices: Collection[str]) -> KubeletState:
     """These GPUs may not be handed out any more."""
-    pool = {each: Device(device.mask, each not in devices) for each, device in state.devices.registered[GPU].items()}
+    pool = {
+        each: Device(device.mask, each not in devices)
+        for each, device in state.devices.registered[GPU].items()
+    }
     registered = {**state.devices.registered, GPU: pool}
-    return msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=registered))
+    return msgspec.structs.replace(
+        state, devices=msgspec.structs.replace(state.devices, registered=registered)
+    )
 
 
 def held_by(state: KubeletState, uid: str) -> frozenset[str]:
@@ -60,9 +72,13 @@ def held_by(state: KubeletState, uid: str) -> frozenset[str]:
 
 
 def one_of_two_is_ill() -> KubeletState:
-    """Zone 0 has two GPUs, of which pod x holds the unhealthy one, and free CPUs; in zone 1 pod y holds the CPUs."""
+    """Zone 0 has two GPUs, of which pod x holds the unhealthy one, and free CPUs; in zone 1 pod y
+    holds the CPUs.
+    """
     gpus = {"a": 1, "b": 1, "c": 2, "d": 2}
-    state = running(kubelet(2, "single-numa-node", "container", cores_per_zone=4, gpus=gpus), asking("x", 2, 1))
+    state = running(
+        kubelet(2, "single-numa-node", "container", cores_per_zone=4, gpus=gpus), asking("x", 2, 1)
+    )
     state = ill(state, held_by(state, "x"))
     return running(state, asking("y", 8, 0))
 
@@ -77,11 +93,15 @@ def test_a_held_unhealthy_device_hides_no_healthy_one() -> None:
 
 def test_nobody_is_evicted_where_a_healthy_device_is_free() -> None:
     world = proven_world(one_of_two_is_ill(), CycleConfig())
-    assert world.cluster.nominate(asking("p", 2, 1, priority=10), world.ledger.pods, (), None) is None
+    assert (
+        world.cluster.nominate(asking("p", 2, 1, priority=10), world.ledger.pods, (), None) is None
+    )
 
 
 def test_the_known_state_is_asked_before_amounts_that_hide_a_device() -> None:
-    """By a report that counts the unhealthy device as one of the healthy ones, as exporters before did."""
+    """By a report that counts the unhealthy device as one of the healthy ones, as exporters before
+    did.
+    """
     state = one_of_two_is_ill()
     world, report = proven_world(state, CycleConfig()), report_of(state, stored=True)
     amounts = {**report.zones[0].resources}
@@ -94,10 +114,14 @@ def test_the_known_state_is_asked_before_amounts_that_hide_a_device() -> None:
 
 
 def test_with_its_pod_an_unhealthy_device_is_gone_and_another_pods_stays_held() -> None:
-    """Three GPUs in one zone: x holds an unhealthy one, y a healthy one, the third is free, and stays the only one."""
+    """Three GPUs in one zone: x holds an unhealthy one, y a healthy one, the third is free, and
+    stays the only one.
+    """
     gpus = {"a": 1, "b": 1, "c": 1}
     state = running(
-        kubelet(1, "single-numa-node", "container", cores_per_zone=8, gpus=gpus), asking("x", 1, 1), asking("y", 1, 1)
+        kubelet(1, "single-numa-node", "container", cores_per_zone=8, gpus=gpus),
+        asking("x", 1, 1),
+        asking("y", 1, 1),
     )
     state = ill(state, held_by(state, "x"))
     world = proven_world(state, CycleConfig())
@@ -111,7 +135,9 @@ def test_with_its_pod_an_unhealthy_device_is_gone_and_another_pods_stays_held() 
 
 def test_nor_does_the_search_take_it_for_free() -> None:
     """A free GPU in zone 0 would draw the first container there, and leave zone 1 to the second."""
-    state = kubelet(2, "single-numa-node", "container", cores_per_zone=4, gpus={"a": 1, "b": 1, "c": 2})
+    state = kubelet(
+        2, "single-numa-node", "container", cores_per_zone=4, gpus={"a": 1, "b": 1, "c": 2}
+    )
     state = running(state, asking("x", 1, 1), asking("y", 2, 1))
     state = ill(state, held_by(state, "x"))
     world, without = proven_world(state, CycleConfig()), drop_stale(remove(state, "x"))
@@ -123,7 +149,9 @@ def test_nor_does_the_search_take_it_for_free() -> None:
 
 
 def test_a_refusal_says_that_devices_may_be_unhealthy() -> None:
-    """The kubelet counts the one that x holds: two of zone 0 would be enough, so that two zones are not preferred for two."""
+    """The kubelet counts the one that x holds: two of zone 0 would be enough, so that two zones are
+    not preferred for two.
+    """
     state = running(two_and_one(), asking("x", 1, 1))
     world = proven_world(ill(state, held_by(state, "x")), CycleConfig())
     refusal = world.cluster.verdict(asking("p", 9, 2), NODE)
@@ -132,7 +160,9 @@ def test_a_refusal_says_that_devices_may_be_unhealthy() -> None:
     for sure in (asking("q", 99, 1), asking("r", 99, 0)):
         told = world.cluster.verdict(sure, NODE)
         assert told is not None
-        assert UNHEALTHY not in told.remedy, "one device is preferred of one zone whatever else lies where"
+        assert UNHEALTHY not in told.remedy, (
+            "one device is preferred of one zone whatever else lies where"
+        )
 
 
 def test_where_one_zone_must_do_nothing_hangs_on_unhealthy_devices() -> None:
@@ -142,8 +172,12 @@ def test_where_one_zone_must_do_nothing_hangs_on_unhealthy_devices() -> None:
     assert UNHEALTHY not in refusal.remedy
 
 
-def seen_before_and_after(state: KubeletState, devices: Collection[str]) -> tuple[World, KubeletState]:
-    """A report told of all devices as healthy; the next one is of a kubelet where these are unhealthy."""
+def seen_before_and_after(
+    state: KubeletState, devices: Collection[str]
+) -> tuple[World, KubeletState]:
+    """A report told of all devices as healthy; the next one is of a kubelet where these are
+    unhealthy.
+    """
     world, after = proven_world(state, CycleConfig()), ill(state, devices)
     world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=2))
     return world, after
@@ -151,13 +185,15 @@ def seen_before_and_after(state: KubeletState, devices: Collection[str]) -> tupl
 
 def two_and_one(policy: str = "restricted") -> KubeletState:
     """Two GPUs in zone 0, one in zone 1; memory lies where it likes."""
-    return kubelet(2, policy, gpus={"a": 1, "b": 1, "c": 2}, memory_policy="None", reserved_memory={})
+    return kubelet(
+        2, policy, gpus={"a": 1, "b": 1, "c": 2}, memory_policy="None", reserved_memory={}
+    )
 
 
 @pytest.mark.parametrize("lost", ["a", "b"])
 def test_a_device_that_vanished_from_the_listing_may_make_one_zone_enough(lost: str) -> None:
-    """By what is listed two GPUs are to be had of two zones only; the kubelet counts the unhealthy one, too, and wants both of
-    the zone that it lies in."""
+    """By what is listed two GPUs are to be had of two zones only; the kubelet counts the unhealthy
+    one, too, and wants both of the zone that it lies in."""
     world, after = seen_before_and_after(two_and_one(), {lost})
     pod = asking("p", 9, 2)
     refusal = world.cluster.verdict(pod, NODE)
@@ -178,14 +214,22 @@ def test_a_device_that_is_listed_again_is_doubted_no_more_nor_one_of_an_earlier_
     assert world.ledger.nodes[NODE].unlisted == {}
     world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=5))
     assert world.ledger.nodes[NODE].unlisted == {GPU: "b"}
-    world.report(msgspec.structs.replace(report_of(after, stored=True), boot_id="next", boot_time_ms=1))
+    world.report(
+        msgspec.structs.replace(report_of(after, stored=True), boot_id="next", boot_time_ms=1)
+    )
     assert world.ledger.nodes[NODE].unlisted == {}
-    assert world.cluster.verdict(pod, NODE) is None, "nobody knows of a device that this boot never listed"
+    assert world.cluster.verdict(pod, NODE) is None, (
+        "nobody knows of a device that this boot never listed"
+    )
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_one_that_no_report_of_this_boot_ever_listed_is_known_by_the_nodes_object(told: bool) -> None:
-    """It counts devices, and offers the healthy ones. One that is not told of either would be known to nobody."""
+def test_one_that_no_report_of_this_boot_ever_listed_is_known_by_the_nodes_object(
+    told: bool,
+) -> None:
+    """It counts devices, and offers the healthy ones. One that is not told of either would be known
+    to nobody.
+    """
     after = ill(two_and_one(), {"b"})
     world, pod = proven_world(after, CycleConfig()), asking("p", 9, 2)
     seen = world.ledger.nodes[NODE].observed
@@ -197,7 +241,9 @@ def test_one_that_no_report_of_this_boot_ever_listed_is_known_by_the_nodes_objec
 
 
 def test_a_listing_that_names_others_every_time_is_remembered_within_limits() -> None:
-    """What a broken plugin or an exporter of somebody else's may say must neither fill the memory nor stop the fold."""
+    """What a broken plugin or an exporter of somebody else's may say must neither fill the memory
+    nor stop the fold.
+    """
     known: dict[str, str] = {}
     reports = [Report("n", "boot", at, devices=claimed(at)) for at in range(100)]
     for before, report in pairwise(reports):
@@ -234,7 +280,10 @@ def test_the_end_of_an_init_containers_pod_gives_back_no_unhealthy_device() -> N
     assert world.cluster.verdict(pod, NODE) is not None
 
 
-@pytest.mark.parametrize(("policy", "scope"), [("restricted", "container"), ("restricted", "pod"), ("best-effort", "container")])
+@pytest.mark.parametrize(
+    ("policy", "scope"),
+    [("restricted", "container"), ("restricted", "pod"), ("best-effort", "container")],
+)
 def test_wherever_unlisted_devices_lie_who_passes_is_admitted(policy: str, scope: str) -> None:
     """And however many there are: kubelets that differ in nothing else."""
     passed = 0
@@ -252,7 +301,12 @@ def with_ill_ones(seed: int, policy: str, scope: str) -> tuple[KubeletState, Pod
     """A random kubelet, half of whose held GPUs are unhealthy."""
     seen, rng = scene(seed, policy, scope, unsettled=0), random.Random(f"{seed} ill")
     held = sorted(
-        {each for uid in seen.base.pods for own in seen.base.devices.held.get(uid, {}).values() for each in own.get(GPU, ())}
+        {
+            each
+            for uid in seen.base.pods
+            for own in seen.base.devices.held.get(uid, {}).values()
+            for each in own.get(GPU, ())
+        }
     )
     return ill(seen.base, [each for each in held if rng.random() < 0.5]), seen.pod
 
@@ -287,7 +341,11 @@ def test_what_a_node_offers_is_not_kept_from_before_a_report_that_does_not_count
     facts = world.cluster.node(NODE)
     assert facts is not None
     assert facts.allocatable[GPU] == 2
-    world.report(msgspec.structs.replace(report_of(after), placements=None, fingerprint="pfp0v001x", boot_time_ms=9))
+    world.report(
+        msgspec.structs.replace(
+            report_of(after), placements=None, fingerprint="pfp0v001x", boot_time_ms=9
+        )
+    )
     assert world.ledger.nodes[NODE].report is not world.ledger.nodes[NODE].basis
     assert facts.allocatable == offered(world.ledger.nodes[NODE])
     assert facts.allocatable[GPU] == 3

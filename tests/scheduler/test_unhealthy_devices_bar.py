@@ -1,5 +1,6 @@
-"""Unhealthy devices that nobody lists for which the kubelet refuses whoever names them: the judge is the kubelet model. The real
-one, kubelet 1.36.2, answered alike in recorded admissions (`tests/vectors/data`)."""
+"""Unhealthy devices that nobody lists for which the kubelet refuses whoever names them: the judge
+is the kubelet model. The real one, kubelet 1.36.2, answered alike in recorded admissions
+(`tests/vectors/data`)."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def judged(state: KubeletState, pod: Pod) -> Refusal | None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_where_none_is_healthy_nobody_passes_who_names_the_resource(policy: str, scope: str) -> None:
+def test_where_none_is_healthy_nobody_passes_who_names_the_resource(
+    policy: str, scope: str
+) -> None:
     state = with_gpus(policy, scope, a=Device(1, False), b=Device(2, False))
     refusal = judged(state, naming(0))
     assert refusal is not None
@@ -62,8 +65,12 @@ def test_one_healthy_device_is_enough_for_who_asks_for_none(policy: str) -> None
 
 @pytest.mark.parametrize("policy", INSISTING)
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_one_unhealthy_device_in_a_zone_makes_zones_matter_for_those_that_lie_in_none(policy: str, scope: str) -> None:
-    refusal = judged(with_gpus(policy, scope, a=Device(None), b=Device(None), c=Device(1, False)), naming(1))
+def test_one_unhealthy_device_in_a_zone_makes_zones_matter_for_those_that_lie_in_none(
+    policy: str, scope: str
+) -> None:
+    refusal = judged(
+        with_gpus(policy, scope, a=Device(None), b=Device(None), c=Device(1, False)), naming(1)
+    )
     assert refusal is not None
     assert (refusal.subject, refusal.resource, refusal.asked) == (MAY_LIE_IN_ZONES, GPU, 1)
     assert f"(known within bounds only: {UNHEALTHY})" in refusal.remedy
@@ -78,7 +85,8 @@ def test_nor_does_it_matter_where_no_hint_is_insisted_on(policy: str) -> None:
 def test_one_that_is_held_is_listed_with_its_zone(policy: str) -> None:
     """Here in none: it hides no zone."""
     state = admit(
-        with_gpus(policy, a=Device(None), b=Device(None)), holder := msgspec.structs.replace(naming(1), uid="h", name="h")
+        with_gpus(policy, a=Device(None), b=Device(None)),
+        holder := msgspec.structs.replace(naming(1), uid="h", name="h"),
     )
     (held,) = state.state.devices.held[holder.uid]["c"][GPU]
     pool = {each: Device(None, each != held) for each in ("a", "b")}
@@ -88,7 +96,10 @@ def test_one_that_is_held_is_listed_with_its_zone(policy: str) -> None:
 
 def lost(policy: str, before: Device, after: Device) -> World:
     """Device b was listed as healthy, and the next report of the boot does not list it."""
-    first, second = with_gpus(policy, a=Device(None), b=before), with_gpus(policy, a=Device(None), b=after)
+    first, second = (
+        with_gpus(policy, a=Device(None), b=before),
+        with_gpus(policy, a=Device(None), b=after),
+    )
     world = proven_world(first, CycleConfig())
     seen = world.ledger.nodes[NODE].observed
     assert seen is not None
@@ -106,7 +117,9 @@ def test_one_that_this_boot_listed_before_lies_where_it_lay(policy: str) -> None
 def test_of_an_earlier_boot_nothing_is_known() -> None:
     world = lost("restricted", Device(None), Device(None, False))
     state = with_gpus("restricted", a=Device(None), b=Device(None, False))
-    world.report(msgspec.structs.replace(report_of(state, stored=True), boot_id="next", boot_time_ms=1))
+    world.report(
+        msgspec.structs.replace(report_of(state, stored=True), boot_id="next", boot_time_ms=1)
+    )
     assert world.cluster.verdict(naming(1), NODE) is not None
 
 
@@ -115,7 +128,10 @@ def test_who_waits_is_looked_at_again_when_a_device_heals() -> None:
     assert not isinstance(world.cluster.place(pod), Placed)
     seen = world.ledger.nodes[NODE].observed
     assert seen is not None
-    world.fold(f"node/{NODE}", msgspec.structs.replace(seen, unhealthy={}, allocatable={**seen.allocatable, GPU: 1}))
+    world.fold(
+        f"node/{NODE}",
+        msgspec.structs.replace(seen, unhealthy={}, allocatable={**seen.allocatable, GPU: 1}),
+    )
     assert isinstance(world.cluster.place(pod), Placed)
     world.cluster.drop_node(NODE)
     assert not world.cluster.around.barred
@@ -126,6 +142,8 @@ def test_a_stock_kube_scheduler_is_told_so_that_nobody_need_be_evicted() -> None
     for amount, passes in ((0, False), (None, True)):
         pod = naming(amount)
         found = filtered(world.cluster, pod, [NODE], Texts())
-        assert (found.passing, list(found.unresolvable)) == (([NODE], []) if passes else ([], [NODE]))
+        assert (found.passing, list(found.unresolvable)) == (
+            ([NODE], []) if passes else ([], [NODE])
+        )
         assert isinstance(placed_on(world.cluster, pod, NODE), Placed) is passes
         assert bool(preempted(world.cluster, world.ledger.pods, pod, {NODE: Offer(())})) is passes

@@ -1,5 +1,6 @@
-"""Pods of which ordinary init containers alone demand anything: no listing ever lacks any of it, so that a report which was made
-before they came must not prove them, and what they keep counts until somebody who knows them says what it is."""
+"""Pods of which ordinary init containers alone demand anything: no listing ever lacks any of it, so
+that a report which was made before they came must not prove them, and what they keep counts until
+somebody who knows them says what it is."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from tests.scheduler.kubelet_worlds import GIB, GPU, NODE, World, kubelet, report_of
 
-RULES = (("single-numa-node", "container"), ("single-numa-node", "pod"), ("restricted", "container"), ("restricted", "pod"))
+RULES = (
+    ("single-numa-node", "container"),
+    ("single-numa-node", "pod"),
+    ("restricted", "container"),
+    ("restricted", "pod"),
+)
 
 
 def container(name: str, cpu_milli: int, gpus: int = 0, kind: str = "app") -> Container:
@@ -28,7 +34,10 @@ def pod(name: str, *containers: Container, qos: str = "Guaranteed") -> Pod:
 def world_of(state: KubeletState, *coming: Pod, checkpoints: bool) -> World:
     """A node whose only news since these pods were sent is a report that was made before they came."""
     world = World(CycleConfig())
-    world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, "pods": 99, GPU: 9, "hugepages-2Mi": 1 << 50})
+    world.observe(
+        NODE,
+        allocatable={"cpu": 10**6, "memory": 1 << 50, "pods": 99, GPU: 9, "hugepages-2Mi": 1 << 50},
+    )
     report = report_of(state, checkpoints)
     world.report(report)
     for each in coming:
@@ -39,7 +48,9 @@ def world_of(state: KubeletState, *coming: Pod, checkpoints: bool) -> World:
 
 @pytest.mark.parametrize("checkpoints", [True, False])
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_a_report_from_before_they_came_proves_no_init_containers_cpus(policy: str, scope: str, checkpoints: bool) -> None:
+def test_a_report_from_before_they_came_proves_no_init_containers_cpus(
+    policy: str, scope: str, checkpoints: bool
+) -> None:
     state = kubelet(2, policy, scope, cores_per_zone=3, memory_policy="None", reserved_memory={})
     coming = [pod(name, container("i", 3000, kind="init"), container("c", 500)) for name in "ab"]
     newcomer = pod("new", container("c", 4000))
@@ -52,8 +63,12 @@ def test_a_report_from_before_they_came_proves_no_init_containers_cpus(policy: s
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-@pytest.mark.parametrize(("policy", "scope"), [*RULES, ("best-effort", "container"), ("none", "container")])
-def test_a_report_from_before_it_came_proves_no_init_containers_devices(policy: str, scope: str, checkpoints: bool) -> None:
+@pytest.mark.parametrize(
+    ("policy", "scope"), [*RULES, ("best-effort", "container"), ("none", "container")]
+)
+def test_a_report_from_before_it_came_proves_no_init_containers_devices(
+    policy: str, scope: str, checkpoints: bool
+) -> None:
     state = kubelet(1, policy, scope, gpus={"g0": 1, "g1": 1})
     coming = pod("a", container("i", 500, 2, "init"), container("c", 500), qos="Burstable")
     newcomer = pod("new", container("c", 1000, 1))
@@ -67,7 +82,14 @@ def test_a_report_from_before_it_came_proves_no_init_containers_devices(policy: 
 
 
 def test_a_checkpoint_that_knows_the_pod_proves_it_and_tells_what_it_keeps() -> None:
-    state = kubelet(2, "single-numa-node", "container", cores_per_zone=3, memory_policy="None", reserved_memory={})
+    state = kubelet(
+        2,
+        "single-numa-node",
+        "container",
+        cores_per_zone=3,
+        memory_policy="None",
+        reserved_memory={},
+    )
     coming = pod("a", container("i", 3000, kind="init"), container("c", 500))
     world = world_of(state, coming, checkpoints=True)
     state = drop_stale(admit(state, coming).state)
@@ -79,11 +101,20 @@ def test_a_checkpoint_that_knows_the_pod_proves_it_and_tells_what_it_keeps() -> 
 
 
 @pytest.mark.parametrize("memory_only", [False, True])
-def test_one_that_bears_the_name_of_an_ended_one_is_told_from_it_by_the_checkpoints_uid(memory_only: bool) -> None:
+def test_one_that_bears_the_name_of_an_ended_one_is_told_from_it_by_the_checkpoints_uid(
+    memory_only: bool,
+) -> None:
     """podresources lists the name as it listed the one before: seen with a real kubelet (1.36.2)."""
     state = kubelet(3, "best-effort", "container", gpus={"g0": 1, "g1": 2, "g2": 4})
-    app, qos = (container("c", 500), "Guaranteed") if memory_only else (Container("c", "app", {}, {}), "Burstable")
-    first, second = (Pod(uid, "ns", "again", qos, (container("i", 500, 1, "init"), app)) for uid in ("first", "second"))  # type: ignore[arg-type]
+    app, qos = (
+        (container("c", 500), "Guaranteed")
+        if memory_only
+        else (Container("c", "app", {}, {}), "Burstable")
+    )
+    first, second = (
+        Pod(uid, "ns", "again", qos, (container("i", 500, 1, "init"), app))
+        for uid in ("first", "second")
+    )  # type: ignore[arg-type]
     world = world_of(state, first, checkpoints=True)
     state = drop_stale(admit(state, first).state)
     world.report(msgspec.structs.replace(report_of(state, True), boot_time_ms=5000))
@@ -96,5 +127,7 @@ def test_one_that_bears_the_name_of_an_ended_one_is_told_from_it_by_the_checkpoi
     world.report(msgspec.structs.replace(report_of(state, True), boot_time_ms=7000))
     assert world.ledger.nodes[NODE].charges[second.uid].proven
     for gpus in (1, 2, 3):
-        newcomer = pod(f"new{gpus}", container("i", 500, gpus, "init"), container("c", 500), qos="Burstable")
+        newcomer = pod(
+            f"new{gpus}", container("i", 500, gpus, "init"), container("c", 500), qos="Burstable"
+        )
         assert (world.cluster.verdict(newcomer, NODE) is None) == admit(state, newcomer).admitted

@@ -1,5 +1,5 @@
-"""A sample of every scene: each policy and scope, 1 to 8 zones, all that a report may leave open. `python -m tests.bench
-completeness --proven` runs more of them.
+"""A sample of every scene: each policy and scope, 1 to 8 zones, all that a report may leave open.
+`python -m tests.bench completeness --proven` runs more of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from services.scheduler.deciding.outcome import Placed
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit
 from tests.kubelet.machines import container, guaranteed, kubelet
-from tests.scheduler.kubelet_worlds import NODE, Outcome, Scene, measured, proven_world, report_of, truth, world_of
+from tests.scheduler.kubelet_worlds import (
+    NODE,
+    Outcome,
+    Scene,
+    measured,
+    proven_world,
+    report_of,
+    truth,
+    world_of,
+)
 from tests.scheduler.test_cycle_soundness import RULES
 from tests.scheduler.varied_scenes import NO_LAYOUT, OPTIONS, SHARES, ZONES, maker
 
@@ -37,12 +46,21 @@ def sample(policy: str, scope: str) -> Outcome:
     found = Outcome()
     for at, zones in enumerate(ZONES):
         seeds = range(6000, 6000 + SAMPLE)[at :: len(ZONES)]
-        measured(seeds, policy, scope, unsettled=0, into=found, made=maker(policy, scope, zones, unsettled=0))
+        measured(
+            seeds,
+            policy,
+            scope,
+            unsettled=0,
+            into=found,
+            made=maker(policy, scope, zones, unsettled=0),
+        )
     return found
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_what_is_known_is_judged_as_the_kubelet_does_and_little_is_known_within_bounds_only(policy: str, scope: str) -> None:
+def test_what_is_known_is_judged_as_the_kubelet_does_and_little_is_known_within_bounds_only(
+    policy: str, scope: str
+) -> None:
     found = sample(policy, scope)
     assert (found.unsound, found.refused_needlessly, found.undecided) == ([], [], 0)
     assert found.passed > 80
@@ -58,7 +76,10 @@ def test_what_is_known_is_judged_as_the_kubelet_does_and_little_is_known_within_
 def test_a_whole_node_gpu_pod_of_two_zones_runs_under_best_effort() -> None:
     """24 CPUs, 100 GiB, 8 GPUs on two zones: its memory exceeds one zone."""
     gpus = {f"g{at}": 1 << at % 2 for at in range(8)}
-    state, pod = kubelet(2, "best-effort", cores_per_zone=8, gpus=gpus), guaranteed("p", container("c", 24, 100, 8))
+    state, pod = (
+        kubelet(2, "best-effort", cores_per_zone=8, gpus=gpus),
+        guaranteed("p", container("c", 24, 100, 8)),
+    )
     seen = Scene(state, (), pod)
     assert truth(seen) == "admitted"
     assert isinstance(world_of(seen, CycleConfig()).cluster.place(pod), Placed)
@@ -66,11 +87,21 @@ def test_a_whole_node_gpu_pod_of_two_zones_runs_under_best_effort() -> None:
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted"])
-def test_a_sidecar_before_an_init_container_draws_nothing_to_its_zone(policy: str, scope: str) -> None:
-    """Sidecar 1 CPU, init 2 CPUs, app 500m, no CPU checkpoint: what the init container keeps may lie in either zone."""
+def test_a_sidecar_before_an_init_container_draws_nothing_to_its_zone(
+    policy: str, scope: str
+) -> None:
+    """Sidecar 1 CPU, init 2 CPUs, app 500m, no CPU checkpoint: what the init container keeps may
+    lie in either zone.
+    """
     small = container("c")
     small = msgspec.structs.replace(small, requests={"cpu": 500}, limits={"cpu": 500})
-    runs = Pod("r", "ns", "r", "Guaranteed", (container("s", 1, kind="sidecar"), container("i", 2, kind="init"), small))
+    runs = Pod(
+        "r",
+        "ns",
+        "r",
+        "Guaranteed",
+        (container("s", 1, kind="sidecar"), container("i", 2, kind="init"), small),
+    )
     state = kubelet(2, policy, scope, cores_per_zone=2, memory_policy="None", reserved_memory={})
     after = admit(state, runs).state
     world = proven_world(after, CycleConfig(), checkpoints=False)
@@ -82,7 +113,9 @@ def test_a_sidecar_before_an_init_container_draws_nothing_to_its_zone(policy: st
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_each_container_must_ask_for_whole_cores_whatever_the_scope(scope: str) -> None:
-    """Also where the report does not tell the CPUs: an init container of one CPU is refused, though the pod asks for two."""
+    """Also where the report does not tell the CPUs: an init container of one CPU is refused, though
+    the pod asks for two.
+    """
     state = kubelet(1, "single-numa-node", scope, cpu_options={"full-pcpus-only": "true"})
     world = proven_world(state, CycleConfig())
     world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
@@ -98,7 +131,9 @@ def test_each_container_must_ask_for_whole_cores_whatever_the_scope(scope: str) 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_cpus_that_an_init_container_leaves_are_no_whole_cores_to_a_later_one(scope: str) -> None:
-    """The kubelet counts what is free beside them: of 6 CPUs an init container takes 4, and 4 more are not there."""
+    """The kubelet counts what is free beside them: of 6 CPUs an init container takes 4, and 4 more
+    are not there.
+    """
     options = {"cpu_options": {"full-pcpus-only": "true"}, "reserved_cpus": "0,4"}
     state = kubelet(1, "single-numa-node", scope, cores_per_zone=4, **options)
     world = proven_world(state, CycleConfig())
@@ -122,7 +157,9 @@ def test_whole_cores_are_asked_for_beside_devices_of_several_zones_too(policy: s
 
 def test_under_policy_none_whole_cores_are_known_within_bounds_without_the_layout() -> None:
     """One whole core is reserved; without CPUs by id the other half of two cores could be."""
-    state = kubelet(1, "none", cores_per_zone=4, reserved_cpus="0,4", cpu_options={"full-pcpus-only": "true"})
+    state = kubelet(
+        1, "none", cores_per_zone=4, reserved_cpus="0,4", cpu_options={"full-pcpus-only": "true"}
+    )
     world = proven_world(state, CycleConfig())
     world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
     pod = guaranteed("p", container("c", 6, 1))
@@ -135,15 +172,29 @@ def test_under_policy_none_whole_cores_are_known_within_bounds_without_the_layou
 @pytest.mark.parametrize(
     ("seed", "policy", "scope", "zones"),
     [
-        (8002246, "restricted", "container", 8),  # what its init container gets may lie in another zone than was hinted
-        (9101080, "restricted", "pod", 3),  # who is on the way fits two zones of a socket, and one zone never
+        (
+            8002246,
+            "restricted",
+            "container",
+            8,
+        ),  # what its init container gets may lie in another zone than was hinted
+        (
+            9101080,
+            "restricted",
+            "pod",
+            3,
+        ),  # who is on the way fits two zones of a socket, and one zone never
         (9200182, "best-effort", "container", 1),  # too few are left, whichever they are
     ],
 )
-def test_aligned_by_socket_and_without_a_layout_nobody_is_sure(seed: int, policy: str, scope: str, zones: int) -> None:
+def test_aligned_by_socket_and_without_a_layout_nobody_is_sure(
+    seed: int, policy: str, scope: str, zones: int
+) -> None:
     """Its kubelet refuses the pod, or another for its sake."""
     shares = SHARES if seed == 8002246 else {OPTIONS: 1.0, NO_LAYOUT: 1.0}
-    seen, world, _ = maker(policy, scope, zones, 0 if seed == 9200182 else 3, shares, running=0.0, between=0.0)(seed)
+    seen, world, _ = maker(
+        policy, scope, zones, 0 if seed == 9200182 else 3, shares, running=0.0, between=0.0
+    )(seed)
     assert seen.base.kubelet.config.cpu_options["align-by-socket"] == "true"
     assert truth(seen) != "admitted"
     assert world.cluster.verdict(seen.pod, NODE) is not None

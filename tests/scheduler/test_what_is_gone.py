@@ -17,7 +17,9 @@ from tests.ledger.given import pod, report, zone
 
 
 class Years:
-    """A scheduler's core that follows a log; `life` is all that becomes of one rented machine and its one pod."""
+    """A scheduler's core that follows a log; `life` is all that becomes of one rented machine and
+    its one pod.
+    """
 
     def __init__(self) -> None:
         self.core = SchedulerCore(CoreConfig())
@@ -28,12 +30,22 @@ class Years:
         self._position += 1
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         trace = f"trace-{self._position}"
-        self.core.evolve(Envelope(self._position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, trace), fact)
+        self.core.evolve(
+            Envelope(
+                self._position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, trace
+            ),
+            fact,
+        )
 
     def life(self, number: int) -> None:
         name, made = f"rented-{number}", pod(f"p{number}", cpus=2)
         node, life, reports = streams.node(name), streams.pod(made.uid), streams.report(name)
-        self.tell(node, NodeObserved(name, f"uid-{number}", allocatable={"cpu": 64000, "memory": 2**38, "pods": 110}))
+        self.tell(
+            node,
+            NodeObserved(
+                name, f"uid-{number}", allocatable={"cpu": 64000, "memory": 2**38, "pods": 110}
+            ),
+        )
         self.tell(reports, NodeReported(self._report(name)))
         self.tell(life, PodObserved(made))
         self.tell(life, PodReserved(made.uid, name))
@@ -47,7 +59,12 @@ class Years:
         """The same, but the machine leaves first."""
         name, made = f"early-{number}", pod(f"e{number}", cpus=2)
         node, life = streams.node(name), streams.pod(made.uid)
-        self.tell(node, NodeObserved(name, f"uid-{number}", allocatable={"cpu": 64000, "memory": 2**38, "pods": 110}))
+        self.tell(
+            node,
+            NodeObserved(
+                name, f"uid-{number}", allocatable={"cpu": 64000, "memory": 2**38, "pods": 110}
+            ),
+        )
         self.tell(life, PodObserved(made))
         self.tell(node, NodeCharged(name, made.uid))
         self.tell(node, NodeEnded(name, f"uid-{number}", "deleted"))
@@ -58,7 +75,9 @@ class Years:
         return msgspec.structs.replace(report(zone(0, 8), zone(1, 8)), node=name)
 
     def kept(self) -> tuple[int, int, int]:
-        """What a snapshot holds, in bytes, without the position; traces; entries of the queue's heap."""
+        """What a snapshot holds, in bytes, without the position; traces; entries of the queue's
+        heap.
+        """
         state = msgspec.json.encode(self.core.followed).replace(str(self._position).encode(), b"")
         core = self.core
         return len(state), len(core.traceparents), len(core.queue._heap)

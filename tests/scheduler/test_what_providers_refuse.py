@@ -1,5 +1,6 @@
-"""A provider of one's own is named in a refusal where it is what refuses, and nowhere else: asked as the kubelet asks it, under
-the node's policy and scope, container by container, alone and beside the rest.
+"""A provider of one's own is named in a refusal where it is what refuses, and nowhere else: asked
+as the kubelet asks it, under the node's policy and scope, container by container, alone and beside
+the rest.
 
 Seats are licences that no zone has to itself: one hint, of both zones at once.
 """
@@ -44,7 +45,9 @@ class Seats(Licences, frozen=True):
     def zones(self, report: Report, resource: str) -> frozenset[int] | None:
         return None
 
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
+    def observe(
+        self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
+    ) -> Observed:
         return Observed(SeatBook(), (sum(zone.resources[SEAT].available for zone in report.zones),))
 
 
@@ -62,26 +65,46 @@ class Badges(Licences, frozen=True):
     def owns(self, resource: str) -> bool:
         return resource == BADGE
 
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
-        return Observed(BadgeBook(self.home), (sum(z.resources[BADGE].available for z in report.zones if z.id == self.home),))
+    def observe(
+        self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
+    ) -> Observed:
+        return Observed(
+            BadgeBook(self.home),
+            (sum(z.resources[BADGE].available for z in report.zones if z.id == self.home),),
+        )
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *providers: HintProvider) -> None:
     monkeypatch.setattr(registry, "PROVIDERS", (*registry.PROVIDERS, *providers))
 
 
-def world(policy: str, scope: str = "container", cpus: tuple[int, ...] = (8, 8), each: int = 2) -> World:
+def world(
+    policy: str, scope: str = "container", cpus: tuple[int, ...] = (8, 8), each: int = 2
+) -> World:
     found, special = World(), {LICENCE: each, SEAT: each, BADGE: each}
     zones = [
-        zone(at, amounts(cpu=free, memory=64, **special), amounts(cpu=8, memory=64, **special)) for at, free in enumerate(cpus)
+        zone(at, amounts(cpu=free, memory=64, **special), amounts(cpu=8, memory=64, **special))
+        for at, free in enumerate(cpus)
     ]
-    found.observe("n", allocatable={"cpu": 64_000, "memory": 1 << 40, "pods": 110, LICENCE: 99, SEAT: 99, BADGE: 99})
+    found.observe(
+        "n",
+        allocatable={
+            "cpu": 64_000,
+            "memory": 1 << 40,
+            "pods": 110,
+            LICENCE: 99,
+            SEAT: 99,
+            BADGE: 99,
+        },
+    )
     found.report(report("n", zones, policy, scope, tracked=("cpu", "memory", *special)))
     return found
 
 
 def asking(*parts: Mapping[str, int]) -> Pod:
-    return guaranteed("p", *[container(f"c{at}", amounts(memory=1, **each)) for at, each in enumerate(parts)])
+    return guaranteed(
+        "p", *[container(f"c{at}", amounts(memory=1, **each)) for at, each in enumerate(parts)]
+    )
 
 
 def refusal(found: World, pod: Pod) -> Refusal:
@@ -94,7 +117,9 @@ def refusal(found: World, pod: Pod) -> Refusal:
 def test_one_that_has_no_single_zone_and_many_together_is_not_blamed_for_what_others_refuse(
     monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    """Seats are given over both zones; of licences the first container takes what only the second needs."""
+    """Seats are given over both zones; of licences the first container takes what only the second
+    needs.
+    """
     use(monkeypatch, Seats(), Licences())
     found = world(policy)
     assert isinstance(found.cluster.place(asking({"cpu": 2, SEAT: 3})), Placed)
@@ -102,26 +127,39 @@ def test_one_that_has_no_single_zone_and_many_together_is_not_blamed_for_what_ot
     assert (refused.resource, refused.container) == (LICENCE, "c1")
 
 
-def test_restricted_does_not_take_as_many_zones_for_seats_and_fewer_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restricted_does_not_take_as_many_zones_for_seats_and_fewer_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     use(monkeypatch, Seats())
     refused = refusal(world("restricted"), asking({"cpu": 2, SEAT: 3}))
-    assert (refused.resource, refused.subject) == (SEAT, "of those that seats offers, beside the rest")
+    assert (refused.resource, refused.subject) == (
+        SEAT,
+        "of those that seats offers, beside the rest",
+    )
 
 
 def test_under_single_numa_node_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Seats())
     refused = refusal(world("single-numa-node"), asking({"cpu": 2, SEAT: 1}))
-    assert (refused.reason, refused.resource, refused.container) == (Reason.NO_SINGLE_ZONE, SEAT, "c0")
+    assert (refused.reason, refused.resource, refused.container) == (
+        Reason.NO_SINGLE_ZONE,
+        SEAT,
+        "c0",
+    )
 
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort", "none"])
-def test_what_the_first_container_leaves_is_too_little_for_the_second(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+def test_what_the_first_container_leaves_is_too_little_for_the_second(
+    monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
     use(monkeypatch, Licences())
     refused = refusal(world(policy), asking({"cpu": 1, LICENCE: 1}, {"cpu": 1, LICENCE: 2}))
     assert (refused.resource, refused.container, refused.asked) == (LICENCE, "c1", 2)
     assert refused.subject == "of those that licences offers"
     assert refused.remedy.startswith("wait until licences has some")
-    assert refused.reason is (Reason.NO_SINGLE_ZONE if policy == "single-numa-node" else Reason.NO_ZONE_SET)
+    assert refused.reason is (
+        Reason.NO_SINGLE_ZONE if policy == "single-numa-node" else Reason.NO_ZONE_SET
+    )
 
 
 @pytest.mark.parametrize("policy", LONELY)
@@ -132,7 +170,9 @@ def test_scope_pod_asks_for_all_at_once(monkeypatch: pytest.MonkeyPatch, policy:
 
 
 @pytest.mark.parametrize("policy", LONELY)
-def test_two_that_have_some_in_different_zones_now(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+def test_two_that_have_some_in_different_zones_now(
+    monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
     use(monkeypatch, Licences(home=1, open=True), Badges(home=0, open=True))
     for alone in (LICENCE, BADGE):
         assert isinstance(world(policy).cluster.place(asking({"cpu": 1, alone: 1})), Placed)
@@ -142,14 +182,22 @@ def test_two_that_have_some_in_different_zones_now(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("cpus", [2, 16])
-def test_two_that_ever_have_some_in_different_zones_only(monkeypatch: pytest.MonkeyPatch, cpus: int) -> None:
+def test_two_that_ever_have_some_in_different_zones_only(
+    monkeypatch: pytest.MonkeyPatch, cpus: int
+) -> None:
     """Also where the node as a whole has too few CPUs now: no zone lacks CPUs when it is empty."""
     use(monkeypatch, Licences(home=1), Badges(home=0))
     found = world("single-numa-node")
-    found.observe("n", allocatable={"cpu": 16_000, "memory": 1 << 40, "pods": 110, LICENCE: 99, BADGE: 99})
+    found.observe(
+        "n", allocatable={"cpu": 16_000, "memory": 1 << 40, "pods": 110, LICENCE: 99, BADGE: 99}
+    )
     found.bound(guaranteed("q", container("c", amounts(cpu=cpus - 1, memory=1))), "n")
     refused = refusal(found, asking({"cpu": 2, LICENCE: 1, BADGE: 1}))
-    assert (refused.reason, refused.resource, refused.subject) == (Reason.NEVER_ALIGNED, BADGE, "where the rest is given")
+    assert (refused.reason, refused.resource, refused.subject) == (
+        Reason.NEVER_ALIGNED,
+        BADGE,
+        "where the rest is given",
+    )
     assert "nodes where one zone gives all of it" in refused.remedy
 
 
@@ -160,7 +208,11 @@ def test_one_that_has_none_on_this_node(monkeypatch: pytest.MonkeyPatch, cpus: i
     found.observe("n", allocatable={"cpu": 16_000, "memory": 1 << 40, "pods": 110, LICENCE: 99})
     found.bound(guaranteed("q", container("c", amounts(cpu=cpus - 1, memory=1))), "n")
     refused = refusal(found, asking({"cpu": 2, LICENCE: 1}))
-    assert (refused.reason, refused.resource, refused.subject) == (Reason.NEVER_ALIGNED, LICENCE, "")
+    assert (refused.reason, refused.resource, refused.subject) == (
+        Reason.NEVER_ALIGNED,
+        LICENCE,
+        "",
+    )
     assert refused.remedy == f"use nodes whose zones have {LICENCE}"
 
 
@@ -168,14 +220,18 @@ def test_one_that_has_none_on_this_node(monkeypatch: pytest.MonkeyPatch, cpus: i
 def test_where_it_offers_some_the_rest_does_not_fit_once_the_first_container_is_there(
     monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    """The first takes zone 0, the lowest that has room, and leaves too little there; `open`: it says nothing ahead."""
+    """The first takes zone 0, the lowest that has room, and leaves too little there; `open`: it
+    says nothing ahead.
+    """
     use(monkeypatch, Licences(home=0, open=True))
     refused = refusal(world(policy), asking({"cpu": 5}, {"cpu": 5, LICENCE: 1}))
     assert (refused.resource, refused.container) == (LICENCE, "c1")
     assert isinstance(world(policy).cluster.place(asking({"cpu": 5}, {"cpu": 5})), Placed)
 
 
-def test_amounts_that_no_zone_has_when_empty_are_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amounts_that_no_zone_has_when_empty_are_named_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     use(monkeypatch, Licences())
     refused = refusal(world("single-numa-node"), asking({"cpu": 9, LICENCE: 3}))
     assert (refused.reason, refused.resource) == (Reason.NEVER_ALIGNED, "cpu")

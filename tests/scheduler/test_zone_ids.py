@@ -1,4 +1,6 @@
-"""Zones whose ids leave gaps, as machines with sockets or memory taken out number them: what counts is how many there are."""
+"""Zones whose ids leave gaps, as machines with sockets or memory taken out number them: what counts
+is how many there are.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,25 @@ def numbered(policy: str, ids: tuple[int, ...]) -> KubeletState:
     zones = tuple(msgspec.structs.replace(zone, id=ids[zone.id]) for zone in plain.zones)
     cpus = tuple(msgspec.structs.replace(cpu, numa=ids[cpu.numa]) for cpu in plain.cpus)
     reserved = {zone: {"memory": GIB} for zone in ids}
-    config = KubeletConfig(policy, cpu_policy="static", reserved_cpus="0-1", memory_policy="Static", reserved_memory=reserved)
+    config = KubeletConfig(
+        policy,
+        cpu_policy="static",
+        reserved_cpus="0-1",
+        memory_policy="Static",
+        reserved_memory=reserved,
+    )
     state = build(msgspec.structs.replace(plain, zones=zones, cpus=cpus), config)
     assert isinstance(state, KubeletState)
     return state
 
 
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
-@pytest.mark.parametrize("ids", [tuple(range(8)), (3, 5, 7, 9, 11, 12, 16, 17), (0, 1, 2, 3, 4, 5, 6, 63)])
-def test_a_pod_of_several_zones_is_judged_whatever_their_ids_are(policy: str, ids: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "ids", [tuple(range(8)), (3, 5, 7, 9, 11, 12, 16, 17), (0, 1, 2, 3, 4, 5, 6, 63)]
+)
+def test_a_pod_of_several_zones_is_judged_whatever_their_ids_are(
+    policy: str, ids: tuple[int, ...]
+) -> None:
     state = numbered(policy, ids)
     for memory, admitted in ((70, True), (600, False)):
         amounts = {"cpu": 5000, "memory": memory * GIB}
@@ -44,12 +56,16 @@ def test_a_pod_of_several_zones_is_judged_whatever_their_ids_are(policy: str, id
 
 
 def test_where_ids_leave_gaps_the_kubelet_reads_distances_of_other_nodes() -> None:
-    """Zones 0 and 2 are nearest; kubelet 1.36.2 gave this pod zones 0 and 3, as it takes ids for places in the list."""
+    """Zones 0 and 2 are nearest; kubelet 1.36.2 gave this pod zones 0 and 3, as it takes ids for
+    places in the list.
+    """
     rows = {0: (10, 11, 32, 32), 2: (11, 10, 32, 32), 3: (12, 32, 10, 12), 7: (32, 32, 32, 10)}
     zones = tuple(ZoneConfig(zone, 8 * GIB, {}, row) for zone, row in rows.items())
     cpus = tuple(Cpu(at, at, at // 4, (0, 2, 3)[at // 4], at // 4) for at in range(12))
     options = {"prefer-closest-numa-nodes": "true"}
-    config = KubeletConfig("best-effort", topology_options=options, cpu_policy="static", reserved_cpus="4")
+    config = KubeletConfig(
+        "best-effort", topology_options=options, cpu_policy="static", reserved_cpus="4"
+    )
     state = build(MachineConfig(zones, cpus), config)
     assert isinstance(state, KubeletState)
     amounts = {"cpu": 6000, "memory": GIB}

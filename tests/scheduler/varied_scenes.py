@@ -1,7 +1,9 @@
-"""Scenes in which a report leaves something open, or just does not: options of the CPU Manager, reserved siblings, ended pods
-that the kubelet still holds, unhealthy devices, checkpoints or layouts that nobody read, another kubelet version.
+"""Scenes in which a report leaves something open, or just does not: options of the CPU Manager,
+reserved siblings, ended pods that the kubelet still holds, unhealthy devices, checkpoints or
+layouts that nobody read, another kubelet version.
 
-Built on `kubelet_worlds.scene`: a seed is drawn apart for what varies. The judge stays the kubelet model.
+Built on `kubelet_worlds.scene`: a seed is drawn apart for what varies. The judge stays the kubelet
+model.
 """
 
 from __future__ import annotations
@@ -45,7 +47,12 @@ from tests.scheduler.kubelet_worlds import (
 )
 
 OPTIONS, NO_LAYOUT, NO_CHECKPOINTS = "cpu options", "no layout", "no checkpoints"
-UNHEALTHY, ENDED, VERSION, PICKS = "unhealthy devices", "ended pods", "kubelet version", "device picks"
+UNHEALTHY, ENDED, VERSION, PICKS = (
+    "unhealthy devices",
+    "ended pods",
+    "kubelet version",
+    "device picks",
+)
 
 ZONES = (1, 2, 3, 4, 5, 6, 8)
 """Of which a share of the scenes each has so many."""
@@ -95,16 +102,29 @@ class Draw(msgspec.Struct, frozen=True):
 
 
 def maker(
-    policy: str, scope: str, zones: int | None, unsettled: int, shares: Mapping[str, float] = SHARES, **settings: Any
+    policy: str,
+    scope: str,
+    zones: int | None,
+    unsettled: int,
+    shares: Mapping[str, float] = SHARES,
+    **settings: Any,
 ) -> Callable[[int], Made]:
     """Scenes by seed, for `kubelet_worlds.measured`."""
     return lambda seed: made(seed, policy, scope, zones, unsettled, shares, **settings)
 
 
 def made(
-    seed: int, policy: str, scope: str, zones: int | None, unsettled: int, shares: Mapping[str, float] = SHARES, **settings: Any
+    seed: int,
+    policy: str,
+    scope: str,
+    zones: int | None,
+    unsettled: int,
+    shares: Mapping[str, float] = SHARES,
+    **settings: Any,
 ) -> Made:
-    """One scene. What happens to pods and devices after the first report does so only where nobody is on the way."""
+    """One scene. What happens to pods and devices after the first report does so only where nobody
+    is on the way.
+    """
     rng = random.Random(f"{seed} varied")
     draw = Draw(frozenset(name for name in SHARES if rng.random() < shares.get(name, 0.0)), rng)
     options = _options(draw, policy, zones) if draw.has(OPTIONS) else {}
@@ -122,8 +142,12 @@ def made(
         if draw.has(NO_LAYOUT):
             world.report(_told(report_at(after, stored, 1), draw))
     else:
-        ill_before = draw.has(UNHEALTHY) and random.Random(f"{seed} ill before").random() < SINCE_BOOT
-        world, after = _happened(_with_ill(seen.base, draw) if ill_before else seen.base, draw, stored, ill_before)
+        ill_before = (
+            draw.has(UNHEALTHY) and random.Random(f"{seed} ill before").random() < SINCE_BOOT
+        )
+        world, after = _happened(
+            _with_ill(seen.base, draw) if ill_before else seen.base, draw, stored, ill_before
+        )
     if draw.has(VERSION):
         observed(world, after, "v1.35.4")
     seen = Scene(after, seen.unsettled, seen.pod, seen.running)
@@ -131,10 +155,14 @@ def made(
 
 
 def _with_devices(pod: Pod, rng: random.Random) -> Pod:
-    """Each container asks for devices, the last for much of a zone, too: what one gets decides what is left in which zone."""
+    """Each container asks for devices, the last for much of a zone, too: what one gets decides what
+    is left in which zone.
+    """
     cpus = [1, *rng.choice(((4,), (6,), (8,), (1, 4), (1, 7)))]
     asked = [{"cpu": each * 1000, "memory": GIB, GPU: rng.choice((1, 1, 2))} for each in cpus]
-    containers = tuple([Container(f"c{at}", "app", amounts, amounts) for at, amounts in enumerate(asked)])
+    containers = tuple(
+        [Container(f"c{at}", "app", amounts, amounts) for at, amounts in enumerate(asked)]
+    )
     return msgspec.structs.replace(pod, qos="Guaranteed", containers=containers)
 
 
@@ -142,12 +170,20 @@ def _options(draw: Draw, policy: str, zones: int | None) -> dict[str, Any]:
     chosen = draw.rng.choice(CPU_OPTIONS)
     if policy == "single-numa-node" and ALIGN_BY_SOCKET in chosen:
         chosen = (FULL_PCPUS_ONLY,)
-    reserved = draw.rng.choice(("0-1", "0", "0-2", f"0,{2 * (zones or 2)}", f"1,{4 * (zones or 2) - 1}"))
+    reserved = draw.rng.choice(
+        ("0-1", "0", "0-2", f"0,{2 * (zones or 2)}", f"1,{4 * (zones or 2) - 1}")
+    )
     uncores = 2 if ALIGN_UNCORE in chosen else 1
-    return {"cpu_options": dict.fromkeys(chosen, "true"), "reserved_cpus": reserved, "uncores_per_zone": uncores}
+    return {
+        "cpu_options": dict.fromkeys(chosen, "true"),
+        "reserved_cpus": reserved,
+        "uncores_per_zone": uncores,
+    }
 
 
-def _happened(base: KubeletState, draw: Draw, stored: bool, ill_before: bool) -> tuple[World, KubeletState]:
+def _happened(
+    base: KubeletState, draw: Draw, stored: bool, ill_before: bool
+) -> tuple[World, KubeletState]:
     """What the cluster knows after a first report, and what the kubelet has come to."""
     world, after = proven_world(base, CycleConfig(), stored), base
     if draw.has(NO_LAYOUT):
@@ -179,11 +215,15 @@ def observed(world: World, state: KubeletState, version: str = "v1.36.2") -> Non
     seen = world.ledger.nodes[NODE].observed
     assert seen is not None
     offered = {**seen.allocatable, **offered_devices(state)}
-    world.observe(NODE, allocatable=offered, kubelet_version=version, unhealthy=unhealthy_devices(state))
+    world.observe(
+        NODE, allocatable=offered, kubelet_version=version, unhealthy=unhealthy_devices(state)
+    )
 
 
 def _with_ill(state: KubeletState, draw: Draw) -> KubeletState:
-    """A share of the devices is unhealthy; some of those that nobody holds, the plugin does not list any more."""
+    """A share of the devices is unhealthy; some of those that nobody holds, the plugin does not
+    list any more.
+    """
     held, pool = state.devices.in_use.get(GPU, frozenset()), dict(state.devices.registered[GPU])
     for name in sorted(pool):
         if draw.rng.random() < 0.4:
@@ -200,9 +240,12 @@ def _cases(seen: Scene, draw: Draw, options: Mapping[str, Any], stored: bool) ->
     state, pods = drop_stale(seen.base), [active.pod for active in seen.base.pods.values()]
     healthy = all(device.healthy for device in seen.base.devices.registered[GPU].values())
     holds = {
-        names.MEMORY_GROUPS: not stored and any(node.cells & (node.cells - 1) for node in state.memory.nodes.values()),
-        names.HIDDEN_INIT: not stored and any(each.kind == "init" for pod in pods for each in pod.containers),
-        names.WHOLE_CORES: bool(chosen.keys() & set(WHOLE)) or options.get("reserved_cpus", "0-1") != "0-1",
+        names.MEMORY_GROUPS: not stored
+        and any(node.cells & (node.cells - 1) for node in state.memory.nodes.values()),
+        names.HIDDEN_INIT: not stored
+        and any(each.kind == "init" for pod in pods for each in pod.containers),
+        names.WHOLE_CORES: bool(chosen.keys() & set(WHOLE))
+        or options.get("reserved_cpus", "0-1") != "0-1",
         names.SPREAD: bool(chosen.keys() & set(SPREADING)) or draw.has(NO_LAYOUT),
         names.PICKS: not seen.unsettled and _picks_differ(seen),
         names.UNHEALTHY: not healthy or draw.has(UNHEALTHY),

@@ -1,6 +1,8 @@
-"""`python -m tests.simulation [--seeds A..B | --minutes M]`: run seeds by hand, new ones for five minutes where none are named.
+"""`python -m tests.simulation [--seeds A..B | --minutes M]`: run seeds by hand, new ones for five
+minutes where none are named.
 
-A seed that fails prints one line a step, from the first. With `--keep` (`make sim` has it) every test run tries it from then on.
+A seed that fails prints one line a step, from the first. With `--keep` (`make sim` has it) every
+test run tries it from then on.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def main() -> int:
 
 
 def _kept(seed: int, first: str, options: argparse.Namespace, fixed: Fixed) -> str:
-    """What becomes of a seed that failed. Test runs try seeds as they are drawn, to the usual number of steps."""
+    """What becomes of a seed that failed. Test runs try seeds as they are drawn, to the usual
+    number of steps.
+    """
     if fixed != DRAWN or options.steps != STEPS:
         return f"not kept, as it needs the options of this run: name seed {seed} in WITH_OPTIONS of test_kept_seeds.py"
     if not options.keep:
@@ -65,26 +69,52 @@ def said_by(checkers: str, story: str) -> bool:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument(
-        "--seeds", default="", help=f"A, A..B (B excluded), or several of them: A..B,C; none: new ones, from {NEWEST} on"
+        "--seeds",
+        default="",
+        help=f"A, A..B (B excluded), or several of them: A..B,C; none: new ones, from {NEWEST} on",
     )
     parser.add_argument(
-        "--minutes", type=float, default=0.0, help=f"new seeds for so long ({MINUTES:g}), or the given ones at most so long"
+        "--minutes",
+        type=float,
+        default=0.0,
+        help=f"new seeds for so long ({MINUTES:g}), or the given ones at most so long",
     )
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--policy", default="", help="the Topology Manager policy of every kubelet (default: drawn)")
+    parser.add_argument(
+        "--policy", default="", help="the Topology Manager policy of every kubelet (default: drawn)"
+    )
     parser.add_argument("--scope", default="", help="container or pod (default: drawn)")
     parser.add_argument("--zones", type=int, default=0, help="zones of every node (default: drawn)")
     often = f"a fault that is {OFTEN} times as frequent as by itself; may be given again"
-    parser.add_argument("--often", action="append", default=[], choices=sorted(known_faults(NEWEST)), help=often)
-    parser.add_argument("--trace", action="store_true", help="print the trace of seeds that pass, too")
-    parser.add_argument("--keep-going", action="store_true", help="one line a failing seed instead of the story of the first")
-    parser.add_argument("--until", default="", metavar="CHECKERS", help="go on until one of these (S4|L2) finds a seed broken")
-    parser.add_argument("--keep", action="store_true", help="add failing seeds to seeds.txt, which every test run tries")
+    parser.add_argument(
+        "--often", action="append", default=[], choices=sorted(known_faults(NEWEST)), help=often
+    )
+    parser.add_argument(
+        "--trace", action="store_true", help="print the trace of seeds that pass, too"
+    )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="one line a failing seed instead of the story of the first",
+    )
+    parser.add_argument(
+        "--until",
+        default="",
+        metavar="CHECKERS",
+        help="go on until one of these (S4|L2) finds a seed broken",
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="add failing seeds to seeds.txt, which every test run tries",
+    )
     return parser.parse_args()
 
 
 def _seeds(options: argparse.Namespace) -> Iterator[int]:
-    """New seeds begin where nobody was before: at the second of the day, in worlds with everything in them."""
+    """New seeds begin where nobody was before: at the second of the day, in worlds with everything
+    in them.
+    """
     minutes = options.minutes or (0.0 if options.seeds else MINUTES)
     until_s = time.monotonic() + minutes * 60
     ranges = [_range(text) for text in options.seeds.split(",") if text]

@@ -1,8 +1,9 @@
-"""S13: a verdict does not depend on who asked before: a scheduler that was asked other things answers as a fresh one does that
-folds the same facts.
+"""S13: a verdict does not depend on who asked before: a scheduler that was asked other things
+answers as a fresh one does that folds the same facts.
 
-Asked are pods as they stand in the ledger, as if they came now. What a scheduler reserved and has not folded yet the fresh one
-cannot know, and a node that went is asked until the next decision: then nobody is asked. Must not know what the right answer is.
+Asked are pods as they stand in the ledger, as if they came now. What a scheduler reserved and has
+not folded yet the fresh one cannot know, and a node that went is asked until the next decision:
+then nobody is asked. Must not know what the right answer is.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def differing(log: SimLog, scheduler: SchedulerProcess) -> str:
     fresh = _folded(log, scheduler)
     assert isinstance(fresh.cluster, ColumnarPlacing)
     for pod in _questions(asked):
-        for name in sorted({facts.name for facts in cluster.nodes()} | {facts.name for facts in fresh.cluster.nodes()}):
+        for name in sorted(
+            {facts.name for facts in cluster.nodes()}
+            | {facts.name for facts in fresh.cluster.nodes()}
+        ):
             told, anew = cluster.verdict(pod, name), fresh.cluster.verdict(pod, name)
             if told != anew:
                 return f"{scheduler.name} says of {pod.name} on {name} {told}, a fresh one {anew}"
@@ -59,14 +63,24 @@ def _folded(log: SimLog, scheduler: SchedulerProcess) -> SchedulerCore:
 
 def _questions(core: SchedulerCore) -> Iterator[Pod]:
     """Those that wait first, by themselves; others as newcomers of their kind."""
-    entries = sorted(core.ledger.pods.values(), key=lambda entry: (bool(entry.node), -entry.observed_at))
+    entries = sorted(
+        core.ledger.pods.values(), key=lambda entry: (bool(entry.node), -entry.observed_at)
+    )
     for entry in entries[:MOST_ASKED]:
         waits = not entry.node
         yield (
-            entry.pod if waits else msgspec.structs.replace(entry.pod, uid=f"like {entry.pod.uid}", name=f"like {entry.pod.name}")
+            entry.pod
+            if waits
+            else msgspec.structs.replace(
+                entry.pod, uid=f"like {entry.pod.uid}", name=f"like {entry.pod.name}"
+            )
         )
 
 
 def _essence(answer: Placed | Unplaceable) -> object:
-    """The node and the prediction, or the refusal in full; not how many were looked at: lower scores are not all checked."""
-    return answer if isinstance(answer, Unplaceable) else (answer.node, answer.score, answer.predicted)
+    """The node and the prediction, or the refusal in full; not how many were looked at: lower
+    scores are not all checked.
+    """
+    return (
+        answer if isinstance(answer, Unplaceable) else (answer.node, answer.score, answer.predicted)
+    )

@@ -1,4 +1,5 @@
-"""How the outside answers what the loops ask: at once, late, wrongly, never, twice; and what is carried out when nobody waits.
+"""How the outside answers what the loops ask: at once, late, wrongly, never, twice; and what is
+carried out when nobody waits.
 
 Binding calls and appends of a process that died or lost its lease may still arrive.
 """
@@ -23,11 +24,13 @@ STRAYS = 20
 
 
 class Outside:
-    """`strays` are questions whose asker is gone. `binding` (uid, node) and `evicting` (uid) hear of every such call before it is
-    carried out, `appended` of every append after it was. `lied` are those whose newest list was empty where the truth was not:
-    nobody is lied to twice in a row."""
+    """`strays` are questions whose asker is gone. `binding` (uid, node) and `evicting` (uid) hear
+    of every such call before it is carried out, `appended` of every append after it was. `lied` are
+    those whose newest list was empty where the truth was not: nobody is lied to twice in a row."""
 
-    def __init__(self, log: SimLog, api: Api, rng: random.Random, mark: Callable[[str], None]) -> None:
+    def __init__(
+        self, log: SimLog, api: Api, rng: random.Random, mark: Callable[[str], None]
+    ) -> None:
         self.log, self.api, self.rng, self.mark = log, api, rng, mark
         self.strays: list[Ask] = []
         self.lied: set[str] = set()
@@ -80,7 +83,9 @@ class Outside:
             offer("execute", "list", lambda: self._list(ask))
             return
         offer("answer", "list", lambda: self._hand(fiber, about, ask.answer))
-        error = KubeUnavailableError(f"list of {ask.args[1]}: the token of its second page has expired")
+        error = KubeUnavailableError(
+            f"list of {ask.args[1]}: the token of its second page has expired"
+        )
         offer("list cut", "", lambda: fiber.throw(error))
         if ask.answer.items and about not in self.lied:
             empty = Listed([], ask.answer.resource_version)
@@ -110,7 +115,11 @@ class Outside:
         offer("execute", what, lambda: self._execute(ask))
         if ask.kind in ("bind", "evict"):
             offer("execute late", what, lambda: self._execute_later(fiber, ask))
-            offer("busy", what, lambda: fiber.resume(Answer(self.rng.choice((429, 500, 503)), "", "come again")))
+            offer(
+                "busy",
+                what,
+                lambda: fiber.resume(Answer(self.rng.choice((429, 500, 503)), "", "come again")),
+            )
         else:
             offer("read lost", what, lambda: fiber.resume(Lost("no answer")))
 
@@ -119,7 +128,8 @@ class Outside:
         process.settle()
         return said
 
-    # -- the log -----------------------------------------------------------------------------------------------------
+    # -- the log
+    # -----------------------------------------------------------------------------------------------------
 
     def append(self, ask: Ask) -> list[Outcome]:
         """Append and note how it went."""
@@ -141,7 +151,8 @@ class Outside:
         fiber.throw(LogUnavailable("the answer was lost"))
         return "unheard: " + " ".join(_said(outcome) for outcome in outcomes)
 
-    # -- the API server ----------------------------------------------------------------------------------------------
+    # -- the API server
+    # ----------------------------------------------------------------------------------------------
 
     def _execute(self, ask: Ask) -> str:
         if ask.kind == "get_pod":
@@ -177,9 +188,15 @@ class Outside:
 
 
 def _lacks_most(process: Process, kind: str, listed: Listed) -> bool:
-    """A list that lacks most of what is known gives itself away; one that lacks what nobody knows nobody could doubt."""
+    """A list that lacks most of what is known gives itself away; one that lacks what nobody knows
+    nobody could doubt.
+    """
     ledger = process.state.ledger
-    known = set(ledger.pods) if kind == "pods" else {name for name, node in ledger.nodes.items() if node.observed is not None}
+    known = (
+        set(ledger.pods)
+        if kind == "pods"
+        else {name for name, node in ledger.nodes.items() if node.observed is not None}
+    )
     return 2 * len(known - {identity(cast(Any, kind), obj) for obj in listed.items}) > len(known)
 
 

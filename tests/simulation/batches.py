@@ -1,7 +1,8 @@
-"""What becomes of commits that one scheduler decided together, judged at each append (ARCHITECTURE.md, S12).
+"""What becomes of commits that one scheduler decided together, judged at each append
+(ARCHITECTURE.md, S12).
 
-Each is decided with those before it in mind: it may stand only where they do, and it must not lose its place to them. Must not
-know what is decided.
+Each is decided with those before it in mind: it may stand only where they do, and it must not lose
+its place to them. Must not know what is decided.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ ROLE = "scheduler/"
 
 
 class Batches:
-    """`_together` is the turn of a loop in which commits were decided -> those of them that stand. Role, epoch and what was seen
-    name nobody: a log that was set back gives the same epoch again."""
+    """`_together` is the turn of a loop in which commits were decided -> those of them that stand.
+    Role, epoch and what was seen name nobody: a log that was set back gives the same epoch again.
+    """
 
     def __init__(self) -> None:
         self._together: WeakKeyDictionary[Fiber, set[str]] = WeakKeyDictionary()
@@ -35,7 +37,12 @@ class Batches:
             alone = bool(commit.follows) and commit.follows not in standing
             if alone and isinstance(outcome, Appended):
                 yield f"S12: {commit.commit_id} stands, and {commit.follows}, which it was decided with, does not"
-            elif not alone and isinstance(outcome, Conflict) and outcome.stream != streams.LOG and commit.role.startswith(ROLE):
+            elif (
+                not alone
+                and isinstance(outcome, Conflict)
+                and outcome.stream != streams.LOG
+                and commit.role.startswith(ROLE)
+            ):
                 rivals = _moved_by(log, commit)
                 if rivals and together.issuperset(rivals):
                     yield f"S12: {commit.commit_id} lost its place to {rivals[-1]} of its own scheduler"
@@ -43,5 +50,8 @@ class Batches:
 
 def _moved_by(log: SimLog, commit: Commit) -> list[str]:
     """Commits that came onto its streams after what it was decided on."""
-    on, seen = {draft.stream for draft in commit.drafts}, commit.seen.position if commit.seen is not None else 0
+    on, seen = (
+        {draft.stream for draft in commit.drafts},
+        commit.seen.position if commit.seen is not None else 0,
+    )
     return [envelope.commit_id for envelope in log.read_now(seen) if envelope.stream in on]

@@ -1,4 +1,6 @@
-"""The binder's processes: the fold of what is to be bound, and the binding and evicting loops while it believes to lead."""
+"""The binder's processes: the fold of what is to be bound, and the binding and evicting loops while
+it believes to lead.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ TTL_S = 5.0
 
 
 class OneByOne(Evictor):
-    """Rehearsals one after the other: there is no event loop here that could ask for several at once."""
+    """Rehearsals one after the other: there is no event loop here that could ask for several at
+    once.
+    """
 
     async def _ask_all(self, victims: Sequence[Eviction]) -> list[Any]:
         return [await self._ask(each, dry_run=True) for each in victims]
@@ -42,7 +46,9 @@ class Group:
 class BinderProcess(Process):
     """`lease` is what it believes to hold; a paused leader goes on believing until the log says no."""
 
-    def __init__(self, name: str, log: SimLog, clock: SimClock, mark: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, log: SimLog, clock: SimClock, mark: Callable[[str], None]
+    ) -> None:
         super().__init__(name, log, mark)
         self.clock = clock
         self.lease: Lease | None = None
@@ -90,20 +96,30 @@ class BinderProcess(Process):
             add("evict", self.name, self.evict)
         if self.position < self.binder._must_reach:
             return
-        if any(work.stage == "reserved" for work in self.state.work.values()) and not self.runs("intend"):
+        if any(work.stage == "reserved" for work in self.state.work.values()) and not self.runs(
+            "intend"
+        ):
             add("intend", self.name, self.intend)
-        if not self.runs("intend") and any(work.stage == "intended" and self._due(work.uid) for work in self.state.work.values()):
+        if not self.runs("intend") and any(
+            work.stage == "intended" and self._due(work.uid) for work in self.state.work.values()
+        ):
             add("call", self.name, self.call)
 
     def _due(self, uid: str) -> bool:
         due = self.binder._due.get(uid)
-        return uid not in self.binder._busy and (due is None or due.at_s <= self.clock.monotonic_s())
+        return uid not in self.binder._busy and (
+            due is None or due.at_s <= self.clock.monotonic_s()
+        )
 
     def _evictions_due(self) -> bool:
         evictions, evictor = self.state.evictions, self.evictor
-        asked = [(f"rehearse/{uid}", victims) for uid, victims in evicting.rehearsals(evictions).items()]
+        asked = [
+            (f"rehearse/{uid}", victims) for uid, victims in evicting.rehearsals(evictions).items()
+        ]
         asked += [(each.uid, [each]) for each in evictions.values() if each.intended]
-        return any(key not in evictor._busy and all(map(evictor._due, victims)) for key, victims in asked)
+        return any(
+            key not in evictor._busy and all(map(evictor._due, victims)) for key, victims in asked
+        )
 
     def renew(self) -> str:
         """Renew the lease, or find that it is another's."""

@@ -1,7 +1,8 @@
-"""What must hold after every step (ARCHITECTURE.md, S1 to S13), judged from the log, the API server's truth and the kubelets'.
+"""What must hold after every step (ARCHITECTURE.md, S1 to S13), judged from the log, the API
+server's truth and the kubelets'.
 
-S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal of a kubelet: there must be a recorded cause. Where
-the log is set back it is judged anew from its beginning.
+S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal of a kubelet: there
+must be a recorded cause. Where the log is set back it is judged anew from its beginning.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ CAUSES = ("lost device", "regained device", "policy", "lost state", "replaced", 
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """A reservation, where in the log; the position, moment of the report (ms) and version of the node that it stood on."""
+    """A reservation, where in the log; the position, moment of the report (ms) and version of the
+    node that it stood on.
+    """
 
     node: str
     position: int
@@ -58,7 +61,14 @@ class Checks:
         self, log: SimLog, api: Api, nodes: Sequence[SimNode], schedulers: Sequence[SchedulerProcess], marks: set[str],
         clock: SimClock,
     ) -> None:  # fmt: skip
-        self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock = log, api, nodes, schedulers, marks, clock
+        self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock = (
+            log,
+            api,
+            nodes,
+            schedulers,
+            marks,
+            clock,
+        )
         self.broken: list[str] = []
         self._begin()
         self._intents_lost: set[tuple[str, str]] = set()
@@ -82,8 +92,9 @@ class Checks:
         self._restored_at, self._bound_then = 0, set[str]()
 
     def set_back(self, restored: bool) -> None:
-        """The log is about to be another. Calls that were intended in this one may still be under way. After a restore the list
-        of the cluster comes before the next decision, so that nothing bound until then is unforeseen."""
+        """The log is about to be another. Calls that were intended in this one may still be under
+        way. After a restore the list of the cluster comes before the next decision, so that nothing
+        bound until then is unforeseen."""
         self.after_step()
         intents = self._intents
         self._begin()
@@ -105,21 +116,34 @@ class Checks:
         if self._steps % FULL_EVERY == 0:
             self.audit.finish()
             self._let_go()
-        if self._steps % EVERY == 0 and (scheduler := self.schedulers[self._steps // EVERY % len(self.schedulers)]).alive:
+        if (
+            self._steps % EVERY == 0
+            and (scheduler := self.schedulers[self._steps // EVERY % len(self.schedulers)]).alive
+        ):
             self.broken += [f"S13: {found}"] if (found := differing(self.log, scheduler)) else []
-        self.broken += [f"{v.invariant} at {v.position}: {v.message}" for v in self.audit.violations]
+        self.broken += [
+            f"{v.invariant} at {v.position}: {v.message}" for v in self.audit.violations
+        ]
 
     def _note(self, envelope: Envelope, fact: Fact) -> None:
         self.marks.add(type(fact).__name__)
         if isinstance(fact, scheduling.PodReserved):
-            known = (each for each in reversed(self._known.get(fact.node, [])) if each[0] <= fact.based_on)
+            known = (
+                each
+                for each in reversed(self._known.get(fact.node, []))
+                if each[0] <= fact.based_on
+            )
             _, moment, version = next(known, (0, -1, -1))
-            self.reserved[fact.uid] = Reserved(fact.node, envelope.position, fact.based_on, moment, version)
+            self.reserved[fact.uid] = Reserved(
+                fact.node, envelope.position, fact.based_on, moment, version
+            )
             self._ours.add((fact.uid, fact.node))
         elif isinstance(fact, scheduling.NodeCharged):
             self._note_charge(fact)
             self._covers_on(fact.node)
-        elif isinstance(fact, reports.NodeReported | reports.NodeReportChanged | cluster.NodeObserved):
+        elif isinstance(
+            fact, reports.NodeReported | reports.NodeReportChanged | cluster.NodeObserved
+        ):
             self._never_back()
             self._note_known(fact.about.node, envelope.position)
             self._covers_on(fact.about.node)
@@ -150,21 +174,25 @@ class Checks:
             self.marks.add(f"reconciled {fact.method}")
 
     def _note_known(self, name: str, position: int) -> None:
-        """What a decision on this position knows of the node: the moment of its report (ms), and its version."""
+        """What a decision on this position knows of the node: the moment of its report (ms), and
+        its version.
+        """
         node = self.audit.ledger.nodes[name]
         moment = self._moment(node.report) if node.report is not None else -1
         version = int(node.observed.resource_version) if node.observed is not None else -1
         self._known.setdefault(name, []).append((position, moment, version))
 
     def _never_back(self) -> None:
-        """S10: what is believed of a node is never older than what was believed before; of one that left nothing may be believed
-        for a while."""
+        """S10: what is believed of a node is never older than what was believed before; of one that
+        left nothing may be believed for a while."""
         for name, node in self.audit.ledger.nodes.items():
             if node.report is None:
                 continue
             moment, before = self._moment(node.report), self._believed_ms.get(name, -1)
             if moment < before:
-                self.broken.append(f"S10: {name} is believed to be as it was at {moment} ms, after {before} ms")
+                self.broken.append(
+                    f"S10: {name} is believed to be as it was at {moment} ms, after {before} ms"
+                )
             self._believed_ms[name] = max(moment, before)
 
     def _lower_victims(self, fact: scheduling.PodNominated) -> None:
@@ -175,26 +203,36 @@ class Checks:
             return
         highest = max((pods[uid].pod.priority for uid in fact.victims if uid in pods), default=None)
         if highest is not None and highest >= pods[fact.uid].pod.priority:
-            self.broken.append(f"S7: pod {fact.uid} of priority {pods[fact.uid].pod.priority} is to evict one of {highest}")
+            self.broken.append(
+                f"S7: pod {fact.uid} of priority {pods[fact.uid].pod.priority} is to evict one of {highest}"
+            )
 
     def _true_end(self, fact: cluster.PodEnded) -> None:
         """An end frees the charge, so that it must be true."""
         pod = self.api.by_uid(fact.uid)
         if pod is not None and pod["status"].get("phase") not in ENDED:
-            self.broken.append(f"S4: the log says that pod {fact.uid} ended ({fact.cause}), and it lives")
+            self.broken.append(
+                f"S4: the log says that pod {fact.uid} ended ({fact.cause}), and it lives"
+            )
 
     def _true_binding(self, fact: binding.PodBound) -> None:
         if fact.found:
             self.marks.add("found bound")
         if self.api.bound.get(fact.uid) != [fact.node]:
-            self.broken.append(f"S5: the log has pod {fact.uid} on {fact.node}, the API server {self.api.bound.get(fact.uid)}")
+            self.broken.append(
+                f"S5: the log has pod {fact.uid} on {fact.node}, the API server {self.api.bound.get(fact.uid)}"
+            )
 
     def _true_refusal(self, fact: binding.BindRefused) -> None:
-        """A refusal frees the charge, so that it must be final: the pod is gone, being deleted, or stands elsewhere for good."""
+        """A refusal frees the charge, so that it must be final: the pod is gone, being deleted, or
+        stands elsewhere for good.
+        """
         elsewhere = [node for node in self.api.bound.get(fact.uid, []) if node != fact.node]
         pod = self.api.by_uid(fact.uid)
         if not elsewhere and pod is not None and not pod["metadata"].get("deletionTimestamp"):
-            self.broken.append(f"S5: pod {fact.uid} may yet be bound to {fact.node}, the log says that it was refused")
+            self.broken.append(
+                f"S5: pod {fact.uid} may yet be bound to {fact.node}, the log says that it was refused"
+            )
 
     def _moment(self, report: Report) -> int:
         """When the report was true, in virtual time."""
@@ -218,7 +256,9 @@ class Checks:
                 self._sizes[node.name, uid] = size
 
     def _let_go(self) -> None:
-        """S9 of nodes: one that left, or of which only a pod told, is kept no longer than it reports or holds somebody."""
+        """S9 of nodes: one that left, or of which only a pod told, is kept no longer than it
+        reports or holds somebody.
+        """
         for name, node in self.audit.ledger.nodes.items():
             silent = node.report is None or (node.gone and node.expired)
             if node.observed is None and silent and not node.charges and not node.claims:
@@ -227,12 +267,18 @@ class Checks:
     def _nobody_outlives_a_list(self) -> None:
         """S9: whom a list lacks that is believed nobody knows any more once it is told."""
         for scheduler in self.schedulers:
-            self.broken += [f"S9: {scheduler.name} believes in {each}" for each in scheduler.outlived]
+            self.broken += [
+                f"S9: {scheduler.name} believes in {each}" for each in scheduler.outlived
+            ]
             scheduler.outlived.clear()
 
     def _equal_hashes(self) -> None:
         """S6, and the audit's own fold stands for one more replica."""
-        found = [(self.audit.ledger.position, digest(self.audit.ledger))] if any(s.hashes for s in self.schedulers) else []
+        found = (
+            [(self.audit.ledger.position, digest(self.audit.ledger))]
+            if any(s.hashes for s in self.schedulers)
+            else []
+        )
         for scheduler in self.schedulers:
             found += scheduler.hashes
             scheduler.hashes.clear()
@@ -256,7 +302,8 @@ class Checks:
         if (uid, EVICTED) not in self._intents | self._intents_lost:
             self.broken.append(f"S7: pod {uid} is evicted without an intent in the log")
 
-    # -- S11 ---------------------------------------------------------------------------------------------------------
+    # -- S11
+    # ---------------------------------------------------------------------------------------------------------
 
     def covered(self, node: SimNode) -> None:
         """A kubelet admitted a pod."""
@@ -269,31 +316,52 @@ class Checks:
                 self._covers(node)
 
     def _covers(self, node: SimNode) -> None:
-        """S11: a pod that is not proven is charged wherever it stands, and a proven one stands where it was proven, once what
-        moved it is in the log: ends that are not, and a kubelet or machine that has changed since the report, are no fault of the
-        ledger's."""
+        """S11: a pod that is not proven is charged wherever it stands, and a proven one stands
+        where it was proven, once what moved it is in the log: ends that are not, and a kubelet or
+        machine that has changed since the report, are no fault of the ledger's."""
         known = self.audit.ledger.nodes.get(node.name)
-        if known is None or known.report is None or known.basis is not known.report or known.listed is None or node.down:
+        if (
+            known is None
+            or known.report is None
+            or known.basis is not known.report
+            or known.listed is None
+            or node.down
+        ):
             return
         unheard = any(uid not in self._ended_at for uid in node.ended)
-        if unheard or node.readmitted or any(each.at_ms >= self._moment(known.report) for each in node.changes):
+        if (
+            unheard
+            or node.readmitted
+            or any(each.at_ms >= self._moment(known.report) for each in node.changes)
+        ):
             return
         places = node.places()
         self._surely_free(known, places)
         for uid, charge in known.charges.items():
             zones = {zone for item in places.get(uid, ()) for zone in item.zones}
             let_go = uid in node.arrived and uid not in node.kubelet.pods
-            if not zones or let_go or not charge.demand or not (charge.proven or charge.alias is None):
+            if (
+                not zones
+                or let_go
+                or not charge.demand
+                or not (charge.proven or charge.alias is None)
+            ):
                 continue
             possible = {zone for each in charge.possible.values() for zone in each}
-            how, counted = ("proven", {*charge.held, *charge.zones}) if charge.proven else ("charged", possible)
+            how, counted = (
+                ("proven", {*charge.held, *charge.zones})
+                if charge.proven
+                else ("charged", possible)
+            )
             self.marks.add(f"{how} zones compared with the truth")
             if not zones <= counted:
-                self.broken.append(f"S11: pod {uid} stands in {sorted(zones)} of {node.name}, {how} in {sorted(counted)}")
+                self.broken.append(
+                    f"S11: pod {uid} stands in {sorted(zones)} of {node.name}, {how} in {sorted(counted)}"
+                )
 
     def _surely_free(self, known: LedgerNode, places: Mapping[str, Sequence[ZonedAmount]]) -> None:
-        """S11 of rooms: what is called surely free is free, once all who stand there are charged. Of what lies in several zones
-        nobody knows how much is in which."""
+        """S11 of rooms: what is called surely free is free, once all who stand there are charged.
+        Of what lies in several zones nobody knows how much is in which."""
         if not set(places) <= set(known.charges):
             return
         taken = Counter[tuple[int, str]]()
@@ -301,11 +369,17 @@ class Checks:
             taken[item.zones[0], item.resource] += item.amount
         for zone in known.report.zones if known.report is not None else ():
             for name, resource in zone.resources.items():
-                free, truth = known.lower.get(zone.id, {}).get(name, 0), max(resource.allocatable - taken[zone.id, name], 0)
+                free, truth = (
+                    known.lower.get(zone.id, {}).get(name, 0),
+                    max(resource.allocatable - taken[zone.id, name], 0),
+                )
                 if free > truth:
-                    self.broken.append(f"S11: {name} surely free in zone {zone.id} of {known.name}: {free}, in truth {truth}")
+                    self.broken.append(
+                        f"S11: {name} surely free in zone {zone.id} of {known.name}: {free}, in truth {truth}"
+                    )
 
-    # -- S4 ----------------------------------------------------------------------------------------------------------
+    # -- S4
+    # ----------------------------------------------------------------------------------------------------------
 
     def refused(self, node: SimNode, pod: Pod, verdict: Admission, again: bool) -> None:
         """A kubelet refused a pod; `again` when it did so at its restart."""
@@ -326,7 +400,8 @@ class Checks:
         causes = {
             each.what
             for each in node.changes
-            if each.what in CAUSES and (each.at_ms >= reserved.report_ms or each.version > reserved.node_version)
+            if each.what in CAUSES
+            and (each.at_ms >= reserved.report_ms or each.version > reserved.node_version)
         }
         if node.readmitted & set(node.kubelet.pods):
             causes.add("init containers readmitted")
@@ -337,15 +412,30 @@ class Checks:
         return causes
 
     def _unforeseen(self, node: SimNode, uid: str, reserved: Reserved, again: bool) -> set[str]:
-        """Ends and bindings by others that the decision could not know, where the kubelet would have admitted the pod without
-        them; at a readmission, and where a restart lies between, any. Of a pod that only the report had told the decision knew
-        what it holds, and not what it asks for: with or without it, the kubelet would have admitted. Whom the kubelet turned
-        away, as the decision knew, has no place without them either."""
-        ends = {other for other in node.ended if self._ended_at.get(other, NEVER) > reserved.based_on}
-        foreign = {other for other in node.arrived if other != uid and self._foreign_since(other, node.name, reserved.based_on)}
-        reported = {other for other in foreign if node.admitted_ms.get(other, NEVER) < reserved.report_ms}
-        informed = {other for other in node.arrived if other != uid and self._knew_one_of(ends, other)}
-        turned_away = {other for other in node.arrived if other not in node.admitted_ms and self._known_to_end(other, reserved)}
+        """Ends and bindings by others that the decision could not know, where the kubelet would
+        have admitted the pod without them; at a readmission, and where a restart lies between, any.
+        Of a pod that only the report had told the decision knew what it holds, and not what it asks
+        for: with or without it, the kubelet would have admitted. Whom the kubelet turned away, as
+        the decision knew, has no place without them either."""
+        ends = {
+            other for other in node.ended if self._ended_at.get(other, NEVER) > reserved.based_on
+        }
+        foreign = {
+            other
+            for other in node.arrived
+            if other != uid and self._foreign_since(other, node.name, reserved.based_on)
+        }
+        reported = {
+            other for other in foreign if node.admitted_ms.get(other, NEVER) < reserved.report_ms
+        }
+        informed = {
+            other for other in node.arrived if other != uid and self._knew_one_of(ends, other)
+        }
+        turned_away = {
+            other
+            for other in node.arrived
+            if other not in node.admitted_ms and self._known_to_end(other, reserved)
+        }
         ways = (foreign | informed | turned_away, (foreign - reported) | informed | turned_away)
         if not again and all(node.past.refused_without(uid, ends, way) for way in ways):
             return set()

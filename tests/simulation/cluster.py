@@ -1,6 +1,8 @@
-"""The Kubernetes API of the simulation: the simulated server's object store, driven synchronously, and what is true of bindings.
+"""The Kubernetes API of the simulation: the simulated server's object store, driven synchronously,
+and what is true of bindings.
 
-`SimKube` is what services get: every call is a question to the world, which carries it out (once, late, or never) by `Api`.
+`SimKube` is what services get: every call is a question to the world, which carries it out (once,
+late, or never) by `Api`.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def by_the_node(at_ms: int) -> str:
 
 
 class SimKube:
-    """The port as far as the loops use it. `lists` makes the answer of a list when the world carries it out."""
+    """The port as far as the loops use it. `lists` makes the answer of a list when the world
+    carries it out.
+    """
 
     def __init__(self, lists: Callable[[str], Listed] | None = None) -> None:
         self._lists = lists
@@ -52,7 +56,9 @@ class SimKube:
     async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Any:
         return await Ask("evict", namespace, name, uid, dry_run)
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Any:
+    async def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]
+    ) -> Any:
         return await Ask("bind", namespace, name, uid, node, annotations)
 
     async def get_pod(self, namespace: str, name: str) -> Any:
@@ -60,7 +66,9 @@ class SimKube:
 
 
 class Api:
-    """The truth about objects. `bound` counts bindings by uid; `hear` is told every change of pods and nodes."""
+    """The truth about objects. `bound` counts bindings by uid; `hear` is told every change of pods
+    and nodes.
+    """
 
     def __init__(self, seed: int, clock: SimClock) -> None:
         moment: Callable[[], datetime] = lambda: START + timedelta(milliseconds=clock.now_ms)  # noqa: E731
@@ -76,7 +84,14 @@ class Api:
         """Nothing of the seed is drawn for them."""
         for at, (name, value) in enumerate(PRIORITIES.items()):
             body = {"metadata": {"name": name}, "value": value}
-            create(self.store.core, PRIORITY_CLASSES, "", body, Options(), Moment(now, str(UUID(int=at)), ""))
+            create(
+                self.store.core,
+                PRIORITY_CLASSES,
+                "",
+                body,
+                Options(),
+                Moment(now, str(UUID(int=at)), ""),
+            )
 
     def _changed(self, kind: str, change: Change) -> None:
         seen = Seen(change.kind, change.entry.obj)
@@ -122,13 +137,17 @@ class Api:
         """Delete a pod; harmless when it is gone."""
         self.store.delete("pods", name, "default", grace_s=grace_s, uid=uid)
 
-    def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer:
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]
+    ) -> Answer:
         """The binding subresource."""
         metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": annotations}
         body = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
         made = bind(self.store.core, namespace, name, body, False, self.store.moment())
         if isinstance(made, Refusal):
-            return Answer(made.code, str(made.body.get("reason", "")), str(made.body.get("message", "")))
+            return Answer(
+                made.code, str(made.body.get("reason", "")), str(made.body.get("message", ""))
+            )
         self.bound.setdefault(made.uid, []).append(node)
         return Answer(201)
 
@@ -144,20 +163,28 @@ class Api:
         options = DeleteOptions(uid=uid, dry_run=dry_run)
         made = evict(self.store.core, namespace, name, {}, options, self.store.moment())
         if isinstance(made, Refusal):
-            return Answer(made.code, str(made.body.get("reason", "")), str(made.body.get("message", "")))
+            return Answer(
+                made.code, str(made.body.get("reason", "")), str(made.body.get("message", ""))
+            )
         return Answer(201)
 
     def get_pod(self, namespace: str, name: str) -> Answer:
         """GET of a pod."""
         entry = self.store.get("pods", name, namespace)
-        return Answer(404, "NotFound", f'pods "{name}" not found') if entry is None else Answer(200, body=entry.obj)
+        return (
+            Answer(404, "NotFound", f'pods "{name}" not found')
+            if entry is None
+            else Answer(200, body=entry.obj)
+        )
 
     def put_node(self, node: SimulatedNode, boot_id: str) -> None:
         """Register a node, or post its status anew."""
         if self.store.get("nodes", node.name) is None:
             self.store.create("nodes", node_object(node, boot_id, "10.0.0.1", NOW))
         else:
-            self.store.replace_status("nodes", node.name, "", node_status(node, boot_id, "10.0.0.1", NOW))
+            self.store.replace_status(
+                "nodes", node.name, "", node_status(node, boot_id, "10.0.0.1", NOW)
+            )
 
     def has_node(self, name: str) -> bool:
         """Whether there is such a Node object."""

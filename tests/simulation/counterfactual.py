@@ -1,8 +1,10 @@
-"""Whether a kubelet refused a pod because of what nobody could know: its past is played again without that.
+"""Whether a kubelet refused a pod because of what nobody could know: its past is played again
+without that.
 
-A node keeps its admissions and ends in order, each with the kubelet before it. What the decision could not foresee is left out:
-ends that were not in the log yet, pods that somebody else bound, and pods that were sent here in the knowledge of such an end.
-Where the pod is refused all the same, none of that is an excuse. Must not know the log.
+A node keeps its admissions and ends in order, each with the kubelet before it. What the decision
+could not foresee is left out: ends that were not in the log yet, pods that somebody else bound, and
+pods that were sent here in the knowledge of such an end. Where the pod is refused all the same,
+none of that is an excuse. Must not know the log.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ KEPT = 256
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A pod's admission began, or it ended; `restart`: the kubelet's state came about in another way."""
+    """A pod's admission began, or it ended; `restart`: the kubelet's state came about in another
+    way.
+    """
 
     kind: Literal["admit", "end", "restart"]
     before: KubeletNode
@@ -35,13 +39,16 @@ class Past:
     def __init__(self) -> None:
         self.events: deque[Event] = deque(maxlen=KEPT)
 
-    def note(self, kind: Literal["admit", "end", "restart"], before: KubeletNode, pod: Pod | None = None) -> None:
+    def note(
+        self, kind: Literal["admit", "end", "restart"], before: KubeletNode, pod: Pod | None = None
+    ) -> None:
         """One more event; `before` is the kubelet that it meets."""
         self.events.append(Event(kind, before, pod))
 
     def refused_without(self, uid: str, ends: Set[str], admissions: Set[str]) -> bool | None:
-        """Would the pod's newest admission have been refused without these pods' ends and those pods' admissions? None where
-        nothing of it happened before, or the past does not reach back that far."""
+        """Would the pod's newest admission have been refused without these pods' ends and those
+        pods' admissions? None where nothing of it happened before, or the past does not reach back
+        that far."""
         events = self._until(uid)
         out = [_left_out(each, ends, admissions) for each in events]
         if not any(out):
@@ -49,11 +56,16 @@ class Past:
         first = out.index(True)
         if any(each.kind == "restart" for each in events[first:]):
             return None
-        return _refused([each for each, gone in zip(events[first:], out[first:], strict=True) if not gone], events[first].before)
+        return _refused(
+            [each for each, gone in zip(events[first:], out[first:], strict=True) if not gone],
+            events[first].before,
+        )
 
     def _until(self, uid: str) -> Sequence[Event]:
         events = list(self.events)
-        while events and not (events[-1].kind == "admit" and events[-1].pod and events[-1].pod.uid == uid):
+        while events and not (
+            events[-1].kind == "admit" and events[-1].pod and events[-1].pod.uid == uid
+        ):
             events.pop()
         return events
 

@@ -1,6 +1,8 @@
-"""Coroutines driven by hand: a loop of a service runs until it asks the outside for something, the world answers when it likes.
+"""Coroutines driven by hand: a loop of a service runs until it asks the outside for something, the
+world answers when it likes.
 
-Whatever a service awaits (the log, the API server, its fold, a sleep) is an `Ask` here. Must not know what an answer means.
+Whatever a service awaits (the log, the API server, its fold, a sleep) is an `Ask` here. Must not
+know what an answer means.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from typing import Any
 
 
 class Ask:
-    """One question of a fiber, its `asker`. `answer` is set once the outside has acted but the answer is still under way."""
+    """One question of a fiber, its `asker`. `answer` is set once the outside has acted but the
+    answer is still under way.
+    """
 
     def __init__(self, kind: str, *args: Any) -> None:
         self.kind = kind
@@ -29,7 +33,9 @@ class _Died(BaseException):
 
 
 class Fiber:
-    """One coroutine; `ask` is what it waits for, None when it is over. `error` is what it ended with, if anything."""
+    """One coroutine; `ask` is what it waits for, None when it is over. `error` is what it ended
+    with, if anything.
+    """
 
     def __init__(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         self.name = name
@@ -48,8 +54,8 @@ class Fiber:
         self._step(lambda: self._work.throw(error))
 
     def close(self) -> None:
-        """The process died here. A coroutine that is closed while within an asynchronous generator cannot leave it: it is thrown
-        out first."""
+        """The process died here. A coroutine that is closed while within an asynchronous generator
+        cannot leave it: it is thrown out first."""
         self.ask = None
         with contextlib.suppress(_Died, StopIteration):
             self._context.run(self._work.throw, _Died())

@@ -1,7 +1,8 @@
-"""The log's database set back to an earlier copy: a lagging replica that was promoted, or a backup that an operator restored.
+"""The log's database set back to an earlier copy: a lagging replica that was promoted, or a backup
+that an operator restored.
 
-What was written since the copy is gone, and nobody is told but by the log itself; after a restore the operator begins a timeline
-(docs/backup.md). Must not know what services make of it.
+What was written since the copy is gone, and nobody is told but by the log itself; after a restore
+the operator begins a timeline (docs/backup.md). Must not know what services make of it.
 """
 
 from __future__ import annotations

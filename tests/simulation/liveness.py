@@ -1,4 +1,6 @@
-"""After the faults: everything is repaired and runs until nothing moves; then what must come about has come about."""
+"""After the faults: everything is repaired and runs until nothing moves; then what must come about
+has come about.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def check(world: World) -> None:
     _rest(world)
     _caught_up(world)
     _end_all(world)
-    if any(scheduler.state.asides.nodes or scheduler.state.asides.barred for scheduler in world.schedulers):
+    if any(
+        scheduler.state.asides.nodes or scheduler.state.asides.barred
+        for scheduler in world.schedulers
+    ):
         world.do("tick", "as long as a node is set aside at most", lambda: _pause(world, LONGEST_S))
         _rest(world)
         _end_all(world)
@@ -59,12 +64,19 @@ def _ends_are_told(world: World) -> None:
 
 
 def _nominations_are_followed(world: World) -> None:
-    """S9: room is kept for those who are nominated, once each, until nobody is; then ours need not wait for it."""
+    """S9: room is kept for those who are nominated, once each, until nobody is; then ours need not
+    wait for it.
+    """
     meant = {
-        pod["metadata"]["uid"]: node for pod in world.api.live() if (node := _nominated(pod)) and not pod["spec"].get("nodeName")
+        pod["metadata"]["uid"]: node
+        for pod in world.api.live()
+        if (node := _nominated(pod)) and not pod["spec"].get("nodeName")
     }
     for scheduler in world.schedulers:
-        held = {uid: each.node for uid, each in scheduler.state.followed.surroundings.nominations.items()}
+        held = {
+            uid: each.node
+            for uid, each in scheduler.state.followed.surroundings.nominations.items()
+        }
         if held != meant:
             raise Broken(f"S9: {scheduler.name} keeps room for {held}, nominated are {meant}")
     for uid in meant:
@@ -75,15 +87,25 @@ def _nominations_are_followed(world: World) -> None:
 
 
 def _nominated(pod: dict[str, Any]) -> str:
-    return str(pod["status"].get("nominatedNodeName") or "") if pod["spec"]["schedulerName"] != OURS else ""
+    return (
+        str(pod["status"].get("nominatedNodeName") or "")
+        if pod["spec"]["schedulerName"] != OURS
+        else ""
+    )
 
 
 def _list_beside_watches(world: World) -> None:
     """The observer's period goes by: of what was kept back from it nobody tells before."""
     before = world.log.end
-    for kind, scheduler in [(kind, each) for each in world.schedulers for kind in each.follows if each.asks]:
+    for kind, scheduler in [
+        (kind, each) for each in world.schedulers for kind in each.follows if each.asks
+    ]:
         if scheduler.follows[kind].watching:
-            world.do("check", f"{scheduler.name} {kind}", lambda kind=kind, each=scheduler: each.check(kind))  # type: ignore[misc]
+            world.do(
+                "check",
+                f"{scheduler.name} {kind}",
+                lambda kind=kind, each=scheduler: each.check(kind),
+            )  # type: ignore[misc]
     _rest(world)
     if world.log.end > before:
         world.marks.add("untold until a list beside the watch")
@@ -95,7 +117,9 @@ def _end_all(world: World) -> None:
     while any(node.running() for node in world.nodes):
         for node in world.nodes:
             for uid in node.running():
-                world.do("finish", f"{node.name} {uid[:6]}", lambda node=node, uid=uid: node.finish(uid))  # type: ignore[misc]
+                world.do(
+                    "finish", f"{node.name} {uid[:6]}", lambda node=node, uid=uid: node.finish(uid)
+                )  # type: ignore[misc]
         _rest(world)
 
 
@@ -105,8 +129,9 @@ def _pause(world: World, pause_s: float) -> None:
 
 
 def _nodes_gone_while_nobody_binds(world: World) -> None:
-    """L5: what is reserved on a node that is gone, or that another replaced, is taken back, and waits for no binder. Few nodes
-    are gone in the end: in every second world one goes on which something is reserved, where there is one."""
+    """L5: what is reserved on a node that is gone, or that another replaced, is taken back, and
+    waits for no binder. Few nodes are gone in the end: in every second world one goes on which
+    something is reserved, where there is one."""
     for node in world.nodes if world.seed % 2 else ():
         if not node.down and _reserved_on(world, node.name):
             world.do("remove node", node.name, node.remove)
@@ -120,7 +145,11 @@ def _nodes_gone_while_nobody_binds(world: World) -> None:
     _rest(world, frozenset({"start", "rejoin"}))
     pods = world.checks.audit.ledger.pods
     for name, ledger_node in world.checks.audit.ledger.nodes.items():
-        since = ledger_node.observed_at if ledger_node.observed is not None else world.checks.audit.ledger.position
+        since = (
+            ledger_node.observed_at
+            if ledger_node.observed is not None
+            else world.checks.audit.ledger.position
+        )
         if waiting := [uid for uid in _reserved_on(world, name) if pods[uid].reserved_at <= since]:
             raise Broken(f"L5: {name} is gone or another, and still reserved there are {waiting}")
 
@@ -128,7 +157,11 @@ def _nodes_gone_while_nobody_binds(world: World) -> None:
 def _reserved_on(world: World, name: str) -> list[str]:
     """Pods that are reserved there and that no binder has taken up."""
     ledger = world.checks.audit.ledger
-    return [uid for uid in ledger.nodes[name].charges if ledger.pods[uid].stage == "reserved"] if name in ledger.nodes else []
+    return (
+        [uid for uid in ledger.nodes[name].charges if ledger.pods[uid].stage == "reserved"]
+        if name in ledger.nodes
+        else []
+    )
 
 
 def _repair(world: World, but: Sequence[Process] = ()) -> None:
@@ -138,7 +171,9 @@ def _repair(world: World, but: Sequence[Process] = ()) -> None:
 
 
 def _rest(world: World, without: frozenset[str] = frozenset()) -> None:
-    """Carry out every action that is no fault, reports and time going by between rounds, until the log stands still."""
+    """Carry out every action that is no fault, reports and time going by between rounds, until the
+    log stands still.
+    """
     still, before = 0, -1
     for _ in range(ROUNDS):
         world.do("tick", "", lambda: _pass_time(world))
@@ -163,7 +198,9 @@ def _decide_idly(world: World) -> None:
 
 
 def _pass_time(world: World) -> None:
-    """Everybody looks twice, so that each of them knows who is there whoever looked first; who was counted out finds it out."""
+    """Everybody looks twice, so that each of them knows who is there whoever looked first; who was
+    counted out finds it out.
+    """
     if world.profile.rich:
         _listen(world)
     else:
@@ -197,7 +234,11 @@ def _work_off(world: World, without: frozenset[str]) -> bool:
             for kind, acts in world.offered().items()
             if kind not in CALM | without
         }
-        ready = [kind for kind in offered if offered[kind] and not (kind == "decide" and not _undecided(world))]
+        ready = [
+            kind
+            for kind in offered
+            if offered[kind] and not (kind == "decide" and not _undecided(world))
+        ]
         if not ready:
             return moved
         kind = world.rng.choice(ready)
@@ -221,14 +262,19 @@ def _wants(scheduler: object) -> bool:
     assert isinstance(scheduler, SchedulerProcess)
     core = scheduler.state
     ready = bool(core.queue.ready_count() or core._changed or core.marks._crossed)
-    return ready and not scheduler.runs("decide") and scheduler.position >= scheduler.decider._must_reach
+    return (
+        ready
+        and not scheduler.runs("decide")
+        and scheduler.position >= scheduler.decider._must_reach
+    )
 
 
 def _undecided(world: World) -> bool:
     return any(_wants(scheduler) for scheduler in world.schedulers)
 
 
-# -- what must have come about -------------------------------------------------------------------------------------------
+# -- what must have come about
+# -------------------------------------------------------------------------------------------
 
 
 def _caught_up(world: World) -> None:
@@ -239,7 +285,9 @@ def _caught_up(world: World) -> None:
     for binder in world.binders:
         open_work = sorted({*binder.state.work, *binder.state.evictions})
         if open_work:
-            raise Broken(f"L3: {binder.name} has bindings or evictions without an outcome: {open_work}")
+            raise Broken(
+                f"L3: {binder.name} has bindings or evictions without an outcome: {open_work}"
+            )
     for rivals in (world.schedulers, world.binders):
         if not any(rival.lease is not None for rival in rivals):
             raise Broken(f"L4: none of {[rival.name for rival in rivals]} leads")
@@ -251,21 +299,37 @@ def _nobody_waits_in_vain(world: World) -> None:
         pod = pod_from_manifest(obj)
         if not isinstance(pod, Pod) or obj["spec"].get("nodeName") or pod.scheduler_name != OURS:
             continue
-        able = [node.name for node in world.nodes if node.would_admit(pod) and _would_choose(world, node, pod)]
+        able = [
+            node.name
+            for node in world.nodes
+            if node.would_admit(pod) and _would_choose(world, node, pod)
+        ]
         entry = world.checks.audit.ledger.pods.get(pod.uid)
         if able:
-            stage = f"stage {entry.stage}, {entry.verdict!r}" if entry is not None else "unknown to the ledger"
-            raise Broken(f"L2: pod {pod.name} {pod.uid} waits ({stage}) though {able} would admit it")
+            stage = (
+                f"stage {entry.stage}, {entry.verdict!r}"
+                if entry is not None
+                else "unknown to the ledger"
+            )
+            raise Broken(
+                f"L2: pod {pod.name} {pod.uid} waits ({stage}) though {able} would admit it"
+            )
         world.marks.add("hopeless pod waits")
 
 
 def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
-    """Whether a scheduler that knows this empty node only would take it: what it refuses there is no matter of faults."""
+    """Whether a scheduler that knows this empty node only would take it: what it refuses there is
+    no matter of faults.
+    """
     core = SchedulerCore(CoreConfig(scheduler_name=OURS))
     observed = world.checks.audit.ledger.nodes[node.name].observed
     if observed is None:
         return True
-    facts = [("node/n", observed), ("report/n", NodeReported(node.report(empty=True))), ("pod/p", PodObserved(pod))]
+    facts = [
+        ("node/n", observed),
+        ("report/n", NodeReported(node.report(empty=True))),
+        ("pod/p", PodObserved(pod)),
+    ]
     for at, (stream, fact) in enumerate(facts, 1):
         core.evolve(Envelope(at, stream, 1, type(fact).__name__, 1, b"", 0, "", 0, ""), fact)
     chosen = any(proposal.node and proposal.uid for proposal in core.decide(1))
@@ -281,8 +345,12 @@ def _drained(world: World) -> None:
         raise Broken(f"S9: no pod lives, the ledger holds {sorted(ledger.pods)}")
     for node in ledger.nodes.values():
         if node.charges or any(node.requested.values()):
-            raise Broken(f"S9: node {node.name} still carries {sorted(node.charges)} {node.requested}")
-        if node.lower != lower_bound(node) or (node.listed is not None and node.lower != node.upper):
+            raise Broken(
+                f"S9: node {node.name} still carries {sorted(node.charges)} {node.requested}"
+            )
+        if node.lower != lower_bound(node) or (
+            node.listed is not None and node.lower != node.upper
+        ):
             raise Broken(f"S9: node {node.name}: lower {node.lower} is not upper {node.upper}")
     world.checks.audit.finish()
     if world.checks.audit.violations:

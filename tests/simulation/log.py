@@ -1,6 +1,7 @@
 """The log of the simulation: the in-memory twin, driven synchronously, with facts read by position.
 
-`SimLog` is what services get: appending is a question to the world, reading is answered at once. It can be set back to a copy.
+`SimLog` is what services get: appending is a question to the world, reading is answered at once. It
+can be set back to a copy.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from tests.simulation.fibers import Ask, at_once
 
 
 class SimClock:
-    """Virtual time; moved by the world only. `wall_ms` is how far the services' calendar is wrong, `log_ms` the log's: both may
-    jump forth and back, what has passed (`monotonic_s`) never does."""
+    """Virtual time; moved by the world only. `wall_ms` is how far the services' calendar is wrong,
+    `log_ms` the log's: both may jump forth and back, what has passed (`monotonic_s`) never does."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
@@ -38,7 +39,9 @@ class SimClock:
 
 
 class SimLog:
-    """The port as far as the loops use it, and its synchronous face for the world (`now` in the names)."""
+    """The port as far as the loops use it, and its synchronous face for the world (`now` in the
+    names).
+    """
 
     def __init__(self, clock: SimClock) -> None:
         self._log = MemoryEventLog("simulation", clock.log_s)
@@ -50,7 +53,9 @@ class SimLog:
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
         return self.read_now(after, limit)
 
-    async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
+    async def read_stream(
+        self, stream: str, after_version: int = 0, limit: int = 1000
+    ) -> list[Envelope]:
         found: list[Envelope] = at_once(self._log.read_stream(stream, after_version, limit))
         return found
 
@@ -63,7 +68,9 @@ class SimLog:
     async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
         return await self._log.load_snapshot(projection, fingerprint)
 
-    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
+    async def save_snapshot(
+        self, projection: str, fingerprint: str, place: Place, state: bytes
+    ) -> None:
         await self._log.save_snapshot(projection, fingerprint, place, state)
 
     async def marks(self, projection: str) -> list[Mark]:
@@ -96,7 +103,13 @@ class SimLog:
     def copied(self) -> MemoryEventLog:
         """A copy of the database as it is now."""
         twin = copy.copy(self._log)
-        vars(twin).update({name: copy.copy(kept) for name, kept in vars(twin).items() if isinstance(kept, list | dict)})
+        vars(twin).update(
+            {
+                name: copy.copy(kept)
+                for name, kept in vars(twin).items()
+                if isinstance(kept, list | dict)
+            }
+        )
         return twin
 
     def set_back(self, to: MemoryEventLog) -> None:
@@ -120,4 +133,6 @@ class SimLog:
         return len(self._log._facts)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"the simulated log has no {name}: a loop asks for something new, give it here")
+        raise AttributeError(
+            f"the simulated log has no {name}: a loop asks for something new, give it here"
+        )

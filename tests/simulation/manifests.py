@@ -1,4 +1,6 @@
-"""The pods of the simulation: mostly Guaranteed, one to three containers, now and then an init container or a sidecar."""
+"""The pods of the simulation: mostly Guaranteed, one to three containers, now and then an init
+container or a sidecar.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ OURS, FOREIGN = "topolog", "other"
 
 
 def manifest(rng: random.Random, name: str, rich: bool = False, small: str = "") -> dict[str, Any]:
-    """A Pod object as a client would create it. `rich`: priorities, and now and then hugepages, or more than
-    a small zone has. `small`: nothing is scarce but CPUs; `tight` asks for most of a small zone's, `pairs` in two containers."""
+    """A Pod object as a client would create it. `rich`: priorities, and now and then hugepages, or
+    more than a small zone has. `small`: nothing is scarce but CPUs; `tight` asks for most of a
+    small zone's, `pairs` in two containers."""
     if small:
         return _small(rng, name, small)
     ours = rng.random() < 0.85
@@ -24,7 +27,9 @@ def manifest(rng: random.Random, name: str, rich: bool = False, small: str = "")
         "schedulerName": OURS if ours else FOREIGN,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
-        "containers": [_container(rng, f"c{at}", guaranteed) for at in range(rng.choice((1, 1, 1, 1, 2)))],
+        "containers": [
+            _container(rng, f"c{at}", guaranteed) for at in range(rng.choice((1, 1, 1, 1, 2)))
+        ],
     }
     first = [_first(rng, at, guaranteed) for at in range(rng.choice((0, 0, 0, 0, 0, 1, 2)))]
     if first:
@@ -42,13 +47,22 @@ def _small(rng: random.Random, name: str, kind: str) -> dict[str, Any]:
     for at, choices in enumerate(asked):
         amounts = {"cpu": rng.choice(choices), "memory": "64Mi"}
         resources = {"requests": amounts, "limits": amounts}
-        containers.append({"name": f"c{at}", "image": "registry.example/pause:1", "resources": resources})
-    spec = {"schedulerName": OURS, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": containers}
+        containers.append(
+            {"name": f"c{at}", "image": "registry.example/pause:1", "resources": resources}
+        )
+    spec = {
+        "schedulerName": OURS,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "containers": containers,
+    }
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec | {"priority": 0}}
 
 
 def _enrich(rng: random.Random, resources: dict[str, dict[str, str]], guaranteed: bool) -> None:
-    more = rng.choice(({"hugepages-2Mi": "64Mi"}, {"hugepages-2Mi": "640Mi"}, {"cpu": "6"}, {"memory": "6Gi"}))
+    more = rng.choice(
+        ({"hugepages-2Mi": "64Mi"}, {"hugepages-2Mi": "640Mi"}, {"cpu": "6"}, {"memory": "6Gi"})
+    )
     resources["requests"] |= more
     resources["limits"] |= more if guaranteed or "hugepages-2Mi" in more else {}
 
@@ -61,7 +75,14 @@ def _first(rng: random.Random, at: int, guaranteed: bool) -> dict[str, Any]:
 
 
 def _container(rng: random.Random, name: str, guaranteed: bool) -> dict[str, Any]:
-    asked = {"cpu": rng.choice(("1", "1", "2", "2", "3", "500m")), "memory": rng.choice(("256Mi", "1Gi", "2Gi"))}
+    asked = {
+        "cpu": rng.choice(("1", "1", "2", "2", "3", "500m")),
+        "memory": rng.choice(("256Mi", "1Gi", "2Gi")),
+    }
     device = {GPU: rng.choice(("1", "1", "2"))} if rng.random() < 0.25 else {}
     limits = {**asked, **device} if guaranteed else device
-    return {"name": name, "image": "registry.example/pause:1", "resources": {"requests": {**asked, **device}, "limits": limits}}
+    return {
+        "name": name,
+        "image": "registry.example/pause:1",
+        "resources": {"requests": {**asked, **device}, "limits": limits},
+    }

@@ -1,7 +1,7 @@
 """One node of the simulation: its kubelet in steps, and what its exporter reads.
 
-The kubelet hears of pods late and in any order, lists them before it admits them, admits one at a time in visible steps, and
-posts verdicts late. Must not know the log or who bound a pod.
+The kubelet hears of pods late and in any order, lists them before it admits them, admits one at a
+time in visible steps, and posts verdicts late. Must not know the log or who bound a pod.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class SimNode:
-    """`changes` is everything that may make the kubelet refuse what was promised; `arrived` and `ended` are by uid, in ms:
-    when the kubelet heard of a pod, and when it let go of what the pod held; `admitted_ms` when it had admitted one. `met`
-    are the pods that it held when the newest admission began, of which some may be gone at its end. `readmitted` are pods
-    with ordinary init containers that a restarted kubelet admitted again: it allocates for the init containers, which will
-    not run, once more."""
+    """`changes` is everything that may make the kubelet refuse what was promised; `arrived` and
+    `ended` are by uid, in ms: when the kubelet heard of a pod, and when it let go of what the pod
+    held; `admitted_ms` when it had admitted one. `met` are the pods that it held when the newest
+    admission began, of which some may be gone at its end. `readmitted` are pods with ordinary init
+    containers that a restarted kubelet admitted again: it allocates for the init containers, which
+    will not run, once more."""
 
-    def __init__(self, shape: SimulatedNode, listing_mode: str, api: Api, clock: SimClock, rng: random.Random) -> None:
+    def __init__(
+        self, shape: SimulatedNode, listing_mode: str, api: Api, clock: SimClock, rng: random.Random
+    ) -> None:
         self.shape, self.mode = shape, listing_mode
         self.api, self.clock, self.rng = api, clock, rng
         self.kubelet = kubelet.start(shape)
@@ -85,7 +88,8 @@ class SimNode:
         """Whether the exporter is within a scan."""
         return self._begun is not None
 
-    # -- what may happen -------------------------------------------------------------------------------------------
+    # -- what may happen
+    # -------------------------------------------------------------------------------------------
 
     def offer(self, add: Add) -> None:
         """Everything that this node could do next."""
@@ -130,12 +134,15 @@ class SimNode:
                 for device in sorted(devices):
                     sick = (resource, device) in self._sick
                     kind = "heal" if sick else "lose device"
-                    add(kind, f"{self.name} {device}", lambda r=resource, d=device: self._turn(r, d))  # type: ignore[misc]
+                    add(
+                        kind, f"{self.name} {device}", lambda r=resource, d=device: self._turn(r, d)
+                    )  # type: ignore[misc]
 
     def _bound_here(self) -> list[dict[str, Any]]:
         return [pod for pod in self.api.live() if pod["spec"].get("nodeName") == self.name]
 
-    # -- pods ------------------------------------------------------------------------------------------------------
+    # -- pods
+    # ------------------------------------------------------------------------------------------------------
 
     def running(self) -> list[str]:
         """Uids of the pods that this kubelet runs."""
@@ -214,10 +221,13 @@ class SimNode:
         self.api.post(uid, phase, at_ms, reason, message)
         return reason or phase
 
-    # -- the node itself -------------------------------------------------------------------------------------------
+    # -- the node itself
+    # -------------------------------------------------------------------------------------------
 
     def restart(self, what: str) -> str:
-        """The kubelet starts again on its checkpoints, or without (`lost state`); a pod that was being admitted begins anew."""
+        """The kubelet starts again on its checkpoints, or without (`lost state`); a pod that was
+        being admitted begins anew.
+        """
         self._changed(what)
         self.met.clear()
         pods = list(self.kubelet.pods.items())
@@ -228,13 +238,17 @@ class SimNode:
         if what == "lost state":
             state = KubeletState(fresh.state.kubelet, fresh.state.cpu, fresh.state.memory, devices)
         else:
-            devices = msgspec.structs.replace(devices, held=old.devices.held, in_use=old.devices.in_use)
+            devices = msgspec.structs.replace(
+                devices, held=old.devices.held, in_use=old.devices.in_use
+            )
             state = KubeletState(fresh.state.kubelet, old.cpu, old.memory, devices)
         again, refused = kubelet.resume(fresh, state, running)
         if what == "reboot":
             again = _started(again)
         else:
-            self.readmitted.update(pod.uid for pod in running if any(each.kind == "init" for each in pod.containers))
+            self.readmitted.update(
+                pod.uid for pod in running if any(each.kind == "init" for each in pod.containers)
+            )
         for pod in waiting:
             again = kubelet.assign(again, pod)
         self.kubelet, self._trial, self._steps = again, None, []
@@ -259,7 +273,9 @@ class SimNode:
         """The kubelet is configured anew and restarted within the boot."""
         chosen = policies(self.rng)
         config = msgspec.structs.replace(
-            self.shape.kubelet, topology_policy=chosen.topology_policy, topology_scope=chosen.topology_scope
+            self.shape.kubelet,
+            topology_policy=chosen.topology_policy,
+            topology_scope=chosen.topology_scope,
         )
         self.shape = msgspec.structs.replace(self.shape, kubelet=config)
         return f"{chosen.topology_policy}/{chosen.topology_scope}: {self.restart('policy')}"
@@ -272,14 +288,18 @@ class SimNode:
         pool = dict(state.devices.registered[resource])
         pool[device] = msgspec.structs.replace(pool[device], healthy=not ill)
         registered = {**state.devices.registered, resource: DevicePool(pool)}
-        state = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=registered))
+        state = msgspec.structs.replace(
+            state, devices=msgspec.structs.replace(state.devices, registered=registered)
+        )
         self.kubelet = msgspec.structs.replace(self.kubelet, state=state, shown=state)
         self._register()
         self._changed("lost device" if ill else "regained device")
         return "ill" if ill else "well"
 
     def _vanish(self, resource: str) -> str:
-        """The plugin of a resource is gone: none of its devices may be handed out until they return."""
+        """The plugin of a resource is gone: none of its devices may be handed out until they
+        return.
+        """
         devices = sorted(self.kubelet.state.devices.registered[resource])
         well = [device for device in devices if (resource, device) not in self._sick]
         for device in well:
@@ -290,7 +310,8 @@ class SimNode:
         """Post the Node object: the kubelet counts unhealthy devices, and does not offer them."""
         devices = {
             name: {
-                each: msgspec.structs.replace(device, healthy=(name, each) not in self._sick) for each, device in listed.items()
+                each: msgspec.structs.replace(device, healthy=(name, each) not in self._sick)
+                for each, device in listed.items()
             }
             for name, listed in self.shape.devices.items()
         }
@@ -319,7 +340,14 @@ class SimNode:
         self._boot()
         self.shape = lay_out(self.name, self._size(), policies(self.rng))
         self.kubelet = kubelet.start(self.shape)
-        self.down, self._trial, self._steps, self._queue, self._posts, self._sick = False, None, [], [], [], set()
+        self.down, self._trial, self._steps, self._queue, self._posts, self._sick = (
+            False,
+            None,
+            [],
+            [],
+            [],
+            set(),
+        )
         self._over.clear()
         self._register()
         self._changed("replaced")
@@ -328,26 +356,40 @@ class SimNode:
     def _size(self) -> NodeShape:
         devices = {resource: len(listed) for resource, listed in self.shape.devices.items()}
         memory = sum(zone.memory_bytes for zone in self.shape.machine.zones)
-        return NodeShape(len(self.shape.machine.zones), len(self.shape.machine.cpus), memory, devices)
+        return NodeShape(
+            len(self.shape.machine.zones), len(self.shape.machine.cpus), memory, devices
+        )
 
     def would_admit(self, pod: Pod) -> bool:
         """Whether this node, empty, offers what the pod asks for, and its kubelet would take it."""
         offered = self.shape.allocatable()
-        if self.down or any(amount > offered.get(name, 0) for name, amount in effective_request(pod).items()):
+        if self.down or any(
+            amount > offered.get(name, 0) for name, amount in effective_request(pod).items()
+        ):
             return False
-        return kubelet.begin(kubelet.assign(kubelet.start(self.shape), pod), pod.uid)[1].verdict.admitted
+        return kubelet.begin(kubelet.assign(kubelet.start(self.shape), pod), pod.uid)[
+            1
+        ].verdict.admitted
 
     def places(self) -> dict[str, list[ZonedAmount]]:
         """Uid -> what the kubelet holds for that pod, and where."""
         pods = {pod.key: pod.uid for known in self.kubelet.pods.values() if (pod := known.pod)}
-        scan = reading.scan(self.kubelet.state, (known.pod for known in self.kubelet.pods.values()), Freshness("", 0), False)
+        scan = reading.scan(
+            self.kubelet.state,
+            (known.pod for known in self.kubelet.pods.values()),
+            Freshness("", 0),
+            False,
+        )
         found: dict[str, list[ZonedAmount]] = {}
-        for placement in exporter.report(self.name, "truth", scan, exporter.Rules(ALL)).placements or ():
+        for placement in (
+            exporter.report(self.name, "truth", scan, exporter.Rules(ALL)).placements or ()
+        ):
             uid = pods.get(f"{placement.namespace}/{placement.pod}", "")
             found.setdefault(uid, []).extend(placement.held)
         return found
 
-    # -- the exporter ----------------------------------------------------------------------------------------------
+    # -- the exporter
+    # ----------------------------------------------------------------------------------------------
 
     def report(self, empty: bool = False) -> Report:
         """What the exporter reads now, or would read if no pod were here."""
@@ -368,16 +410,23 @@ class SimNode:
         return ""
 
     def _completed(self, scan: exporter.Scan) -> exporter.Scan:
-        """A scan that began earlier in this boot: its parts are of different moments, and it counts as of the first."""
+        """A scan that began earlier in this boot: its parts are of different moments, and it counts
+        as of the first.
+        """
         begun = self._begun
         if begun is None or begun.freshness.boot_id != scan.freshness.boot_id:
             return scan
-        earlier = {name: getattr(begun, name) for name in ("freshness", "machine", "allocatable", "kubelet")}
+        earlier = {
+            name: getattr(begun, name)
+            for name in ("freshness", "machine", "allocatable", "kubelet")
+        }
         return msgspec.structs.replace(scan, **earlier)
 
 
 def _started(node: KubeletNode) -> KubeletNode:
-    """After a boot every container starts anew, and with the later ones what the init containers held is free again."""
+    """After a boot every container starts anew, and with the later ones what the init containers
+    held is free again.
+    """
     state = node.state
     for known in node.pods.values():
         state = start_containers(state, known.pod)

@@ -1,7 +1,8 @@
-"""What the simulated services have in common: a fold of the log at its own pace, and loops that wait for answers.
+"""What the simulated services have in common: a fold of the log at its own pace, and loops that
+wait for answers.
 
-A crash drops everything but the log. `Process` is a Projector to the loops (state, position, wait_for); it follows the log by the
-production cursor, which notices when the log is set back.
+A crash drops everything but the log. `Process` is a Projector to the loops (state, position,
+wait_for); it follows the log by the production cursor, which notices when the log is set back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ Folded = list[tuple[Any, Any]]
 
 
 class Process:
-    """One process of a service. Subclasses name the fold (`fresh`, `fold`) and start loops; `marks` collects rare branches."""
+    """One process of a service. Subclasses name the fold (`fresh`, `fold`) and start loops; `marks`
+    collects rare branches.
+    """
 
     clock: SimClock
 
@@ -43,7 +46,8 @@ class Process:
         """The name under which leases are held: another after every start."""
         return f"{self.name}-{self._starts}"
 
-    # -- a projector, to the loops -----------------------------------------------------------------------------------
+    # -- a projector, to the loops
+    # -----------------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
@@ -62,31 +66,44 @@ class Process:
 
     @property
     def astray(self) -> bool:
-        """Whether the log is another than the one that is folded or was written to, which is yet to be noticed."""
+        """Whether the log is another than the one that is folded or was written to, which is yet to
+        be noticed.
+        """
         known, promised = self.cursor.identity, max(self.cursor.promised, self.awaits)
-        return not self.log.holds_now(self.place) or known not in (None, self.log.identity_now()) or self.log.end < promised
+        return (
+            not self.log.holds_now(self.place)
+            or known not in (None, self.log.identity_now())
+            or self.log.end < promised
+        )
 
     @property
     def awaits(self) -> int:
-        """What the loops wait for before their next turn (`wait_for`): the position of what they appended."""
+        """What the loops wait for before their next turn (`wait_for`): the position of what they
+        appended.
+        """
         return 0
 
     async def wait_for(self, position: int, timeout_s: float) -> bool:
-        """True once the fold stands there; False when the world lets it time out, or the log is another."""
+        """True once the fold stands there; False when the world lets it time out, or the log is
+        another.
+        """
         if position <= self.position:
             return True
         self.cursor = machine.promised(self.cursor, position)
         return bool(await Ask("reach", position))
 
     async def wait_live(self) -> None:
-        """Wait for the head. Of a log that was set back behind the fold there is nothing to wait for but to notice it."""
+        """Wait for the head. Of a log that was set back behind the fold there is nothing to wait
+        for but to notice it.
+        """
         while not self.live:
             if self.log.end < self.position:
                 await Ask("reach", self.position + 1)
             else:
                 await self.wait_for(self.log.end, 0)
 
-    # -- folding -----------------------------------------------------------------------------------------------------
+    # -- folding
+    # -----------------------------------------------------------------------------------------------------
 
     def fold(self, most: int) -> None:
         """Fold at most so many facts, or find that the log is another."""
@@ -108,7 +125,9 @@ class Process:
             self.log.lost_now(reset.lost, self.clock.now_us())
             self.cursor = Cursor()
         self.reset()
-        waiting = [fiber for fiber in self.fibers if fiber.ask is not None and fiber.ask.kind == "reach"]
+        waiting = [
+            fiber for fiber in self.fibers if fiber.ask is not None and fiber.ask.kind == "reach"
+        ]
         for fiber in waiting:
             fiber.resume(False)
         return self.settle()
@@ -129,7 +148,8 @@ class Process:
     def folded(self, folded: Folded) -> None:
         """A page was folded."""
 
-    # -- loops -------------------------------------------------------------------------------------------------------
+    # -- loops
+    # -------------------------------------------------------------------------------------------------------
 
     def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> Fiber:
         """Begin a loop's turn."""

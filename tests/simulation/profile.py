@@ -1,6 +1,8 @@
-"""What one run is made of, drawn from its seed: nodes and their policies, how many of each service, how likely each action is.
+"""What one run is made of, drawn from its seed: nodes and their policies, how many of each service,
+how likely each action is.
 
-Faults are switched on and off from run to run, so that some runs see one fault often and others see many together.
+Faults are switched on and off from run to run, so that some runs see one fault often and others see
+many together.
 """
 
 from __future__ import annotations
@@ -98,8 +100,8 @@ EXCUSES = (
 
 
 class Fixed(msgspec.Struct, frozen=True):
-    """What is not drawn: the policy and scope of every kubelet (until it is configured anew), the zones of every node, and faults
-    that are `OFTEN` times as frequent as by themselves."""
+    """What is not drawn: the policy and scope of every kubelet (until it is configured anew), the
+    zones of every node, and faults that are `OFTEN` times as frequent as by themselves."""
 
     policy: str = ""
     scope: str = ""
@@ -112,9 +114,10 @@ DRAWN = Fixed()
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """`listing` is by node: `uid` (placements with uids where the CPU checkpoint tells), `named` (without), `prints` (a
-    fingerprint instead of placements), `all prints` (of every pod). `weights` is action -> relative frequency. `rich`: pods have
-    priorities, may ask for hugepages and for more than small zones have; lists are calls; stores follow the log. `small`: pods as
+    """`listing` is by node: `uid` (placements with uids where the CPU checkpoint tells), `named`
+    (without), `prints` (a fingerprint instead of placements), `all prints` (of every pod).
+    `weights` is action -> relative frequency. `rich`: pods have priorities, may ask for hugepages
+    and for more than small zones have; lists are calls; stores follow the log. `small`: pods as
     small machines take them, `tight` or `pairs`. `names`: how many names there are."""
 
     nodes: tuple[SimulatedNode, ...]
@@ -135,7 +138,9 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     later, small = seed >= LATER, _small(seed)
     if small:
         fixed = msgspec.structs.replace(
-            fixed, policy=fixed.policy or "single-numa-node", zones=fixed.zones or rng.choice((2, 2, 3))
+            fixed,
+            policy=fixed.policy or "single-numa-node",
+            zones=fixed.zones or rng.choice((2, 2, 3)),
         )
     sizes, count = ((4,), 1) if small else ((4, 6, 8), rng.choice((1, 1, 2, 2, 3)))
     nodes = tuple(_node(rng, f"n{number}", later, fixed, sizes) for number in range(count))
@@ -155,7 +160,10 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     if later and seed % CROWDED == 1:
         work |= {name: work[name] * factor for name, factor in CROWD.items()}
     if seed >= THEMED:
-        faults, work = ({name: weight * theme(seed).get(name, 1.0) for name, weight in each.items()} for each in (faults, work))
+        faults, work = (
+            {name: weight * theme(seed).get(name, 1.0) for name, weight in each.items()}
+            for each in (faults, work)
+        )
     faults |= {name: OFTEN * known[name] for name in fixed.often}
     if seed >= NEWEST:
         work["go unseen"] = UNSEEN if work["delete"] else 0.0
@@ -176,7 +184,11 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
 
 def known_faults(seed: int) -> dict[str, float]:
     """The faults of a seed's worlds."""
-    return {**FAULTS, **(LATER_FAULTS if seed >= LATER else {}), **(NEWEST_FAULTS if seed >= NEWEST else {})}
+    return {
+        **FAULTS,
+        **(LATER_FAULTS if seed >= LATER else {}),
+        **(NEWEST_FAULTS if seed >= NEWEST else {}),
+    }
 
 
 def theme(seed: int) -> dict[str, float]:
@@ -190,15 +202,23 @@ def _themes(seed: int) -> tuple[dict[str, float], ...]:
 
 def _small(seed: int) -> str:
     """Which pods the machines of a theme are made for, if it has machines of its own."""
-    return {TIGHT: "tight", PAIRS: "pairs"}.get(seed % len(_themes(seed)), "") if seed >= THEMED else ""
+    return (
+        {TIGHT: "tight", PAIRS: "pairs"}.get(seed % len(_themes(seed)), "")
+        if seed >= THEMED
+        else ""
+    )
 
 
-def _node(rng: random.Random, name: str, later: bool, fixed: Fixed, cpus_a_zone: Sequence[int]) -> SimulatedNode:
+def _node(
+    rng: random.Random, name: str, later: bool, fixed: Fixed, cpus_a_zone: Sequence[int]
+) -> SimulatedNode:
     zones = fixed.zones or rng.choice((1, 2, 2, 3, 4, 8) if later else (1, 2, 2, 2, 3))
     devices = {GPU: rng.choice((0, zones, 2 * zones))}
     cpus, memory_bytes = zones * rng.choice(cpus_a_zone), zones * rng.choice((4, 8)) * GIB
     pages = {HUGEPAGE_BYTES: zones * 256} if later and rng.random() < 0.5 else {}
-    return lay_out(name, NodeShape(zones, cpus, memory_bytes, devices, pages), _fixed(policies(rng), fixed))
+    return lay_out(
+        name, NodeShape(zones, cpus, memory_bytes, devices, pages), _fixed(policies(rng), fixed)
+    )
 
 
 def _fixed(drawn: Policies, fixed: Fixed) -> Policies:

@@ -1,4 +1,6 @@
-"""The scheduler's processes: one core, its deciding loop, and the observer while it holds the lease."""
+"""The scheduler's processes: one core, its deciding loop, and the observer while it holds the
+lease.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ CHECKS = tuple(f"check {kind}" for kind in KINDS)
 
 
 class Follow:
-    """The watch of one kind: a list that waits to be told, then events in order. `watching` begins where the list was true, and
-    `there` is what there was then. `checked` is a list beside the watch that waits to be told."""
+    """The watch of one kind: a list that waits to be told, then events in order. `watching` begins
+    where the list was true, and `there` is what there was then. `checked` is a list beside the
+    watch that waits to be told."""
 
     def __init__(self) -> None:
         self.listed: Listed | None = None
@@ -42,11 +45,19 @@ class Follow:
 
 
 class SchedulerProcess(Process):
-    """`lease` is what the observer believes to hold. `asks`: its lists are calls, which may fail, come late, or lie. `outlived`
-    are those whom a list that it believed, and has told, lacked, and who live on in its fold."""
+    """`lease` is what the observer believes to hold. `asks`: its lists are calls, which may fail,
+    come late, or lie. `outlived` are those whom a list that it believed, and has told, lacked, and
+    who live on in its fold."""
 
     def __init__(
-        self, name: str, log: SimLog, clock: SimClock, api: Api, batch: int, mark: Callable[[str], None], asks: bool = False
+        self,
+        name: str,
+        log: SimLog,
+        clock: SimClock,
+        api: Api,
+        batch: int,
+        mark: Callable[[str], None],
+        asks: bool = False,
     ) -> None:
         super().__init__(name, log, mark)
         self.clock, self.api, self.batch, self.asks = clock, api, batch, asks
@@ -62,7 +73,9 @@ class SchedulerProcess(Process):
         self.state = self._fresh()
         self.seat = Seat(self.log, "scheduler/topolog", lambda: self.holder, self.mark)
         self.decider = Decider(log, cast(Any, self.seat), clock, self.batch)
-        self.observer = Observer(log, cast(Any, SimKube(self._answers)), cast(Any, self), (OURS,), clock)
+        self.observer = Observer(
+            log, cast(Any, SimKube(self._answers)), cast(Any, self), (OURS,), clock
+        )
         self.lease, self.follows = None, {}
 
     @staticmethod
@@ -120,7 +133,12 @@ class SchedulerProcess(Process):
             add("list", f"{self.name} {kind}", lambda: self.list(kind))
         elif follow.listed is not None or follow.events or follow.checked is not None:
             add("tell", f"{self.name} {kind}", lambda: self.tell(kind, 3))
-        if self.asks and follow.watching and follow.checked is None and not self.runs(f"check {kind}"):
+        if (
+            self.asks
+            and follow.watching
+            and follow.checked is None
+            and not self.runs(f"check {kind}")
+        ):
             add("check", f"{self.name} {kind}", lambda: self.check(kind))
         if follow.watching:
             add("cut", f"{self.name} {kind}", lambda: self._cut(kind))
@@ -185,10 +203,14 @@ class SchedulerProcess(Process):
         return f"{len(follow.listed.items)} at {follow.listed.resource_version}"
 
     async def _list_until_believed(self, kind: str, lease: Lease) -> None:
-        """Afterwards the watch goes on where the last list was true: whom that lacked no event will ever end."""
+        """Afterwards the watch goes on where the last list was true: whom that lacked no event will
+        ever end.
+        """
         version = await self.observer._list(cast(Any, kind), lease)
         outlived = sorted(self._known(kind, version) - self.follows[kind].there)
-        self.outlived += [f"{each}, whom the list of {kind} at {version} lacked" for each in outlived]
+        self.outlived += [
+            f"{each}, whom the list of {kind} at {version} lacked" for each in outlived
+        ]
 
     def _known(self, kind: str, version: str) -> set[str]:
         """Whom the fold believes in, but for those who are surely younger than the list."""
@@ -196,16 +218,25 @@ class SchedulerProcess(Process):
         known = (
             {uid: pod.resource_version for uid, pod in ledger.pods.items()}
             if kind == "pods"
-            else {name: node.observed.resource_version for name, node in ledger.nodes.items() if node.observed is not None}
+            else {
+                name: node.observed.resource_version
+                for name, node in ledger.nodes.items()
+                if node.observed is not None
+            }
         )
         return {each for each, since in known.items() if not is_younger(since, version)}
 
     def between_lists(self) -> set[str]:
-        """Pods that are known and were listed, where the list is yet to be read that is to confirm it. Nobody once one has gone,
-        nor where one is much: without it that list, too, would be doubted."""
+        """Pods that are known and were listed, where the list is yet to be read that is to confirm
+        it. Nobody once one has gone, nor where one is much: without it that list, too, would be
+        doubted."""
         follow = self.follows.get("pods")
-        asks = [fiber.ask for fiber in self.fibers if fiber.name == "pods" and fiber.ask is not None]
-        unread = any(ask.kind == "sleep" or (ask.kind == "list" and ask.answer is None) for ask in asks)
+        asks = [
+            fiber.ask for fiber in self.fibers if fiber.name == "pods" and fiber.ask is not None
+        ]
+        unread = any(
+            ask.kind == "sleep" or (ask.kind == "list" and ask.answer is None) for ask in asks
+        )
         if follow is None or not follow.watching or not unread:
             return set()
         known = set(self.state.ledger.pods)

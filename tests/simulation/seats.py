@@ -1,7 +1,8 @@
-"""A member's lease in the simulation: taken when it is first needed, and again as soon as the log refused it.
+"""A member's lease in the simulation: taken when it is first needed, and again as soon as the log
+refused it.
 
-It is renewed by looking at the others only: who has not looked for longer than its lease may be counted out, and does not know
-it.
+It is renewed by looking at the others only: who has not looked for longer than its lease may be
+counted out, and does not know it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ TTL_S = 5.0
 class Seat:
     """What `shared.runtime.held.Held` is to the loops."""
 
-    def __init__(self, log: SimLog, role: str, holder: Callable[[], str], mark: Callable[[str], None]) -> None:
+    def __init__(
+        self, log: SimLog, role: str, holder: Callable[[], str], mark: Callable[[str], None]
+    ) -> None:
         self._log, self._role, self._holder, self._mark = log, role, holder, mark
         self._lease: Lease | None = None
 
@@ -30,13 +33,17 @@ class Seat:
         """The same."""
         if self._lease is None:
             taken = {lease.role for lease in self._log.members_now(self._role)}
-            role = next(role for place in range(PLACES) if (role := f"{self._role}/{place}") not in taken)
+            role = next(
+                role for place in range(PLACES) if (role := f"{self._role}/{place}") not in taken
+            )
             self._lease = self._log.acquire_now(role, self._holder(), TTL_S)
             assert self._lease is not None
         return self._lease
 
     def look(self) -> tuple[str, ...]:
-        """Renew, and see who is there; nobody for who was counted out, and goes on believing what it did."""
+        """Renew, and see who is there; nobody for who was counted out, and goes on believing what
+        it did.
+        """
         lease = self.taken()
         if not self._log.renew_now(lease, TTL_S):
             return ()

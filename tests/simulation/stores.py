@@ -1,4 +1,6 @@
-"""The topology-store's processes and the bus before them: reports that are lost, doubled, late and out of order."""
+"""The topology-store's processes and the bus before them: reports that are lost, doubled, late and
+out of order.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,10 @@ UNDER_WAY = 30
 
 
 class Network:
-    """Messages under way, oldest first. They may be lost, doubled and late, but the bus keeps the order of a node's boots: a
-    subscription is in order, so that an earlier boot comes after a later one only again, never for the first time. With a `clock`
-    it says when it took a message, as JetStream does, and keeps the newest of a node: an earlier boot is not told again."""
+    """Messages under way, oldest first. They may be lost, doubled and late, but the bus keeps the
+    order of a node's boots: a subscription is in order, so that an earlier boot comes after a later
+    one only again, never for the first time. With a `clock` it says when it took a message, as
+    JetStream does, and keeps the newest of a node: an earlier boot is not told again."""
 
     def __init__(self, clock: SimClock | None = None) -> None:
         self.clock = clock
@@ -43,7 +46,15 @@ class Network:
         number = len(self._boots) + 1
         self._boots[number] = (report.node, report.boot_id)
         time_us = self.clock.now_us() if self.clock is not None else 0
-        self.messages.append(Message(subjects.report(report.node), msgspec.json.encode(report), {}, number, time_us=time_us))
+        self.messages.append(
+            Message(
+                subjects.report(report.node),
+                msgspec.json.encode(report),
+                {},
+                number,
+                time_us=time_us,
+            )
+        )
         del self.messages[:-UNDER_WAY]
 
     def deliver(self, at: int, keep: bool) -> Message:
@@ -61,10 +72,18 @@ class Network:
 
 
 class StoreProcess(Process):
-    """One replica. It folds its streams by itself, when it starts and when it lost a race; or it `follows` the log."""
+    """One replica. It folds its streams by itself, when it starts and when it lost a race; or it
+    `follows` the log.
+    """
 
     def __init__(
-        self, name: str, log: SimLog, clock: SimClock, network: Network, mark: Callable[[str], None], follows: bool = False
+        self,
+        name: str,
+        log: SimLog,
+        clock: SimClock,
+        network: Network,
+        mark: Callable[[str], None],
+        follows: bool = False,
     ) -> None:
         super().__init__(name, log, mark)
         self.clock, self.network, self.follows = clock, network, follows
@@ -72,13 +91,22 @@ class StoreProcess(Process):
 
     def begin(self) -> None:
         self.seat = Seat(self.log, "topology-store", lambda: self.holder, self.mark)
-        self.reports = Reports(cast(Any, self.log), cast(Any, self.seat), MemoryBus(), cast(Any, self.clock))
+        self.reports = Reports(
+            cast(Any, self.log), cast(Any, self.seat), MemoryBus(), cast(Any, self.clock)
+        )
         if self.follows:
             self.state = {}
             self.reports.follows(cast(Any, self))
         else:
             self._read()
-        self.silence = Silence(self.reports, cast(Any, self.log), MemoryBus(), MAX_AGE_S, cast(Any, self.clock), Health())
+        self.silence = Silence(
+            self.reports,
+            cast(Any, self.log),
+            MemoryBus(),
+            MAX_AGE_S,
+            cast(Any, self.clock),
+            Health(),
+        )
 
     def _read(self) -> None:
         position = 0
@@ -115,7 +143,9 @@ class StoreProcess(Process):
         return ""
 
     def _expire(self) -> str:
-        """Long silence on a bus that is heard: the process accounts for it every second, as `Silence.hear` does."""
+        """Long silence on a bus that is heard: the process accounts for it every second, as
+        `Silence.hear` does.
+        """
         for _ in range(int(MAX_AGE_S / 2)):
             self.clock.now_ms += 1000
             self.silence.account()

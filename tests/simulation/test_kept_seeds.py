@@ -1,4 +1,6 @@
-"""Seeds that once broke something, or that reach a rare branch, run again; together they reach every branch that is rare."""
+"""Seeds that once broke something, or that reach a rare branch, run again; together they reach
+every branch that is rare.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,10 @@ RARE = {
 }
 
 WITH_OPTIONS = {
-    95240: (Fixed(policy="best-effort"), "a list kept back a pod that no watch told of after it (L2)"),
+    95240: (
+        Fixed(policy="best-effort"),
+        "a list kept back a pod that no watch told of after it (L2)",
+    ),
     795673820: (
         Fixed(policy="restricted", often=("crash", "takeover")),
         "an own reservation came back as a charge, by which other unhealthy devices counted as held (S13)",
@@ -74,7 +79,10 @@ WITH_OPTIONS = {
         Fixed(often=("set back",)),
         "a log was set back without a word: nothing is decided before whoever had read more of it had the cluster listed (S4)",
     ),
-    795671755: (Fixed(policy="restricted"), "two schedulers hold one epoch, as the log was set back: they are two (S12)"),
+    795671755: (
+        Fixed(policy="restricted"),
+        "two schedulers hold one epoch, as the log was set back: they are two (S12)",
+    ),
 }
 """Seeds that broke something under options of `python -m tests.simulation`."""
 

@@ -1,4 +1,6 @@
-"""The simulation itself: equal seeds give equal runs, and a broken rule in the code under it is found."""
+"""The simulation itself: equal seeds give equal runs, and a broken rule in the code under it is
+found.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def trace(hash_seed: str) -> str:
     """The trace of a run in a process of its own."""
     asked = [sys.executable, "-m", "tests.simulation", "--seeds", "5", "--steps", "300", "--trace"]
     env = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    return subprocess.run(asked, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(
+        asked, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=True
+    ).stdout
 
 
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
@@ -36,7 +40,9 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
     assert first == trace("2")
 
 
-def test_a_failure_names_the_seed_the_step_and_every_step_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_names_the_seed_the_step_and_every_step_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def breaks(world: World, steps: int) -> None:
         for _ in range(450):
             world.step()
@@ -68,8 +74,12 @@ def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_make_sim_plays_new_seeds_of_todays_worlds_and_keeps_one_that_fails(
     seeds: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    env = {"PATH": os.environ["PATH"]}  # variables of a make that runs this test would be those of the other, too
-    said = subprocess.run(["make", "-n", "sim"], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+    env = {
+        "PATH": os.environ["PATH"]
+    }  # variables of a make that runs this test would be those of the other, too
+    said = subprocess.run(
+        ["make", "-n", "sim"], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    ).stdout
     arguments = said.rpartition("-m tests.simulation")[2].split()
     monkeypatch.setattr("sys.argv", ["simulation", *arguments])
     assert command.main() == 1
@@ -93,7 +103,11 @@ def test_make_sim_plays_new_seeds_of_todays_worlds_and_keeps_one_that_fails(
     ],
 )
 def test_a_seed_that_is_not_kept_is_told_what_to_do_with(
-    arguments: list[str], told: str, seeds: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    told: str,
+    seeds: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("sys.argv", ["simulation", *arguments])
     assert command.main() == 1

@@ -1,6 +1,8 @@
-"""The whole simulated world, and one step of it: choose an enabled action by the seed, carry it out, check what must hold.
+"""The whole simulated world, and one step of it: choose an enabled action by the seed, carry it
+out, check what must hold.
 
-A step that breaks an invariant raises `Broken` with seed, step and trace. Must not know what a service decides.
+A step that breaks an invariant raises `Broken` with seed, step and trace. Must not know what a
+service decides.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Broken(AssertionError):
 
 
 class World:
-    """`trace` has one line a step: step, virtual ms, head of the log, action, about what, what came of it."""
+    """`trace` has one line a step: step, virtual ms, head of the log, action, about what, what came
+    of it.
+    """
 
     def __init__(self, seed: int, fixed: Fixed = DRAWN) -> None:
         self.seed, self.steps = seed, 0
@@ -51,19 +55,28 @@ class World:
         mark = self.marks.add
         self.outside = Outside(self.log, self.api, self.rng, mark)
         self.nodes = [
-            SimNode(shape, self.profile.listing[shape.name], self.api, self.clock, self.rng) for shape in self.profile.nodes
+            SimNode(shape, self.profile.listing[shape.name], self.api, self.clock, self.rng)
+            for shape in self.profile.nodes
         ]
         rich = self.profile.rich
         self.schedulers = [
-            SchedulerProcess(f"scheduler-{at}", self.log, self.clock, self.api, self.profile.batch, mark, rich)
+            SchedulerProcess(
+                f"scheduler-{at}", self.log, self.clock, self.api, self.profile.batch, mark, rich
+            )
             for at in range(self.profile.schedulers)
         ]
-        self.binders = [BinderProcess(f"binder-{at}", self.log, self.clock, mark) for at in range(self.profile.binders)]
+        self.binders = [
+            BinderProcess(f"binder-{at}", self.log, self.clock, mark)
+            for at in range(self.profile.binders)
+        ]
         self.stores = [
-            StoreProcess(f"store-{at}", self.log, self.clock, self.network, mark, rich) for at in range(self.profile.stores)
+            StoreProcess(f"store-{at}", self.log, self.clock, self.network, mark, rich)
+            for at in range(self.profile.stores)
         ]
         self.processes: list[Process] = [*self.schedulers, *self.binders, *self.stores]
-        self.checks = Checks(self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock)
+        self.checks = Checks(
+            self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock
+        )
         self.outside.binding, self.outside.evicting = self.checks.binding, self.checks.evicting
         self.outside.appended = self.checks.appended
         self.history = History(self.log, self.clock, mark)
@@ -86,7 +99,8 @@ class World:
         for process in self.processes:
             process.crash()
 
-    # -- one step ----------------------------------------------------------------------------------------------------
+    # -- one step
+    # ----------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
         """So many steps."""
@@ -107,7 +121,9 @@ class World:
         self.clock.now_ms += STEP_MS
         said = act()
         self.marks.add(f"did {kind}")
-        self.trace.append(f"{self.steps:5d} {self.clock.now_ms:8d} {self.log.end:5d} {kind:12s} {about} -> {said or ''}")
+        self.trace.append(
+            f"{self.steps:5d} {self.clock.now_ms:8d} {self.log.end:5d} {kind:12s} {about} -> {said or ''}"
+        )
         self.check()
 
     def check(self) -> None:
@@ -162,7 +178,8 @@ class World:
         self.clock.log_ms = self.rng.choice(LOG_WRONG_MS)
         return f"{self.clock.log_ms} ms wrong"
 
-    # -- clients -----------------------------------------------------------------------------------------------------
+    # -- clients
+    # -----------------------------------------------------------------------------------------------------
 
     def _offer_clients(self, add: Callable[[str, str, Act], None]) -> None:
         pods = self.api.pods()
@@ -176,7 +193,9 @@ class World:
         for scheduler in self.schedulers if self.weights.get("go unseen") else ():
             self._offer_unseen(add, scheduler.between_lists())
 
-    def _offer_pod(self, add: Callable[[str, str, Act], None], pod: dict[str, object], name: str, uid: str) -> None:
+    def _offer_pod(
+        self, add: Callable[[str, str, Act], None], pod: dict[str, object], name: str, uid: str
+    ) -> None:
         spec, status = pod["spec"], pod["status"]
         assert isinstance(spec, dict)
         assert isinstance(status, dict)
@@ -195,9 +214,12 @@ class World:
             add("gc", name, lambda: self.api.delete(name, uid, grace_s=0))
 
     def _offer_unseen(self, add: Callable[[str, str, Act], None], listed: set[str]) -> None:
-        """One of them goes between two lists, and no watch tells. It is rare by itself, the more so of one that goes alone,
-        without whom the second list is believed. It is no fault: many such lists are read once faults have stopped."""
-        for meta in [pod["metadata"] for pod in self.api.pods() if pod["metadata"]["uid"] in listed]:
+        """One of them goes between two lists, and no watch tells. It is rare by itself, the more so
+        of one that goes alone, without whom the second list is believed. It is no fault: many such
+        lists are read once faults have stopped."""
+        for meta in [
+            pod["metadata"] for pod in self.api.pods() if pod["metadata"]["uid"] in listed
+        ]:
             name, uid = meta["name"], meta["uid"]
             add("go unseen", name, lambda name=name, uid=uid: self.api.delete(name, uid, grace_s=0))  # type: ignore[misc]
 
@@ -221,21 +243,28 @@ class World:
         self.api.nominate(uid, node)
         return node or "nowhere"
 
-    # -- processes ---------------------------------------------------------------------------------------------------
+    # -- processes
+    # ---------------------------------------------------------------------------------------------------
 
     def _offer_processes(self, add: Callable[[str, str, Act], None]) -> None:
         for process in self.processes:
             if not process.alive:
                 add("start", process.name, process.start)
                 continue
-            if (not isinstance(process, StoreProcess) or process.follows) and not (process.live and not process.astray):
+            if (not isinstance(process, StoreProcess) or process.follows) and not (
+                process.live and not process.astray
+            ):
                 add("fold", process.name, lambda process=process: self._fold(process))  # type: ignore[misc]
             add("crash", process.name, process.crash)
             process.offer(add)  # type: ignore[attr-defined]
         for rivals in (self.schedulers, self.binders):
             self._offer_takeover(add, rivals)
 
-    def _offer_takeover(self, add: Callable[[str, str, Act], None], rivals: list[SchedulerProcess] | list[BinderProcess]) -> None:
+    def _offer_takeover(
+        self,
+        add: Callable[[str, str, Act], None],
+        rivals: list[SchedulerProcess] | list[BinderProcess],
+    ) -> None:
         for rival in rivals:
             if rival.alive and rival.lease is None and rival.live:
                 add("takeover", rival.name, lambda rival=rival: self._take_over(rival))  # type: ignore[misc]

@@ -1,7 +1,9 @@
-"""Replaying recorded requests against the simulated API server over real HTTP and comparing the answers.
+"""Replaying recorded requests against the simulated API server over real HTTP and comparing the
+answers.
 
-Left out of the comparison: uids, versions, times, generated names and continue tokens (replaced by marks wherever they
-stand, also in texts), managedFields, and what the recorded cluster's ServiceAccount admission plugin added to pods.
+Left out of the comparison: uids, versions, times, generated names and continue tokens (replaced by
+marks wherever they stand, also in texts), managedFields, and what the recorded cluster's
+ServiceAccount admission plugin added to pods.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ def recordings(section: str) -> dict[str, Json]:
 def normal(value: Any) -> Any:
     """A value without what differs from run to run."""
     if isinstance(value, dict):
-        return {key: _MARKED.get(key) if _is_mark(key, item) else normal(item) for key, item in _kept(value).items()}
+        return {
+            key: _MARKED.get(key) if _is_mark(key, item) else normal(item)
+            for key, item in _kept(value).items()
+        }
     if isinstance(value, list):
         return [normal(item) for item in value if not _is_token_volume(item)]
     if isinstance(value, str):
@@ -79,7 +84,11 @@ def differences(ours: Any, real: Any, path: str = "") -> list[str]:
         return found
     if isinstance(ours, list) and isinstance(real, list) and len(ours) == len(real):
         pairs = enumerate(zip(ours, real, strict=True))
-        return [line for index, (left, right) in pairs for line in differences(left, right, f"{path}[{index}]")]
+        return [
+            line
+            for index, (left, right) in pairs
+            for line in differences(left, right, f"{path}[{index}]")
+        ]
     return [] if ours == real else [f"{path}: {ours!r}, real {real!r}"]
 
 
@@ -91,25 +100,44 @@ class Api:
         self.server = server
         self.client = client
 
-    async def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> httpx2.Response:
+    async def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> httpx2.Response:
         """One request; dict and list bodies go as JSON."""
-        content = body.encode() if isinstance(body, str) else (None if body is None else json.dumps(body).encode())
-        sent = {"Accept": "application/json", **({"Content-Type": "application/json"} if content is not None else {})}
-        return await self.client.request(method, path, content=content, headers={**sent, **(headers or {})})
+        content = (
+            body.encode()
+            if isinstance(body, str)
+            else (None if body is None else json.dumps(body).encode())
+        )
+        sent = {
+            "Accept": "application/json",
+            **({"Content-Type": "application/json"} if content is not None else {}),
+        }
+        return await self.client.request(
+            method, path, content=content, headers={**sent, **(headers or {})}
+        )
 
-    async def replay(self, section: str, name: str, swaps: dict[str, str] | None = None) -> httpx2.Response:
+    async def replay(
+        self, section: str, name: str, swaps: dict[str, str] | None = None
+    ) -> httpx2.Response:
         """Send a recorded request; `swaps` replaces recorded uids and versions by live ones."""
         request = recordings(section)[name]["request"]
         text = json.dumps([request["path"], request.get("body")])
         for old, new in (swaps or {}).items():
             text = text.replace(old, new)
         path, body = json.loads(text)
-        headers = {key: value for key, value in request["headers"].items() if key in ("Accept", "Content-Type")}
+        headers = {
+            key: value
+            for key, value in request["headers"].items()
+            if key in ("Accept", "Content-Type")
+        }
         if "Accept" not in headers:
             headers["Accept"] = ""
         return await self.ask(request["method"], path, body, headers)
 
-    async def same(self, section: str, name: str, swaps: dict[str, str] | None = None) -> httpx2.Response:
+    async def same(
+        self, section: str, name: str, swaps: dict[str, str] | None = None
+    ) -> httpx2.Response:
         """Replay a request and demand the recorded answer."""
         answer = await self.replay(section, name, swaps)
         wanted = recordings(section)[name]["response"]
@@ -122,11 +150,20 @@ class Api:
         return answer
 
     async def pod(self, name: str, namespace: str = "apirec", **more: Any) -> Json:
-        """Create a pod like the recorder's; `more` goes into metadata (labels..) or, under `spec`, into the spec."""
+        """Create a pod like the recorder's; `more` goes into metadata (labels..) or, under `spec`,
+        into the spec.
+        """
         spec: Json = {
             "schedulerName": "apirec-none",
             "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "c", "image": "localhost/tool:1", "imagePullPolicy": "Never", "args": ["sleep"]}],
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "localhost/tool:1",
+                    "imagePullPolicy": "Never",
+                    "args": ["sleep"],
+                }
+            ],
             **more.pop("spec", {}),
         }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **more}, "spec": spec}

@@ -8,15 +8,30 @@ from tests.simulator.contract import Api, normal, recordings
 
 
 async def test_a_binding_is_accepted_once(api: Api) -> None:
-    await api.pod("b1", labels={"keep": "old", "over": "old"}, annotations={"keep": "old", "over": "old"})
-    for name in ("pod_before_binding", "bind_201", "pod_after_binding", "bind_again_same_node_409", "bind_again_other_node_409"):
+    await api.pod(
+        "b1", labels={"keep": "old", "over": "old"}, annotations={"keep": "old", "over": "old"}
+    )
+    for name in (
+        "pod_before_binding",
+        "bind_201",
+        "pod_after_binding",
+        "bind_again_same_node_409",
+        "bind_again_other_node_409",
+    ):
         await api.same("bindings", name)
     await api.same("bindings", "binding_get_405")
 
 
-async def test_uid_and_version_are_preconditions_and_labels_and_annotations_overwrite(api: Api) -> None:
-    pod = await api.pod("b2", labels={"keep": "old", "over": "old"}, annotations={"keep": "old", "over": "old"})
-    live = {"5414036b-909f-40cd-8e4e-40040c8731af": pod["metadata"]["uid"], '"1860"': f'"{pod["metadata"]["resourceVersion"]}"'}
+async def test_uid_and_version_are_preconditions_and_labels_and_annotations_overwrite(
+    api: Api,
+) -> None:
+    pod = await api.pod(
+        "b2", labels={"keep": "old", "over": "old"}, annotations={"keep": "old", "over": "old"}
+    )
+    live = {
+        "5414036b-909f-40cd-8e4e-40040c8731af": pod["metadata"]["uid"],
+        '"1860"': f'"{pod["metadata"]["resourceVersion"]}"',
+    }
     await api.same("bindings", "bind_wrong_uid_409", live)
     await api.same("bindings", "bind_wrong_resourceVersion_409", live)
     await api.same("bindings", "bind_right_uid_annotations_labels", live)
@@ -26,10 +41,19 @@ async def test_uid_and_version_are_preconditions_and_labels_and_annotations_over
 async def test_a_pod_is_given_its_nodes_region_and_zone_as_labels(api: Api) -> None:
     """PodTopologyLabels, as kube-apiserver 1.36.2 does it: over the pod's own."""
     topology = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "a"}
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "zoned", "labels": {**topology, "disk": "ssd"}}}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "zoned", "labels": {**topology, "disk": "ssd"}},
+    }
     await api.ask("POST", "/api/v1/nodes", node)
     await api.pod("b20", labels={"keep": "old", "topology.kubernetes.io/zone": "own"})
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "b20"}, "target": {"kind": "Node", "name": "zoned"}}
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "b20"},
+        "target": {"kind": "Node", "name": "zoned"},
+    }
     await api.ask("POST", "/api/v1/namespaces/apirec/pods/b20/binding", binding)
     bound = (await api.ask("GET", "/api/v1/namespaces/apirec/pods/b20")).json()
     assert bound["metadata"]["labels"] == {"keep": "old", **topology}
@@ -60,7 +84,13 @@ async def test_wrong_bindings_are_refused(api: Api) -> None:
 
 async def test_a_gated_pod_is_bound_only_after_its_gate_is_gone(api: Api) -> None:
     await api.pod("b8", spec={"schedulingGates": [{"name": "example.com/g"}]})
-    for name in ("pod_gated", "bind_gated_409", "pod_after_bind_gated", "ungate_patch", "bind_ungated"):
+    for name in (
+        "pod_gated",
+        "bind_gated_409",
+        "pod_after_bind_gated",
+        "ungate_patch",
+        "bind_ungated",
+    ):
         await api.same("bindings", name)
 
 
@@ -106,7 +136,9 @@ async def test_of_four_racing_bindings_exactly_one_wins(api: Api) -> None:
     path = "/api/v1/namespaces/apirec/pods/b15/binding"
 
     async def bind(node: str) -> tuple[int, object]:
-        answer = await api.ask("POST", path, {"metadata": {"name": "b15"}, "target": {"kind": "Node", "name": node}})
+        answer = await api.ask(
+            "POST", path, {"metadata": {"name": "b15"}, "target": {"kind": "Node", "name": node}}
+        )
         return answer.status_code, normal(answer.json())
 
     answers = await asyncio.gather(*(bind(result["node"]) for result in wanted))

@@ -30,7 +30,9 @@ async def test_a_subscription_gives_what_is_there_and_what_comes() -> None:
     assert (await anext(events)).type == "MODIFIED"
     assert (await anext(events)).type == "DELETED"
     await events.aclose()  # type: ignore[attr-defined]
-    assert not [listener for listener in store.core.shelf("pods").listeners if "on_change" in repr(listener)]
+    assert not [
+        listener for listener in store.core.shelf("pods").listeners if "on_change" in repr(listener)
+    ]
 
 
 async def test_a_subscriber_that_sleeps_is_told_to_list_again() -> None:
@@ -39,7 +41,9 @@ async def test_a_subscriber_that_sleeps_is_told_to_list_again() -> None:
     store.create("pods", POD, "default")
     assert (await anext(events)).type == "ADDED"
     for index in range(9):
-        store.patch("pods", "p", "default", {"metadata": {"labels": {"i": str(index)}}}, form="merge")
+        store.patch(
+            "pods", "p", "default", {"metadata": {"labels": {"i": str(index)}}}, form="merge"
+        )
     with pytest.raises(WatchLaggedError, match="list and watch again"):
         await anext(events)
 
@@ -63,16 +67,25 @@ def test_a_whole_status_replaces_conditions_and_keeps_the_qos_class() -> None:
     store = ClusterStore()
     store.create("pods", POD, "default")
     store.bind("p", "default", "n1")
-    failed = store.replace_status("pods", "p", "default", {"phase": "Failed", "reason": "TopologyAffinityError"})
+    failed = store.replace_status(
+        "pods", "p", "default", {"phase": "Failed", "reason": "TopologyAffinityError"}
+    )
     assert isinstance(failed, Entry)
-    assert failed.obj["status"] == {"phase": "Failed", "reason": "TopologyAffinityError", "qosClass": "BestEffort"}
+    assert failed.obj["status"] == {
+        "phase": "Failed",
+        "reason": "TopologyAffinityError",
+        "qosClass": "BestEffort",
+    }
     gone = store.delete("pods", "p", "default")
     assert isinstance(gone, Deleted)
     assert gone.gone
 
 
 def _contents(store: ClusterStore) -> dict[str, dict[tuple[str, str], object]]:
-    return {storage: {entry.key: entry.obj for entry in store.list(storage)} for storage in ("pods", "namespaces", "nodes")}
+    return {
+        storage: {entry.key: entry.obj for entry in store.list(storage)}
+        for storage in ("pods", "namespaces", "nodes")
+    }
 
 
 def test_a_restart_resumes_objects_and_versions(tmp_path: Path) -> None:
@@ -125,7 +138,9 @@ def test_a_journal_is_compacted_at_start(tmp_path: Path) -> None:
     store = ClusterStore(journal_path=path)
     store.create("pods", POD, "default")
     for index in range(200):
-        store.patch("pods", "p", "default", {"metadata": {"labels": {"i": str(index)}}}, form="merge")
+        store.patch(
+            "pods", "p", "default", {"metadata": {"labels": {"i": str(index)}}}, form="merge"
+        )
     grown = path.stat().st_size
     store.close()
     ClusterStore(journal_path=path).close()

@@ -1,4 +1,6 @@
-"""Workloads as users try them: controllers make, replace and delete pods; scale, log and exec answer; protobuf is read."""
+"""Workloads as users try them: controllers make, replace and delete pods; scale, log and exec
+answer; protobuf is read.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,18 @@ Json = dict[str, Any]
 
 def template(**metadata: Json) -> Json:
     container = {"name": "c", "image": "x", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
-    return {"metadata": {"labels": {"app": "web"}, **metadata}, "spec": {"schedulerName": "topolog", "containers": [container]}}
+    return {
+        "metadata": {"labels": {"app": "web"}, **metadata},
+        "spec": {"schedulerName": "topolog", "containers": [container]},
+    }
 
 
 def deployment(replicas: int = 2) -> Json:
-    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template()}
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": template(),
+    }
     return {"metadata": {"name": "web"}, "spec": spec}
 
 
@@ -78,7 +87,9 @@ async def test_a_deployment_has_its_pods_scales_rolls_out_and_goes(cluster: Clus
     await until(lambda: names(cluster) == [])
 
 
-async def test_a_finished_pod_of_a_deployment_is_replaced_and_a_deleted_one_too(cluster: ClusterStore) -> None:
+async def test_a_finished_pod_of_a_deployment_is_replaced_and_a_deleted_one_too(
+    cluster: ClusterStore,
+) -> None:
     cluster.create("deployments", deployment(1))
     await until(lambda: len(names(cluster)) == 1)
     (first,) = names(cluster)
@@ -97,7 +108,13 @@ async def test_a_stateful_set_numbers_its_pods(cluster: ClusterStore) -> None:
 
 
 async def test_a_job_runs_to_its_completions(cluster: ClusterStore) -> None:
-    cluster.create("jobs", {"metadata": {"name": "sum"}, "spec": {"completions": 3, "parallelism": 2, "template": template()}})
+    cluster.create(
+        "jobs",
+        {
+            "metadata": {"name": "sum"},
+            "spec": {"completions": 3, "parallelism": 2, "template": template()},
+        },
+    )
     await until(lambda: len(names(cluster)) == 2)
     run_all(cluster, "Succeeded")
     await until(lambda: len(names(cluster)) == 3)
@@ -110,17 +127,28 @@ async def test_a_job_runs_to_its_completions(cluster: ClusterStore) -> None:
 def test_a_pod_takes_the_priority_of_its_class_and_a_missing_class_is_named() -> None:
     store = ClusterStore(seed=1)
     store.create("priorityclasses", {"metadata": {"name": "gold"}, "value": 1000})
-    pod = {"metadata": {"name": "p"}, "spec": {"priorityClassName": "gold", "containers": [{"name": "c", "image": "x"}]}}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"priorityClassName": "gold", "containers": [{"name": "c", "image": "x"}]},
+    }
     made = store.create("pods", pod)
     assert not isinstance(made, Refusal)
     assert made.obj["spec"]["priority"] == 1000
-    refused = store.create("pods", {"metadata": {"name": "q"}, "spec": {**pod["spec"], "priorityClassName": "none"}})
+    refused = store.create(
+        "pods", {"metadata": {"name": "q"}, "spec": {**pod["spec"], "priorityClassName": "none"}}
+    )
     assert isinstance(refused, Refusal)
     assert "no PriorityClass with name none was found" in refused.body["message"]
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"replicas": -1}, {"template": {}}, {"selector": {"matchLabels": {"app": "other"}}}, {"selector": {}}]
+    "wrong",
+    [
+        {"replicas": -1},
+        {"template": {}},
+        {"selector": {"matchLabels": {"app": "other"}}},
+        {"selector": {}},
+    ],
 )
 def test_a_workload_that_cannot_be_meant_is_refused(wrong: Json) -> None:
     obj = deployment()
@@ -129,10 +157,14 @@ def test_a_workload_that_cannot_be_meant_is_refused(wrong: Json) -> None:
     assert made.code == 422
 
 
-@pytest.mark.parametrize(("subresource", "code"), [("log", 200), ("exec", 501), ("attach", 501), ("portforward", 501)])
+@pytest.mark.parametrize(
+    ("subresource", "code"), [("log", 200), ("exec", 501), ("attach", 501), ("portforward", 501)]
+)
 def test_what_a_simulated_pod_cannot_do_is_said_clearly(subresource: str, code: int) -> None:
     store = ClusterStore(seed=1)
-    store.create("pods", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+    store.create(
+        "pods", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    )
     path = f"/api/v1/namespaces/default/pods/p/{subresource}"
     answer = simulated.answer(store, place_of(path))  # type: ignore[arg-type]
     assert answer.code == code
@@ -155,4 +187,9 @@ def test_what_kubectl_create_sends_as_protobuf_is_read() -> None:
     raw = encoded((1, encoded((1, b"c"))), (2, entry))
     head = encoded((1, b"v1"), (2, b"ConfigMap"))
     body = b"k8s\x00" + encoded((1, head), (2, raw))
-    assert protobuf.decode(body) == {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
+    assert protobuf.decode(body) == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "data": {"a": "b"},
+    }

@@ -51,14 +51,21 @@ async def test_a_disruption_budget_blocks_evictions_but_not_deletes(api: Api) ->
     await api.same("deletions", "evict_pdb_429")
     await api.same("deletions", "evict_pdb_dryrun_429")
     await api.same("deletions", "delete_ignores_pdb")
-    twin = {"metadata": {"name": "other"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "e2"}}}}
+    twin = {
+        "metadata": {"name": "other"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "e2"}}},
+    }
     path = "/apis/policy/v1/namespaces/apirec/poddisruptionbudgets"
     assert (await api.ask("POST", path, twin)).status_code == 201
     await api.same("deletions", "evict_two_pdbs_500")
     for name in ("other", "pdb"):
         assert (await api.ask("DELETE", f"{path}/{name}")).status_code == 200
     await api.same("deletions", "evict_wrong_uid_409")
-    await api.same("deletions", "evict_right_uid_201", {"cb73a85e-96d5-4aad-877c-6187dbcd08d0": second["metadata"]["uid"]})
+    await api.same(
+        "deletions",
+        "evict_right_uid_201",
+        {"cb73a85e-96d5-4aad-877c-6187dbcd08d0": second["metadata"]["uid"]},
+    )
     await api.same("deletions", "pod_after_evict_grace7")
 
 
@@ -74,7 +81,13 @@ async def test_a_bound_pod_stays_until_its_kubelet_confirms(api: Api) -> None:
     await api.same("deletions", "evict_v1beta1_body")
     await api.same("deletions", "delete_wrong_uid_409")
     await api.same("deletions", "delete_wrong_rv_409")
-    for name in ("delete_bound_graceful", "pod_terminating_bound", "delete_bound_again", "delete_grace0", "delete_missing_404"):
+    for name in (
+        "delete_bound_graceful",
+        "pod_terminating_bound",
+        "delete_bound_again",
+        "delete_grace0",
+        "delete_missing_404",
+    ):
         await api.same("deletions", name)
 
 
@@ -105,16 +118,29 @@ async def test_a_watch_sees_the_steps_of_both_kinds_of_deletion(api: Api) -> Non
     assert times[1] == times[2] < times[0]
 
 
-async def test_a_budget_guards_no_pod_that_is_not_ready_where_the_rest_suffices_or_the_budget_says_so(api: Api) -> None:
+async def test_a_budget_guards_no_pod_that_is_not_ready_where_the_rest_suffices_or_the_budget_says_so(
+    api: Api,
+) -> None:
     for name, app, ready in (("u1", "u", "True"), ("u2", "u", "False"), ("u3", "w", "False")):
         await api.bound_pod(name, labels={"app": app})
-        await api.set_status(name, {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]})
+        await api.set_status(
+            name, {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}
+        )
     budgets = "/apis/policy/v1/namespaces/apirec/poddisruptionbudgets"
     for app in "uw":
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
-        body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": app},
+            "spec": spec,
+        }
         assert (await api.ask("POST", budgets, body)).status_code == 201
-    for name in ("evict_ready_guarded_429", "evict_unready_rest_suffices_201", "evict_unready_too_few_429"):
+    for name in (
+        "evict_ready_guarded_429",
+        "evict_unready_rest_suffices_201",
+        "evict_unready_too_few_429",
+    ):
         await api.same("deletions", name)
     always = {"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}}
     headers = {"Content-Type": "application/merge-patch+json"}

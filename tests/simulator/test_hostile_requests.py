@@ -65,7 +65,9 @@ LEAVES = st.one_of(
     st.sampled_from(["x", "1", "2Gi", "a-b"]),
 )
 VALUES: st.SearchStrategy[Any] = st.recursive(
-    LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=4)), max_leaves=25
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=4)),
+    max_leaves=25,
 )
 
 
@@ -79,12 +81,16 @@ PARTS: st.SearchStrategy[Any] = st.one_of(
     st.builds(lambda part: {"metadata": part}, _some(METADATA)),
     st.builds(lambda part: {"spec": part}, _some(SPEC)),
     st.builds(lambda part: {"status": part}, _some(STATUS)),
-    st.builds(lambda part: {"spec": {"containers": [{"name": "c", "image": "i", **part}]}}, _some(INNER)),
+    st.builds(
+        lambda part: {"spec": {"containers": [{"name": "c", "image": "i", **part}]}}, _some(INNER)
+    ),
     st.lists(
         st.fixed_dictionaries(
             {
                 "op": st.sampled_from(["add", "test", "copy"]),
-                "path": st.sampled_from(["/spec", "/metadata/labels", "/spec/containers/0/image", "/metadata", ""]),
+                "path": st.sampled_from(
+                    ["/spec", "/metadata/labels", "/spec/containers/0/image", "/metadata", ""]
+                ),
                 "value": VALUES,
                 "from": st.just("/metadata"),
             }
@@ -108,7 +114,10 @@ CONTROLLER: dict[str, Any] = {
     "spec": {
         "replicas": 1,
         "selector": {"matchLabels": {"app": "x"}},
-        "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        "template": {
+            "metadata": {"labels": {"app": "x"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        },
     },
 }
 BASES: dict[str, dict[str, Any]] = {
@@ -124,16 +133,28 @@ BASES: dict[str, dict[str, Any]] = {
     "replicasets": CONTROLLER,
     "statefulsets": CONTROLLER,
     "jobs": {"metadata": {"name": "x"}, "spec": {"template": TEMPLATE}},
-    "persistentvolumes": {"metadata": {"name": "x"}, "spec": {"csi": {"driver": "d", "volumeHandle": "h"}}},
-    "persistentvolumeclaims": {"metadata": {"name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"]}},
+    "persistentvolumes": {
+        "metadata": {"name": "x"},
+        "spec": {"csi": {"driver": "d", "volumeHandle": "h"}},
+    },
+    "persistentvolumeclaims": {
+        "metadata": {"name": "x"},
+        "spec": {"accessModes": ["ReadWriteOnce"]},
+    },
     "runtimeclasses": {
         "metadata": {"name": "x"},
         "handler": "h",
         "overhead": {"podFixed": {"cpu": "1"}},
-        "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "a", "operator": "Exists"}]},
+        "scheduling": {
+            "nodeSelector": {"a": "b"},
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+        },
     },
     "csinodes": {"metadata": {"name": "x"}, "spec": {"drivers": [{"name": "d", "nodeID": "x"}]}},
-    "poddisruptionbudgets": {"metadata": {"name": "x"}, "spec": {"minAvailable": 1, "selector": {}}},
+    "poddisruptionbudgets": {
+        "metadata": {"name": "x"},
+        "spec": {"minAvailable": 1, "selector": {}},
+    },
     "noderesourcetopologies": {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
@@ -143,7 +164,13 @@ BASES: dict[str, dict[str, Any]] = {
 }
 
 
-def _ask(store: ClusterStore, method: str, target: Target, body: Any, content_type: str = "application/json") -> int:
+def _ask(
+    store: ClusterStore,
+    method: str,
+    target: Target,
+    body: Any,
+    content_type: str = "application/json",
+) -> int:
     query = {"fieldManager": "m", "force": "true"}
     request = Request(method, "", query, "", content_type, json.dumps(body).encode())
     for shape in ("object", "Table"):
@@ -162,7 +189,9 @@ def _mixed(base: Any, noise: Any) -> Any:
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(kinds.KINDS), PARTS, PARTS, FORMS, st.sampled_from(["", "status"]))
-def test_no_body_breaks_a_create_or_a_patch(kind: kinds.Kind, noise: Any, patch: Any, form: str, subresource: str) -> None:
+def test_no_body_breaks_a_create_or_a_patch(
+    kind: kinds.Kind, noise: Any, patch: Any, form: str, subresource: str
+) -> None:
     store = ClusterStore(seed=1)
     namespace = "default" if kind.namespaced else ""
     base = BASES[kind.storage]
@@ -193,7 +222,13 @@ def test_no_body_breaks_a_binding_or_an_eviction(noise: Any, subresource: str) -
 
 @given(st.text(max_size=60))
 def test_every_path_is_understood_or_missing(path: str) -> None:
-    for root in ("/api/v1/", "/apis/", "/", "/apis/topology.node.k8s.io/v1alpha2/", "/api/v1/namespaces/"):
+    for root in (
+        "/api/v1/",
+        "/apis/",
+        "/",
+        "/apis/topology.node.k8s.io/v1alpha2/",
+        "/api/v1/namespaces/",
+    ):
         place = place_of(root + path)
         assert place is None or isinstance(place, Target | Virtual | Missing)
 
@@ -212,23 +247,36 @@ async def test_odd_queries_get_an_answer(api: Api, query: str) -> None:
     assert answer.json()["kind"] in ("PodList", "Status")
 
 
-@pytest.mark.parametrize("form", ["application/json", "application/yaml", "application/merge-patch+json"])
+@pytest.mark.parametrize(
+    "form", ["application/json", "application/yaml", "application/merge-patch+json"]
+)
 @pytest.mark.parametrize(
     "body",
-    [b"[" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b'{"metadata":{"name":"\xff"}}', b"\xff"],
+    [
+        b"[" * 100_000,
+        b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+        b'{"metadata":{"name":"\xff"}}',
+        b"\xff",
+    ],
     ids=lambda body: f"{len(body)} bytes",
 )
-async def test_text_that_is_no_text_and_endless_nesting_are_bad_requests(api: Api, body: bytes, form: str) -> None:
+async def test_text_that_is_no_text_and_endless_nesting_are_bad_requests(
+    api: Api, body: bytes, form: str
+) -> None:
     method, path = ("PATCH", "pods/p") if "patch" in form else ("POST", "pods")
     await api.bound_pod("p")
     path = f"/api/v1/namespaces/apirec/{path}"
-    answer = await api.client.request(method, path, content=body, headers={"Content-Type": form, "Accept": "application/json"})
+    answer = await api.client.request(
+        method, path, content=body, headers={"Content-Type": form, "Accept": "application/json"}
+    )
     assert answer.status_code == 400, answer.text
     assert answer.json()["kind"] == "Status"
 
 
 async def test_a_grace_period_beyond_all_measure_is_bounded(api: Api) -> None:
     await api.bound_pod("p")
-    answer = await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/p", {"gracePeriodSeconds": 10**18})
+    answer = await api.ask(
+        "DELETE", "/api/v1/namespaces/apirec/pods/p", {"gracePeriodSeconds": 10**18}
+    )
     assert answer.status_code == 200
     assert answer.json()["metadata"]["deletionTimestamp"].startswith("20")

@@ -1,6 +1,8 @@
-"""kubectl's own requests, replayed in the order of a user's session: every answer has the recorded status and shape.
+"""kubectl's own requests, replayed in the order of a user's session: every answer has the recorded
+status and shape.
 
-Two kubectl versions (1.32.5 and 1.36.2) with cold caches, aggregated discovery, Tables, protobuf bodies and watch-lists.
+Two kubectl versions (1.32.5 and 1.36.2) with cold caches, aggregated discovery, Tables, protobuf
+bodies and watch-lists.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ async def test_a_kubectl_session(api: Api, version: str) -> None:
             if "resource.k8s.io" in exchange["request"]["path"]:
                 continue
             answer = await _send(api, exchange["request"])
-            _compare(f"{version}_{name} {exchange['request']['path']}", answer, exchange["response"])
+            _compare(
+                f"{version}_{name} {exchange['request']['path']}", answer, exchange["response"]
+            )
         if name in _AFTER:
             await _AFTER[name](api)
 
@@ -91,7 +95,12 @@ async def test_a_kubectl_session(api: Api, version: str) -> None:
 async def _scene(api: Api) -> None:
     for name in ("rec-n1", "rec-n2"):
         await api.ask(
-            "POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+            "POST",
+            "/api/v1/nodes",
+            {
+                "metadata": {"name": name},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            },
         )
     topology = {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
@@ -102,7 +111,11 @@ async def _scene(api: Api) -> None:
     await api.ask("POST", "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies", topology)
     lease = {"metadata": {"name": "vm0"}, "spec": {"holderIdentity": "vm0"}}
     await api.ask("POST", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", lease)
-    event = {"metadata": {"name": "e.1"}, "involvedObject": {"kind": "Pod", "name": "kc1", "namespace": "apirec"}, "count": 1}
+    event = {
+        "metadata": {"name": "e.1"},
+        "involvedObject": {"kind": "Pod", "name": "kc1", "namespace": "apirec"},
+        "count": 1,
+    }
     await api.ask("POST", "/api/v1/namespaces/apirec/events", event)
 
 
@@ -122,10 +135,14 @@ async def _send(api: Api, request: Json) -> httpx2.Response:
     content = None if body is None else json.dumps(body).encode()
     if isinstance(body, dict) and "_protobuf_base64" in body:
         content = base64.b64decode(body["_protobuf_base64"])
-    headers = {key: value for key, value in request["headers"].items() if key in ("Accept", "Content-Type")}
+    headers = {
+        key: value for key, value in request["headers"].items() if key in ("Accept", "Content-Type")
+    }
     if "watch=true" in request["path"]:
         return await _begin_watch(api, _from_now(api, request["path"]), headers)
-    return await api.client.request(request["method"], request["path"], content=content, headers=headers)
+    return await api.client.request(
+        request["method"], request["path"], content=content, headers=headers
+    )
 
 
 async def _begin_watch(api: Api, path: str, headers: dict[str, str]) -> httpx2.Response:
@@ -150,7 +167,8 @@ def _compare(what: str, answer: httpx2.Response, recorded: Json) -> None:
     if body.get("kind") == "Table":
         columns = ("name", "type", "format", "priority")
         ours, real = (
-            [{key: item[key] for key in columns} for item in table["columnDefinitions"]] for table in (answer.json(), body)
+            [{key: item[key] for key in columns} for item in table["columnDefinitions"]]
+            for table in (answer.json(), body)
         )
         assert ours == real, what
         assert all(len(row["cells"]) == len(ours) for row in answer.json()["rows"]), what
@@ -182,24 +200,39 @@ async def test_discovery_names_every_resource_that_is_served(api: Api) -> None:
         for group in answer.json()["items"]:
             for version in group["versions"]:
                 name = group["metadata"].get("name")
-                base = f"/apis/{name}/{version['version']}" if name else f"/api/{version['version']}"
+                base = (
+                    f"/apis/{name}/{version['version']}" if name else f"/api/{version['version']}"
+                )
                 plain = (await api.ask("GET", base)).json()["resources"]
                 listed = {item["name"] for item in plain if "/" not in item["name"]}
                 assert listed == {item["resource"] for item in version["resources"]}
                 for item in version["resources"]:
                     if "list" in item["verbs"]:
-                        assert (await api.ask("GET", f"{base}/{item['resource']}")).status_code == 200
+                        assert (
+                            await api.ask("GET", f"{base}/{item['resource']}")
+                        ).status_code == 200
 
 
 async def test_older_kubectls_find_a_patch_operation_for_every_kind_in_openapi_v2(api: Api) -> None:
     answer = await api.client.get("/openapi/v2")
-    assert answer.headers["Content-Type"] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    assert (
+        answer.headers["Content-Type"]
+        == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    )
     document = fields_of(answer.content)
     paths = [fields_of(_bytes(item)) for item in fields_of(_bytes(document[8][0]))[2]]
-    operations = {_bytes(path[1][0]).decode(): fields_of(_bytes(fields_of(_bytes(path[2][0]))[8][0])) for path in paths}
-    assert b"fieldValidation" in _bytes(operations["/api/v1/namespaces/{namespace}/pods/{name}"][8][0])
+    operations = {
+        _bytes(path[1][0]).decode(): fields_of(_bytes(fields_of(_bytes(path[2][0]))[8][0]))
+        for path in paths
+    }
+    assert b"fieldValidation" in _bytes(
+        operations["/api/v1/namespaces/{namespace}/pods/{name}"][8][0]
+    )
     extensions = [fields_of(_bytes(operation[13][0])) for operation in operations.values()]
-    named = {_bytes(fields_of(_bytes(extension[2][0]))[2][0]).decode().split("kind: ")[1].split()[0] for extension in extensions}
+    named = {
+        _bytes(fields_of(_bytes(extension[2][0]))[2][0]).decode().split("kind: ")[1].split()[0]
+        for extension in extensions
+    }
     assert named == {kind.kind for kind in kinds.KINDS}
 
 

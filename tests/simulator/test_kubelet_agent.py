@@ -1,4 +1,6 @@
-"""One simulated kubelet at work, action by action: what podresources shows at every moment in between."""
+"""One simulated kubelet at work, action by action: what podresources shows at every moment in
+between.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,28 @@ def asking(name: str, containers: int, **more: int) -> Pod:
 
 
 def shows_something(agent: KubeletAgent, name: str) -> bool:
-    (listed,) = (each for each in pb.ListPodResourcesResponse.FromString(agent.list_bytes()).pod_resources if each.name == name)
+    (listed,) = (
+        each
+        for each in pb.ListPodResourcesResponse.FromString(agent.list_bytes()).pod_resources
+        if each.name == name
+    )
     return any(container.cpu_ids or container.devices for container in listed.containers)
 
 
 def test_who_is_being_admitted_holds_something_at_every_moment(tmp_path: Path) -> None:
-    """A kubelet looks for zones and allocates in one go: an end that nobody can tell to be before or after would lie between."""
+    """A kubelet looks for zones and allocates in one go: an end that nobody can tell to be before
+    or after would lie between.
+    """
     shape = NodeShape(2, 16, 16 * GIB, {GPU: 2})
     agenda, now_s = Agenda(), 0.0
-    agent = KubeletAgent(kubelet.start(lay_out("n", shape, Policies())), tmp_path, Delays(), agenda, lambda: now_s, Quiet())
+    agent = KubeletAgent(
+        kubelet.start(lay_out("n", shape, Policies())),
+        tmp_path,
+        Delays(),
+        agenda,
+        lambda: now_s,
+        Quiet(),
+    )
     for made in (asking("one", 1), asking("two", 3), asking("three", 1, **{GPU: 1})):
         agent.assign(made)
     begun: set[str] = set()

@@ -1,4 +1,6 @@
-"""The machines of a simulated cluster: every policy, scope and number of zones starts, and its files say the same."""
+"""The machines of a simulated cluster: every policy, scope and number of zones starts, and its
+files say the same.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ import pytest
 from services.exporter import folders, kubelet_config
 from services.exporter.sysfs import read_machine
 from services.simulator import kubelet, machine_files, workload
-from services.simulator.cluster import NIC, NodeShape, Policies, lay_out, split, uniform, zone_hugepages
+from services.simulator.cluster import (
+    NIC,
+    NodeShape,
+    Policies,
+    lay_out,
+    split,
+    uniform,
+    zone_hugepages,
+)
 
 
 @pytest.mark.parametrize("zones", [1, 2, 3, 4, 8, 16])

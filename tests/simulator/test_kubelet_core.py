@@ -1,4 +1,6 @@
-"""A simulated kubelet's decisions: listed before and during admission, verdicts, ends, restarts on its checkpoints."""
+"""A simulated kubelet's decisions: listed before and during admission, verdicts, ends, restarts on
+its checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,11 @@ def test_pod_is_listed_with_nothing_then_half_then_whole() -> None:
     assert listed(one, node.shown).containers[0].cpus == ()
     node, trial = kubelet.begin(node, "a")
     seen = [listed(one, step).containers[0] for step in trial.steps]
-    assert [(len(c.devices), len(c.cpus), len(c.memory)) for c in seen] == [(1, 0, 0), (1, 2, 0), (1, 2, 1)]
+    assert [(len(c.devices), len(c.cpus), len(c.memory)) for c in seen] == [
+        (1, 0, 0),
+        (1, 2, 0),
+        (1, 2, 1),
+    ]
     assert listed(one, node.shown).containers[0].cpus == ()
     node = kubelet.conclude(kubelet.show(node, trial.steps[0]), trial)
     assert listed(one, node.shown).containers[0] == seen[-1]
@@ -75,7 +81,10 @@ def test_burstable_pods_past_the_node_are_out_of_cpu_in_the_kubelets_words() -> 
     node, trials = run(kubelet.start(machine()), burstable("a", 4000), burstable("b", 2500))
     verdict = trials[1].verdict
     assert verdict.reason == "OutOfcpu"
-    assert verdict.message == "Node didn't have enough resource: cpu, requested: 2500, used: 4000, capacity: 6000"
+    assert (
+        verdict.message
+        == "Node didn't have enough resource: cpu, requested: 2500, used: 4000, capacity: 6000"
+    )
     assert set(node.state.pods) == {"a"}
 
 
@@ -142,7 +151,9 @@ def test_restart_frees_pods_that_ended_meanwhile(tmp_path: Path) -> None:
 def test_a_kubelet_killed_while_it_saves_leaves_whole_files_in_the_order_of_its_managers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
-    """Devices, then CPUs, then memory, as they are allocated; readmitted, the pod keeps what the files hold."""
+    """Devices, then CPUs, then memory, as they are allocated; readmitted, the pod keeps what the
+    files hold.
+    """
     kubelet_files.save(tmp_path, None, kubelet.start(machine()).state)
     node, _ = run(kubelet.start(machine()), pod("a", 3, 1))
     renames = iter(range(writes))
@@ -159,7 +170,11 @@ def test_a_kubelet_killed_while_it_saves_leaves_whole_files_in_the_order_of_its_
             kubelet_files.save(tmp_path, kubelet.start(machine()).state, node.state)
     stored, reason = kubelet_files.load(tmp_path, kubelet.start(machine()).state)
     assert stored is not None, reason
-    books = {"devices": stored.devices.held, "cpu": stored.cpu.entries, "memory": stored.memory.entries}
+    books = {
+        "devices": stored.devices.held,
+        "cpu": stored.cpu.entries,
+        "memory": stored.memory.entries,
+    }
     assert [name for name, book in books.items() if book] == list(books)[:writes]
     again, refused = kubelet.resume(kubelet.start(machine()), stored, [pod("a", 3, 1)])
     assert refused == []
@@ -182,7 +197,9 @@ def test_nothing_stored_has_no_reason(tmp_path: Path) -> None:
 
 def test_allocatable_does_not_shrink_and_lists_healthy_devices_by_zone() -> None:
     node, _ = run(kubelet.start(machine()), pod("a", 3, 2))
-    found = wire.allocatable(pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(node.state)))
+    found = wire.allocatable(
+        pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(node.state))
+    )
     assert found.cpus == (1, 2, 3, 5, 6, 7)
     assert [(group.ids, group.zones) for group in found.devices] == [
         (("gpu-0-00",), (0,)),
@@ -190,4 +207,7 @@ def test_allocatable_does_not_shrink_and_lists_healthy_devices_by_zone() -> None
         (("gpu-1-00",), (1,)),
         (("gpu-1-01",), (1,)),
     ]
-    assert [(block.resource, block.zones) for block in found.memory] == [("memory", (0,)), ("memory", (1,))]
+    assert [(block.resource, block.zones) for block in found.memory] == [
+        ("memory", (0,)),
+        ("memory", (1,)),
+    ]

@@ -1,4 +1,6 @@
-"""Simulated kubelets at work: the cluster's store on one side, real podresources sockets on the other."""
+"""Simulated kubelets at work: the cluster's store on one side, real podresources sockets on the
+other.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Cluster:
     def __init__(self, folder: Path, store: ClusterStore, policy: str, delays: Delays) -> None:
         self.store = store
         self.nodes = (lay_out(NODE, NodeShape(2, 8, 8 * GIB, {GPU: 4}), Policies(policy)),)
-        self.files = machine_files.places(folder / "nodes", machine_files.socket_folder(folder), self.nodes)
+        self.files = machine_files.places(
+            folder / "nodes", machine_files.socket_folder(folder), self.nodes
+        )
         self.kubelets = KubeletRunner(store, self.nodes, self.files, VirtualClock(1.0), delays)
         self._task: asyncio.Task[None] | None = None
 
@@ -88,10 +92,14 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 def held(report: Report) -> list[tuple[str, list[tuple[str, tuple[int, ...], int]]]]:
-    return [(p.pod, [(h.resource, h.zones, h.amount) for h in p.held]) for p in report.placements or ()]
+    return [
+        (p.pod, [(h.resource, h.zones, h.amount) for h in p.held]) for p in report.placements or ()
+    ]
 
 
-async def test_node_registers_ready_without_taints_and_with_what_it_offers(cluster: Cluster) -> None:
+async def test_node_registers_ready_without_taints_and_with_what_it_offers(
+    cluster: Cluster,
+) -> None:
     found = cluster.store.get("nodes", NODE)
     assert found is not None
     assert not found.obj["spec"].get("taints")
@@ -149,7 +157,10 @@ async def test_pod_that_fits_no_zone_fails_as_on_a_real_kubelet(cluster: Cluster
     await eventually(lambda: cluster.phase("a") == "Failed")
     status = cluster.pod("a")["status"]  # type: ignore[index]
     assert status["reason"] == "TopologyAffinityError"
-    assert status["message"] == "Pod was rejected: Resources cannot be allocated with Topology locality"
+    assert (
+        status["message"]
+        == "Pod was rejected: Resources cannot be allocated with Topology locality"
+    )
     assert "conditions" not in status
     assert "containerStatuses" not in status
     events = [entry.obj for entry in cluster.store.list("events")]
@@ -173,7 +184,9 @@ async def test_deleted_pod_ends_gracefully(cluster: Cluster) -> None:
     cluster.run("a")
     await eventually(lambda: cluster.phase("a") == "Running")
     phases: list[tuple[str, str]] = []
-    cluster.store.listen("pods", lambda change: phases.append((change.kind, change.entry.obj["status"]["phase"])))
+    cluster.store.listen(
+        "pods", lambda change: phases.append((change.kind, change.entry.obj["status"]["phase"]))
+    )
     cluster.store.delete("pods", "a", "default")
     await eventually(lambda: cluster.phase("a") == "gone")
     assert phases[0] == ("MODIFIED", "Running")
@@ -181,18 +194,28 @@ async def test_deleted_pod_ends_gracefully(cluster: Cluster) -> None:
     assert held(await cluster.report()) == []
 
 
-async def test_a_pod_deleted_before_it_ran_has_failed_where_a_finalizer_keeps_it(tmp_path: Path) -> None:
+async def test_a_pod_deleted_before_it_ran_has_failed_where_a_finalizer_keeps_it(
+    tmp_path: Path,
+) -> None:
     """Its object stays, and would look as if it were still to start (kubelet 1.36, TerminatePod)."""
     delays = Delays(listed_s=60.0)
     cluster = await Cluster(tmp_path, ClusterStore(), "single-numa-node", delays).start()
     try:
         cluster.run("a")
-        cluster.store.patch("pods", "a", "default", {"metadata": {"finalizers": ["example.com/hold"]}}, form="merge")
-        await eventually(lambda: any(known.pod.name == "a" for known in cluster.kubelets.agent(NODE).node.pods.values()))
+        cluster.store.patch(
+            "pods", "a", "default", {"metadata": {"finalizers": ["example.com/hold"]}}, form="merge"
+        )
+        await eventually(
+            lambda: any(
+                known.pod.name == "a" for known in cluster.kubelets.agent(NODE).node.pods.values()
+            )
+        )
         cluster.store.delete("pods", "a", "default")
         await eventually(lambda: cluster.phase("a") == "Failed")
         assert not cluster.kubelets.agent(NODE).node.pods
-        cluster.store.patch("pods", "a", "default", {"metadata": {"finalizers": None}}, form="merge")
+        cluster.store.patch(
+            "pods", "a", "default", {"metadata": {"finalizers": None}}, form="merge"
+        )
         await eventually(lambda: cluster.phase("a") == "gone")
     finally:
         await cluster.stop()
@@ -206,7 +229,9 @@ async def test_force_deleted_pod_leaves_the_list_at_once(cluster: Cluster) -> No
     assert held(await cluster.report()) == []
 
 
-async def test_pod_deleted_and_created_again_under_its_name_is_another_pod(cluster: Cluster) -> None:
+async def test_pod_deleted_and_created_again_under_its_name_is_another_pod(
+    cluster: Cluster,
+) -> None:
     cluster.run("a", 3)
     await eventually(lambda: cluster.phase("a") == "Running")
     cluster.store.delete("pods", "a", "default", grace_s=0)
@@ -236,7 +261,9 @@ async def test_whole_simulation_resumes_from_its_files(tmp_path: Path) -> None:
     before = await first.report()
     await first.stop()
     store.close()
-    second = await Cluster(tmp_path, ClusterStore(journal_path=tmp_path / "journal"), "single-numa-node", FAST).start()
+    second = await Cluster(
+        tmp_path, ClusterStore(journal_path=tmp_path / "journal"), "single-numa-node", FAST
+    ).start()
     assert core.same_content(before, await second.report())
     second.run("b", 3)
     await eventually(lambda: second.phase("b") == "Running")
@@ -244,9 +271,13 @@ async def test_whole_simulation_resumes_from_its_files(tmp_path: Path) -> None:
     second.store.close()
 
 
-async def test_a_kubelet_killed_before_it_told_that_a_pod_runs_keeps_the_pod_where_it_was(tmp_path: Path) -> None:
+async def test_a_kubelet_killed_before_it_told_that_a_pod_runs_keeps_the_pod_where_it_was(
+    tmp_path: Path,
+) -> None:
     store = ClusterStore(journal_path=tmp_path / "journal")
-    first = await Cluster(tmp_path, store, "single-numa-node", Delays(0.01, 0.005, start_s=60.0)).start()
+    first = await Cluster(
+        tmp_path, store, "single-numa-node", Delays(0.01, 0.005, start_s=60.0)
+    ).start()
     first.run("a", 3)
     await eventually(lambda: bool(first.kubelets.agent(NODE).node.state.cpu.entries))
     first.run("b", 3)
@@ -255,7 +286,9 @@ async def test_a_kubelet_killed_before_it_told_that_a_pod_runs_keeps_the_pod_whe
     first.store.delete("pods", "a", "default", grace_s=0)
     await first.stop()
     store.close()
-    second = await Cluster(tmp_path, ClusterStore(journal_path=tmp_path / "journal"), "single-numa-node", FAST).start()
+    second = await Cluster(
+        tmp_path, ClusterStore(journal_path=tmp_path / "journal"), "single-numa-node", FAST
+    ).start()
     placed = {name: where for name, where in held(before) if name == "b"}
     assert dict(held(await second.report())) == placed
     await eventually(lambda: second.phase("b") == "Running")
@@ -266,7 +299,9 @@ async def test_a_kubelet_killed_before_it_told_that_a_pod_runs_keeps_the_pod_whe
 
 
 async def test_an_end_is_told_before_what_the_pod_held_is_free(cluster: Cluster) -> None:
-    """Else a kubelet killed in between finds a running pod that holds nothing, and seeks a place for it anew."""
+    """Else a kubelet killed in between finds a running pod that holds nothing, and seeks a place
+    for it anew.
+    """
     still_held: list[tuple[str, bool]] = []
 
     def hear(change: Any) -> None:
@@ -278,14 +313,18 @@ async def test_an_end_is_told_before_what_the_pod_held_is_free(cluster: Cluster)
     cluster.store.listen("pods", hear)
     cluster.run("short", 2, lifetime_s=0.01)
     cluster.run("deleted", 2)
-    await eventually(lambda: (cluster.phase("short"), cluster.phase("deleted")) == ("Succeeded", "Running"))
+    await eventually(
+        lambda: (cluster.phase("short"), cluster.phase("deleted")) == ("Succeeded", "Running")
+    )
     cluster.store.delete("pods", "deleted", "default")
     await eventually(lambda: cluster.phase("deleted") == "gone")
     assert set(still_held) == {("short", True), ("deleted", True)}
     await eventually(lambda: not cluster.kubelets.agent(NODE).node.state.cpu.entries)
 
 
-async def test_a_kubelet_answers_while_the_runner_has_much_to_do(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_kubelet_answers_while_the_runner_has_much_to_do(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks, look = [], cluster.store.get
 
     def slow(*which: Any) -> Any:

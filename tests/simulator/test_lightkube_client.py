@@ -17,7 +17,9 @@ from lightkube.types import PatchType
 
 from tests.simulator.contract import Api
 
-Topology = create_global_resource("topology.node.k8s.io", "v1alpha2", "NodeResourceTopology", "noderesourcetopologies")
+Topology = create_global_resource(
+    "topology.node.k8s.io", "v1alpha2", "NodeResourceTopology", "noderesourcetopologies"
+)
 
 
 @pytest.fixture
@@ -35,8 +37,13 @@ async def test_create_list_bind_patch_and_delete(api: Api, client: AsyncClient) 
     made = await client.create(_pod("p"))
     assert made.status is not None
     assert made.status.phase == "Pending"
-    assert [pod.metadata.name async for pod in client.list(Pod, fields={"spec.nodeName": ""})] == ["p"]
-    binding = {"metadata": {"name": "p", "uid": made.metadata.uid}, "target": {"kind": "Node", "name": "n1"}}
+    assert [pod.metadata.name async for pod in client.list(Pod, fields={"spec.nodeName": ""})] == [
+        "p"
+    ]
+    binding = {
+        "metadata": {"name": "p", "uid": made.metadata.uid},
+        "target": {"kind": "Node", "name": "n1"},
+    }
     answer = await api.ask("POST", "/api/v1/namespaces/apirec/pods/p/binding", binding)
     assert answer.status_code == 201
     patch = {"status": {"phase": "Running"}}
@@ -50,11 +57,16 @@ async def test_create_list_bind_patch_and_delete(api: Api, client: AsyncClient) 
     assert caught.value.status.code == 404
 
 
-async def test_its_binding_binds_although_it_then_cannot_read_the_answer(api: Api, client: AsyncClient) -> None:
+async def test_its_binding_binds_although_it_then_cannot_read_the_answer(
+    api: Api, client: AsyncClient
+) -> None:
     from lightkube.resources.core_v1 import PodBinding
 
     await client.create(_pod("p"))
-    binding = PodBinding(metadata=ObjectMeta(name="p", namespace="apirec"), target=ObjectReference(kind="Node", name="n1"))
+    binding = PodBinding(
+        metadata=ObjectMeta(name="p", namespace="apirec"),
+        target=ObjectReference(kind="Node", name="n1"),
+    )
     with pytest.raises((msgspec.ValidationError, TypeError)):
         await client.create(binding, "p")
     pod = api.store.get("pods", "p", "apirec")
@@ -77,13 +89,17 @@ async def test_a_watch_follows_pods_and_topologies(api: Api, client: AsyncClient
     async def make(suffix: str) -> None:
         await client.create(_pod(f"p{suffix}"))
         zones = [{"name": "node-0", "type": "Node"}]
-        await client.apply(Topology(metadata=ObjectMeta(name=f"n{suffix}"), zones=zones), field_manager="exporter")
+        await client.apply(
+            Topology(metadata=ObjectMeta(name=f"n{suffix}"), zones=zones), field_manager="exporter"
+        )
         api.store.create("nodes", {"metadata": {"name": f"n{suffix}"}})
 
     await make("1")
     tasks = [asyncio.create_task(follow(resource)) for resource in (Pod, Topology, Node)]
     await heard(3)
-    assert sorted(seen) == [("ADDED", "n1"), ("ADDED", "n1"), ("ADDED", "p1")], "what was there before the watch stood"
+    assert sorted(seen) == [("ADDED", "n1"), ("ADDED", "n1"), ("ADDED", "p1")], (
+        "what was there before the watch stood"
+    )
     seen.clear()
     await make("2")
     await client.delete(Pod, "p2")
@@ -91,4 +107,10 @@ async def test_a_watch_follows_pods_and_topologies(api: Api, client: AsyncClient
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert sorted(seen) == [("ADDED", "n2"), ("ADDED", "n2"), ("ADDED", "p2"), ("DELETED", "p2"), ("MODIFIED", "p2")]
+    assert sorted(seen) == [
+        ("ADDED", "n2"),
+        ("ADDED", "n2"),
+        ("ADDED", "p2"),
+        ("DELETED", "p2"),
+        ("MODIFIED", "p2"),
+    ]

@@ -55,7 +55,9 @@ def test_quantities_are_written_as_the_api_server_writes_them(given_text: str, w
     assert quantities.canonical(given_text) == wanted
 
 
-@pytest.mark.parametrize("text", ["abc", "", "1x", "--1", "1 Gi", "Gi", "1e99", "1.2.3", "0x10", "1e"])
+@pytest.mark.parametrize(
+    "text", ["abc", "", "1x", "--1", "1 Gi", "Gi", "1e99", "1.2.3", "0x10", "1e"]
+)
 def test_what_is_no_quantity_is_none(text: str) -> None:
     assert quantities.canonical(text) is None
 
@@ -67,7 +69,9 @@ def test_a_decimal_has_its_exact_value(number: Any) -> None:
 
 JSON = st.recursive(
     st.one_of(st.none(), st.integers(), st.text(max_size=3)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
 )
 
 
@@ -92,14 +96,33 @@ def test_a_merge_patch_follows_the_rfc(target: Any, patch: Any) -> None:
 @pytest.mark.parametrize(
     ("target", "steps", "wanted"),
     [
-        ({"foo": "bar"}, [{"op": "add", "path": "/baz", "value": "qux"}], {"foo": "bar", "baz": "qux"}),
-        ({"foo": ["bar", "baz"]}, [{"op": "add", "path": "/foo/1", "value": "qux"}], {"foo": ["bar", "qux", "baz"]}),
-        ({"foo": ["bar"]}, [{"op": "add", "path": "/foo/-", "value": ["x"]}], {"foo": ["bar", ["x"]]}),
+        (
+            {"foo": "bar"},
+            [{"op": "add", "path": "/baz", "value": "qux"}],
+            {"foo": "bar", "baz": "qux"},
+        ),
+        (
+            {"foo": ["bar", "baz"]},
+            [{"op": "add", "path": "/foo/1", "value": "qux"}],
+            {"foo": ["bar", "qux", "baz"]},
+        ),
+        (
+            {"foo": ["bar"]},
+            [{"op": "add", "path": "/foo/-", "value": ["x"]}],
+            {"foo": ["bar", ["x"]]},
+        ),
         ({"baz": "qux", "foo": "bar"}, [{"op": "remove", "path": "/baz"}], {"foo": "bar"}),
-        ({"a": {"b": 1}, "c": {}}, [{"op": "move", "from": "/a/b", "path": "/c/d"}], {"a": {}, "c": {"d": 1}}),
+        (
+            {"a": {"b": 1}, "c": {}},
+            [{"op": "move", "from": "/a/b", "path": "/c/d"}],
+            {"a": {}, "c": {"d": 1}},
+        ),
         (
             {"a/b": 1, "m~n": 2},
-            [{"op": "replace", "path": "/a~1b", "value": 3}, {"op": "test", "path": "/m~0n", "value": 2}],
+            [
+                {"op": "replace", "path": "/a~1b", "value": 3},
+                {"op": "test", "path": "/m~0n", "value": 2},
+            ],
             {"a/b": 3, "m~n": 2},
         ),
         ({"a": 1}, [{"op": "copy", "from": "/a", "path": "/b"}], {"a": 1, "b": 1}),
@@ -138,19 +161,30 @@ def test_keyed_lists_merge_and_directives_are_obeyed() -> None:
     gone = strategic_merge(old, {"containers": [{"name": "a", "$patch": "delete"}]})
     assert gone["containers"] == [{"name": "b", "image": "1"}]
     ordered = strategic_merge(
-        old, {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "b", "image": "2"}]}
+        old,
+        {
+            "$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
+            "containers": [{"name": "b", "image": "2"}],
+        },
     )
     assert [item["name"] for item in ordered["containers"]] == ["b", "a"]
     assert strategic_merge(old, {"tolerations": [{"key": "y"}]})["tolerations"] == [{"key": "y"}]
-    assert strategic_merge(old, {"$deleteFromPrimitiveList/finalizers": ["f"]})["finalizers"] == ["g"]
+    assert strategic_merge(old, {"$deleteFromPrimitiveList/finalizers": ["f"]})["finalizers"] == [
+        "g"
+    ]
     assert strategic_merge(old, {"finalizers": ["h"]})["finalizers"] == ["f", "g", "h"]
     replaced = strategic_merge({"a": {"x": 1, "y": 2}}, {"a": {"$patch": "replace", "z": 3}})
     assert replaced == {"a": {"z": 3}}
-    assert strategic_merge({"a": {"x": 1, "y": 2}}, {"a": {"$retainKeys": ["x"], "x": 5}}) == {"a": {"x": 5}}
+    assert strategic_merge({"a": {"x": 1, "y": 2}}, {"a": {"$retainKeys": ["x"], "x": 5}}) == {
+        "a": {"x": 5}
+    }
 
 
 def _pod(**spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", **spec.pop("container", {})}], **spec}}
+    return {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i", **spec.pop("container", {})}], **spec},
+    }
 
 
 @pytest.mark.parametrize(
@@ -177,8 +211,16 @@ def _pod(**spec: Any) -> dict[str, Any]:
             "must be a standard resource type or fully qualified",
         ),
         (_pod(container={"name": "Bad"}), "spec.containers[0].name", "RFC 1123 label"),
-        (_pod(restartPolicy="Sometimes"), "spec.restartPolicy", 'supported values: "Always", "OnFailure", "Never"'),
-        (_pod(initContainers=[{"name": "c", "image": "i"}]), "spec.initContainers[0].name", 'Duplicate value: "c"'),
+        (
+            _pod(restartPolicy="Sometimes"),
+            "spec.restartPolicy",
+            'supported values: "Always", "OnFailure", "Never"',
+        ),
+        (
+            _pod(initContainers=[{"name": "c", "image": "i"}]),
+            "spec.initContainers[0].name",
+            'Duplicate value: "c"',
+        ),
         (
             {"metadata": {"name": "p", "labels": {"-": "x"}}, "spec": _pod()["spec"]},
             "metadata.labels",
@@ -191,11 +233,16 @@ def _pod(**spec: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_wrong_with_a_pod_is_said_with_its_field(pod: dict[str, Any], field: str, text: str) -> None:
+def test_what_is_wrong_with_a_pod_is_said_with_its_field(
+    pod: dict[str, Any], field: str, text: str
+) -> None:
     refused = ClusterStore().create("pods", pod, "default")
     assert isinstance(refused, Refusal)
     assert refused.code == 422
-    assert any(cause["field"] == field and text in cause["message"] for cause in refused.body["details"]["causes"]), refused.body
+    assert any(
+        cause["field"] == field and text in cause["message"]
+        for cause in refused.body["details"]["causes"]
+    ), refused.body
 
 
 @pytest.mark.parametrize(
@@ -210,7 +257,10 @@ def test_what_is_wrong_with_a_pod_is_said_with_its_field(pod: dict[str, Any], fi
     ],
 )
 def test_qos_class(resources: dict[str, Any], wanted: str) -> None:
-    assert pods.with_defaults(_pod(container={"resources": resources}), "T")["status"]["qosClass"] == wanted
+    assert (
+        pods.with_defaults(_pod(container={"resources": resources}), "T")["status"]["qosClass"]
+        == wanted
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,31 +299,56 @@ def _status_cell(status: dict[str, Any], **metadata: Any) -> tuple[str, str]:
     [
         ({"phase": "Pending"}, {}, ("0/1", "Pending")),
         (
-            {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]},
+            {
+                "phase": "Pending",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+                ],
+            },
             {},
             ("0/1", "SchedulingGated"),
         ),
         (
-            {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]},
+            {
+                "phase": "Pending",
+                "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}],
+            },
             {},
             ("0/1", "ContainerCreating"),
         ),
-        ({"phase": "Running", "containerStatuses": [{"ready": True, "state": {"running": {}}}]}, {}, ("1/1", "Running")),
+        (
+            {"phase": "Running", "containerStatuses": [{"ready": True, "state": {"running": {}}}]},
+            {},
+            ("1/1", "Running"),
+        ),
         (
             {"phase": "Running", "containerStatuses": [{"ready": True, "state": {"running": {}}}]},
             {"deletionTimestamp": "x"},
             ("1/1", "Terminating"),
         ),
-        ({"phase": "Failed", "reason": "TopologyAffinityError"}, {}, ("0/1", "TopologyAffinityError")),
         (
-            {"phase": "Succeeded", "containerStatuses": [{"state": {"terminated": {"reason": "Completed"}}}]},
+            {"phase": "Failed", "reason": "TopologyAffinityError"},
+            {},
+            ("0/1", "TopologyAffinityError"),
+        ),
+        (
+            {
+                "phase": "Succeeded",
+                "containerStatuses": [{"state": {"terminated": {"reason": "Completed"}}}],
+            },
             {},
             ("0/1", "Completed"),
         ),
-        ({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}]}, {}, ("0/1", "ExitCode:3")),
+        (
+            {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}]},
+            {},
+            ("0/1", "ExitCode:3"),
+        ),
     ],
 )
-def test_the_status_column(status: dict[str, Any], metadata: dict[str, Any], wanted: tuple[str, str]) -> None:
+def test_the_status_column(
+    status: dict[str, Any], metadata: dict[str, Any], wanted: tuple[str, str]
+) -> None:
     assert _status_cell(status, **metadata) == wanted
 
 
@@ -323,13 +398,22 @@ def test_the_resources_of_a_whole_pod_are_completed_from_its_containers(
 ) -> None:
     """As kube-apiserver 1.36.2 answered."""
     made = [{"name": f"c{at}", "resources": each} for at, each in enumerate(containers)]
-    stored = pods.with_defaults({"metadata": {}, "spec": {"resources": given, "containers": made, "initContainers": inits}}, "T")
+    stored = pods.with_defaults(
+        {"metadata": {}, "spec": {"resources": given, "containers": made, "initContainers": inits}},
+        "T",
+    )
     found = stored["spec"]["resources"]
-    assert (found.get("limits"), found["requests"], stored["status"]["qosClass"]) == (limits, requests, qos)
+    assert (found.get("limits"), found["requests"], stored["status"]["qosClass"]) == (
+        limits,
+        requests,
+        qos,
+    )
 
 
 def test_label_keys_become_requirements_with_the_pods_own_values() -> None:
-    """As kube-apiserver 1.36.2 answered; a rule without a selector, and keys that the pod lacks, stay as they are."""
+    """As kube-apiserver 1.36.2 answered; a rule without a selector, and keys that the pod lacks,
+    stay as they are.
+    """
     selector = {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}
     rule = {"topologyKey": "zone", "labelSelector": selector, "matchLabelKeys": ["rev", "none"]}
     apart = {"topologyKey": "zone", "labelSelector": {}, "mismatchLabelKeys": ["rev"]}
@@ -348,20 +432,33 @@ def test_label_keys_become_requirements_with_the_pods_own_values() -> None:
 
 def test_amounts_are_no_smaller_than_a_thousandth() -> None:
     """As kube-apiserver 1.36.2 answered."""
-    stored = pods.with_defaults(_pod(container={"resources": {"requests": {"cpu": "0.1234567", "memory": "1n"}}}), "T")
-    assert stored["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "124m", "memory": "1m"}
+    stored = pods.with_defaults(
+        _pod(container={"resources": {"requests": {"cpu": "0.1234567", "memory": "1n"}}}), "T"
+    )
+    assert stored["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "124m",
+        "memory": "1m",
+    }
 
 
 def refused_pods() -> list[Any]:
     """What specs say beside a container `c`, and why kube-apiserver 1.36.2 refused them."""
-    recorded: list[Any] = json.loads(gzip.decompress((RECORDED / "refused_pods.json.gz").read_bytes()))
+    recorded: list[Any] = json.loads(
+        gzip.decompress((RECORDED / "refused_pods.json.gz").read_bytes())
+    )
     return recorded
 
 
 @pytest.mark.parametrize(
-    ("said", "causes"), refused_pods(), ids=lambda value: "" if isinstance(value, list) else next(iter(value))
+    ("said", "causes"),
+    refused_pods(),
+    ids=lambda value: "" if isinstance(value, list) else next(iter(value)),
 )
-def test_what_is_wrong_with_a_pods_place_is_said_as_the_real_server_does(said: dict[str, Any], causes: list[list[str]]) -> None:
+def test_what_is_wrong_with_a_pods_place_is_said_as_the_real_server_does(
+    said: dict[str, Any], causes: list[list[str]]
+) -> None:
     refused = ClusterStore().create("pods", _pod(**copy.deepcopy(said)), "default")
     assert isinstance(refused, Refusal)
-    assert [[each["field"], each["message"]] for each in refused.body["details"]["causes"]] == causes
+    assert [
+        [each["field"], each["message"]] for each in refused.body["details"]["causes"]
+    ] == causes

@@ -1,5 +1,5 @@
-"""From a production report and the pods' manifests alone the kubelet's exact state is made again: what it holds, what it would
-decide next. What a report leaves open is named.
+"""From a production report and the pods' manifests alone the kubelet's exact state is made again:
+what it holds, what it would decide next. What a report leaves open is named.
 """
 
 from __future__ import annotations
@@ -46,7 +46,13 @@ def random_kubelet(rng: random.Random) -> KubeletState:
     if policy == "single-numa-node" and "align-by-socket" in options:
         options = {}
     return kubelet(
-        zones, policy, rng.choice(("container", "pod")), rng.choice((2, 4)), gpus, cpu_options=options, topology_options=topology
+        zones,
+        policy,
+        rng.choice(("container", "pod")),
+        rng.choice((2, 4)),
+        gpus,
+        cpu_options=options,
+        topology_options=topology,
     )
 
 
@@ -63,7 +69,9 @@ def a_life(rng: random.Random, state: KubeletState) -> KubeletState:
 
 
 def report(state: KubeletState, stored: bool = True) -> Report:
-    scan = reading.scan(state, (active.pod for active in state.pods.values()), Freshness("boot", 1), stored)
+    scan = reading.scan(
+        state, (active.pod for active in state.pods.values()), Freshness("boot", 1), stored
+    )
     made = core.report("n1", "test", scan, core.Rules())
     return msgspec.json.decode(msgspec.json.encode(made), type=Report)
 
@@ -109,9 +117,18 @@ def test_zones_without_memory_to_hand_out_are_made_again(policy: str) -> None:
     """One has hugepages alone, of another all memory is reserved."""
     machine = regular_machine(3, 2)
     sizes = (64, {2 << 20: 2048}), (4, {2 << 20: 2048}), (8, {})
-    zones = [ZoneConfig(at, memory * GIB, pages, machine.zones[at].distances) for at, (memory, pages) in enumerate(sizes)]
+    zones = [
+        ZoneConfig(at, memory * GIB, pages, machine.zones[at].distances)
+        for at, (memory, pages) in enumerate(sizes)
+    ]
     reserved = {0: {"memory": GIB}, 2: {"memory": 8 * GIB}} if policy == "Static" else {}
-    config = KubeletConfig("restricted", cpu_policy="static", reserved_cpus="0", memory_policy=policy, reserved_memory=reserved)
+    config = KubeletConfig(
+        "restricted",
+        cpu_policy="static",
+        reserved_cpus="0",
+        memory_policy=policy,
+        reserved_memory=reserved,
+    )
     state = build(MachineConfig(tuple(zones), machine.cpus), config)
     assert isinstance(state, KubeletState)
     again = observed(report(state), [])
@@ -157,7 +174,9 @@ def test_a_block_over_several_zones_is_open_without_the_memory_managers_own_figu
         ({"placements": None}, "placements"),
     ],
 )
-def test_what_an_older_exporter_does_not_say_is_named(without: dict[str, object], named: str) -> None:
+def test_what_an_older_exporter_does_not_say_is_named(
+    without: dict[str, object], named: str
+) -> None:
     made = msgspec.structs.replace(report(kubelet(gpus={"g": 1})), **without)
     assert observed(made, []) == Open((named,))
 
@@ -168,8 +187,12 @@ def test_devices_that_a_pod_holds_and_that_fell_ill_are_kept_apart() -> None:
 
     pod = Pod("u", "ns", "p", "Guaranteed", (container(cpu=1, memory=1, gpus=1),))
     state = one_pod(pod, gpus={"g0": 1, "g1": 1})
-    pool = DevicePool({name: Device(1, name not in state.devices.in_use[GPU]) for name in ("g0", "g1")})
-    state = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered={GPU: pool}))
+    pool = DevicePool(
+        {name: Device(1, name not in state.devices.in_use[GPU]) for name in ("g0", "g1")}
+    )
+    state = msgspec.structs.replace(
+        state, devices=msgspec.structs.replace(state.devices, registered={GPU: pool})
+    )
     again = observed(report(state), [pod])
     assert isinstance(again, KubeletState)
     assert again.devices.registered == {GPU: pool}

@@ -1,4 +1,6 @@
-"""What priority and runtime classes make of pods, held against what kube-apiserver 1.36.2 answered to the same requests."""
+"""What priority and runtime classes make of pods, held against what kube-apiserver 1.36.2 answered
+to the same requests.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.api.core.refusals import Refusal
 
 Json = dict[str, Any]
-RECORDED: list[Json] = json.loads(gzip.decompress((Path(__file__).parent / "recordings" / "pod_classes.json.gz").read_bytes()))
+RECORDED: list[Json] = json.loads(
+    gzip.decompress((Path(__file__).parent / "recordings" / "pod_classes.json.gz").read_bytes())
+)
 NAMES = ("kind", "apiVersion")
 ACCOUNT = ("serviceAccount", "serviceAccountName")
 """The recorded server ran without the admission plugin that gives them."""
@@ -24,7 +28,9 @@ def answers() -> dict[str, tuple[int, Json]]:
     store, found = ClusterStore(seed=1), {}
     for one in RECORDED:
         made = store.create(one["kind"], one["body"])
-        found[one["name"]] = (made.code, made.body) if isinstance(made, Refusal) else (201, made.obj)
+        found[one["name"]] = (
+            (made.code, made.body) if isinstance(made, Refusal) else (201, made.obj)
+        )
     return found
 
 
@@ -39,20 +45,32 @@ def test_classes_and_pods_are_completed_and_refused_as_the_real_server_does(reco
     if code != 201:
         assert ours == theirs
     elif "spec" in theirs:
-        assert {field: value for field, value in ours["spec"].items() if field not in ACCOUNT} == theirs["spec"]
+        assert {
+            field: value for field, value in ours["spec"].items() if field not in ACCOUNT
+        } == theirs["spec"]
     else:
         held = {field: value for field, value in ours.items() if field != "metadata"}
-        assert held == {field: value for field, value in theirs.items() if field not in ("metadata", *NAMES)}
+        assert held == {
+            field: value for field, value in theirs.items() if field not in ("metadata", *NAMES)
+        }
 
 
 def test_an_update_that_says_nothing_of_the_priority_leaves_it() -> None:
     store = ClusterStore(seed=1)
-    store.create("priorityclasses", {"metadata": {"name": "gold"}, "value": 1000, "preemptionPolicy": "Never"})
+    store.create(
+        "priorityclasses",
+        {"metadata": {"name": "gold"}, "value": 1000, "preemptionPolicy": "Never"},
+    )
     spec = {"priorityClassName": "gold", "containers": [{"name": "c", "image": "x"}]}
     made = store.create("pods", {"metadata": {"name": "p"}, "spec": spec})
     assert not isinstance(made, Refusal)
     kept = ("priority", "preemptionPolicy")
     said = {field: value for field, value in made.obj["spec"].items() if field not in kept}
-    changed = store.update("pods", {"metadata": {**made.obj["metadata"], "labels": {"a": "b"}}, "spec": said})
+    changed = store.update(
+        "pods", {"metadata": {**made.obj["metadata"], "labels": {"a": "b"}}, "spec": said}
+    )
     assert not isinstance(changed, Refusal), changed
-    assert (changed.obj["spec"]["priority"], changed.obj["spec"]["preemptionPolicy"]) == (1000, "Never")
+    assert (changed.obj["spec"]["priority"], changed.obj["spec"]["preemptionPolicy"]) == (
+        1000,
+        "Never",
+    )

@@ -23,7 +23,8 @@ async def _pages(api: Api) -> None:
     sorted(
         name
         for name in recordings(READS)
-        if name.startswith("err_") and name not in ("err_413_body_over_3MiB", "err_422_annotations_too_long")
+        if name.startswith("err_")
+        and name not in ("err_413_body_over_3MiB", "err_422_annotations_too_long")
     ),
 )
 async def test_errors_are_worded_as_the_real_ones(api: Api, name: str) -> None:
@@ -31,7 +32,10 @@ async def test_errors_are_worded_as_the_real_ones(api: Api, name: str) -> None:
     await api.same(READS, name)
 
 
-@pytest.mark.parametrize(("name", "size"), [("err_413_body_over_3MiB", 3_300_000), ("err_422_annotations_too_long", 263_000)])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("err_413_body_over_3MiB", 3_300_000), ("err_422_annotations_too_long", 263_000)],
+)
 async def test_bodies_and_annotations_are_bounded(api: Api, name: str, size: int) -> None:
     body = json.loads(json.dumps(recordings(READS)[name]["request"]["body"]))
     body["metadata"]["annotations"]["a"] = "x" * size
@@ -103,7 +107,9 @@ async def test_pages_carry_one_version_and_a_continue_token(api: Api) -> None:
     await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/pg2")
     await api.pod("pg9")
     token = first["metadata"]["continue"]
-    second = (await api.ask("GET", f"/api/v1/namespaces/apirec/pods?limit=2&continue={token}")).json()
+    second = (
+        await api.ask("GET", f"/api/v1/namespaces/apirec/pods?limit=2&continue={token}")
+    ).json()
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
     token = second["metadata"]["continue"]
     last = (await api.ask("GET", f"/api/v1/namespaces/apirec/pods?limit=2&continue={token}")).json()
@@ -114,16 +120,23 @@ async def test_pages_carry_one_version_and_a_continue_token(api: Api) -> None:
 
 
 async def test_the_recorded_continue_token_is_understood(api: Api) -> None:
-    """Tokens have the real server's form: a recorded one leads to the recorded page once its version is ours."""
+    """Tokens have the real server's form: a recorded one leads to the recorded page once its
+    version is ours.
+    """
     await _pages(api)
     token = json.loads(
-        base64.b64decode(recordings(READS)["list_pods_limit2_page1"]["response"]["body"]["metadata"]["continue"] + "==")
+        base64.b64decode(
+            recordings(READS)["list_pods_limit2_page1"]["response"]["body"]["metadata"]["continue"]
+            + "=="
+        )
     )
     token["rv"] = api.store.version
     ours = base64.b64encode(json.dumps(token).encode()).decode().rstrip("=")
     page = (await api.ask("GET", f"/api/v1/namespaces/apirec/pods?limit=2&continue={ours}")).json()
     real = recordings(READS)["list_pods_limit2_page2"]["response"]["body"]
-    assert [item["metadata"]["name"] for item in page["items"]] == [item["metadata"]["name"] for item in real["items"]]
+    assert [item["metadata"]["name"] for item in page["items"]] == [
+        item["metadata"]["name"] for item in real["items"]
+    ]
 
 
 @pytest.mark.parametrize("token", ["garbage", "e30", "bnVsbA", "%00%01"])
@@ -144,13 +157,23 @@ async def test_an_exact_list_shows_the_past(api: Api) -> None:
     await _pages(api)
     past = api.store.version
     await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/pg0")
-    answer = await api.ask("GET", f"/api/v1/namespaces/apirec/pods?resourceVersion={past}&resourceVersionMatch=Exact")
-    assert [item["metadata"]["name"] for item in answer.json()["items"]] == [f"pg{index}" for index in range(6)]
+    answer = await api.ask(
+        "GET", f"/api/v1/namespaces/apirec/pods?resourceVersion={past}&resourceVersionMatch=Exact"
+    )
+    assert [item["metadata"]["name"] for item in answer.json()["items"]] == [
+        f"pg{index}" for index in range(6)
+    ]
     assert answer.json()["metadata"]["resourceVersion"] == str(past)
 
 
 @pytest.mark.parametrize(
-    "name", ["create_without_kind_201", "create_generateName", "default_validation_unknown_field", "warn_unknown_field"]
+    "name",
+    [
+        "create_without_kind_201",
+        "create_generateName",
+        "default_validation_unknown_field",
+        "warn_unknown_field",
+    ],
 )
 async def test_creates(api: Api, name: str) -> None:
     await api.same(READS, name)
@@ -167,28 +190,39 @@ async def test_nothing_is_created_in_a_terminating_namespace(api: Api) -> None:
 
 async def test_an_expired_token_is_refused_with_one_that_works(api: Api) -> None:
     await _pages(api)
-    token = (await api.ask("GET", "/api/v1/namespaces/apirec/pods?limit=2")).json()["metadata"]["continue"]
+    token = (await api.ask("GET", "/api/v1/namespaces/apirec/pods?limit=2")).json()["metadata"][
+        "continue"
+    ]
     _forget(api)
     refused = await api.ask("GET", f"/api/v1/namespaces/apirec/pods?limit=2&continue={token}")
     wanted = recordings(READS)["list_expired_continue_410"]["response"]
     assert refused.status_code == 410
     assert differences(normal(refused.json()), normal(wanted["body"])) == []
-    again = await api.ask("GET", f"/api/v1/namespaces/apirec/pods?limit=2&continue={refused.json()['metadata']['continue']}")
+    again = await api.ask(
+        "GET",
+        f"/api/v1/namespaces/apirec/pods?limit=2&continue={refused.json()['metadata']['continue']}",
+    )
     assert [item["metadata"]["name"] for item in again.json()["items"]] == ["pg2", "pg3"]
     exact = "/api/v1/namespaces/apirec/pods?resourceVersion=1&resourceVersionMatch=Exact"
-    assert (await api.ask("GET", exact)).json() == recordings(READS)["list_exact_too_old_410"]["response"]["body"]
+    assert (await api.ask("GET", exact)).json() == recordings(READS)["list_exact_too_old_410"][
+        "response"
+    ]["body"]
 
 
 def _forget(api: Api) -> None:
     """Push everything so far out of the history of pods."""
     for index in range(api.store.settings.history_limit + 1):
-        api.store.patch("pods", "pg4", "apirec", {"metadata": {"annotations": {"i": str(index)}}}, form="merge")
+        api.store.patch(
+            "pods", "pg4", "apirec", {"metadata": {"annotations": {"i": str(index)}}}, form="merge"
+        )
 
 
 async def test_a_watch_from_a_forgotten_version_gets_one_410_event(api: Api) -> None:
     await _pages(api)
     _forget(api)
-    events = await api.watch("/api/v1/namespaces/apirec/pods?watch=1&resourceVersion=1&timeoutSeconds=3")
+    events = await api.watch(
+        "/api/v1/namespaces/apirec/pods?watch=1&resourceVersion=1&timeoutSeconds=3"
+    )
     real = recordings(READS)["watch_too_old"]["response"]["body"]
     assert differences(normal(events), normal(real)) == []
 
@@ -209,7 +243,11 @@ async def test_a_watch_from_a_forgotten_version_gets_one_410_event(api: Api) -> 
 async def test_watches_begin_with_what_is_there(api: Api, name: str) -> None:
     await _pages(api)
     request = recordings(READS)[name]["request"]
-    path = request["path"].replace("timeoutSeconds=2", "timeoutSeconds=1").replace("timeoutSeconds=3", "timeoutSeconds=1")
+    path = (
+        request["path"]
+        .replace("timeoutSeconds=2", "timeoutSeconds=1")
+        .replace("timeoutSeconds=3", "timeoutSeconds=1")
+    )
     path = path.replace("timeoutSeconds=4", "timeoutSeconds=1")
     answer = await api.ask("GET", path, headers={"Accept": request["headers"]["Accept"]})
     events = [json.loads(line) for line in answer.text.splitlines()]
@@ -223,7 +261,9 @@ async def test_a_table_watch_has_columns_in_its_first_event_only(api: Api) -> No
     await _pages(api)
     request = recordings(READS)["watch_table"]["request"]
     answer = await api.ask(
-        "GET", request["path"].replace("Seconds=2", "Seconds=1"), headers={"Accept": request["headers"]["Accept"]}
+        "GET",
+        request["path"].replace("Seconds=2", "Seconds=1"),
+        headers={"Accept": request["headers"]["Accept"]},
     )
     ours = [json.loads(line) for line in answer.text.splitlines()]
     real = recordings(READS)["watch_table"]["response"]["body"]
@@ -235,14 +275,20 @@ async def test_a_table_watch_has_columns_in_its_first_event_only(api: Api) -> No
     assert differences(normal(ours), normal(real)) == []
 
 
-@pytest.mark.parametrize(("name", "node"), [("watch_fs_nodeName_empty", ""), ("watch_fs_nodeName_node", "rec-n1")])
-async def test_binding_leaves_one_selection_and_enters_another(api: Api, name: str, node: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "node"), [("watch_fs_nodeName_empty", ""), ("watch_fs_nodeName_node", "rec-n1")]
+)
+async def test_binding_leaves_one_selection_and_enters_another(
+    api: Api, name: str, node: str
+) -> None:
     before = api.store.version
     await api.bound_pod("w2", "rec-n1", labels={"w": "b"})
     await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/w2")
     await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/w2", {"gracePeriodSeconds": 0})
     where = f"fieldSelector=spec.nodeName%3D{node}&labelSelector=w%3Db"
-    events = await api.watch(f"/api/v1/namespaces/apirec/pods?watch=1&resourceVersion={before}&{where}&timeoutSeconds=1")
+    events = await api.watch(
+        f"/api/v1/namespaces/apirec/pods?watch=1&resourceVersion={before}&{where}&timeoutSeconds=1"
+    )
     real = recordings(READS)[name]["response"]["body"]
     assert differences(normal(events), normal(real)) == []
 
@@ -252,10 +298,17 @@ async def test_a_label_selector_watch_sees_leaving_and_coming_back(api: Api) -> 
     pods = "/api/v1/namespaces/apirec/pods"
     merge = {"Content-Type": "application/merge-patch+json"}
     await api.pod("w1", labels={"w": "1"})
-    for metadata in ({"annotations": {"k": "v"}}, {"annotations": {"k": "v"}}, {"labels": {"w": "2"}}, {"labels": {"w": "1"}}):
+    for metadata in (
+        {"annotations": {"k": "v"}},
+        {"annotations": {"k": "v"}},
+        {"labels": {"w": "2"}},
+        {"labels": {"w": "1"}},
+    ):
         await api.ask("PATCH", f"{pods}/w1", {"metadata": metadata}, merge)
     await api.ask("DELETE", f"{pods}/w1")
-    events = await api.watch(f"{pods}?watch=1&resourceVersion={before}&labelSelector=w%3D1&timeoutSeconds=1")
+    events = await api.watch(
+        f"{pods}?watch=1&resourceVersion={before}&labelSelector=w%3D1&timeoutSeconds=1"
+    )
     real = recordings(READS)["watch_rv_labelSelector"]["response"]["body"]
     assert differences(normal(events), normal(real)) == []
 

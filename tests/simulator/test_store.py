@@ -1,4 +1,6 @@
-"""The store's history: replaying changes and walking back give the same objects as a plain record of every state."""
+"""The store's history: replaying changes and walking back give the same objects as a plain record
+of every state.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def _play(store: Store, steps: list[tuple[str, str, str]]) -> dict[int, State]:
     states = {store.version: dict(state)}
     for action, name, node in steps:
         if action == "put":
-            store.put("pods", ("ns", name), {"metadata": {"name": name, "uid": name}, "spec": {"nodeName": node}})
+            store.put(
+                "pods",
+                ("ns", name),
+                {"metadata": {"name": name, "uid": name}, "spec": {"nodeName": node}},
+            )
             state[name] = node
         elif name in state:
             store.erase("pods", ("ns", name))
@@ -45,7 +51,11 @@ def test_a_past_list_is_what_was_there(steps: list[tuple[str, str, str]]) -> Non
         assert [entry.name for entry in found] == sorted(state)
 
 
-@given(STEPS, st.sampled_from(["", "spec.nodeName=", "spec.nodeName=n1", "spec.nodeName!=n1"]), st.data())
+@given(
+    STEPS,
+    st.sampled_from(["", "spec.nodeName=", "spec.nodeName=n1", "spec.nodeName!=n1"]),
+    st.data(),
+)
 def test_a_watch_from_any_version_leads_to_the_present(
     steps: list[tuple[str, str, str]], fields: str, data: st.DataObject
 ) -> None:
@@ -72,7 +82,9 @@ def test_a_watch_from_any_version_leads_to_the_present(
     if version:
         assert mirror == _shown([entry for entry in store.entries("pods") if chosen.takes(entry)])
     else:
-        assert _shown(start.entries) == _shown([entry for entry in store.entries("pods") if chosen.takes(entry)])
+        assert _shown(start.entries) == _shown(
+            [entry for entry in store.entries("pods") if chosen.takes(entry)]
+        )
 
 
 @given(STEPS, st.integers(1, 4), STEPS)
@@ -100,7 +112,11 @@ def test_pages_together_are_the_list_at_their_version(
 def _play_on(store: Store, steps: list[tuple[str, str, str]]) -> None:
     for action, name, node in steps:
         if action == "put":
-            store.put("pods", ("ns", name), {"metadata": {"name": name, "uid": name}, "spec": {"nodeName": node}})
+            store.put(
+                "pods",
+                ("ns", name),
+                {"metadata": {"name": name, "uid": name}, "spec": {"nodeName": node}},
+            )
         elif store.get("pods", "ns", name):
             store.erase("pods", ("ns", name))
 
@@ -109,7 +125,11 @@ def _play_on(store: Store, steps: list[tuple[str, str, str]]) -> None:
 def test_history_is_bounded_and_says_what_it_forgot(writes: int, limit: int) -> None:
     store = Store(history_limit=limit)
     for index in range(writes):
-        store.put("pods", ("ns", "a"), {"metadata": {"name": "a", "uid": "a"}, "spec": {"nodeName": str(index)}})
+        store.put(
+            "pods",
+            ("ns", "a"),
+            {"metadata": {"name": "a", "uid": "a"}, "spec": {"nodeName": str(index)}},
+        )
     for version in range(1, writes + 1):
         found = store.changes_after("pods", version)
         if version < writes - limit:
@@ -122,5 +142,7 @@ def test_history_is_bounded_and_says_what_it_forgot(writes: int, limit: int) -> 
 def test_a_full_shelf_lets_its_oldest_object_go() -> None:
     store = Store(capacities={"events": 3})
     for index in range(5):
-        store.put("events", ("ns", f"e{index}"), {"metadata": {"name": f"e{index}", "uid": str(index)}})
+        store.put(
+            "events", ("ns", f"e{index}"), {"metadata": {"name": f"e{index}", "uid": str(index)}}
+        )
     assert [entry.name for entry in store.entries("events")] == ["e2", "e3", "e4"]

@@ -19,12 +19,17 @@ def claim(store: ClusterStore, name: str, volume: str = "") -> None:
     store.create("persistentvolumeclaims", {"metadata": {"name": name}, "spec": spec}, "default")
 
 
-async def test_a_claim_is_bound_to_the_volume_that_it_names_in_either_order_and_no_other_claim_is() -> None:
+async def test_a_claim_is_bound_to_the_volume_that_it_names_in_either_order_and_no_other_claim_is() -> (
+    None
+):
     store = ClusterStore()
     claim(store, "first", "v")
     async with running(VolumeBinder(store).run()):
         claim(store, "none")
-        store.create("persistentvolumes", {"metadata": {"name": "v"}, "spec": {"csi": {"driver": "d", "volumeHandle": "h"}}})
+        store.create(
+            "persistentvolumes",
+            {"metadata": {"name": "v"}, "spec": {"csi": {"driver": "d", "volumeHandle": "h"}}},
+        )
         await until(lambda: phase(store, "persistentvolumeclaims", "first", "default") == "Bound")
         claim(store, "second", "v")
         claim(store, "third", "w")
@@ -34,4 +39,6 @@ async def test_a_claim_is_bound_to_the_volume_that_it_names_in_either_order_and_
     volume = store.get("persistentvolumes", "v")
     assert volume is not None
     assert volume.obj["spec"]["claimRef"]["name"] == "first"
-    assert [phase(store, "persistentvolumeclaims", name, "default") for name in ("second", "none")] == ["Pending", "Pending"]
+    assert [
+        phase(store, "persistentvolumeclaims", name, "default") for name in ("second", "none")
+    ] == ["Pending", "Pending"]

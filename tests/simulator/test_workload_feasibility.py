@@ -22,13 +22,21 @@ POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
 
 
 def node(policy: str, scope: str = "container", zones: int = 2) -> SimulatedNode:
-    shape = NodeShape(zones, 8 * zones, 16 * GIB * zones, {GPU: 2 * zones, NIC: 1}, {2**21: 512 * zones})
+    shape = NodeShape(
+        zones, 8 * zones, 16 * GIB * zones, {GPU: 2 * zones, NIC: 1}, {2**21: 512 * zones}
+    )
     return lay_out("n", shape, Policies(policy, scope))
 
 
-def container(cpus: float, memory_gib: int = 1, gpus: int = 0, nics: int = 0, init: bool = False) -> TaskContainer:
+def container(
+    cpus: float, memory_gib: int = 1, gpus: int = 0, nics: int = 0, init: bool = False
+) -> TaskContainer:
     requests = {CPU: round(cpus * 1000), MEMORY: memory_gib * GIB, GPU: gpus, NIC: nics}
-    return TaskContainer(f"c{cpus}-{gpus}-{nics}", {name: amount for name, amount in requests.items() if amount}, init)
+    return TaskContainer(
+        f"c{cpus}-{gpus}-{nics}",
+        {name: amount for name, amount in requests.items() if amount},
+        init,
+    )
 
 
 def admitted(task: Task, on: SimulatedNode) -> bool:
@@ -40,7 +48,9 @@ def admitted(task: Task, on: SimulatedNode) -> bool:
 
 
 def named(*containers: TaskContainer) -> Task:
-    listed = tuple(TaskContainer(f"c{n}", one.requests, one.init) for n, one in enumerate(containers))
+    listed = tuple(
+        TaskContainer(f"c{n}", one.requests, one.init) for n, one in enumerate(containers)
+    )
     return Task("t", listed, 1)
 
 
@@ -77,8 +87,14 @@ demands = st.builds(
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(st.sampled_from(POLICIES), st.sampled_from(("container", "pod")), st.lists(demands, min_size=1, max_size=2))
-def test_what_a_kubelet_admits_is_never_called_infeasible(policy: str, scope: str, wanted: list[TaskContainer]) -> None:
+@given(
+    st.sampled_from(POLICIES),
+    st.sampled_from(("container", "pod")),
+    st.lists(demands, min_size=1, max_size=2),
+)
+def test_what_a_kubelet_admits_is_never_called_infeasible(
+    policy: str, scope: str, wanted: list[TaskContainer]
+) -> None:
     task = named(*wanted)
     if admitted(task, node(policy, scope)):
         assert task_fits(task, rooms([node(policy, scope)])[0])
@@ -86,7 +102,9 @@ def test_what_a_kubelet_admits_is_never_called_infeasible(policy: str, scope: st
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(demands, min_size=1, max_size=1))
-def test_one_container_under_single_numa_node_is_feasible_exactly_when_admitted(wanted: list[TaskContainer]) -> None:
+def test_one_container_under_single_numa_node_is_feasible_exactly_when_admitted(
+    wanted: list[TaskContainer],
+) -> None:
     task, on = named(*wanted), node("single-numa-node")
     assert task_fits(task, rooms([on])[0]) == admitted(task, on)
 
@@ -94,5 +112,7 @@ def test_one_container_under_single_numa_node_is_feasible_exactly_when_admitted(
 def test_demo_names_its_infeasible_tasks() -> None:
     on = lay_out("n", workload.demo_shape(2), Policies())
     found = infeasible(islice(workload.demo_tasks(3), 100), rooms([on, on]))
-    assert [one.task for one in found] == [f"demo-{number:04d}-infeasible" for number in (25, 50, 75, 100)]
+    assert [one.task for one in found] == [
+        f"demo-{number:04d}-infeasible" for number in (25, 50, 75, 100)
+    ]
     assert len(rooms([on, on])) == 1

@@ -1,4 +1,6 @@
-"""The player, the simulated cluster and HTTP together, with a test's own scheduler that knows the kubelets' true state."""
+"""The player, the simulated cluster and HTTP together, with a test's own scheduler that knows the
+kubelets' true state.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from shared.domain.pod import Pod
 
 
 class Oracle:
-    """Binds each waiting pod to the first node whose kubelet would admit it now; one unsettled pod a node."""
+    """Binds each waiting pod to the first node whose kubelet would admit it now; one unsettled pod
+    a node.
+    """
 
     def __init__(self, simulation: Simulation) -> None:
         self._store = simulation.store
@@ -39,7 +43,11 @@ class Oracle:
             await asyncio.sleep(0.01)
 
     def _bind(self, pod: Pod) -> None:
-        busy = {e.obj["spec"].get("nodeName") for e in self._store.list("pods") if e.obj["status"]["phase"] == "Pending"}
+        busy = {
+            e.obj["spec"].get("nodeName")
+            for e in self._store.list("pods")
+            if e.obj["status"]["phase"] == "Pending"
+        }
         for entry in self._store.list("nodes"):
             node = self._kubelets.agent(entry.name).node
             if entry.name in busy or any(known.phase != "running" for known in node.pods.values()):
@@ -51,7 +59,15 @@ class Oracle:
 
 @pytest.fixture
 async def simulation(tmp_path: Path) -> AsyncIterator[Simulation]:
-    chosen = Options(tmp_path, nodes=3, workload="demo", pods=30, speed="200", load=2.0, status_file=str(tmp_path / "status"))
+    chosen = Options(
+        tmp_path,
+        nodes=3,
+        workload="demo",
+        pods=30,
+        speed="200",
+        load=2.0,
+        status_file=str(tmp_path / "status"),
+    )
     made, stopping = Simulation(chosen), asyncio.Event()
     running = asyncio.create_task(made.run(stopping))
     yield made
@@ -66,7 +82,9 @@ async def until_done(simulation: Simulation) -> None:
 
 
 async def played(made: Simulation, empty: bool = False) -> None:
-    """Run to the end of the workload (until nothing is left of it, where `empty`), with somebody who schedules, and stop."""
+    """Run to the end of the workload (until nothing is left of it, where `empty`), with somebody
+    who schedules, and stop.
+    """
     stopping = asyncio.Event()
     running = asyncio.create_task(made.run(stopping))
     await asyncio.sleep(0.05)
@@ -80,7 +98,9 @@ async def played(made: Simulation, empty: bool = False) -> None:
     await running
 
 
-async def test_every_feasible_pod_runs_to_its_end_and_is_deleted(simulation: Simulation, tmp_path: Path) -> None:
+async def test_every_feasible_pod_runs_to_its_end_and_is_deleted(
+    simulation: Simulation, tmp_path: Path
+) -> None:
     scheduling = asyncio.create_task(Oracle(simulation).run())
     await until_done(simulation)
     scheduling.cancel()
@@ -93,7 +113,9 @@ async def test_every_feasible_pod_runs_to_its_end_and_is_deleted(simulation: Sim
     async with asyncio.timeout(60):
         while len(simulation.store.list("pods")) > 1:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    assert msgspec.json.decode((tmp_path / "status").read_bytes())["api_url"].startswith("http://127.0.0.1:")
+    assert msgspec.json.decode((tmp_path / "status").read_bytes())["api_url"].startswith(
+        "http://127.0.0.1:"
+    )
 
 
 async def test_second_start_in_the_same_folder_goes_on(tmp_path: Path) -> None:
@@ -108,9 +130,14 @@ async def test_second_start_in_the_same_folder_goes_on(tmp_path: Path) -> None:
     assert ended[1].to_running.count == 0
 
 
-async def test_start_that_wants_fewer_pods_than_were_created_plays_those_to_their_end(tmp_path: Path) -> None:
+async def test_start_that_wants_fewer_pods_than_were_created_plays_those_to_their_end(
+    tmp_path: Path,
+) -> None:
     for pods, scheduled in ((27, False), (3, True)):
-        made, stopping = Simulation(Options(tmp_path, nodes=2, pods=pods, speed="400", load=2.0)), asyncio.Event()
+        made, stopping = (
+            Simulation(Options(tmp_path, nodes=2, pods=pods, speed="400", load=2.0)),
+            asyncio.Event(),
+        )
         running = asyncio.create_task(made.run(stopping))
         await asyncio.sleep(0.05)
         if scheduled:
@@ -142,10 +169,14 @@ async def test_what_is_deleted_was_written_down_before(tmp_path: Path) -> None:
     assert all(written >= number for number, written in enumerate(deleted, 1))
 
 
-async def test_pods_that_a_killed_process_asked_for_and_never_saw_are_created_by_the_next(tmp_path: Path) -> None:
+async def test_pods_that_a_killed_process_asked_for_and_never_saw_are_created_by_the_next(
+    tmp_path: Path,
+) -> None:
     chosen = Options(tmp_path, nodes=2, pods=8, speed="400", load=2.0)
     tasks = [task.name for task in islice(demo_tasks(chosen.seed), 8)]
-    (tmp_path / PLAYED_FILE).write_bytes(msgspec.json.encode(Ended(3, 3, missing=(tasks[1], tasks[3]))))
+    (tmp_path / PLAYED_FILE).write_bytes(
+        msgspec.json.encode(Ended(3, 3, missing=(tasks[1], tasks[3])))
+    )
     made = Simulation(chosen)
     names = set()
     made.store.listen("pods", lambda change: names.add(change.entry.obj["metadata"]["name"]))
@@ -164,14 +195,24 @@ def test_pod_that_was_asked_for_is_missing_until_it_is_seen() -> None:
     first.created("c", "pod-c", 1.0)
     assert first.ended == Ended(2, missing=("pod-a",))
     later = Progress(3, first.ended)
-    assert (later.asked_before, later.missing_before, later.ended.missing) == (3, ("pod-a",), ("pod-a",))
-    assert later.ended == first.ended, "a process that is killed before it has seen anything changes nothing"
+    assert (later.asked_before, later.missing_before, later.ended.missing) == (
+        3,
+        ("pod-a",),
+        ("pod-a",),
+    )
+    assert later.ended == first.ended, (
+        "a process that is killed before it has seen anything changes nothing"
+    )
     later.seen("ADDED", entry("a"), 2.0)
     assert later.ended.missing == ()
 
 
 def entry(uid: str, phase: str = "Pending", node: str = "") -> dict[str, object]:
-    return {"metadata": {"uid": uid, "name": f"pod-{uid}"}, "spec": {"nodeName": node}, "status": {"phase": phase}}
+    return {
+        "metadata": {"uid": uid, "name": f"pod-{uid}"},
+        "spec": {"nodeName": node},
+        "status": {"phase": phase},
+    }
 
 
 def test_progress_counts_stages_and_ends_when_only_infeasible_pods_wait() -> None:
@@ -187,7 +228,13 @@ def test_progress_counts_stages_and_ends_when_only_infeasible_pods_wait() -> Non
     progress.seen("MODIFIED", entry("b", "Failed", "n"), 5.0)
     assert progress.done
     summary = progress.summary(7.0, 10.0, 5.0)
-    assert (summary.succeeded, summary.rejected, summary.waiting, summary.quiet_s, summary.factor) == (1, 1, 0, 2.0, 2.0)
+    assert (
+        summary.succeeded,
+        summary.rejected,
+        summary.waiting,
+        summary.quiet_s,
+        summary.factor,
+    ) == (1, 1, 0, 2.0, 2.0)
     assert (summary.to_bound.p50_ms, summary.to_running.p50_ms) == (1000.0, 3000.0)
     assert progress.ended == Ended(3, 1, 1, lately={"a": "succeeded", "b": "rejected"})
 
@@ -250,10 +297,26 @@ def test_speed_that_means_nothing_is_refused(text: str) -> None:
 
 
 def test_every_wrong_option_is_named(tmp_path: Path) -> None:
-    argv = ["--data-dir", str(tmp_path), "--nodes", "0", "--load", "-1", "--workload", "x", "--speed", "fast"]
+    argv = [
+        "--data-dir",
+        str(tmp_path),
+        "--nodes",
+        "0",
+        "--load",
+        "-1",
+        "--workload",
+        "x",
+        "--speed",
+        "fast",
+    ]
     with pytest.raises(OptionsError) as caught:
         options.parse(argv)
-    assert [line.split(" ")[0] for line in str(caught.value).splitlines()] == ["--nodes", "--load", "--workload", "--speed"]
+    assert [line.split(" ")[0] for line in str(caught.value).splitlines()] == [
+        "--nodes",
+        "--load",
+        "--workload",
+        "--speed",
+    ]
 
 
 def test_missing_trace_folder_is_told_at_the_start(tmp_path: Path) -> None:
@@ -270,16 +333,30 @@ async def test_client_names_a_server_that_is_away() -> None:
 def test_a_workload_without_end_goes_on_and_forgets_what_is_gone() -> None:
     progress = Progress(ENDLESS)
     for number in range(50):
-        pod = {"metadata": {"uid": f"u{number}", "name": f"p{number}"}, "spec": {}, "status": {"phase": "Pending"}}
+        pod = {
+            "metadata": {"uid": f"u{number}", "name": f"p{number}"},
+            "spec": {},
+            "status": {"phase": "Pending"},
+        }
         progress.seen("ADDED", pod, 0.0)
         ended = {**pod, "status": {"phase": "Succeeded"}}
         progress.seen("MODIFIED", ended, 1.0)
         progress.seen("DELETED", ended, 2.0)
     summary = progress.summary(3.0, 1.0, 1.0)
-    assert (summary.total, summary.created, summary.succeeded, summary.lost, summary.done) == (0, 50, 50, 0, False)
+    assert (summary.total, summary.created, summary.succeeded, summary.lost, summary.done) == (
+        0,
+        50,
+        50,
+        0,
+        False,
+    )
     assert progress._names == progress._stages == {}
     for number in range(2 * LATELY):
-        pod = {"metadata": {"uid": f"v{number}", "name": "p"}, "spec": {}, "status": {"phase": "Succeeded"}}
+        pod = {
+            "metadata": {"uid": f"v{number}", "name": "p"},
+            "spec": {},
+            "status": {"phase": "Succeeded"},
+        }
         progress.seen("DELETED", pod, 3.0)
     assert len(progress.ended.lately) == LATELY
 
@@ -288,7 +365,11 @@ def test_infeasible_pods_of_a_workload_without_end_are_withdrawn_and_not_lost() 
     progress = Progress(ENDLESS)
     progress.expect_infeasible([Infeasible(f"p{number}", {}) for number in range(6)])
     pods = [
-        {"metadata": {"uid": f"u{number}", "name": f"p{number}"}, "spec": {}, "status": {"phase": "Pending"}}
+        {
+            "metadata": {"uid": f"u{number}", "name": f"p{number}"},
+            "spec": {},
+            "status": {"phase": "Pending"},
+        }
         for number in range(6)
     ]
     for pod in pods:
@@ -296,5 +377,10 @@ def test_infeasible_pods_of_a_workload_without_end_are_withdrawn_and_not_lost() 
     assert progress.withdrawable(4) == ["p0", "p1"]
     progress.seen("DELETED", pods[0], 1.0)
     summary = progress.summary(2.0, 1.0, 1.0)
-    assert (summary.withdrawn, summary.lost, summary.waiting, len(summary.infeasible)) == (1, 0, 0, 5)
+    assert (summary.withdrawn, summary.lost, summary.waiting, len(summary.infeasible)) == (
+        1,
+        0,
+        0,
+        5,
+    )
     assert Progress(ENDLESS, progress.ended).summary(0.0, 0.0, 0.0).resumed == 6

@@ -19,7 +19,11 @@ FOLDER = Path(__file__).parent / "traces"
 
 def test_sample_is_every_seventh_node() -> None:
     sample = traces.read_nodes(FOLDER, 200)
-    assert [node.name for node in sample[:3]] == ["openb-node-0000", "openb-node-0007", "openb-node-0014"]
+    assert [node.name for node in sample[:3]] == [
+        "openb-node-0000",
+        "openb-node-0007",
+        "openb-node-0014",
+    ]
     assert sum(node.gpus for node in sample) == 795
 
 
@@ -48,7 +52,9 @@ def test_small_node_has_one_zone_and_two_reserved_cpus() -> None:
 
 
 def test_every_node_of_the_trace_makes_a_kubelet_that_starts() -> None:
-    for shape in {(node.cpus, node.memory_mib, node.gpus) for node in traces.read_nodes(FOLDER, 1523)}:
+    for shape in {
+        (node.cpus, node.memory_mib, node.gpus) for node in traces.read_nodes(FOLDER, 1523)
+    }:
         node = workload.trace_node(TraceNode("n", *shape), Policies())
         state = build(node.machine, node.kubelet, node.devices)
         assert not isinstance(state, str), state
@@ -73,7 +79,13 @@ def test_tasks_become_guaranteed_pods_with_whole_cpus() -> None:
 
 def test_list_starts_over_under_new_names() -> None:
     rows = (TraceTask("a", 1000, 1, 0, 1), TraceTask("b", 1000, 1, 0, 1))
-    assert [task.name for task in islice(workload.trace_tasks(rows), 5)] == ["a", "b", "a-1", "b-1", "a-2"]
+    assert [task.name for task in islice(workload.trace_tasks(rows), 5)] == [
+        "a",
+        "b",
+        "a-1",
+        "b-1",
+        "a-2",
+    ]
 
 
 def test_offered_load_is_the_overlays() -> None:
@@ -93,7 +105,9 @@ def test_six_of_the_first_2000_fit_no_zone_of_the_sample() -> None:
     nodes = [workload.trace_node(node, Policies()) for node in traces.read_nodes(FOLDER, 200)]
     tasks = islice(workload.trace_tasks(traces.read_tasks(FOLDER)), 2000)
     found = infeasible(tasks, rooms(nodes))
-    assert [one.task for one in found] == [f"openb-pod-{number}" for number in ("0017", "0128", "0319", "0381", "1639", "1842")]
+    assert [one.task for one in found] == [
+        f"openb-pod-{number}" for number in ("0017", "0128", "0319", "0381", "1639", "1842")
+    ]
     assert found[0].demand == {"cpu": 88000, "memory": 327680 << 20, GPU: 8}
 
 
@@ -136,7 +150,10 @@ def test_a_trace_of_ones_own_may_have_rdma_and_zones(tmp_path: Path) -> None:
     ("text", "named"),
     [
         (NODES, "line 3: gpu is ''"),
-        ("name,cpu_milli,memory_mib,gpu,zones\na,1000,1,0,65\n", "line 2: zones is 65; expected at most 64"),
+        (
+            "name,cpu_milli,memory_mib,gpu,zones\na,1000,1,0,65\n",
+            "line 2: zones is 65; expected at most 64",
+        ),
         ("cpu_milli,memory_mib,gpu\n1000,1,0\n", "a node without a name"),
         ("name,cpu_milli,memory_mib,gpu\na," + "9" * 400 + ",1,0\n", "line 2: cpu_milli is"),
     ],

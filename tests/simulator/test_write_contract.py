@@ -1,4 +1,6 @@
-"""Patches, server-side apply, custom resources, events, leases and nodes answer as the real server did."""
+"""Patches, server-side apply, custom resources, events, leases and nodes answer as the real server
+did.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ async def test_the_version_moves_with_ownership_but_not_with_a_repeated_apply(ap
 
 async def test_managed_fields_of_an_applied_topology(api: Api) -> None:
     made = (await api.replay("writes", "ssa_nrt_create")).json()["metadata"]["managedFields"][0]
-    real = recordings("writes")["ssa_nrt_create"]["response"]["body"]["metadata"]["managedFields"][0]
+    real = recordings("writes")["ssa_nrt_create"]["response"]["body"]["metadata"]["managedFields"][
+        0
+    ]
     assert {**made, "time": ""} == {**real, "time": ""}
 
 
@@ -86,7 +90,9 @@ async def test_patches_of_a_pod_and_of_its_status(api: Api) -> None:
 async def test_a_patch_without_effect_makes_no_version(api: Api) -> None:
     await api.pod("s1", labels={"a": "b"})
     first = (await api.replay("writes", "pod_merge_patch")).json()["metadata"]["resourceVersion"]
-    again = (await api.replay("writes", "pod_merge_patch_noop")).json()["metadata"]["resourceVersion"]
+    again = (await api.replay("writes", "pod_merge_patch_noop")).json()["metadata"][
+        "resourceVersion"
+    ]
     assert first == again == str(api.store.version)
 
 

@@ -1,4 +1,6 @@
-"""Secrets do not reach a log line; a trace goes from a message through a fact to the next process, and into a bounded file."""
+"""Secrets do not reach a log line; a trace goes from a message through a fact to the next process,
+and into a bounded file.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def test_lines_are_json_with_their_keys_and_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_json_with_their_keys_and_without_secrets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     logs.configure("scheduler", "json")
     with logs.bound(pod="uid-1", node="n", position=7):
         logs.get("part").info(
-            names.STARTED, url="postgresql://me:hunter2@db/x", password="hunter2", nested={"api_token": "hunter2", "ok": [1]}
+            names.STARTED,
+            url="postgresql://me:hunter2@db/x",
+            password="hunter2",
+            nested={"api_token": "hunter2", "ok": [1]},
         )
     line = json.loads(capsys.readouterr().err)
     assert line["event"] == names.STARTED
@@ -44,7 +51,9 @@ def test_lines_are_json_with_their_keys_and_without_secrets(capsys: pytest.Captu
     assert "hunter2" not in str(line)
 
 
-def test_exceptions_and_foreign_loggers_are_scrubbed_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exceptions_and_foreign_loggers_are_scrubbed_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     logs.configure("scheduler", "json")
     try:
         raise OSError("nats://me:hunter2@bus refused; Authorization: Bearer abcdef123456")
@@ -57,10 +66,14 @@ def test_exceptions_and_foreign_loggers_are_scrubbed_too(capsys: pytest.CaptureF
     assert [json.loads(line)["level"] for line in text.splitlines()] == ["error", "warning"]
 
 
-async def test_a_retry_says_which_server_does_not_answer_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_retry_says_which_server_does_not_answer_and_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     logs.configure("scheduler", "json")
     with pytest.raises(LogUnavailable):
-        await PostgresEventLog.open("postgresql+asyncpg://me:hunter2@no-such-host.invalid/topolog", retry_for_s=0.3)
+        await PostgresEventLog.open(
+            "postgresql+asyncpg://me:hunter2@no-such-host.invalid/topolog", retry_for_s=0.3
+        )
     first = json.loads(capsys.readouterr().err.splitlines()[0])
     assert first["event"] == names.RETRYING
     assert first["problem"].startswith(
@@ -72,7 +85,9 @@ def test_a_full_disk_behind_standard_error_ends_no_service() -> None:
     """/dev/full takes nothing, as the disk of a service's log."""
     code = "from shared.telemetry import logs; logs.configure('scheduler'); logs.get('part').warning('bus.down'); print(1)"
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=full, check=False)
+        ended = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=full, check=False
+        )
     assert ended.stdout == b"1\n"
 
 
@@ -102,7 +117,9 @@ def test_a_malformed_traceparent_is_no_parent(text: str) -> None:
     assert from_headers({"traceparent": text}) == ""
 
 
-@pytest.mark.parametrize("text", [PARENT.upper(), "00-" + "0" * 32 + "-b7ad6b7169203331-01", PARENT + "\n", PARENT[:-1]])
+@pytest.mark.parametrize(
+    "text", [PARENT.upper(), "00-" + "0" * 32 + "-b7ad6b7169203331-01", PARENT + "\n", PARENT[:-1]]
+)
 def test_nearly_right_traceparents_are_no_parents(text: str) -> None:
     assert from_headers({"traceparent": text}) == ""
 
@@ -125,12 +142,17 @@ telemetry.flush()
 
 def child(file: str, ratio: float, parent: str) -> str:
     command = [sys.executable, "-c", CHILD, file, str(ratio), parent]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def test_spans_of_a_sampled_parent_are_written_and_carry_its_trace(tmp_path: Path) -> None:
     traceparent = child(str(tmp_path / "spans"), 0.0, PARENT)
-    spans = {span["name"]: span for span in map(json.loads, (tmp_path / "spans").read_text().splitlines())}
+    spans = {
+        span["name"]: span
+        for span in map(json.loads, (tmp_path / "spans").read_text().splitlines())
+    }
     assert spans[OUTER]["parent"] == PARENT.split("-")[2]
     assert spans[names.SPAN_APPEND]["parent"] == spans[OUTER]["span"]
     assert traceparent == f"00-{PARENT.split('-')[1]}-{spans[names.SPAN_APPEND]['span']}-01"
@@ -156,7 +178,10 @@ def test_without_a_file_a_trace_is_handed_on_unchanged() -> None:
 
 def test_a_recorded_share_of_new_traces_is_written(tmp_path: Path) -> None:
     traceparent = child(str(tmp_path / "spans"), 1.0, "")
-    spans = {span["name"]: span for span in map(json.loads, (tmp_path / "spans").read_text().splitlines())}
+    spans = {
+        span["name"]: span
+        for span in map(json.loads, (tmp_path / "spans").read_text().splitlines())
+    }
     assert spans[OUTER]["parent"] == ""
     assert traceparent.startswith(f"00-{spans[OUTER]['trace']}-{spans[names.SPAN_APPEND]['span']}-")
 
@@ -175,14 +200,17 @@ UNSAMPLED = PARENT[:-2] + "00"
 
 
 @pytest.mark.parametrize(
-    ("ratio", "parent", "written"), [(0.0, PARENT, True), (1.0, "", True), (0.0, "", False), (1.0, UNSAMPLED, False)]
+    ("ratio", "parent", "written"),
+    [(0.0, PARENT, True), (1.0, "", True), (0.0, "", False), (1.0, UNSAMPLED, False)],
 )
 def test_what_a_fact_carries_on_is_its_own_span_where_the_trace_is_recorded(
     tmp_path: Path, ratio: float, parent: str, written: bool
 ) -> None:
     file = tmp_path / "spans"
     command = [sys.executable, "-c", SHORT, str(file), str(ratio), parent]
-    carried = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    carried = subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
     context = parse(carried)
     assert context is not None
     assert file.exists() == written == context.trace_flags.sampled
@@ -207,4 +235,7 @@ def test_the_span_file_is_bounded(tmp_path: Path) -> None:
 def test_a_span_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     span = TracerProvider().get_tracer("t").start_span("s")
     span.end()
-    assert FileSpanExporter(tmp_path / "absent" / "spans", 10).export([span]) is SpanExportResult.FAILURE  # type: ignore[list-item]
+    assert (
+        FileSpanExporter(tmp_path / "absent" / "spans", 10).export([span])
+        is SpanExportResult.FAILURE
+    )  # type: ignore[list-item]

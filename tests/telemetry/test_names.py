@@ -1,4 +1,6 @@
-"""Every name is declared once, with a sentence, and used; a metric is recorded with exactly its labels and shown as declared."""
+"""Every name is declared once, with a sentence, and used; a metric is recorded with exactly its
+labels and shown as declared.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from shared.telemetry.instruments import count, observe, set_gauge
 from shared.telemetry.setup import TelemetrySettings, set_up
 
 ROOT = Path(__file__).resolve().parents[2]
-DECLARED = {**{name: metric.says for name, metric in declare.METRICS.items()}, **declare.SPANS, **declare.EVENTS}
+DECLARED = {
+    **{name: metric.says for name, metric in declare.METRICS.items()},
+    **declare.SPANS,
+    **declare.EVENTS,
+}
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))
@@ -31,9 +37,20 @@ def test_a_name_declared_twice_is_refused() -> None:
 
 
 def test_every_declared_name_is_used() -> None:
-    sources = [path for room in ("services", "shared") for path in (ROOT / room).rglob("*.py") if path.name != "names.py"]
-    used = set(re.findall(r"\bnames\.([A-Z][A-Z0-9_]+)", "\n".join(path.read_text() for path in sources)))
-    constants = {name for name, value in vars(names).items() if name.isupper() and isinstance(value, str | declare.Metric)}
+    sources = [
+        path
+        for room in ("services", "shared")
+        for path in (ROOT / room).rglob("*.py")
+        if path.name != "names.py"
+    ]
+    used = set(
+        re.findall(r"\bnames\.([A-Z][A-Z0-9_]+)", "\n".join(path.read_text() for path in sources))
+    )
+    constants = {
+        name
+        for name, value in vars(names).items()
+        if name.isupper() and isinstance(value, str | declare.Metric)
+    }
     assert constants - used == set()
 
 

@@ -36,7 +36,12 @@ def clear_text() -> ssl.SSLError:
         (FileNotFoundError(2, "No such file", "/a/b"), "no such file or folder: /a/b"),
         (socket.gaierror(-2, "Name or service not known"), "the host name is not known"),
         (TimeoutError(), "no answer in time"),
-        (chained(TimeoutError(), ssl.SSLWantReadError(2, "The operation did not complete (read)")), "no answer in time"),
+        (
+            chained(
+                TimeoutError(), ssl.SSLWantReadError(2, "The operation did not complete (read)")
+            ),
+            "no answer in time",
+        ),
         (clear_text(), "TLS: wrong version number"),
         (ValueError("wrong\n  here"), "wrong here"),
         (ConnectionResetError(), "connection reset"),

@@ -33,8 +33,12 @@ def test_a_bar_shows_what_is_used_what_is_charged_and_what_is_free() -> None:
 
 
 @pytest.mark.parametrize("width", [2, 3, 5, 24])
-@pytest.mark.parametrize("parts", [(1, 1, 998), (998, 1, 1), (500, 500, 0), (0, 0, 7), (0, 0, 0), (999, 0, 1)])
-def test_a_bar_is_as_wide_as_it_shall_be_and_hides_no_free_room(parts: tuple[int, int, int], width: int) -> None:
+@pytest.mark.parametrize(
+    "parts", [(1, 1, 998), (998, 1, 1), (500, 500, 0), (0, 0, 7), (0, 0, 0), (999, 0, 1)]
+)
+def test_a_bar_is_as_wide_as_it_shall_be_and_hides_no_free_room(
+    parts: tuple[int, int, int], width: int
+) -> None:
     text = bar_text(ZoneBar(0, *parts), width).plain
     assert len(text) == width
     if parts[2]:
@@ -58,7 +62,10 @@ def test_resources_come_in_the_order_that_people_ask_for_them() -> None:
 
 def scene(view: View, nodes: int = 3, zones: int = 2) -> Scene:
     bars = tuple(ZoneBar(number, 4000, 2000, 2000) for number in range(zones))
-    rows = [NodeRow(f"node-{number:04d}", bars, 3, 0.75, "silent" if number == 0 else "") for number in range(nodes)]
+    rows = [
+        NodeRow(f"node-{number:04d}", bars, 3, 0.75, "silent" if number == 0 else "")
+        for number in range(nodes)
+    ]
     waiting = [Waiting("uid-b", "ns/b", "0/1 nodes: too little cpu")]
     return Scene(view, "cpu", 10, 10, nodes, rows, waiting, {"pending": 1}, {}, 0, [])
 
@@ -108,5 +115,14 @@ def test_keys_move_sort_search_open_and_go_back() -> None:
 
 
 def test_what_a_terminal_sends_becomes_keys() -> None:
-    assert keys_in("\x1b[A\x1b[6~q\r\t\x7f/\x1b") == ["up", "pagedown", "q", "enter", "tab", "backspace", "/", "esc"]
+    assert keys_in("\x1b[A\x1b[6~q\r\t\x7f/\x1b") == [
+        "up",
+        "pagedown",
+        "q",
+        "enter",
+        "tab",
+        "backspace",
+        "/",
+        "esc",
+    ]
     assert keys_in("\x1b[1;5Cx") == ["x"]

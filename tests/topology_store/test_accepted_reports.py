@@ -1,7 +1,8 @@
-"""Nothing that a report says can end a service: whatever the door takes in folds, wakes who waits, and is decided on.
+"""Nothing that a report says can end a service: whatever the door takes in folds, wakes who waits,
+and is decided on.
 
-Reports are drawn from small worlds that contradict themselves: zones that come and go, amounts that do not add up, pods that are
-listed where they cannot be, policies that change between two reports.
+Reports are drawn from small worlds that contradict themselves: zones that come and go, amounts that
+do not add up, pods that are listed where they cannot be, policies that change between two reports.
 """
 
 from __future__ import annotations
@@ -38,14 +39,23 @@ NAMES = st.sampled_from(("p0", "p1", "p2", "stranger"))
 
 
 def _resource() -> st.SearchStrategy[Any]:
-    return st.fixed_dictionaries({"capacity": AMOUNTS, "allocatable": AMOUNTS, "available": AMOUNTS})
+    return st.fixed_dictionaries(
+        {"capacity": AMOUNTS, "allocatable": AMOUNTS, "available": AMOUNTS}
+    )
 
 
 def _placement(zones: list[int]) -> st.SearchStrategy[Any]:
     within = st.lists(st.sampled_from(zones), unique=True, max_size=3) if zones else st.just([])
-    held = st.fixed_dictionaries({"resource": st.sampled_from(RESOURCES), "zones": within, "amount": AMOUNTS})
+    held = st.fixed_dictionaries(
+        {"resource": st.sampled_from(RESOURCES), "zones": within, "amount": AMOUNTS}
+    )
     return st.fixed_dictionaries(
-        {"namespace": st.just("ns"), "pod": NAMES, "container": st.sampled_from("ci"), "held": st.lists(held, max_size=3)},
+        {
+            "namespace": st.just("ns"),
+            "pod": NAMES,
+            "container": st.sampled_from("ci"),
+            "held": st.lists(held, max_size=3),
+        },
         optional={"pod_uid": st.sampled_from(("p0", "u-other"))},
     )
 
@@ -55,9 +65,13 @@ def _second_edition(zones: list[int]) -> st.SearchStrategy[dict[str, Any]]:
     lists = st.sampled_from(("", "0-7", "0,2,4-6", "7-0", "x", "nic-[0-3,7]", "9999999"))
     runs = st.sampled_from(("", "0x8", "0-7", "3x9999999", "a"))
     policies = st.sampled_from(("none", "static", "None", "Static", "unknown"))
-    layout = st.fixed_dictionaries({"ids": lists, "zones": runs, "sockets": runs, "cores": runs, "caches": runs})
+    layout = st.fixed_dictionaries(
+        {"ids": lists, "zones": runs, "sockets": runs, "cores": runs, "caches": runs}
+    )
     within = st.lists(st.sampled_from(zones), unique=True, max_size=2) if zones else st.just([])
-    group = st.fixed_dictionaries({"resource": st.sampled_from(RESOURCES), "zones": within, "ids": lists, "unhealthy": lists})
+    group = st.fixed_dictionaries(
+        {"resource": st.sampled_from(RESOURCES), "zones": within, "ids": lists, "unhealthy": lists}
+    )
     return st.fixed_dictionaries(
         {},
         optional={
@@ -82,16 +96,29 @@ def reports(draw: st.DrawFn) -> dict[str, Any]:
         "boot_time_ms": draw(st.integers(0, 100_000)),
         "policy": draw(st.sampled_from(validation.REPORTED)),
         "scope": draw(st.sampled_from(SCOPES)),
-        "options": draw(st.dictionaries(st.sampled_from(("full-pcpus-only", "prefer-closest-numa-nodes", "x")), st.just("true"))),
+        "options": draw(
+            st.dictionaries(
+                st.sampled_from(("full-pcpus-only", "prefer-closest-numa-nodes", "x")),
+                st.just("true"),
+            )
+        ),
         "max_numa_nodes": draw(st.sampled_from((0, 1, 8, 1024))),
         "tracked": draw(st.lists(st.sampled_from(RESOURCES), unique=True)),
         "zones": [
-            {"id": zone, "resources": draw(st.dictionaries(st.sampled_from(RESOURCES), _resource())), "costs": {zone: 10}}
+            {
+                "id": zone,
+                "resources": draw(st.dictionaries(st.sampled_from(RESOURCES), _resource())),
+                "costs": {zone: 10},
+            }
             for zone in zones
         ],
-        # One in four lists zones that the report does not: such a report must be refused, or harm nothing.
+        # One in four lists zones that the report does not: such a report must be refused, or harm
+        # nothing.
         "placements": draw(
-            st.none() | st.lists(_placement(draw(st.sampled_from((zones, zones, zones, [0, 1, 2, 5])))), max_size=4)
+            st.none()
+            | st.lists(
+                _placement(draw(st.sampled_from((zones, zones, zones, [0, 1, 2, 5])))), max_size=4
+            )
         ),
         **draw(_second_edition(zones)),
         "fingerprint": draw(st.sampled_from(("", "pfp0v0010011223344556677"))),
@@ -110,7 +137,18 @@ class Service:
     def hear(self, stream: str, fact: Fact) -> None:
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         name = type_of(fact)
-        envelope = Envelope(next(self._positions), stream, version, name, CATALOG[name].schema, encode(fact), 0, "r", 0, "c")
+        envelope = Envelope(
+            next(self._positions),
+            stream,
+            version,
+            name,
+            CATALOG[name].schema,
+            encode(fact),
+            0,
+            "r",
+            0,
+            "c",
+        )
         self.core.evolve(envelope, decode(envelope))
 
     def decide(self) -> None:
@@ -123,20 +161,36 @@ class Service:
 
 def pod(name: str, cpu: int, gpu: int, init: bool) -> Pod:
     asked = {"cpu": cpu, "memory": GIB, **({"example.com/gpu": gpu} if gpu else {})}
-    containers = (*((Container("i", "init", asked, asked),) if init else ()), Container("c", "app", asked, asked))
+    containers = (
+        *((Container("i", "init", asked, asked),) if init else ()),
+        Container("c", "app", asked, asked),
+    )
     return Pod(name, "ns", name, "Guaranteed", containers, scheduler_name="topolog")
 
 
 @settings(max_examples=examples(75), suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(reports() | st.sampled_from(["end p0", "wait"]), min_size=1, max_size=6), st.booleans(), st.integers(0, 1))
-def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(told: list[Any], init: bool, gpu: int) -> None:
+@given(
+    st.lists(reports() | st.sampled_from(["end p0", "wait"]), min_size=1, max_size=6),
+    st.booleans(),
+    st.integers(0, 1),
+)
+def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
+    told: list[Any], init: bool, gpu: int
+) -> None:
     service, known, version = Service(), core.initial(), 0
     service.hear(
         streams.node("n1"),
-        NodeObserved("n1", "uid", allocatable={"cpu": 64_000, "memory": 2**50, "pods": 99, "example.com/gpu": 8}),
+        NodeObserved(
+            "n1",
+            "uid",
+            allocatable={"cpu": 64_000, "memory": 2**50, "pods": 99, "example.com/gpu": 8},
+        ),
     )
     for name, cpu in (("p0", 1000), ("p1", 4000), ("p2", 8000)):
-        service.hear(streams.pod(name), PodObserved(pod(name, cpu, gpu, init), node="n1" if name == "p2" else ""))
+        service.hear(
+            streams.pod(name),
+            PodObserved(pod(name, cpu, gpu, init), node="n1" if name == "p2" else ""),
+        )
     for each in told:
         if isinstance(each, str):
             if each.startswith("end") and "p0" in service.core.ledger.pods:
@@ -157,19 +211,33 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(told: list[Any
 
 @pytest.mark.parametrize("policy", validation.REPORTED)
 @pytest.mark.parametrize("late", [False, True])
-def test_a_log_from_before_the_door_checked_zones_is_folded_and_decided_on(policy: str, late: bool) -> None:
-    """Such facts stand in logs for ever. p2 is listed half in zone 7, which the report does not have."""
+def test_a_log_from_before_the_door_checked_zones_is_folded_and_decided_on(
+    policy: str, late: bool
+) -> None:
+    """Such facts stand in logs for ever. p2 is listed half in zone 7, which the report does not
+    have.
+    """
     amounts = {"cpu": (8000, 4000), "memory": (8 * GIB, 7 * GIB)}
-    zones = tuple(Zone(id, {name: ZoneResource(all_, all_, free) for name, (all_, free) in amounts.items()}) for id in (0, 1))
+    zones = tuple(
+        Zone(id, {name: ZoneResource(all_, all_, free) for name, (all_, free) in amounts.items()})
+        for id in (0, 1)
+    )
     held = (ZonedAmount("cpu", (7,), 4000), ZonedAmount("memory", (7,), GIB))
     listed = tuple(Placement("ns", "p2", container, held) for container in "ci")
-    whole = Report("n1", "boot", 1, policy=policy, tracked=("cpu", "memory"), zones=zones, placements=listed)
+    whole = Report(
+        "n1", "boot", 1, policy=policy, tracked=("cpu", "memory"), zones=zones, placements=listed
+    )
     service = Service()
-    service.hear(streams.node("n1"), NodeObserved("n1", "uid", allocatable={"cpu": 64_000, "memory": 2**50, "pods": 99}))
+    service.hear(
+        streams.node("n1"),
+        NodeObserved("n1", "uid", allocatable={"cpu": 64_000, "memory": 2**50, "pods": 99}),
+    )
     if not late:
         service.hear(streams.report("n1"), NodeReported(whole))
     service.hear(streams.pod("p2"), PodObserved(pod("p2", 4000, 0, True), node="n1"))
-    service.hear(streams.report("n1"), NodeReported(msgspec.structs.replace(whole, placements=listed[:1])))
+    service.hear(
+        streams.report("n1"), NodeReported(msgspec.structs.replace(whole, placements=listed[:1]))
+    )
     for name, cpu in (("p0", 1000), ("p1", 4000)):
         service.hear(streams.pod(name), PodObserved(pod(name, cpu, 0, True)))
     service.decide()

@@ -1,4 +1,6 @@
-"""What reports may take of the whole: rate, nodes, bytes and resource names are bounded, by node and in all."""
+"""What reports may take of the whole: rate, nodes, bytes and resource names are bounded, by node
+and in all.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_invented_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.refuses(report(node="n1"), 100, 0.0) == ""
 
 
-def test_a_node_of_the_cluster_is_heard_beside_all_invented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_of_the_cluster_is_heard_beside_all_invented_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(allowance, "NODES", 3)
     kept = Allowance()
     for number in range(3):
@@ -67,17 +71,33 @@ async def test_what_nodes_took_is_free_again_when_they_have_left_the_cluster(
     running = Reports(log, lent("topology-store/0"), MemoryBus(), Hands())
 
     async def judged(node: str) -> list[str]:
-        reports = Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) if restarted else running
+        reports = (
+            Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) if restarted else running
+        )
         await load(reports, log)
-        reports.folded(reports.known, [(envelope, decode(envelope)) for envelope in await log.read(0)])
+        reports.folded(
+            reports.known, [(envelope, decode(envelope)) for envelope in await log.read(0)]
+        )
         await reports.take([message(report(node=node))])
         return [envelope.type for envelope in await log.read_stream(streams.report(node))]
 
     assert await judged("old") == ["NodeReported"]
-    await log.append([Commit("expired", "test", 0, 0, (Draft(streams.report("old"), NodeReportExpired("old", 60)),))])
+    await log.append(
+        [
+            Commit(
+                "expired",
+                "test",
+                0,
+                0,
+                (Draft(streams.report("old"), NodeReportExpired("old", 60)),),
+            )
+        ]
+    )
     assert await judged("new") == [], "nobody has said that the old one has left"
     for fact in (NodeObserved("old", "uid"), NodeEnded("old", "uid", "deleted")):
-        await log.append([Commit(type(fact).__name__, "test", 0, 0, (Draft(streams.node("old"), fact),))])
+        await log.append(
+            [Commit(type(fact).__name__, "test", 0, 0, (Draft(streams.node("old"), fact),))]
+        )
     assert await judged("new") == ["NodeReported"]
 
 
@@ -98,4 +118,6 @@ def test_the_newest_reports_of_all_nodes_are_bounded_in_bytes() -> None:
     kept = Allowance()
     kept.holds("n1", report(node="n1"), allowance.BYTES - 100)
     assert "bytes are too many" in kept.refuses(report(node="n2"), 101, 0.0)
-    assert kept.refuses(report(node="n1"), 5000, 0.0) == "", "its own newest report takes the place of the one before"
+    assert kept.refuses(report(node="n1"), 5000, 0.0) == "", (
+        "its own newest report takes the place of the one before"
+    )

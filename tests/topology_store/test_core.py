@@ -43,7 +43,9 @@ def test_an_older_or_doubled_report_of_the_boot_is_ignored_however_it_differs(at
 
 
 @given(st.permutations(range(1, 7)), st.data())
-def test_whatever_the_order_the_newest_report_stands_in_the_end(order: list[int], data: st.DataObject) -> None:
+def test_whatever_the_order_the_newest_report_stands_in_the_end(
+    order: list[int], data: st.DataObject
+) -> None:
     free = data.draw(st.lists(st.integers(0, 8), min_size=7, max_size=7))
     node = Node()
     for at in [*order, *order]:
@@ -70,12 +72,19 @@ def test_a_superseded_boot_never_returns_and_is_refused_once_for_each_exporter()
     assert "second exporter" in str(refused.fact)
     assert node.take(report(at=100_000, boot="boot-1")) == Ignored("refused")
     assert isinstance(node.take(report(at=100_001, boot="boot-1", exporter="exporter-2")), Accepted)
-    assert node.kinds() == ["NodeReported", "NodeReported", "NodeReportRefused", "NodeReportRefused"]
+    assert node.kinds() == [
+        "NodeReported",
+        "NodeReported",
+        "NodeReportRefused",
+        "NodeReportRefused",
+    ]
     assert node.known.report is not None
     assert node.known.report.boot_id == "boot-2"
 
 
-def test_a_node_that_reports_as_two_boots_at_once_settles_on_the_newer_and_names_the_other() -> None:
+def test_a_node_that_reports_as_two_boots_at_once_settles_on_the_newer_and_names_the_other() -> (
+    None
+):
     node = Node()
     for at in range(1, 6):
         node.take(report(at=at, boot="boot-1", free=8 - at, exporter="a"))
@@ -119,12 +128,21 @@ def test_a_full_report_comes_after_every_so_many_differences() -> None:
     node = Node()
     for at in range(1, FULL_EVERY + 4):
         node.take(report(at=at, free=at % 8))
-    assert node.kinds() == ["NodeReported", *["NodeReportChanged"] * FULL_EVERY, "NodeReported", "NodeReportChanged"]
+    assert node.kinds() == [
+        "NodeReported",
+        *["NodeReportChanged"] * FULL_EVERY,
+        "NodeReported",
+        "NodeReportChanged",
+    ]
 
 
-def test_silence_expires_a_node_once_and_its_next_report_counts_in_full_though_nothing_changed() -> None:
+def test_silence_expires_a_node_once_and_its_next_report_counts_in_full_though_nothing_changed() -> (
+    None
+):
     node = Node()
-    assert node.silent(31) == Ignored("unchanged"), "a node that never reported has nothing to expire"
+    assert node.silent(31) == Ignored("unchanged"), (
+        "a node that never reported has nothing to expire"
+    )
     node.take(report(at=1))
     assert node.silent(30) == Ignored("unchanged")
     assert isinstance(node.silent(31), Accepted)
@@ -142,18 +160,24 @@ def test_a_report_older_than_the_last_one_does_not_end_the_silence() -> None:
     assert node.known.expired
 
 
-def test_the_commit_of_a_report_is_made_from_boot_and_time_so_that_a_repeat_is_a_duplicate() -> None:
+def test_the_commit_of_a_report_is_made_from_boot_and_time_so_that_a_repeat_is_a_duplicate() -> (
+    None
+):
     decisions = [core.decide(core.initial(), report(at=7), 1000) for _ in range(2)]
     assert isinstance(decisions[0], Accepted)
     assert decisions[0] == decisions[1]
     assert decisions[0].commit_id == "report/n1/boot-1/7"
 
 
-# -- differences ---------------------------------------------------------------------------------------------------------
+# -- differences
+# ---------------------------------------------------------------------------------------------------------
 
 _names = st.sampled_from(["a", "b", "c", "d"])
 _listed = st.lists(
-    st.builds(held, _names, st.integers(0, 1), st.integers(0, 3), container_name=st.sampled_from("xy")), max_size=6
+    st.builds(
+        held, _names, st.integers(0, 1), st.integers(0, 3), container_name=st.sampled_from("xy")
+    ),
+    max_size=6,
 )
 
 
@@ -164,20 +188,28 @@ def reports(draw: st.DrawFn) -> Report:
     zones = tuple(
         msgspec.structs.replace(
             zone(zone_id, 8, draw(st.integers(0, 8)), 4, draw(st.integers(0, 4))),
-            free=draw(st.dictionaries(st.sampled_from(["memory", "hugepages-2Mi"]), st.integers(0, 4), max_size=2)),
+            free=draw(
+                st.dictionaries(
+                    st.sampled_from(["memory", "hugepages-2Mi"]), st.integers(0, 4), max_size=2
+                )
+            ),
         )
         for zone_id in (0, 1)
     )
     listed = tuple(placements[key] for key in sorted(placements))
     read = draw(st.sampled_from([(), ("cpu",), ("cpu", "memory")]))
-    hidden = tuple(msgspec.structs.replace(each, namespace="", pod="") for each in draw(_listed)[:2])
+    hidden = tuple(
+        msgspec.structs.replace(each, namespace="", pod="") for each in draw(_listed)[:2]
+    )
     fields = {"checkpoints": read, "hidden": hidden, "fingerprint": draw(_names)}
     return report(at=draw(st.integers(1, 99)), zones=zones, placements=listed, **fields)
 
 
 @settings(max_examples=examples(100))
 @given(reports(), reports())
-def test_a_difference_applied_to_the_report_before_gives_the_report_after(before: Report, after: Report) -> None:
+def test_a_difference_applied_to_the_report_before_gives_the_report_after(
+    before: Report, after: Report
+) -> None:
     assert resembles(before, after)
     change = changes(before, after)
     if change is None:
@@ -193,7 +225,10 @@ def test_a_difference_to_itself_is_none(made: Report) -> None:
 
 
 def test_a_difference_carries_only_what_changed() -> None:
-    before, after = report(at=1, placements=lists("a", "b")), report(at=2, free=7, placements=lists("b", "c"))
+    before, after = (
+        report(at=1, placements=lists("a", "b")),
+        report(at=2, free=7, placements=lists("b", "c")),
+    )
     change = changes(before, after)
     assert isinstance(change, NodeReportChanged)
     assert change.available == {0: {"cpu": 7000}}

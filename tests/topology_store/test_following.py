@@ -1,4 +1,6 @@
-"""The store follows the log: its own facts, another store's, another history, and rows that cannot be read."""
+"""The store follows the log: its own facts, another store's, another history, and rows that cannot
+be read.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ async def test_a_history_that_lost_facts_and_outgrew_the_store_resets_it() -> No
     store, other = Following(log), Following(log)
     async with running(store.projector.run(), other.projector.run(), store.lead(), other.lead()):
         await store.reports.take([message(report(at=1, free=1))])
-        await store.reports.take([message(report(at=2, free=2)), message(report(node="lost", at=1))])
+        await store.reports.take(
+            [message(report(at=2, free=2)), message(report(node="lost", at=1))]
+        )
         await until(lambda: store.projector.position == other.projector.position == 3)
         log.restore(1)
         await other.reports.take([message(report(at=4, free=7))])
@@ -73,14 +77,18 @@ async def test_a_history_that_lost_facts_and_outgrew_the_store_resets_it() -> No
         assert isinstance(decode(log._facts[-1]), LogOpened), "who had read more began a timeline"
         for at in range(5, 9):
             await other.reports.take([message(report(at=at, free=at - 4))])
-            await until(lambda: store.projector.position == other.projector.position == len(log._facts))
+            await until(
+                lambda: store.projector.position == other.projector.position == len(log._facts)
+            )
         await until(lambda: store.free("n1") == free(4))
         assert store.free("lost") == -1
         await store.reports.take([message(report(node="lost", at=2, free=6))])
         assert store.free("lost") == free(6), "what the log has lost is news again"
 
 
-async def test_a_report_that_was_appended_and_lost_before_the_fold_read_it_is_not_believed() -> None:
+async def test_a_report_that_was_appended_and_lost_before_the_fold_read_it_is_not_believed() -> (
+    None
+):
     """Another store's report made the version that the lost one had, and would pass for it."""
     log = FaultyLog()
     store, other = Following(log), Following(log)
@@ -99,14 +107,18 @@ async def test_a_row_that_cannot_be_read_sets_one_node_aside_and_the_others_repo
     log = FaultyLog()
     before = Following(log)
     async with running(before.projector.run()):
-        await before.reports.take([message(report(at=1, free=1)), message(report(node="n2", at=1, free=1))])
+        await before.reports.take(
+            [message(report(at=1, free=1)), message(report(node="n2", at=1, free=1))]
+        )
         await before.reports.take([message(report(at=2, free=2))])
     log.damage = undecodable(3)
     store = Following(log)
     async with running(store.projector.run()):
         await store.projector.wait_live()
         assert "fact 3" in str(store.health.status().red)
-        await store.reports.take([message(report(at=3, free=3)), message(report(node="n2", at=2, free=2))])
+        await store.reports.take(
+            [message(report(at=3, free=3)), message(report(node="n2", at=2, free=2))]
+        )
         assert (store.free("n1"), store.free("n2")) == (-1, free(2))
         await skip(log, 3, "me", "damaged", 1, force=True)
         await until(lambda: store.free("n1") == free(1))
@@ -154,8 +166,12 @@ async def test_of_a_node_that_has_left_only_what_its_next_report_is_judged_by_is
         assert sum(fact.type == "NodeReported" for fact in log._facts) == 2
 
 
-async def test_a_report_that_waited_for_the_fold_does_not_shut_out_a_boot_that_was_seen_meanwhile() -> None:
-    """A boot once superseded never returns: the machine started twice while this store had yet to read the log."""
+async def test_a_report_that_waited_for_the_fold_does_not_shut_out_a_boot_that_was_seen_meanwhile() -> (
+    None
+):
+    """A boot once superseded never returns: the machine started twice while this store had yet to
+    read the log.
+    """
     log = FaultyLog()
     slow, other = Following(log), Following(log)
     async with running(other.projector.run()):
@@ -166,4 +182,8 @@ async def test_a_report_that_waited_for_the_fold_does_not_shut_out_a_boot_that_w
         async with running(slow.projector.run()):
             await late
         await other.reports.take([message(report(at=2, free=3, boot="third"))])
-    assert [envelope.type for envelope in log._facts] == ["NodeReported", "NodeReported", "NodeReportChanged"]
+    assert [envelope.type for envelope in log._facts] == [
+        "NodeReported",
+        "NodeReported",
+        "NodeReportChanged",
+    ]

@@ -1,4 +1,6 @@
-"""The report loop on a log and a bus: conflicts refold, hostile messages stop nothing, silence is told, a restart is harmless."""
+"""The report loop on a log and a bus: conflicts refold, hostile messages stop nothing, silence is
+told, a restart is harmless.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,12 @@ def store(log: MemoryEventLog) -> Reports:
     return Reports(log, lent("topology-store/0"), MemoryBus(), Hands())
 
 
-async def test_several_reports_of_one_node_in_a_batch_are_judged_in_order(store: Reports, log: MemoryEventLog) -> None:
-    await store.take([message(report(at=at, free=free)) for at, free in ((1, 8), (2, 7), (3, 7), (2, 1), (4, 6))])
+async def test_several_reports_of_one_node_in_a_batch_are_judged_in_order(
+    store: Reports, log: MemoryEventLog
+) -> None:
+    await store.take(
+        [message(report(at=at, free=free)) for at, free in ((1, 8), (2, 7), (3, 7), (2, 1), (4, 6))]
+    )
     assert await types(log) == ["NodeReported", "NodeReportChanged", "NodeReportChanged"]
     assert store.known["n1"].report == report(at=4, free=6)
 
@@ -52,13 +58,17 @@ async def test_a_stream_that_somebody_else_moved_is_folded_again_and_the_report_
     theirs = Draft(streams.report("n1"), NodeReported(report(at=5, free=1)), 1)
     assert isinstance((await log.append([Commit("theirs", "other", 0, 0, (theirs,))]))[0], Appended)
     await store.take([message(report(at=3, free=3))])
-    assert await types(log) == ["NodeReported", "NodeReported"], "a report older than the other store's is no fact"
+    assert await types(log) == ["NodeReported", "NodeReported"], (
+        "a report older than the other store's is no fact"
+    )
     await store.take([message(report(at=6, free=2))])
     assert await types(log) == ["NodeReported", "NodeReported", "NodeReportChanged"]
     assert store.known["n1"].report == report(at=6, free=2)
 
 
-async def test_a_fact_that_the_fold_shows_before_its_append_is_answered_is_folded_once(log: MemoryEventLog) -> None:
+async def test_a_fact_that_the_fold_shows_before_its_append_is_answered_is_folded_once(
+    log: MemoryEventLog,
+) -> None:
     class Shown(MemoryEventLog):
         """The answer comes after everybody has read what it is about."""
 
@@ -87,8 +97,12 @@ async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: Memor
     assert fresh.known["n1"].report == report(at=19, free=3)
 
 
-async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_store_saw_since(log: MemoryEventLog) -> None:
-    """A boot once superseded never returns: if the late report of the boot before were taken in, the node were deaf for ever."""
+async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_store_saw_since(
+    log: MemoryEventLog,
+) -> None:
+    """A boot once superseded never returns: if the late report of the boot before were taken in,
+    the node were deaf for ever.
+    """
     paused, other = (Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) for _ in range(2))
     for store in (paused, other):
         await store.take([message(report(at=1, boot="first"))])
@@ -100,27 +114,35 @@ async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_st
     assert other.known["n1"].report == report(at=2, free=3, boot="third")
 
 
-async def test_a_malformed_report_is_refused_and_the_others_of_its_batch_go_on(store: Reports, log: MemoryEventLog) -> None:
+async def test_a_malformed_report_is_refused_and_the_others_of_its_batch_go_on(
+    store: Reports, log: MemoryEventLog
+) -> None:
     bad = Message(subjects.report("n2"), b'{"node": "n2", "zones": "many"}')
     await store.take([bad, message(report(at=1)), bad])
     assert await types(log) == ["NodeReported"]
     assert "n2" not in store.known
 
 
-async def test_an_old_report_that_arrives_last_changes_nothing(store: Reports, log: MemoryEventLog) -> None:
+async def test_an_old_report_that_arrives_last_changes_nothing(
+    store: Reports, log: MemoryEventLog
+) -> None:
     for at in (10, 30, 20):
         await store.take([message(report(at=at, free=at // 10))])
     assert store.known["n1"].report == report(at=30, free=3)
     assert await types(log) == ["NodeReported", "NodeReportChanged"]
 
 
-async def test_a_late_report_is_old_even_when_the_newest_one_was_no_news(store: Reports, log: MemoryEventLog) -> None:
+async def test_a_late_report_is_old_even_when_the_newest_one_was_no_news(
+    store: Reports, log: MemoryEventLog
+) -> None:
     for at, free in ((10, 4), (30, 4), (20, 7)):
         await store.take([message(report(at=at, free=free))])
     assert await types(log) == ["NodeReported"]
 
 
-async def test_a_restart_knows_what_the_process_before_knew(store: Reports, log: MemoryEventLog) -> None:
+async def test_a_restart_knows_what_the_process_before_knew(
+    store: Reports, log: MemoryEventLog
+) -> None:
     await store.take([message(report(at=1, boot="boot-1"))])
     await store.take([message(report(at=1, boot="boot-2"))])
     again = Reports(log, lent("topology-store/0"), MemoryBus(), Hands())
@@ -137,7 +159,9 @@ async def jetstream(private_nats_url: str) -> AsyncIterator[Bus]:
     await bus.close()
 
 
-async def test_reports_travel_a_real_jetstream_into_the_log(jetstream: Bus, log: MemoryEventLog) -> None:
+async def test_reports_travel_a_real_jetstream_into_the_log(
+    jetstream: Bus, log: MemoryEventLog
+) -> None:
     await jetstream.publish(subjects.report("early"), message(report(node="early")).data, {})
     store = Reports(log, lent("topology-store/0"), jetstream, Hands())
     projector = follow(log, store, Health())
@@ -146,8 +170,11 @@ async def test_reports_travel_a_real_jetstream_into_the_log(jetstream: Bus, log:
         for at in (1, 3):
             await jetstream.publish(subjects.report("n1"), message(report(at=at, free=at)).data, {})
         await jetstream.publish(subjects.report("n3"), b"rubbish", {})
-        await until(lambda: "n1" in store.known and store.known["n1"].report == report(at=3, free=3))
-        # The stream keeps one report a node: the late one is sent only when the newest was read, or it takes its place unread.
+        await until(
+            lambda: "n1" in store.known and store.known["n1"].report == report(at=3, free=3)
+        )
+        # The stream keeps one report a node: the late one is sent only when the newest was read, or
+        # it takes its place unread.
         await jetstream.publish(subjects.report("n1"), message(report(at=2, free=2)).data, {})
         await jetstream.publish(subjects.report("last"), message(report(node="last")).data, {})
         await until(lambda: "last" in store.known)
@@ -169,5 +196,8 @@ async def test_a_store_that_was_counted_out_appends_its_report_under_a_new_epoch
         assert await log.members("topology-store") == [], "another store looked"
         await store.take([message(report(at=2, free=3))])
     told = await log.read_stream(streams.report("n1"))
-    assert [(envelope.version, envelope.role) for envelope in told] == [(1, old.role), (2, old.role)]
+    assert [(envelope.version, envelope.role) for envelope in told] == [
+        (1, old.role),
+        (2, old.role),
+    ]
     assert told[0].epoch == old.epoch < told[1].epoch

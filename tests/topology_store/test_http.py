@@ -1,4 +1,6 @@
-"""Topology over HTTP, on a real socket: the listing, a node as it is and as it stood, and what is wrong with a question."""
+"""Topology over HTTP, on a real socket: the listing, a node as it is and as it stood, and what is
+wrong with a question.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeEnded, NodeObserved
-from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired, NodeReportRefused
+from shared.events.report_facts import (
+    NodeReportChanged,
+    NodeReported,
+    NodeReportExpired,
+    NodeReportRefused,
+)
 from shared.runtime.app import Service
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
@@ -47,7 +54,9 @@ class Site:
     async def append(self, stream: str, *facts: Fact) -> None:
         for fact in facts:
             self._told += 1
-            await self.log.append([Commit(f"told/{self._told}", "test", 0, 0, (Draft(stream, fact),))])
+            await self.log.append(
+                [Commit(f"told/{self._told}", "test", 0, 0, (Draft(stream, fact),))]
+            )
         await load(self.reports, self.log)
 
     async def ask(self, path: str) -> tuple[int, Any]:
@@ -82,8 +91,12 @@ async def test_the_listing_has_a_row_for_each_node_that_is_known_in_order(site: 
     ]
 
 
-async def test_who_neither_reports_nor_is_a_node_leaves_the_listing_and_can_still_be_asked_for(site: Site) -> None:
-    """An invented name, a node that was taken out of the cluster; one that is only silent stays, and so does one locked out."""
+async def test_who_neither_reports_nor_is_a_node_leaves_the_listing_and_can_still_be_asked_for(
+    site: Site,
+) -> None:
+    """An invented name, a node that was taken out of the cluster; one that is only silent stays,
+    and so does one locked out.
+    """
 
     async def listed() -> list[str]:
         return [row["node"] for row in (await site.ask("/topology"))[1]["nodes"]]
@@ -93,7 +106,9 @@ async def test_who_neither_reports_nor_is_a_node_leaves_the_listing_and_can_stil
     for name in ("gone", "silent"):
         await site.append(streams.node(name), NodeObserved(name, f"uid-{name}"))
     await site.append(streams.node("gone"), NodeEnded("gone", "uid-gone", "deleted"))
-    await site.append(streams.node("silent"), NodeEnded("silent", "uid-of-its-predecessor", "deleted"))
+    await site.append(
+        streams.node("silent"), NodeEnded("silent", "uid-of-its-predecessor", "deleted")
+    )
     assert await listed() == ["gone", "invented", "locked", "silent"], "whoever reports is listed"
     for name in ("gone", "invented", "locked", "silent"):
         await site.tell(name, NodeReportExpired(name, 30))
@@ -108,7 +123,11 @@ async def test_who_neither_reports_nor_is_a_node_leaves_the_listing_and_can_stil
 
 
 async def test_a_node_is_told_as_it_is_and_as_it_stood_at_a_position(site: Site) -> None:
-    await site.tell("n1", NodeReported(report()), NodeReportChanged("n1", "boot-1", 2, available={0: {"cpu": 3000}}))
+    await site.tell(
+        "n1",
+        NodeReported(report()),
+        NodeReportChanged("n1", "boot-1", 2, available={0: {"cpu": 3000}}),
+    )
     now, then = (await site.ask("/topology/n1"))[1], (await site.ask("/topology/n1?position=1"))[1]
     assert (free(now["topology"]), now["version"]) == (["3", "8"], 2)
     assert (free(then["topology"]), then["version"]) == (["8", "8"], 1)
@@ -116,25 +135,40 @@ async def test_a_node_is_told_as_it_is_and_as_it_stood_at_a_position(site: Site)
     assert (await site.ask("/topology/n1?position=999999999999999999"))[1] == now
 
 
-async def test_more_facts_than_a_page_are_all_folded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_facts_than_a_page_are_all_folded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(whole_stream, "PAGE", 2)
-    changes = [NodeReportChanged("n1", "boot-1", at, available={0: {"cpu": 1000 * at}}) for at in range(2, 8)]
+    changes = [
+        NodeReportChanged("n1", "boot-1", at, available={0: {"cpu": 1000 * at}})
+        for at in range(2, 8)
+    ]
     await site.tell("n1", NodeReported(report()), *changes)
-    stood = [free((await site.ask(f"/topology/n1?position={position}"))[1]["topology"])[0] for position in range(1, 8)]
+    stood = [
+        free((await site.ask(f"/topology/n1?position={position}"))[1]["topology"])[0]
+        for position in range(1, 8)
+    ]
     assert stood == ["8", "2", "3", "4", "5", "6", "7"]
 
 
 async def test_a_node_that_has_not_reported_is_named_now_and_then(site: Site) -> None:
     await site.tell("n2", NodeReported(report(node="n2")))
     await site.tell("n1", NodeReported(report()))
-    for path in ("/topology/stranger", "/topology/stranger?position=1", "/topology/n1?position=1", "/topology/n1?position=0"):
+    for path in (
+        "/topology/stranger",
+        "/topology/stranger?position=1",
+        "/topology/n1?position=1",
+        "/topology/n1?position=0",
+    ):
         status, body = await site.ask(path)
         assert status == 404, path
         assert "has not reported" in body["error"]
 
 
 @pytest.mark.parametrize("position", ["²", "-1", "1.0", "x", "9" * 19, "٣", "1_0", " 1"])
-async def test_a_position_that_is_no_number_is_refused_with_its_words(site: Site, position: str) -> None:
+async def test_a_position_that_is_no_number_is_refused_with_its_words(
+    site: Site, position: str
+) -> None:
     await site.tell("n1", NodeReported(report()))
     status, body = await site.ask(f"/topology/n1?position={position}")
     assert (status, repr(position) in body["error"]) == (400, True)

@@ -1,4 +1,6 @@
-"""Forged and odd reports: bounded by the clock and no sign of life; a node that they lock out is told of and can be released."""
+"""Forged and odd reports: bounded by the clock and no sign of life; a node that they lock out is
+told of and can be released.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,13 @@ def locked() -> Node:
 
 def test_a_lockout_is_a_fact_once_and_no_refused_report_says_that_the_node_is_alive() -> None:
     node = locked()
-    assert node.kinds() == ["NodeReported", "NodeReported", "NodeReportRefused", "NodeReportExpired", "NodeReportRefused"]
+    assert node.kinds() == [
+        "NodeReported",
+        "NodeReported",
+        "NodeReportRefused",
+        "NodeReportExpired",
+        "NodeReportRefused",
+    ]
     assert "boot boot-1 was superseded" in node.known.locked
     assert node.known.expired
     decision = node.take(report(at=DAY_MS + 31_000))

@@ -1,4 +1,6 @@
-"""The mirror's fold goes on over facts that it cannot take, and remembers since when a node is silent."""
+"""The mirror's fold goes on over facts that it cannot take, and remembers since when a node is
+silent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,18 @@ from tests.topology_store.words import report
 
 
 def envelope(position: int, fact: Fact, time_us: int = 0) -> Envelope:
-    return Envelope(position, streams.report("n1"), position, type_of(fact), 1, encode(fact), time_us, "test", 0, str(position))
+    return Envelope(
+        position,
+        streams.report("n1"),
+        position,
+        type_of(fact),
+        1,
+        encode(fact),
+        time_us,
+        "test",
+        0,
+        str(position),
+    )
 
 
 def test_silence_is_remembered_over_a_snapshot_and_ends_with_a_report() -> None:

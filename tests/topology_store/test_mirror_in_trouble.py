@@ -1,4 +1,6 @@
-"""The mirror when the API does not do as it should: refused, lost and foreign writes, versions that cannot carry it; its rate."""
+"""The mirror when the API does not do as it should: refused, lost and foreign writes, versions that
+cannot carry it; its rate.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,17 @@ class Api:
         self.asked: list[str] = []
         self.at_once = self.most_at_once = 0
 
-    async def apply_topology(self, name: str, topology: dict[str, Any], force: bool = True) -> Answer | Lost:
-        return await self._answer(f"apply {name}{' by force' if force else ''}", lambda: self._store(name, topology))
+    async def apply_topology(
+        self, name: str, topology: dict[str, Any], force: bool = True
+    ) -> Answer | Lost:
+        return await self._answer(
+            f"apply {name}{' by force' if force else ''}", lambda: self._store(name, topology)
+        )
 
     async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
-        return await self._answer(f"delete {name} {uid} {resource_version}", lambda: self.objects.pop(name, {}))
+        return await self._answer(
+            f"delete {name} {uid} {resource_version}", lambda: self.objects.pop(name, {})
+        )
 
     async def _answer(self, what: str, act: Any) -> Answer | Lost:
         self.asked.append(what)
@@ -48,8 +56,15 @@ class Api:
         return self.troubles.pop(0) if self.troubles else Answer(200, body=act())
 
     def _store(self, name: str, topology: dict[str, Any]) -> dict[str, Any]:
-        version = int(self.objects.get(name, {}).get("metadata", {}).get("resourceVersion", "0")) + 1
-        metadata = {**topology["metadata"], "name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}
+        version = (
+            int(self.objects.get(name, {}).get("metadata", {}).get("resourceVersion", "0")) + 1
+        )
+        metadata = {
+            **topology["metadata"],
+            "name": name,
+            "uid": f"uid-{name}",
+            "resourceVersion": str(version),
+        }
         self.objects[name] = {**topology, "metadata": metadata}
         return self.objects[name]
 
@@ -76,7 +91,9 @@ class Scene:
 
     async def tell(self, stream: str, fact: Fact, time_us: int = 0) -> None:
         self._told += 1
-        await self.log.append([Commit(f"told/{self._told}", "test", 0, time_us, (Draft(stream, fact),))])
+        await self.log.append(
+            [Commit(f"told/{self._told}", "test", 0, time_us, (Draft(stream, fact),))]
+        )
 
     async def node(self, name: str = "n1") -> None:
         await self.tell(streams.node(name), NodeObserved(name, f"node-{name}"))
@@ -154,7 +171,9 @@ async def test_what_another_exporter_wrote_is_left_alone_until_it_is_deleted(sce
     assert scene.api.asked == ["apply n1"]
 
 
-async def test_a_node_that_stays_silent_loses_exactly_the_object_that_was_seen(scene: Scene) -> None:
+async def test_a_node_that_stays_silent_loses_exactly_the_object_that_was_seen(
+    scene: Scene,
+) -> None:
     scene.listed("v1alpha2")
     await scene.node()
     await until(lambda: "n1" in scene.api.objects)
@@ -162,7 +181,10 @@ async def test_a_node_that_stays_silent_loses_exactly_the_object_that_was_seen(s
     await scene.tell(streams.report("n1"), NodeReportExpired("n1", 30), time_us=1_000_000_000)
     await until(lambda: "apply n1 by force" in scene.api.asked)
     await scene.rounds()
-    scene.api.troubles = [Answer(409, "Conflict", "changed meanwhile"), Answer(404, "NotFound", "gone")]
+    scene.api.troubles = [
+        Answer(409, "Conflict", "changed meanwhile"),
+        Answer(404, "NotFound", "gone"),
+    ]
     scene.clock.now_s = 1031.0
     await until(lambda: scene.api.asked[-1].startswith("delete"))
     await until(lambda: not scene.api.troubles)
@@ -174,7 +196,9 @@ async def test_a_node_that_stays_silent_loses_exactly_the_object_that_was_seen(s
     assert len(scene.api.asked) == asked, "gone is gone"
 
 
-async def test_many_nodes_are_written_a_few_at_once_and_at_the_rate_that_was_set(scene: Scene) -> None:
+async def test_many_nodes_are_written_a_few_at_once_and_at_the_rate_that_was_set(
+    scene: Scene,
+) -> None:
     for number in range(20):
         await scene.node(f"n{number:02d}")
     await until(lambda: (ledger := scene.mirror.ledger()) is not None and len(ledger.nodes) == 20)

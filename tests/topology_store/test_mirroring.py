@@ -1,4 +1,6 @@
-"""What becomes of a node's object: the view with its pessimism, one writer, collected when the node goes or stays silent."""
+"""What becomes of a node's object: the view with its pessimism, one writer, collected when the node
+goes or stays silent.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ NOW_US = 2_000_000_000_000_000
 def history() -> History:
     made = History()
     made.node()
-    made.report(zone(0, 8), zone(1, 8), placements=(), fingerprint="pfp0v001x", fingerprint_method="all")
+    made.report(
+        zone(0, 8), zone(1, 8), placements=(), fingerprint="pfp0v001x", fingerprint_method="all"
+    )
     return made
 
 
@@ -29,7 +33,12 @@ def wanted(history: History, pessimism: Pessimism = "ledger", since_us: int = 0)
 
 
 def free(made: dict[str, Any]) -> list[str]:
-    return [resource["available"] for one in made["zones"] for resource in one["resources"] if resource["name"] == "cpu"]
+    return [
+        resource["available"]
+        for one in made["zones"]
+        for resource in one["resources"]
+        if resource["name"] == "cpu"
+    ]
 
 
 def test_an_idle_node_is_its_report_owned_by_its_node_and_marked_as_ours(history: History) -> None:
@@ -41,8 +50,13 @@ def test_an_idle_node_is_its_report_owned_by_its_node_and_marked_as_ours(history
     assert is_mirrored(made)
 
 
-@pytest.mark.parametrize(("pessimism", "amounts"), [("ledger", ["2", "5"]), ("overreserve", ["2", "2"]), ("none", ["5", "5"])])
-def test_an_unproven_pod_is_taken_off_as_the_pessimism_says(pessimism: Pessimism, amounts: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("pessimism", "amounts"),
+    [("ledger", ["2", "5"]), ("overreserve", ["2", "2"]), ("none", ["5", "5"])],
+)
+def test_an_unproven_pod_is_taken_off_as_the_pessimism_says(
+    pessimism: Pessimism, amounts: list[str]
+) -> None:
     history = History()
     history.node()
     history.report(zone(0, 8, 5), zone(1, 8, 5))
@@ -63,17 +77,39 @@ def test_more_charged_than_free_is_nothing_free() -> None:
 
 def test_the_placements_of_the_report_travel_in_the_object(history: History) -> None:
     listed = (held("a", 1, 3),)
-    history.report(zone(0, 8), zone(1, 8, 5), placements=listed, at=2, fingerprint="pfp0v001x", fingerprint_method="all")
+    history.report(
+        zone(0, 8),
+        zone(1, 8, 5),
+        placements=listed,
+        at=2,
+        fingerprint="pfp0v001x",
+        fingerprint_method="all",
+    )
     names = [attribute["name"] for attribute in wanted(history)["attributes"]]
     assert "topology.node.k8s.io/numaplacement-metadata" in names
 
 
 def test_what_init_containers_keep_is_not_among_the_placements(history: History) -> None:
-    """The plugin counts the containers of the pods' specs that run, and takes no payload of another count."""
+    """The plugin counts the containers of the pods' specs that run, and takes no payload of another
+    count.
+    """
     history.reserve(pod("a", container("setup", cpus=4, kind="init"), container("c", cpus=3)))
-    listed = (held("a", 1, 3), held("a", 1, 1, container_name="setup"), held("b", 0, 1, container_name="setup"))
-    history.report(zone(0, 8, 7), zone(1, 8, 4), placements=listed, at=2, fingerprint="pfp0v001x", fingerprint_method="all")
-    assert "npv0v001::ve=leb89::cc=2::nn=2::bn=0" in [attribute["value"] for attribute in wanted(history)["attributes"]]
+    listed = (
+        held("a", 1, 3),
+        held("a", 1, 1, container_name="setup"),
+        held("b", 0, 1, container_name="setup"),
+    )
+    history.report(
+        zone(0, 8, 7),
+        zone(1, 8, 4),
+        placements=listed,
+        at=2,
+        fingerprint="pfp0v001x",
+        fingerprint_method="all",
+    )
+    assert "npv0v001::ve=leb89::cc=2::nn=2::bn=0" in [
+        attribute["value"] for attribute in wanted(history)["attributes"]
+    ]
 
 
 def test_a_silent_node_says_since_when_and_is_collected_in_time(history: History) -> None:
@@ -125,7 +161,9 @@ def test_anothers_object_is_neither_written_nor_deleted(history: History) -> Non
 
 def test_an_exporter_that_replaces_the_attributes_takes_the_object_over(history: History) -> None:
     made = wanted(history)
-    assert not is_mirrored({**made, "attributes": [{"name": "topologyManagerPolicy", "value": "none"}]})
+    assert not is_mirrored(
+        {**made, "attributes": [{"name": "topologyManagerPolicy", "value": "none"}]}
+    )
 
 
 def test_what_a_server_adds_is_no_difference(history: History) -> None:

@@ -1,4 +1,6 @@
-"""NodeResourceTopology objects both ways against an API server: mirrored, repaired, collected; taken in, never our own."""
+"""NodeResourceTopology objects both ways against an API server: mirrored, repaired, collected;
+taken in, never our own.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ class Cluster:
     async def n1(self) -> dict[str, Any]:
         return (await self.objects()).get("n1", {})
 
-    async def ask(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Answer:
+    async def ask(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
+    ) -> Answer:
         answer = await self.kube._call(method, path, body=body, content_type=content_type)
         assert isinstance(answer, Answer)
         return answer
@@ -96,7 +100,9 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 def free_of(found: dict[str, Any]) -> list[str]:
-    return [resource["available"] for one in found.get("zones", []) for resource in one["resources"]]
+    return [
+        resource["available"] for one in found.get("zones", []) for resource in one["resources"]
+    ]
 
 
 async def mirrored(cluster: Cluster) -> dict[str, Any]:
@@ -107,19 +113,25 @@ async def mirrored(cluster: Cluster) -> dict[str, Any]:
     return await cluster.n1()
 
 
-async def test_a_reporting_node_is_mirrored_once_and_written_again_only_when_it_changes(cluster: Cluster) -> None:
+async def test_a_reporting_node_is_mirrored_once_and_written_again_only_when_it_changes(
+    cluster: Cluster,
+) -> None:
     await cluster.node()
     first = await mirrored(cluster)
     assert first["metadata"]["ownerReferences"][0]["uid"] == "node-uid"
     await cluster.tell(streams.node("n1"), NodeObserved("n1", "node-uid", labels={"a": "b"}))
-    await cluster.tell(streams.report("n1"), NodeReportChanged("n1", "boot-1", 2, available={0: {"cpu": 3000}}))
+    await cluster.tell(
+        streams.report("n1"), NodeReportChanged("n1", "boot-1", 2, available={0: {"cpu": 3000}})
+    )
 
     async def changed() -> bool:
         return free_of(await cluster.n1()) == ["3", "8"]
 
     await cluster.eventually(changed)
     second = await cluster.n1()
-    assert int(second["metadata"]["resourceVersion"]) == int(first["metadata"]["resourceVersion"]) + 1
+    assert (
+        int(second["metadata"]["resourceVersion"]) == int(first["metadata"]["resourceVersion"]) + 1
+    )
 
 
 async def test_an_object_that_was_deleted_or_altered_comes_back_at_once(cluster: Cluster) -> None:
@@ -128,7 +140,10 @@ async def test_an_object_that_was_deleted_or_altered_comes_back_at_once(cluster:
     assert (await cluster.ask("DELETE", f"{PATH}/n1")).ok
 
     async def back() -> bool:
-        return (await cluster.n1()).get("metadata", {}).get("uid") not in (None, first["metadata"]["uid"])
+        return (await cluster.n1()).get("metadata", {}).get("uid") not in (
+            None,
+            first["metadata"]["uid"],
+        )
 
     await cluster.eventually(back)
     patch = {"metadata": {"ownerReferences": []}}
@@ -140,13 +155,19 @@ async def test_an_object_that_was_deleted_or_altered_comes_back_at_once(cluster:
     await cluster.eventually(owned)
 
 
-async def test_a_silent_node_is_annotated_and_a_node_that_went_is_collected(cluster: Cluster) -> None:
+async def test_a_silent_node_is_annotated_and_a_node_that_went_is_collected(
+    cluster: Cluster,
+) -> None:
     await cluster.node()
     await mirrored(cluster)
-    await cluster.tell(streams.report("n1"), NodeReportExpired("n1", 30), time_us=1_800_000_030_000_000)
+    await cluster.tell(
+        streams.report("n1"), NodeReportExpired("n1", 30), time_us=1_800_000_030_000_000
+    )
 
     async def annotated() -> bool:
-        return (await cluster.n1())["metadata"]["annotations"].get(EXPIRED_SINCE) == "2027-01-15T08:00:00Z"
+        return (await cluster.n1())["metadata"]["annotations"].get(
+            EXPIRED_SINCE
+        ) == "2027-01-15T08:00:00Z"
 
     await cluster.eventually(annotated)
     await cluster.tell(streams.node("n1"), NodeEnded("n1", "node-uid", "deleted"))
@@ -171,7 +192,9 @@ def foreign(name: str = "n1", available: str = "8", **metadata: Any) -> dict[str
         "kind": "NodeResourceTopology",
         "metadata": {"name": name, **metadata},
         "attributes": [{"name": key, "value": value} for key, value in attributes.items()],
-        "zones": [{"name": f"node-{number}", "type": "Node", "resources": [resource]} for number in (0, 2)],
+        "zones": [
+            {"name": f"node-{number}", "type": "Node", "resources": [resource]} for number in (0, 2)
+        ],
     }
 
 
@@ -185,19 +208,29 @@ async def test_anothers_object_becomes_reports_and_is_never_written_over(cluster
     await cluster.eventually(taken)
     known = cluster.reports.known["n1"].report
     assert known is not None
-    assert (known.source, known.policy, known.scope, known.placements) == ("nrt", "single-numa-node", "pod", None)
+    assert (known.source, known.policy, known.scope, known.placements) == (
+        "nrt",
+        "single-numa-node",
+        "pod",
+        None,
+    )
     assert [one.id for one in known.zones] == [0, 2]
     patch = {"zones": foreign(available="5")["zones"]}
     assert (await cluster.ask("PATCH", f"{PATH}/n1", patch, "application/merge-patch+json")).ok
 
     async def changed() -> bool:
-        return [type(fact).__name__ for fact in await cluster.facts()] == ["NodeReported", "NodeReportChanged"]
+        return [type(fact).__name__ for fact in await cluster.facts()] == [
+            "NodeReported",
+            "NodeReportChanged",
+        ]
 
     await cluster.eventually(changed)
     assert not is_mirrored(await cluster.n1())
 
 
-async def test_our_own_object_is_never_taken_in_and_a_nodes_own_exporter_wins(cluster: Cluster) -> None:
+async def test_our_own_object_is_never_taken_in_and_a_nodes_own_exporter_wins(
+    cluster: Cluster,
+) -> None:
     await cluster.node()
     await load(cluster.reports, cluster.log)
     await mirrored(cluster)

@@ -1,4 +1,6 @@
-"""Lists of NodeResourceTopology objects that come part by part: told as they come, whole only at their end, begun anew if cut."""
+"""Lists of NodeResourceTopology objects that come part by part: told as they come, whole only at
+their end, begun anew if cut.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def named(*names: str) -> list[dict[str, Any]]:
 
 
 class Parts:
-    """An API server whose lists are these, in turn, each in parts; a list that ends with an error is cut off there."""
+    """An API server whose lists are these, in turn, each in parts; a list that ends with an error
+    is cut off there.
+    """
 
     def __init__(self, *lists: list[Listed | KubeUnavailableError]) -> None:
         self._lists = list(lists)
@@ -70,7 +74,10 @@ async def test_what_a_list_shows_is_told_part_by_part_and_it_is_complete_at_its_
 
 
 async def test_a_list_that_is_cut_off_is_never_complete_and_begins_anew() -> None:
-    cut: list[Listed | KubeUnavailableError] = [Listed(named("a"), "5"), KubeUnavailableError("reset")]
+    cut: list[Listed | KubeUnavailableError] = [
+        Listed(named("a"), "5"),
+        KubeUnavailableError("reset"),
+    ]
     told = ["listing", "ADDED a", "listing", "ADDED a", "ADDED b", "complete v1alpha2"]
     assert await followed(cut, [Listed(named("a", "b"), "6")]) == (told, ["6"])
 

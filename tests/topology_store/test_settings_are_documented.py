@@ -1,4 +1,6 @@
-"""docs/noderesourcetopology.md names every setting of the topology-store with its default, and no other."""
+"""docs/noderesourcetopology.md names every setting of the topology-store with its default, and no
+other.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from services.topology_store.settings import TopologyStoreSettings
 from shared.runtime.settings import CommonSettings, variables
 
 TEXT = (Path(__file__).parents[2] / "docs" / "noderesourcetopology.md").read_text()
-ROWS = {found[1]: found[2].split("|")[1].strip() for found in re.finditer(r"^\| `(TOPOLOG_\w+)` \|(.*)\|$", TEXT, re.M)}
+ROWS = {
+    found[1]: found[2].split("|")[1].strip()
+    for found in re.finditer(r"^\| `(TOPOLOG_\w+)` \|(.*)\|$", TEXT, re.M)
+}
 COMMON = {variable for variable, _ in variables(CommonSettings)}
 OURS = {variable for variable, _ in variables(TopologyStoreSettings)} - COMMON
 
@@ -23,5 +28,7 @@ def test_every_setting_and_no_other_is_documented() -> None:
 
 @pytest.mark.parametrize("variable", sorted(OURS))
 def test_a_setting_is_documented_with_its_default(variable: str) -> None:
-    default = msgspec.to_builtins(TopologyStoreSettings())[variable.removeprefix("TOPOLOG_").lower()]
+    default = msgspec.to_builtins(TopologyStoreSettings())[
+        variable.removeprefix("TOPOLOG_").lower()
+    ]
     assert ROWS[variable] in ((f"`{default}`",) if default else ("in the cluster", "none"))

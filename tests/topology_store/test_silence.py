@@ -1,4 +1,6 @@
-"""Watching for silence: told once, by one store that hears the bus; a bus that is away says nothing about nodes."""
+"""Watching for silence: told once, by one store that hears the bus; a bus that is away says nothing
+about nodes.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ async def types(log: MemoryEventLog, node: str = "n1") -> list[str]:
     return [envelope.type for envelope in await log.read_stream(streams.report(node))]
 
 
-async def test_a_silent_exporter_is_told_once_and_forgiven_at_its_next_report(store: Store, log: MemoryEventLog) -> None:
+async def test_a_silent_exporter_is_told_once_and_forgiven_at_its_next_report(
+    store: Store, log: MemoryEventLog
+) -> None:
     await store.reports.take([message(report(at=1)), message(report(at=1, node="n2"))])
     async with store.watching():
         await store.pass_time(20)
@@ -129,8 +133,12 @@ async def test_a_store_that_is_cut_off_from_the_bus_expires_nobody_and_leaves_th
                 clock.now_s = float(second)
                 await hears.reports.take([message(report(at=1000 * second))])
                 await hears.turns()
-            assert await types(log) == ["NodeReported"], "n1 reports all the time, to the store that hears"
-            assert await types(log, "n2") == ["NodeReported", "NodeReportExpired"], "told by the store that hears"
+            assert await types(log) == ["NodeReported"], (
+                "n1 reports all the time, to the store that hears"
+            )
+            assert await types(log, "n2") == ["NodeReported", "NodeReportExpired"], (
+                "told by the store that hears"
+            )
             assert "does not come back" in deaf.silence.waits_for()
 
 
@@ -144,7 +152,9 @@ async def fold(store: Store, seen: int) -> int:
     return page[-1].position if page else seen
 
 
-async def test_a_node_whose_reports_another_store_takes_in_first_is_not_silent(log: MemoryEventLog) -> None:
+async def test_a_node_whose_reports_another_store_takes_in_first_is_not_silent(
+    log: MemoryEventLog,
+) -> None:
     clock = Hands()
     watches, first = Store(log, clock, "watches"), Store(log, clock, "first")
     seen = 0
@@ -158,7 +168,9 @@ async def test_a_node_whose_reports_another_store_takes_in_first_is_not_silent(l
     assert set(await types(log)) == {"NodeReported", "NodeReportChanged"}
 
 
-async def test_after_the_bus_was_away_every_node_gets_its_time_again(store: Store, log: MemoryEventLog) -> None:
+async def test_after_the_bus_was_away_every_node_gets_its_time_again(
+    store: Store, log: MemoryEventLog
+) -> None:
     await store.reports.take([message(report(at=1))])
     async with store.watching():
         await store.pass_time(10)
@@ -175,7 +187,9 @@ async def named(store: Store, *facts: NodeObserved | NodeEnded) -> None:
     """Facts of the node's object, as the fold brings them."""
     for number, fact in enumerate(facts):
         drafts = (Draft(streams.node("n1"), fact),)
-        await store.log.append([Commit(f"named/{type(fact).__name__}/{number}", "test", 0, 0, drafts)])
+        await store.log.append(
+            [Commit(f"named/{type(fact).__name__}/{number}", "test", 0, 0, drafts)]
+        )
     await load(store.reports, store.log)
 
 
@@ -215,7 +229,9 @@ async def locked_out(store: Store) -> None:
         await store.turns()
 
 
-async def test_a_lockout_is_red_in_health_and_in_the_ledger_until_it_is_released(store: Store, log: MemoryEventLog) -> None:
+async def test_a_lockout_is_red_in_health_and_in_the_ledger_until_it_is_released(
+    store: Store, log: MemoryEventLog
+) -> None:
     await load(store.reports, store.log)
     async with store.watching():
         await locked_out(store)
@@ -228,7 +244,11 @@ async def test_a_lockout_is_red_in_health_and_in_the_ledger_until_it_is_released
         await store.reports.take([message(report(at=9_060_000))])
         assert not store.expired()
         ledger = await folded(log)
-        assert (ledger.nodes["n1"].locked, ledger.nodes["n1"].expired, ledger.nodes["n1"].released) == ("", False, False)
+        assert (
+            ledger.nodes["n1"].locked,
+            ledger.nodes["n1"].expired,
+            ledger.nodes["n1"].released,
+        ) == ("", False, False)
 
 
 async def folded(log: MemoryEventLog) -> Ledger:

@@ -37,7 +37,13 @@ class Store:
 
     def __init__(self, database: str, nats: str) -> None:
         port = str(free_port())
-        own = {"DATABASE_URL": database, "HTTP_PORT": port, "NATS_URL": nats, "NATS_REPLICAS": "3", "MIRROR": "false"}
+        own = {
+            "DATABASE_URL": database,
+            "HTTP_PORT": port,
+            "NATS_URL": nats,
+            "NATS_REPLICAS": "3",
+            "MIRROR": "false",
+        }
         self._url = f"http://127.0.0.1:{port}/readyz"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "services.topology_store"],
@@ -60,14 +66,16 @@ class Store:
 
 
 @pytest.fixture
-async def store(log_url: str, servers: list[NatsProcess]) -> AsyncIterator[Store]:  # noqa: F811
+async def store(log_url: str, servers: list[NatsProcess]) -> AsyncIterator[Store]:  # noqa: F811, RUF100
     made = Store(log_url, ",".join(each.url for each in servers))
     yield made
     made.process.kill()
     made.process.wait()
 
 
-async def test_it_waits_for_servers_that_have_yet_to_find_a_leader(store: Store, servers: list[NatsProcess]) -> None:
+async def test_it_waits_for_servers_that_have_yet_to_find_a_leader(
+    store: Store, servers: list[NatsProcess]
+) -> None:
     servers[0].start()
     await until(lambda: "did not take stream" in store.waiting().get(STREAMS, ""))
     for each in servers[1:]:

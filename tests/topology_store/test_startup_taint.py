@@ -32,7 +32,12 @@ async def kube() -> AsyncIterator[KubeClient]:
 
 async def test_a_node_that_reported_loses_the_taint_and_keeps_the_others(kube: KubeClient) -> None:
     taints = [{"key": taint.key, "effect": taint.effect} for taint in (OTHER, OURS)]
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": {"taints": taints}}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1"},
+        "spec": {"taints": taints},
+    }
     made = await kube._call("POST", "/api/v1/nodes", body=node)
     assert isinstance(made, Answer)
     assert made.ok
@@ -40,12 +45,19 @@ async def test_a_node_that_reported_loses_the_taint_and_keeps_the_others(kube: K
     history.node(taints=(OTHER, OURS))
     taint = StartupTaint(kube, SYSTEM_CLOCK, KEY, lambda: history.ledger)
     await taint.sweep()
-    assert [one["key"] for one in (await kube.list("nodes")).items[0]["spec"]["taints"]] == ["other", KEY]
+    assert [one["key"] for one in (await kube.list("nodes")).items[0]["spec"]["taints"]] == [
+        "other",
+        KEY,
+    ]
     history.report(zone(0, 8))
     await taint.sweep()
-    assert [one["key"] for one in (await kube.list("nodes")).items[0]["spec"]["taints"]] == ["other"]
+    assert [one["key"] for one in (await kube.list("nodes")).items[0]["spec"]["taints"]] == [
+        "other"
+    ]
     await taint.sweep()
-    assert len((await kube.list("nodes")).items[0]["spec"]["taints"]) == 1, "the patch tests what it removes"
+    assert len((await kube.list("nodes")).items[0]["spec"]["taints"]) == 1, (
+        "the patch tests what it removes"
+    )
 
 
 def test_nothing_is_taken_without_a_report_that_stands() -> None:

@@ -1,4 +1,6 @@
-"""Messages that are no reports, or not ones to believe: refused with the node, the field and what to do."""
+"""Messages that are no reports, or not ones to believe: refused with the node, the field and what
+to do.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,16 @@ def test_a_good_report_is_read_under_a_name_with_dots() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"null", b"[1,2]", b'{"node":"n1"}', b"\xff\xfe", b'{"node":"n1","boot_id":7,"boot_time_ms":1}']
+    "data",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[1,2]",
+        b'{"node":"n1"}',
+        b"\xff\xfe",
+        b'{"node":"n1","boot_id":7,"boot_time_ms":1}',
+    ],
 )
 def test_what_is_no_report_is_refused_with_its_node_and_a_remedy(data: bytes) -> None:
     found = read_as("n1", data)
@@ -87,28 +98,61 @@ def test_a_node_is_called_what_the_log_can_write(node: str) -> None:
         ({"zones": (Zone(0), Zone(0))}, "an id stands twice"),
         ({"zones": (Zone(-1),)}, "id -1 is outside"),
         ({"zones": (Zone(1024),)}, "id 1024 is outside"),
-        ({"zones": (Zone(0, {"cpu": ZoneResource(8, 8, -1)}),)}, "zones[0].cpu: negative or absurd"),
-        ({"zones": (Zone(0, {"cpu": ZoneResource(2**63 - 1, 8, 8)}),)}, "zones[0].cpu: negative or absurd"),
+        (
+            {"zones": (Zone(0, {"cpu": ZoneResource(8, 8, -1)}),)},
+            "zones[0].cpu: negative or absurd",
+        ),
+        (
+            {"zones": (Zone(0, {"cpu": ZoneResource(2**63 - 1, 8, 8)}),)},
+            "zones[0].cpu: negative or absurd",
+        ),
         ({"at": -1}, "boot_time_ms: -1 is negative"),
         ({"zones": tuple(Zone(id) for id in range(65))}, "zones: 65 of them; at most 64"),
-        ({"zones": (Zone(0, {f"r{n}": ZoneResource(1, 1, 1) for n in range(65)}),)}, "zones[0]: 65 resources; at most 64"),
-        ({"zones": (Zone(0, {"gpu\x00": ZoneResource(1, 1, 1)}),)}, "zones[0]: 'gpu\\x00' is no resource"),
+        (
+            {"zones": (Zone(0, {f"r{n}": ZoneResource(1, 1, 1) for n in range(65)}),)},
+            "zones[0]: 65 resources; at most 64",
+        ),
+        (
+            {"zones": (Zone(0, {"gpu\x00": ZoneResource(1, 1, 1)}),)},
+            "zones[0]: 'gpu\\x00' is no resource",
+        ),
         ({"zones": (Zone(0, {"r" * 318: ZoneResource(1, 1, 1)}),)}, "is no resource"),
-        ({"placements": (held("p", 7, 1),)}, "placements[ns/p/c].cpu: zone 7 is none of the report's zones [0, 1]"),
-        ({"placements": tuple(held(f"p{n}", 0, 1) for n in range(4097))}, "placements: 4097 containers; at most 4096"),
-        ({"placements": (Placement("ns", "a/b", "c"),)}, "placements[ns/a/b/c]: a name that Kubernetes would not take"),
-        ({"placements": (Placement("ns", "p", "c", (ZonedAmount("cpu", (0,), -1),)),)}, "cpu: negative or absurd"),
-        ({"placements": (Placement("ns", "p", "c", (ZonedAmount("cpu", (0, 0), 1),)),)}, "zones that stand twice"),
+        (
+            {"placements": (held("p", 7, 1),)},
+            "placements[ns/p/c].cpu: zone 7 is none of the report's zones [0, 1]",
+        ),
+        (
+            {"placements": tuple(held(f"p{n}", 0, 1) for n in range(4097))},
+            "placements: 4097 containers; at most 4096",
+        ),
+        (
+            {"placements": (Placement("ns", "a/b", "c"),)},
+            "placements[ns/a/b/c]: a name that Kubernetes would not take",
+        ),
+        (
+            {"placements": (Placement("ns", "p", "c", (ZonedAmount("cpu", (0,), -1),)),)},
+            "cpu: negative or absurd",
+        ),
+        (
+            {"placements": (Placement("ns", "p", "c", (ZonedAmount("cpu", (0, 0), 1),)),)},
+            "zones that stand twice",
+        ),
         ({"options": {f"o{n}": "" for n in range(33)}}, "more than 32 options"),
         ({"fingerprint": "f" * 257}, "a text of more than 256"),
         ({"tracked": ("",)}, "tracked: '' is no resource"),
         ({"zones": (Zone(0, bounds={"memory": -1}),)}, "zones[0].bounds: too many, negative"),
         ({"zones": (Zone(0, free={"memory": 2**60}),)}, "zones[0].free: too many, negative"),
-        ({"cpus": CpuLayout("0-1", "x" * (64 << 10 | 1))}, "cpus, reserved_cpus, checkpoints: more than"),
+        (
+            {"cpus": CpuLayout("0-1", "x" * (64 << 10 | 1))},
+            "cpus, reserved_cpus, checkpoints: more than",
+        ),
         ({"checkpoints": ("cpu",) * 4}, "cpus, reserved_cpus, checkpoints: more than"),
         ({"devices": (DeviceGroup("g\n"),)}, "devices: 'g\\n' is no resource"),
         ({"devices": (DeviceGroup("g"),) * 1025}, "devices: 1025 groups; at most 1024"),
-        ({"hidden": (Placement("", "", "c", (ZonedAmount("cpu", (9,), 1),)),)}, "zone 9 is none of"),
+        (
+            {"hidden": (Placement("", "", "c", (ZonedAmount("cpu", (9,), 1),)),)},
+            "zone 9 is none of",
+        ),
         ({"hidden": (Placement("a/b", "p", "c"),)}, "a name that Kubernetes would not take"),
     ],
 )
@@ -117,9 +161,15 @@ def test_a_field_that_cannot_be_believed_is_named(fields: dict[str, object], say
 
 
 def test_a_report_is_bounded_in_size_before_it_is_read() -> None:
-    assert "at most 524288 are read" in problem(read_as("n1", GOOD[:-1] + b" " * (512 << 10) + b"}"))
+    assert "at most 524288 are read" in problem(
+        read_as("n1", GOOD[:-1] + b" " * (512 << 10) + b"}")
+    )
 
 
-def test_what_checkpoints_hide_may_have_no_pods_name_and_what_a_pod_holds_beyond_its_containers_no_containers() -> None:
-    made = report(hidden=(Placement("", "", "c", (), "uid"),), placements=(Placement("ns", "p", "", ()),))
+def test_what_checkpoints_hide_may_have_no_pods_name_and_what_a_pod_holds_beyond_its_containers_no_containers() -> (
+    None
+):
+    made = report(
+        hidden=(Placement("", "", "c", (), "uid"),), placements=(Placement("ns", "p", "", ()),)
+    )
     assert read_as("n1", msgspec.json.encode(made)) == made

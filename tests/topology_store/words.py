@@ -1,4 +1,6 @@
-"""Words for tests of the topology-store: a report in a few words, and a node's stream folded from the facts it decided on."""
+"""Words for tests of the topology-store: a report in a few words, and a node's stream folded from
+the facts it decided on.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from shared.events.report_facts import NodeReleased
 from tests.ledger.given import held, zone
 
 
-def report(at: int = 1, boot: str = "boot-1", free: int = 8, node: str = "n1", **fields: object) -> Report:
+def report(
+    at: int = 1, boot: str = "boot-1", free: int = 8, node: str = "n1", **fields: object
+) -> Report:
     """Node n1 with two zones of 8 CPUs, `free` of them free in zone 0."""
     settings: dict[str, object] = {
         "policy": "single-numa-node",
@@ -62,7 +66,9 @@ def message(made: Report) -> Message:
 
 
 class Node:
-    """One node's stream in miniature: every accepted report is folded at once. `now_ms` is the clock, Unix milliseconds."""
+    """One node's stream in miniature: every accepted report is folded at once. `now_ms` is the
+    clock, Unix milliseconds.
+    """
 
     def __init__(self, now_ms: int = 10**12) -> None:
         self.known: Known = core.initial()

@@ -1,1 +1,3 @@
-"""Recorded answers of the real kubelet and the upstream plugin, and the runner that replays them against our models."""
+"""Recorded answers of the real kubelet and the upstream plugin, and the runner that replays them
+against our models.
+"""

@@ -1,8 +1,10 @@
-"""`python -m tests.vectors [--scheduler] PATH...`: replay vector files against our models and print what differs.
+"""`python -m tests.vectors [--scheduler] PATH...`: replay vector files against our models and print
+what differs.
 
-A line `<file>: <passed>/<total>` each, the first differences under it, and `N passed, M failed` at the end. Exits 1 on
-any failure and on any file that no kind recognises. `--scheduler` looks at admission sequences only, through the scheduler's
-eyes (`scheduler_eyes`), prints a JSON line a file, and exits 1 on a verdict that is unsound or refuses needlessly.
+A line `<file>: <passed>/<total>` each, the first differences under it, and `N passed, M failed` at
+the end. Exits 1 on any failure and on any file that no kind recognises. `--scheduler` looks at
+admission sequences only, through the scheduler's eyes (`scheduler_eyes`), prints a JSON line a
+file, and exits 1 on a verdict that is unsound or refuses needlessly.
 """
 
 from __future__ import annotations
@@ -28,10 +30,15 @@ def main(arguments: list[str]) -> int:
     paths = [argument for argument in arguments if argument != "--scheduler"]
     if not paths:
         print(
-            "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, .json or .json.gz)", file=sys.stderr
+            "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, .json or .json.gz)",
+            file=sys.stderr,
         )
         return 2
-    return _through_the_schedulers_eyes(paths) if len(paths) < len(arguments) else _through_the_models(paths)
+    return (
+        _through_the_schedulers_eyes(paths)
+        if len(paths) < len(arguments)
+        else _through_the_models(paths)
+    )
 
 
 def _through_the_schedulers_eyes(paths: list[str]) -> int:
@@ -46,8 +53,14 @@ def _through_the_schedulers_eyes(paths: list[str]) -> int:
             continue
         if admission_sequences.recognises(doc):
             found = tally(doc)
-            looked_at, wrong = looked_at + 1, wrong + len(found.unsound) + len(found.refused_needlessly)
-            print(msgspec.json.encode({"file": path.name, **msgspec.structs.asdict(found)}).decode(), flush=True)
+            looked_at, wrong = (
+                looked_at + 1,
+                wrong + len(found.unsound) + len(found.refused_needlessly),
+            )
+            print(
+                msgspec.json.encode({"file": path.name, **msgspec.structs.asdict(found)}).decode(),
+                flush=True,
+            )
     if not looked_at:
         print("no admission sequences in these files", file=sys.stderr)
     return 0 if looked_at and not wrong else 1
@@ -68,7 +81,9 @@ def _through_the_models(paths: list[str]) -> int:
 def _files(arguments: list[str]) -> Iterator[Path]:
     for argument in arguments:
         path = Path(argument)
-        inside = sorted(found for found in path.rglob("*") if found.name.endswith((".json", ".json.gz")))
+        inside = sorted(
+            found for found in path.rglob("*") if found.name.endswith((".json", ".json.gz"))
+        )
         # A folder without any is told as what it is: nothing was checked there.
         yield from inside if path.is_dir() and inside else [path]
 
@@ -87,7 +102,9 @@ def _run(path: Path) -> tuple[int, int] | None:
     try:
         outcomes = list(results(kind, doc))
     except Exception as error:  # one strange file must not hide the others
-        print(f"{path}: looks like {kind.KIND}, but its cases cannot be listed ({type(error).__name__}: {error})")
+        print(
+            f"{path}: looks like {kind.KIND}, but its cases cannot be listed ({type(error).__name__}: {error})"
+        )
         return None
     wrong = [(name, differences) for name, differences in outcomes if differences]
     print(f"{path}: {len(outcomes) - len(wrong)}/{len(outcomes)}")

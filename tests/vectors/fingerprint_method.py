@@ -1,4 +1,6 @@
-"""The `method` cases of the fingerprint vectors: how the plugin reads an object and which pods of a node it counts."""
+"""The `method` cases of the fingerprint vectors: how the plugin reads an object and which pods of a
+node it counts.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,21 @@ def check_method(case: dict[str, Any]) -> list[str]:
     """Differences from what the plugin computed."""
     got = _observed(case)
     want = case["expect"]
-    return [f"{name}: expected {want[name]}, got {each}" for name, each in got.items() if each != want[name]]
+    return [
+        f"{name}: expected {want[name]}, got {each}"
+        for name, each in got.items()
+        if each != want[name]
+    ]
 
 
 def _observed(case: dict[str, Any]) -> dict[str, Any]:
     nrt, pods = parse_nrt(case["nrt"]), [parse_pod(raw) for raw in case["pods"]]
     names = nrt.resource_names
-    counted = [pod for pod in pods if is_relevant(pod, case["informer_mode"]) and pod.node_name == case["node"]]
+    counted = [
+        pod
+        for pod in pods
+        if is_relevant(pod, case["informer_mode"]) and pod.node_name == case["node"]
+    ]
     methods: dict[str, dict[str, Any]] = {}
     for method in get_args(ResyncMethod):
         expected = expectation(nrt, method)

@@ -1,7 +1,8 @@
-"""Kubelets that the scheduler cannot tell from a recorded one: nobody lists unhealthy devices that no container holds, and nobody
-tells how far a pod that was not yet seen running has started.
+"""Kubelets that the scheduler cannot tell from a recorded one: nobody lists unhealthy devices that
+no container holds, and nobody tells how far a pod that was not yet seen running has started.
 
-A verdict on which they all agree is proven by what the scheduler knows; where they differ it is known within bounds only.
+A verdict on which they all agree is proven by what the scheduler knows; where they differ it is
+known within bounds only.
 """
 
 from __future__ import annotations
@@ -42,29 +43,43 @@ def hides_devices(state: KubeletState, pod: Pod) -> list[str]:
 
 def _unlisted(state: KubeletState, resource: str) -> set[str]:
     held = state.devices.in_use.get(resource, frozenset())
-    return {each for each, device in state.devices.pool(resource).items() if not device.healthy and each not in held}
+    return {
+        each
+        for each, device in state.devices.pool(resource).items()
+        if not device.healthy and each not in held
+    }
 
 
 def with_devices_elsewhere(state: KubeletState, pod: Pod) -> Iterator[KubeletState]:
-    """The unlisted devices of one resource lie elsewhere, or there are fewer or more of them: up to as many as the pod asks for,
-    in one place, on machines of few zones in two."""
+    """The unlisted devices of one resource lie elsewhere, or there are fewer or more of them: up to
+    as many as the pod asks for, in one place, on machines of few zones in two."""
     places = [*[1 << zone for zone in sorted(state.kubelet.cpu.topology.numa_mask)], None]
     for resource in hides_devices(state, pod):
         asked = max(each.requests.get(resource, 0) for each in pod.containers)
         piles = [(mask, count) for mask in places for count in sorted({1, asked})]
-        listed = {name: each for name, each in state.devices.pool(resource).items() if name not in _unlisted(state, resource)}
+        listed = {
+            name: each
+            for name, each in state.devices.pool(resource).items()
+            if name not in _unlisted(state, resource)
+        }
         for number in range(3 if len(places) <= FEW else 2):
             for chosen in combinations_with_replacement(piles, number):
                 yield _with_pool(state, resource, {**listed, **_ill(chosen)})
 
 
 def _ill(piles: Collection[tuple[int | None, int]]) -> dict[str, Device]:
-    return {f"ill-{at}-{each}": Device(mask, False) for at, (mask, count) in enumerate(piles) for each in range(count)}
+    return {
+        f"ill-{at}-{each}": Device(mask, False)
+        for at, (mask, count) in enumerate(piles)
+        for each in range(count)
+    }
 
 
 def _with_pool(state: KubeletState, resource: str, devices: dict[str, Device]) -> KubeletState:
     registered = {**state.devices.registered, resource: DevicePool(devices)}
-    return msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=registered))
+    return msgspec.structs.replace(
+        state, devices=msgspec.structs.replace(state.devices, registered=registered)
+    )
 
 
 def starting(state: KubeletState, waiting: Collection[str]) -> list[Pod]:
@@ -74,7 +89,9 @@ def starting(state: KubeletState, waiting: Collection[str]) -> list[Pod]:
 
 
 def with_pods_started(state: KubeletState, pods: Collection[Pod]) -> Iterator[KubeletState]:
-    """Each of the pods has started some of its containers: none, the first, the first two, and so on."""
+    """Each of the pods has started some of its containers: none, the first, the first two, and so
+    on.
+    """
     for counts in product(*[range(len(pod.containers) + 1) for pod in pods]):
         after = state
         for pod, count in zip(pods, counts, strict=True):

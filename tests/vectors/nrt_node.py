@@ -1,4 +1,6 @@
-"""The node entries that the filter and score vectors share: a node, its NRT, and what the OverReserve cache holds of it."""
+"""The node entries that the filter and score vectors share: a node, its NRT, and what the
+OverReserve cache holds of it.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,10 @@ class UnreadableError(Exception):
 
 def all_kinds() -> list[Kind]:
     """Every module of the kinds package that declares `KIND`, by name."""
-    found = (importlib.import_module(f"{kinds.__name__}.{entry.name}") for entry in pkgutil.iter_modules(kinds.__path__))
+    found = (
+        importlib.import_module(f"{kinds.__name__}.{entry.name}")
+        for entry in pkgutil.iter_modules(kinds.__path__)
+    )
     return [cast(Kind, module) for module in found if hasattr(module, "KIND")]
 
 

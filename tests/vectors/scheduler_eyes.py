@@ -1,9 +1,10 @@
-"""Recorded admission sequences through the scheduler's eyes: before each admission the production report of the recorded kubelet
-is folded, all its pods proven, and the verdict is compared with what the real kubelet then did.
+"""Recorded admission sequences through the scheduler's eyes: before each admission the production
+report of the recorded kubelet is folded, all its pods proven, and the verdict is compared with what
+the real kubelet then did.
 
-A pass must be an admission, always. A refusal must be one, too, unless kubelets that the scheduler cannot tell from the recorded
-one disagree (`indistinguishable`), or the scheduler says itself that it knows the state within bounds only; those are counted by
-name.
+A pass must be an admission, always. A refusal must be one, too, unless kubelets that the scheduler
+cannot tell from the recorded one disagree (`indistinguishable`), or the scheduler says itself that
+it knows the state within bounds only; those are counted by name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from shared.kubelet.device_manager import Preferred
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.options import ConfigError
 from tests.scheduler.kubelet_worlds import NODE, proven_world
-from tests.vectors.indistinguishable import agree, hides_devices, starting, with_devices_elsewhere, with_pods_started
+from tests.vectors.indistinguishable import (
+    agree,
+    hides_devices,
+    starting,
+    with_devices_elsewhere,
+    with_pods_started,
+)
 from tests.vectors.kinds.admission_sequences import play, preference, started
 from tests.vectors.shapes import pod_of
 
@@ -30,8 +37,9 @@ NOT_STARTED = "pods that have not started yet"
 
 
 class Tally(msgspec.Struct):
-    """Verdicts compared; `bounded` counts by name those where something was only known within bounds. The lists name
-    `<case> op <number>`; `refused_within_bounds` are needless refusals among the bounded."""
+    """Verdicts compared; `bounded` counts by name those where something was only known within
+    bounds. The lists name `<case> op <number>`; `refused_within_bounds` are needless refusals among
+    the bounded."""
 
     admissions: int = 0
     passed: int = 0
@@ -54,13 +62,21 @@ def tally(doc: Json) -> Tally:
             for name in bounds:
                 found.bounded[name] = found.bounded.get(name, 0) + 1
             if passed is not admitted:
-                wrong = found.unsound if passed else found.refused_within_bounds if bounds else found.refused_needlessly
+                wrong = (
+                    found.unsound
+                    if passed
+                    else found.refused_within_bounds
+                    if bounds
+                    else found.refused_needlessly
+                )
                 wrong.append(f"{case['id']} op {at}")
     return found
 
 
 def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
-    """(step, whether the scheduler passed the node, whether the kubelet admitted, what was known within bounds only)."""
+    """(step, whether the scheduler passed the node, whether the kubelet admitted, what was known
+    within bounds only).
+    """
     state, waiting = started(case), set[str]()
     prefer = preference(case["plugin_preferred_allocation"])
     for at, op in enumerate(case["ops"]):
@@ -82,9 +98,11 @@ def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
         state = play(state, op, prefer)[0] or ConfigError("it does not start again")
 
 
-def _unknown(state: KubeletState, pod: Pod, waiting: set[str], prefer: Preferred | None) -> Iterator[str]:
-    """What podresources and the checkpoints leave open, where the verdict depends on it: whether init containers have run, and
-    where unhealthy devices lie."""
+def _unknown(
+    state: KubeletState, pod: Pod, waiting: set[str], prefer: Preferred | None
+) -> Iterator[str]:
+    """What podresources and the checkpoints leave open, where the verdict depends on it: whether
+    init containers have run, and where unhealthy devices lie."""
     pods = starting(state, waiting)
     if pods and not agree(with_pods_started(state, pods), pod, prefer):
         yield NOT_STARTED

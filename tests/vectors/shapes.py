@@ -1,4 +1,6 @@
-"""Reading the shapes that several kinds of kubelet vectors share: pods, hints, memory nodes, machine states."""
+"""Reading the shapes that several kinds of kubelet vectors share: pods, hints, memory nodes,
+machine states.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,13 @@ Json = dict[str, Any]
 
 
 def pod_of(doc: Json, qos: Qos | None = None) -> Pod:
-    """A pod of the vectors: `uid`, `containers`, `init_containers` with `restart_policy`, optional `resources`."""
-    spec: Json = {"containers": doc["containers"], "initContainers": [_init(c) for c in doc.get("init_containers") or []]}
+    """A pod of the vectors: `uid`, `containers`, `init_containers` with `restart_policy`, optional
+    `resources`.
+    """
+    spec: Json = {
+        "containers": doc["containers"],
+        "initContainers": [_init(c) for c in doc.get("init_containers") or []],
+    }
     if doc.get("resources") is not None:
         spec["resources"] = doc["resources"]
     spec["containers"] = [_container(container) for container in doc["containers"]]
@@ -48,12 +55,17 @@ def hint_list(hints: list[Hint] | None) -> list[Json] | None:
     """One resource's hints as the vectors write them."""
     if hints is None:
         return None
-    return [{"mask": None if h.mask is None else list(nodes_of(h.mask)), "preferred": h.preferred} for h in hints]
+    return [
+        {"mask": None if h.mask is None else list(nodes_of(h.mask)), "preferred": h.preferred}
+        for h in hints
+    ]
 
 
 def hint_map(hints: Hints) -> Json | None:
     """A provider's hints as the vectors write them."""
-    return None if hints is None else {resource: hint_list(entry) for resource, entry in hints.items()}
+    return (
+        None if hints is None else {resource: hint_list(entry) for resource, entry in hints.items()}
+    )
 
 
 def memory_nodes(docs: list[Json]) -> tuple[NodeMemoryConfig, ...]:
@@ -62,7 +74,9 @@ def memory_nodes(docs: list[Json]) -> tuple[NodeMemoryConfig, ...]:
         NodeMemoryConfig(
             id=doc["id"],
             memory_bytes=doc["memory"],
-            hugepages=tuple((page["page_size_kib"] * 1024, page["num_pages"]) for page in doc["hugepages"]),
+            hugepages=tuple(
+                (page["page_size_kib"] * 1024, page["num_pages"]) for page in doc["hugepages"]
+            ),
             reserved=doc["reserved"],
         )
         for doc in sorted(docs, key=lambda doc: int(doc["id"]))
@@ -93,7 +107,10 @@ def machine_json(nodes: Mapping[int, NodeMemory]) -> Json:
 def block_list(blocks: tuple[Block, ...]) -> list[Json]:
     """Blocks as the vectors write them, sorted by type."""
     ordered = sorted(blocks, key=lambda block: block.resource)
-    return [{"numaAffinity": list(nodes_of(b.mask)), "type": b.resource, "size": b.size} for b in ordered]
+    return [
+        {"numaAffinity": list(nodes_of(b.mask)), "type": b.resource, "size": b.size}
+        for b in ordered
+    ]
 
 
 def differ(what: str, ours: object, recorded: object) -> list[str]:

@@ -1,4 +1,6 @@
-"""Every recorded case of every vector file in `data/` holds for our models, and the runner itself can fail."""
+"""Every recorded case of every vector file in `data/` holds for our models, and the runner itself
+can fail.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,8 @@ def test_the_scheduler_judges_sequences_of_other_shapes_as_the_kubelet_did() -> 
 
 
 def test_a_verdict_is_uncertain_only_where_kubelets_that_look_alike_disagree() -> None:
-    """One of three GPUs is ill, and nobody lists it: where it lies beside another, one zone could hold two when empty, so that
-    two zones are not preferred for two."""
+    """One of three GPUs is ill, and nobody lists it: where it lies beside another, one zone could
+    hold two when empty, so that two zones are not preferred for two."""
     gpus = {"g0": Device(1), "g1": Device(2), "ill": Device(2, False)}
     state = kubelet(2, "restricted", "container", cores_per_zone=4)
     state = msgspec.structs.replace(state, devices=register(state.devices, GPU, gpus))
@@ -61,7 +63,9 @@ def test_a_verdict_is_uncertain_only_where_kubelets_that_look_alike_disagree() -
         assert agree(with_devices_elsewhere(state, pod), pod, None) is certain
 
 
-def test_runner_through_the_schedulers_eyes_wants_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runner_through_the_schedulers_eyes_wants_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _quantities(tmp_path, value=2)
     assert main(["--scheduler", str(tmp_path)]) == 1
     assert "no admission sequences" in capsys.readouterr().err
@@ -73,7 +77,14 @@ def test_runner_through_the_schedulers_eyes_wants_sequences(tmp_path: Path, caps
 
 
 def _quantities(tmp_path: Path, value: int) -> Path:
-    expect = {"canonical": "2", "recomputed": "2", "exact": "2", "sign": 1, "value": value, "milli_value": 2000}
+    expect = {
+        "canonical": "2",
+        "recomputed": "2",
+        "exact": "2",
+        "sign": 1,
+        "value": value,
+        "milli_value": 2000,
+    }
     path = tmp_path / "quantities.json"
     path.write_text(json.dumps({"cases": [{"id": "one", "text": "2", "expect": expect}]}))
     return path
@@ -85,7 +96,9 @@ def test_runner_reports_a_passing_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.splitlines() == [f"{path}: 1/1", "1 passed, 0 failed"]
 
 
-def test_runner_shows_the_difference_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runner_shows_the_difference_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = _quantities(tmp_path, value=3)
     assert main([str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -94,7 +107,9 @@ def test_runner_shows_the_difference_and_fails(tmp_path: Path, capsys: pytest.Ca
     assert lines[-1] == "0 passed, 1 failed"
 
 
-def test_runner_counts_a_case_on_which_the_model_raises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runner_counts_a_case_on_which_the_model_raises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "quantities.json"
     path.write_text(json.dumps({"cases": [{"id": "one", "text": "2", "expect": {}}]}))
     assert main([str(path)]) == 1
@@ -112,18 +127,24 @@ def test_runner_counts_a_case_on_which_the_model_raises(tmp_path: Path, capsys: 
         ("latin.json", b'{"cases": "\xff"}'),
     ],
 )
-def test_runner_fails_on_a_file_that_it_does_not_know(tmp_path: Path, name: str, content: bytes) -> None:
+def test_runner_fails_on_a_file_that_it_does_not_know(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
     (tmp_path / name).write_bytes(content)
     assert main([str(tmp_path)]) == 1
 
 
-def test_runner_fails_on_a_folder_in_which_nothing_was_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runner_fails_on_a_folder_in_which_nothing_was_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "notes.txt").write_text("no vectors")
     assert main([str(tmp_path)]) == 1
     assert "no vector file in this folder" in capsys.readouterr().out
 
 
-def test_runner_goes_on_after_a_file_whose_cases_cannot_be_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runner_goes_on_after_a_file_whose_cases_cannot_be_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     doc = json.loads(gzip.decompress((DATA / "cpu_manager_static.json.gz").read_bytes()))
     (tmp_path / "a.json").write_text(json.dumps({"machines": {}, "cases": doc["cases"][:1]}))
     _quantities(tmp_path, value=2)

@@ -17,13 +17,22 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def topolog(log: MemoryEventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `topolog replay whatif` on the exported history: exit code, what it printed, what it complained of."""
+def topolog(
+    log: MemoryEventLog,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    """Run `topolog replay whatif` on the exported history: exit code, what it printed, what it
+    complained of.
+    """
     file = tmp_path / "h.topolog.gz"
     asyncio.run(_exported(log, file))
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["topolog", "replay", "whatif", "--history", str(file), *arguments])
+        monkeypatch.setattr(
+            sys, "argv", ["topolog", "replay", "whatif", "--history", str(file), *arguments]
+        )
         with pytest.raises(SystemExit) as ended:
             main()
         shown = capsys.readouterr()

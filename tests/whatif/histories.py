@@ -1,4 +1,6 @@
-"""Histories to ask "what if" of: a workload of the quality bench, played by the production core, every fact kept as a log."""
+"""Histories to ask "what if" of: a workload of the quality bench, played by the production core,
+every fact kept as a log.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,27 @@ def as_here(**changes: object) -> CoreConfig:
 
 
 async def shared_by_two(pods: int, nodes: int = 4) -> MemoryEventLog:
-    """Pods that two schedulers share and decide in turns, on nodes of two zones, each trying its own nodes first."""
+    """Pods that two schedulers share and decide in turns, on nodes of two zones, each trying its
+    own nodes first.
+    """
     log = MemoryEventLog("shared")
-    seen = [(streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=ROOMY)) for name in _names(nodes)]
+    seen = [
+        (streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=ROOMY))
+        for name in _names(nodes)
+    ]
     told = [(streams.report(name), NodeReported(_report(name))) for name in _names(nodes)]
     waiting = [(streams.pod(one.uid), PodObserved(one)) for one in map(_pod, range(pods))]
-    await log.append([Commit(stream, "observer", 0, BEGIN_US, (Draft(stream, fact),)) for stream, fact in seen + told + waiting])
-    leases = [lease for place in "01" if (lease := await log.acquire(f"scheduler/topolog/{place}", place, 60.0)) is not None]
+    await log.append(
+        [
+            Commit(stream, "observer", 0, BEGIN_US, (Draft(stream, fact),))
+            for stream, fact in seen + told + waiting
+        ]
+    )
+    leases = [
+        lease
+        for place in "01"
+        if (lease := await log.acquire(f"scheduler/topolog/{place}", place, 60.0)) is not None
+    ]
     cores = [SchedulerCore(as_here()) for _ in leases]
     for core, lease in zip(cores, leases, strict=True):
         core.take_share(Share(tuple(each.role for each in leases), lease.role))
@@ -53,7 +69,12 @@ async def shared_by_two(pods: int, nodes: int = 4) -> MemoryEventLog:
         for envelope in await log.read(core.ledger.position, 1000):
             core.evolve(envelope, decode(envelope))
         drafts = [proposal.drafts for proposal in core.decide(1, 0.0)]
-        await log.append([Commit(f"turn {turn}", lease.role, lease.epoch, BEGIN_US + turn, tuple(each)) for each in drafts])
+        await log.append(
+            [
+                Commit(f"turn {turn}", lease.role, lease.epoch, BEGIN_US + turn, tuple(each))
+                for each in drafts
+            ]
+        )
     return log
 
 
@@ -102,8 +123,12 @@ class RecordingRow(LedgerRow):
         return super()._append(stream, fact)
 
 
-async def dense(seconds: int, config: CoreConfig | None = None, zones: int = 2, nodes: int = 6, speed: int = 1) -> MemoryEventLog:
-    """A log of `seconds` virtual seconds of the dense workload on a few nodes, as if they had passed `speed` times faster."""
+async def dense(
+    seconds: int, config: CoreConfig | None = None, zones: int = 2, nodes: int = 6, speed: int = 1
+) -> MemoryEventLog:
+    """A log of `seconds` virtual seconds of the dense workload on a few nodes, as if they had
+    passed `speed` times faster.
+    """
     cell = Cell("dense", nodes, zones, 0.9, "change", "ledger, proof", seconds)
     load = msgspec.structs.replace(workload(cell, None), members=())  # type: ignore[arg-type]
     return await record(cell, load, config or as_here(), speed)
@@ -116,7 +141,9 @@ async def record(cell: Cell, load: Workload, config: CoreConfig, speed: int = 1)
     Simulation(cell, load, nodes, row, Measures(cell, nodes, row)).run()
     log = MemoryEventLog("recorded")
     commits = [
-        Commit(f"c{number}", "scheduler", 0, BEGIN_US + int(at_s * 1e6 / speed), (Draft(stream, fact),))
+        Commit(
+            f"c{number}", "scheduler", 0, BEGIN_US + int(at_s * 1e6 / speed), (Draft(stream, fact),)
+        )
         for number, (stream, fact, at_s) in enumerate(row.kept)
     ]
     for start in range(0, len(commits), 500):

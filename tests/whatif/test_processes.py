@@ -1,4 +1,6 @@
-"""Processes that play a side or a row are told no address and no token: they inherit the environment of the command."""
+"""Processes that play a side or a row are told no address and no token: they inherit the
+environment of the command.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ NOTE = "NOTE_OF_TEST_PROCESSES"
 
 
 def tell_environment(_asked: Any, _told: Connection) -> None:
-    """In the place of playing: write down what is in the environment, and end without a result. Whole or not at all: the other
-    side's process is ended as soon as one has."""
+    """In the place of playing: write down what is in the environment, and end without a result.
+    Whole or not at all: the other side's process is ended as soon as one has."""
     note = Path(os.environ[NOTE])
     draft = note.with_suffix(f".{os.getpid()}")
     draft.write_text("\n".join(f"{name}={value}" for name, value in os.environ.items()))
@@ -29,7 +31,9 @@ class Named:
     name = "a side"
 
 
-def test_a_process_that_plays_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_plays_holds_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in SECRETS:
         monkeypatch.setenv(name, "s3cret")
     monkeypatch.setenv("TOPOLOG_CACHE", "ledger")

@@ -1,4 +1,6 @@
-"""`topolog replay whatif` on a recorded history: the same rules decide the same, other rules are told apart with both reasons."""
+"""`topolog replay whatif` on a recorded history: the same rules decide the same, other rules are
+told apart with both reasons.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.codec import decode, encode
 from shared.events.scheduling_facts import PodReserved
-from shared.events.surroundings_facts import ClaimObserved, SurroundingEnded, SurroundingFact, VolumeObserved, stream_of
+from shared.events.surroundings_facts import (
+    ClaimObserved,
+    SurroundingEnded,
+    SurroundingFact,
+    VolumeObserved,
+    stream_of,
+)
 from tests.whatif.conftest import Run
 from tests.whatif.histories import as_here, dense, shared_by_two
 
@@ -42,12 +50,23 @@ def test_the_same_rules_make_every_recorded_decision_again(topolog: Run) -> None
     assert last["decisions"] > 10
 
 
-async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on_its_share() -> None:
+async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on_its_share() -> (
+    None
+):
     log = await shared_by_two(pods=24)
     head = await log.head()
     found = await reproduce(log, as_here(), 1, head, lambda _: None)
     assert (found.decisions, found.same, found.why) == (24, 24, {})
-    assert len({envelope.role for envelope in await log.read(0, 1000) if envelope.type == "PodReserved"}) == 2
+    assert (
+        len(
+            {
+                envelope.role
+                for envelope in await log.read(0, 1000)
+                if envelope.type == "PodReserved"
+            }
+        )
+        == 2
+    )
     altered = await reproduce(_with_one_decision_altered(log), as_here(), 1, head, lambda _: None)
     assert altered.why == {UNRECORDED: 1}, "who shares has the same configuration"
 
@@ -55,7 +74,9 @@ async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on
 async def test_that_one_scheduler_plays_for_several_is_noted(log: MemoryEventLog) -> None:
     head, told = await log.head(), "2 schedulers shared the pods: on each side one decides them all"
     for history, noted in ((log, False), (_with_one_decision_altered(log, config="c/0,1"), True)):
-        assert (told in world(await recorded(history, 1, head, lambda _: None), Changes()).notes) is noted
+        assert (
+            told in world(await recorded(history, 1, head, lambda _: None), Changes()).notes
+        ) is noted
 
 
 async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
@@ -74,16 +95,22 @@ def _with_one_decision_altered(log: MemoryEventLog, **changes: object) -> Memory
     altered._facts, altered._heads = list(log._facts), log._heads
     at, row = next((at, row) for at, row in enumerate(altered._facts) if row.type == "PodReserved")
     fact = msgspec.json.decode(row.payload, type=PodReserved)
-    altered._facts[at] = msgspec.structs.replace(row, payload=encode(msgspec.structs.replace(fact, **changes or {"score": 101})))
+    altered._facts[at] = msgspec.structs.replace(
+        row, payload=encode(msgspec.structs.replace(fact, **changes or {"score": 101}))
+    )
     return altered
 
 
-async def test_a_decision_about_a_pod_that_the_history_lacks_is_counted_so(log: MemoryEventLog) -> None:
+async def test_a_decision_about_a_pod_that_the_history_lacks_is_counted_so(
+    log: MemoryEventLog,
+) -> None:
     lacking = MemoryEventLog("lacking")
     lacking._heads = log._heads
     uid = next(row.stream for row in log._facts if row.type == "PodReserved")
     unread = [
-        row if (row.stream, row.type) != (uid, "PodObserved") else msgspec.structs.replace(row, payload=b"{")
+        row
+        if (row.stream, row.type) != (uid, "PodObserved")
+        else msgspec.structs.replace(row, payload=b"{")
         for row in log._facts
     ]
     lacking._facts = unread
@@ -95,16 +122,25 @@ def test_other_rules_are_played_side_by_side_and_the_first_difference_is_told_wi
     topolog: Run, tmp_path: Path
 ) -> None:
     plot = tmp_path / "x.svg"
-    code, out, _ = topolog("--set", "strategy=LeastNUMANodes", "--to", "150", "--json", "--plot", str(plot))
+    code, out, _ = topolog(
+        "--set", "strategy=LeastNUMANodes", "--to", "150", "--json", "--plot", str(plot)
+    )
     recorded_side, here, other, first, last = map(json.loads, out.splitlines())
     assert code == 0
-    assert [side["name"] for side in (recorded_side, here, other)] == ["recorded", "as here", "strategy=LeastNUMANodes"]
+    assert [side["name"] for side in (recorded_side, here, other)] == [
+        "recorded",
+        "as here",
+        "strategy=LeastNUMANodes",
+    ]
     assert here["rejected"] == 0
     assert here["ran"] + here["unplaced"] == here["pods"] == recorded_side["pods"]
     assert last["differs"] > 0
     told = first["first_difference"]
     assert told["before"] != told["after"]
-    assert all("here" in line or "miss" in line for line in (told["before_of_other"][0], told["after_of_other"][0]))
+    assert all(
+        "here" in line or "miss" in line
+        for line in (told["before_of_other"][0], told["after_of_other"][0])
+    )
     assert len(ElementTree.fromstring(plot.read_text()).findall(".//{*}polyline")) == 8
 
 
@@ -118,7 +154,9 @@ def test_rules_that_change_nothing_differ_in_nothing(topolog: Run) -> None:
 
 
 def test_an_upstream_cache_and_another_cluster_are_played_too(topolog: Run) -> None:
-    code, out, err = topolog("--set", "cache=overreserve", "--set", "policy=restricted", "--nodes", "+2", "--jobs", "1")
+    code, out, err = topolog(
+        "--set", "cache=overreserve", "--set", "policy=restricted", "--nodes", "+2", "--jobs", "1"
+    )
     assert (code, err) == (0, "")
     assert "cache=overreserve policy=restricted nodes=+2" in out
     assert "is the first that differs" in out
@@ -127,13 +165,24 @@ def test_an_upstream_cache_and_another_cluster_are_played_too(topolog: Run) -> N
 async def test_machines_come_from_reports_as_they_are(log: MemoryEventLog) -> None:
     found = await recorded(log, 1, await log.head(), lambda _: None)
     made = machines(found.reports, {})
-    assert ([node.name for node in made.nodes], made.guessed, made.left_out) == (sorted(found.reports), (), {})
-    bare = {name: msgspec.structs.replace(report, cpus=None, devices=None) for name, report in found.reports.items()}
+    assert ([node.name for node in made.nodes], made.guessed, made.left_out) == (
+        sorted(found.reports),
+        (),
+        {},
+    )
+    bare = {
+        name: msgspec.structs.replace(report, cpus=None, devices=None)
+        for name, report in found.reports.items()
+    }
     guessed = machines(bare, {}, policy="restricted")
     assert guessed.guessed == tuple(sorted(bare))
     for exact, laid_out in zip(made.nodes, guessed.nodes, strict=True):
-        assert [zone.memory_bytes for zone in laid_out.machine.zones] == [zone.memory_bytes for zone in exact.machine.zones]
-        assert sorted(cpu.numa for cpu in laid_out.machine.cpus) == sorted(cpu.numa for cpu in exact.machine.cpus)
+        assert [zone.memory_bytes for zone in laid_out.machine.zones] == [
+            zone.memory_bytes for zone in exact.machine.zones
+        ]
+        assert sorted(cpu.numa for cpu in laid_out.machine.cpus) == sorted(
+            cpu.numa for cpu in exact.machine.cpus
+        )
         assert {name: len(ids) for name, ids in laid_out.devices.items()} == {
             name: len(ids) for name, ids in exact.devices.items()
         }
@@ -151,16 +200,28 @@ async def test_a_later_beginning_finds_the_running_pods_where_they_ran(log: Memo
     assert len(fewer.nodes) == len(made.nodes) - 1
 
 
-async def test_what_surrounded_pods_is_played_with_them_as_it_stood_at_the_beginning(log: MemoryEventLog) -> None:
+async def test_what_surrounded_pods_is_played_with_them_as_it_stood_at_the_beginning(
+    log: MemoryEventLog,
+) -> None:
     """Without it a pod with a claim would wait for ever in every other world."""
     told = MemoryEventLog("with claims")
     before, after = ClaimObserved("ns/a", "v"), ClaimObserved("ns/b", "v")
-    facts = [before, VolumeObserved("v"), SurroundingEnded("volume", "v"), *[decode(e) for e in await log.read(0, 50)], after]
+    facts = [
+        before,
+        VolumeObserved("v"),
+        SurroundingEnded("volume", "v"),
+        *[decode(e) for e in await log.read(0, 50)],
+        after,
+    ]
     for number, fact in enumerate(facts):
         stream = stream_of(fact) if isinstance(fact, SurroundingFact) else streams.node("x")
         await told.append([Commit(str(number), "r", 0, 10**6 * number, (Draft(stream, fact),))])
     found = await recorded(told, 5, len(facts), lambda _: None)
-    played = [(at_s, fact) for at_s, _, fact in world(found, Changes()).load.news if isinstance(fact, SurroundingFact)]
+    played = [
+        (at_s, fact)
+        for at_s, _, fact in world(found, Changes()).load.news
+        if isinstance(fact, SurroundingFact)
+    ]
     assert [fact for _, fact in played] == [before, after], "what had ended by then is not played"
     assert played[0][0] == 0.0
     assert played[1][0] > 0.0
@@ -184,6 +245,8 @@ async def test_what_surrounded_pods_is_played_with_them_as_it_stood_at_the_begin
         (("--plot", "x.svg"), "without a change there is one"),
     ],
 )
-def test_what_cannot_be_meant_is_told_with_a_remedy(topolog: Run, arguments: tuple[str, ...], problem: str) -> None:
+def test_what_cannot_be_meant_is_told_with_a_remedy(
+    topolog: Run, arguments: tuple[str, ...], problem: str
+) -> None:
     code, _, err = topolog(*arguments)
     assert (code, problem in err, "  try: " in err) == (2, True, True), err

@@ -1,4 +1,6 @@
-"""A window of a history: what it does to the counts is said, and the result is told whatever becomes of the picture."""
+"""A window of a history: what it does to the counts is said, and the result is told whatever
+becomes of the picture.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,22 @@ def notes_of(out: str) -> tuple[list[dict[str, Any]], str]:
     return sides, "\n".join(last["notes"])
 
 
-def test_a_window_says_who_was_there_before_it_and_whom_its_end_cuts_off(whatif: Run, log: MemoryEventLog) -> None:
+def test_a_window_says_who_was_there_before_it_and_whom_its_end_cuts_off(
+    whatif: Run, log: MemoryEventLog
+) -> None:
     code, out, err = whatif("--from", str(FIRST), "--json")
     (told, here, other), notes = notes_of(out)
     assert (code, err) == (0, ""), err
-    seen, ran = uids(log, 1, FIRST, PodObserved), uids(log, 1, FIRST, PodRunning) - uids(log, 1, FIRST, PodEnded)
+    seen, ran = (
+        uids(log, 1, FIRST, PodObserved),
+        uids(log, 1, FIRST, PodRunning) - uids(log, 1, FIRST, PodEnded),
+    )
     waited = seen - uids(log, 1, FIRST, PodRunning) - uids(log, 1, FIRST, PodEnded)
     assert ran
-    assert f"{len(ran)} pods ran when the window begins: they run from its beginning on, and are in no count" in notes
+    assert (
+        f"{len(ran)} pods ran when the window begins: they run from its beginning on, and are in no count"
+        in notes
+    )
     assert (f"{len(waited)} pods waited when the window begins" in notes) == bool(waited)
     assert told["ran"] == told["pods"] == here["pods"] > here["ran"]
     assert here["unplaced"] >= here["underway"] > 0
@@ -67,7 +77,9 @@ def test_a_window_says_who_was_there_before_it_and_whom_its_end_cuts_off(whatif:
     assert other["pods"] == here["pods"]
 
 
-async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_on_in_the_record_too() -> None:
+async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_on_in_the_record_too() -> (
+    None
+):
     slow = await dense(40, nodes=4)
     seen = next(row for row in slow._facts if row.type == PodObserved.__name__)
     runs = next(row for row in slow._facts if row.type == PodRunning.__name__)
@@ -76,17 +88,26 @@ async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_on_i
     uid = runs.stream.removeprefix("pod/")
     assert found.pods[uid].seen_us <= seen.time_us < found.begin_us < runs.time_us
     assert side.wait_mean_s == round(sum(_waits_s(slow._facts, found.begin_us)) / side.ran, 2)
-    assert any("1 pods waited when the window begins" in note for note in cut.notes(found, world(found, Changes()), [side]))
+    assert any(
+        "1 pods waited when the window begins" in note
+        for note in cut.notes(found, world(found, Changes()), [side])
+    )
 
 
 def _waits_s(facts: list[Envelope], from_us: int) -> list[float]:
     """From a pod's arrival, or from this time, until it ran."""
     runs = {row.stream: row.time_us for row in reversed(facts) if row.type == PodRunning.__name__}
     seen = {row.stream: row.time_us for row in reversed(facts) if row.type == PodObserved.__name__}
-    return [(at_us - max(seen[stream], from_us)) / 1e6 for stream, at_us in runs.items() if at_us > from_us]
+    return [
+        (at_us - max(seen[stream], from_us)) / 1e6
+        for stream, at_us in runs.items()
+        if at_us > from_us
+    ]
 
 
-async def test_a_whole_history_that_leaves_nobody_waiting_needs_no_such_words(log: MemoryEventLog) -> None:
+async def test_a_whole_history_that_leaves_nobody_waiting_needs_no_such_words(
+    log: MemoryEventLog,
+) -> None:
     side = Side("as here", 3, 3, 0, 0, 0.1, 0.1, 1.0, 0.0)
     found = await recorded(log, 1, await log.head(), lambda _: None)
     assert cut.notes(found, world(found, Changes()), [side]) == []
@@ -101,7 +122,12 @@ def test_a_picture_that_cannot_be_written_is_told_before_anything_is_played(
     monkeypatch.setattr(comparing, "side_by_side", plays)
     for plot in (tmp_path, tmp_path / "nowhere" / "x.svg"):
         code, out, err = whatif("--plot", str(plot))
-        assert (code, out, f"{plot} cannot be written" in err, "  try: --plot" in err) == (1, "", True, True), err
+        assert (code, out, f"{plot} cannot be written" in err, "  try: --plot" in err) == (
+            1,
+            "",
+            True,
+            True,
+        ), err
 
 
 def test_trying_whether_a_picture_can_be_written_leaves_what_is_there(

@@ -1,4 +1,6 @@
-"""The children of `topolog up` as declarations: simulator, topology-store, scheduler, binder, exporters. Starts nothing."""
+"""The children of `topolog up` as declarations: simulator, topology-store, scheduler, binder,
+exporters. Starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,18 @@ from shared.kube.connection import runs_plugin
 from shared.runtime.secret_file import SecretUnreadable, given
 from shared.telemetry.reasons import plain
 
-SIMULATOR, STORE, SCHEDULER, BINDER, EXPORTER = "simulator", "topology-store", "scheduler", "binder", "exporter"
-SERVICES = ((STORE, "services.topology_store"), (SCHEDULER, "services.scheduler"), (BINDER, "services.binder"))
+SIMULATOR, STORE, SCHEDULER, BINDER, EXPORTER = (
+    "simulator",
+    "topology-store",
+    "scheduler",
+    "binder",
+    "exporter",
+)
+SERVICES = (
+    (STORE, "services.topology_store"),
+    (SCHEDULER, "services.scheduler"),
+    (BINDER, "services.binder"),
+)
 
 DATABASE = ("TOPOLOG_DATABASE_URL", "TOPOLOG_DATABASE_URL_FILE")
 BUS = ("TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE")
@@ -39,7 +51,11 @@ class Ports(msgspec.Struct, frozen=True):
 
     def of_all(self, name: str) -> list[int]:
         """The ports of every process of a service."""
-        return [port for each, port in self.by_name.items() if each == name or each.startswith(f"{name}-")]
+        return [
+            port
+            for each, port in self.by_name.items()
+            if each == name or each.startswith(f"{name}-")
+        ]
 
     def running(self) -> list[RunningService]:
         """The note for other commands."""
@@ -47,12 +63,15 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 def choose_ports(options: UpOptions, last_api_port: int = 0) -> Ports:
-    """A free port for every child that serves HTTP, none given twice. The Kubernetes API keeps the port that it had last time, if
-    that is free. Raises PortInUseError for a chosen port that is taken."""
+    """A free port for every child that serves HTTP, none given twice. The Kubernetes API keeps the
+    port that it had last time, if that is free. Raises PortInUseError for a chosen port that is
+    taken."""
     names = [name for name, _, _ in service_names(options)]
     if not options.kubeconfig:
         names += [SIMULATOR, *exporter_names(options)]
-    ports: dict[str, int] = {SIMULATOR: _api_port(options.api_port, last_api_port)} if SIMULATOR in names else {}
+    ports: dict[str, int] = (
+        {SIMULATOR: _api_port(options.api_port, last_api_port)} if SIMULATOR in names else {}
+    )
     for name in names:
         ports[name] = ports.get(name) or free_port(None, ports.values())
     return Ports({name: ports[name] for name in names})
@@ -65,7 +84,8 @@ def _api_port(chosen: int, last: int) -> int:
         socket.create_server((HOST, chosen)).close()
     except OSError as error:
         raise PortInUseError(
-            f"the API port {chosen} cannot be had: {plain(error)}", "--api-port with another number, or without it any free port"
+            f"the API port {chosen} cannot be had: {plain(error)}",
+            "--api-port with another number, or without it any free port",
         ) from error
     return chosen
 
@@ -77,7 +97,11 @@ def exporter_names(options: UpOptions) -> list[str]:
 
 def service_names(options: UpOptions) -> list[tuple[str, str, str]]:
     """(name, service, module) of every service process: `scheduler`, `scheduler-2`, ..."""
-    many = {STORE: 1 + options.standbys, SCHEDULER: options.schedulers, BINDER: 1 + options.standbys}
+    many = {
+        STORE: 1 + options.standbys,
+        SCHEDULER: options.schedulers,
+        BINDER: 1 + options.standbys,
+    }
     return [
         (name if number == 1 else f"{name}-{number}", name, module)
         for name, module in SERVICES
@@ -85,7 +109,9 @@ def service_names(options: UpOptions) -> list[tuple[str, str, str]]:
     ]
 
 
-def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig: str, trace_file: Path) -> dict[str, str]:
+def environment(
+    options: UpOptions, database_url: str, nats_url: str, kubeconfig: str, trace_file: Path
+) -> dict[str, str]:
     """What all services are told."""
     return {
         **_said(DATABASE, database_url, options.database_url_file),
@@ -100,7 +126,9 @@ def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig
 
 
 def http_token() -> str:
-    """What the children ask for, as it stands now: they pass it from this process' environment. "" for none."""
+    """What the children ask for, as it stands now: they pass it from this process' environment. ""
+    for none.
+    """
     try:
         return given(os.environ, "TOPOLOG_HTTP_TOKEN")
     except SecretUnreadable:
@@ -113,8 +141,8 @@ def _said(variables: tuple[str, str], url: str, file: str) -> dict[str, str]:
 
 
 def _patience(options: UpOptions) -> dict[str, str]:
-    """Three reports of a simulated node, unless said otherwise. Exporters of an outside cluster have intervals of their own, and
-    the services the silence that goes with those."""
+    """Three reports of a simulated node, unless said otherwise. Exporters of an outside cluster
+    have intervals of their own, and the services the silence that goes with those."""
     if options.kubeconfig or PATIENCE in os.environ:
         return {}
     return {PATIENCE: str(max(3 * options.report_interval_s, 10.0))}
@@ -141,7 +169,16 @@ def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
         "--seed": str(options.seed),
     }
     argv = [f"{flag}={value}" for flag, value in flags.items()]
-    return _python(SIMULATOR, "services.simulator", argv, folder, {}, WATCHED, f"http://127.0.0.1:{port}/readyz", 60.0)
+    return _python(
+        SIMULATOR,
+        "services.simulator",
+        argv,
+        folder,
+        {},
+        WATCHED,
+        f"http://127.0.0.1:{port}/readyz",
+        60.0,
+    )
 
 
 def status_file(folder: DataDir) -> Path:
@@ -154,7 +191,9 @@ def start_file(folder: DataDir) -> Path:
     return folder.folder(SIMULATOR) / "start"
 
 
-def services(options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[ChildSpec]:
+def services(
+    options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str]
+) -> list[ChildSpec]:
     """topology-stores, schedulers and binders, each its own process."""
     specs = []
     for name, service, module in service_names(options):
@@ -163,37 +202,77 @@ def services(options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str
         if service == BINDER:  # it hears nothing from the bus
             own = {variable: value for variable, value in own.items() if variable not in BUS}
         own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
-        specs.append(_python(name, module, [], folder, own, _passes(options, service), f"http://127.0.0.1:{port}/livez", 30.0))
+        specs.append(
+            _python(
+                name,
+                module,
+                [],
+                folder,
+                own,
+                _passes(options, service),
+                f"http://127.0.0.1:{port}/livez",
+                30.0,
+            )
+        )
     return specs
 
 
 def shares(options: UpOptions, folder: DataDir) -> dict[str, Path]:
     """The file of nodes of each exporter; the simulator writes them."""
-    return {name: folder.folder(SIMULATOR) / f"exporter-{number}.json" for number, name in enumerate(exporter_names(options))}
+    return {
+        name: folder.folder(SIMULATOR) / f"exporter-{number}.json"
+        for number, name in enumerate(exporter_names(options))
+    }
 
 
 def exporters(
-    options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str], nats_urls: Mapping[str, str]
+    options: UpOptions,
+    folder: DataDir,
+    ports: Ports,
+    env: Mapping[str, str],
+    nats_urls: Mapping[str, str],
 ) -> list[ChildSpec]:
-    """The production exporter, a share of the simulated nodes each, and the bus as it calls it (`nats_urls`)."""
+    """The production exporter, a share of the simulated nodes each, and the bus as it calls it
+    (`nats_urls`).
+    """
     specs = []
     for name, share in shares(options, folder).items():
         port = ports.by_name[name]
-        argv = ["--nodes-file", str(share), "--interval", f"{options.report_interval_s:g}", "--http-port", str(port)]
-        own = {"TOPOLOG_TRACE_RATIO": env["TOPOLOG_TRACE_RATIO"], **_said(BUS, nats_urls[name], options.nats_url_file)}
+        argv = [
+            "--nodes-file",
+            str(share),
+            "--interval",
+            f"{options.report_interval_s:g}",
+            "--http-port",
+            str(port),
+        ]
+        own = {
+            "TOPOLOG_TRACE_RATIO": env["TOPOLOG_TRACE_RATIO"],
+            **_said(BUS, nats_urls[name], options.nats_url_file),
+        }
         own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
         specs.append(
             _python(
-                name, "services.exporter", argv, folder, own, _passes(options, EXPORTER), f"http://127.0.0.1:{port}/livez", 30.0
+                name,
+                "services.exporter",
+                argv,
+                folder,
+                own,
+                _passes(options, EXPORTER),
+                f"http://127.0.0.1:{port}/livez",
+                30.0,
             )
         )
     return specs
 
 
 def _passes(options: UpOptions, service: str) -> tuple[str, ...]:
-    """What a service gets of this process' environment: what its settings declare, but the servers' addresses, which it is told
-    where it needs them. Nobody knows what a command needs that a kubeconfig gets its credentials from."""
-    ours = tuple(name for name in options.declared.get(service, ()) if name not in (*DATABASE, *BUS))
+    """What a service gets of this process' environment: what its settings declare, but the servers'
+    addresses, which it is told where it needs them. Nobody knows what a command needs that a
+    kubeconfig gets its credentials from."""
+    ours = tuple(
+        name for name in options.declared.get(service, ()) if name not in (*DATABASE, *BUS)
+    )
     if service == EXPORTER:
         return (*NETWORK, *WATCHED, *ours)
     plugin = (FOREIGN,) if options.kubeconfig and runs_plugin(options.kubeconfig) else ()

@@ -1,4 +1,5 @@
-"""How `topolog up` looks: the live picture on a terminal, a line now and then elsewhere, JSON lines for machines; a summary last.
+"""How `topolog up` looks: the live picture on a terminal, a line now and then elsewhere, JSON lines
+for machines; a summary last.
 
 The picture itself is somebody else's: it is handed in.
 """
@@ -107,16 +108,26 @@ def _rows(status: Status) -> list[tuple[str, str]]:
 
 
 def _with_unnamed(nodes: str, numbers: Scheduling) -> str:
-    """Names that exporters report and no Node object has are none of the cluster's nodes, and worth a word."""
-    return f"{nodes} ({numbers.nodes_unnamed} more report without a Node object)" if numbers.nodes_unnamed else nodes
+    """Names that exporters report and no Node object has are none of the cluster's nodes, and worth
+    a word.
+    """
+    return (
+        f"{nodes} ({numbers.nodes_unnamed} more report without a Node object)"
+        if numbers.nodes_unnamed
+        else nodes
+    )
 
 
 def _sentence(status: Status) -> str:
-    return f"{status.elapsed_s:6.1f} s  " + ", ".join(f"{name} {value}" for name, value in _rows(status))
+    return f"{status.elapsed_s:6.1f} s  " + ", ".join(
+        f"{name} {value}" for name, value in _rows(status)
+    )
 
 
 def summary_lines(status: Status, at_end: bool = True) -> list[str]:
-    """Counts, latencies, and the pods that did not run, with numbers; those that are left only of a run that came to its end."""
+    """Counts, latencies, and the pods that did not run, with numbers; those that are left only of a
+    run that came to its end.
+    """
     pods = status.workload
     if not status.simulated:
         return ["stopped: " + ", ".join(f"{name} {value}" for name, value in _rows(status))]
@@ -153,7 +164,9 @@ def _infeasible(one: dict[str, Any]) -> str:
 
 
 def is_over(status: Status, idle_after_s: float) -> bool:
-    """True when every feasible pod has ended and the scheduler knows it, or nothing has happened for too long."""
+    """True when every feasible pod has ended and the scheduler knows it, or nothing has happened
+    for too long.
+    """
     pods = status.workload
     if pods.done and status.heard and status.scheduling.live <= len(pods.infeasible):
         return True

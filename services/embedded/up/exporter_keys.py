@@ -1,5 +1,5 @@
-"""The keys with which exporters log in to the bus of a run: each for its share of the simulated nodes, or for its own node of an
-outside cluster."""
+"""The keys with which exporters log in to the bus of a run: each for its share of the simulated
+nodes, or for its own node of an outside cluster."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ def credentials(folder: DataDir) -> Path:
     return folder.folder("nats") / "credentials"
 
 
-async def urls(servers: EmbeddedServers, folder: DataDir, shares: Mapping[str, Path]) -> dict[str, str]:
-    """The bus' URL of each exporter, by its name, once the bus knows them. `shares` are their files of nodes.
-    Raises DataFolderError."""
+async def urls(
+    servers: EmbeddedServers, folder: DataDir, shares: Mapping[str, Path]
+) -> dict[str, str]:
+    """The bus' URL of each exporter, by its name, once the bus knows them. `shares` are their files
+    of nodes. Raises DataFolderError."""
     place = credentials(folder)
     keep(place, [(name, names_in(path)) for name, path in shares.items()])
     await servers.reload_nats()
     scheme, _, rest = servers.nats_url.partition("://")
     host = rest.rpartition("@")[2]
-    return {name: f"{scheme}://{host}{'&' if '?' in host else '?'}seed={quote(str(seed_file(place, name)))}" for name in shares}
+    return {
+        name: f"{scheme}://{host}{'&' if '?' in host else '?'}seed={quote(str(seed_file(place, name)))}"
+        for name in shares
+    }
 
 
 async def seeds(servers: EmbeddedServers, folder: DataDir, nodes: Iterable[str]) -> dict[str, str]:

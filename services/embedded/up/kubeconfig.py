@@ -1,6 +1,7 @@
 """The kubeconfig of a data folder: how kubectl, and Topolog's own commands, reach its cluster.
 
-For a simulated cluster a file is written, which needs no credentials; for an outside one its own kubeconfig is remembered.
+For a simulated cluster a file is written, which needs no credentials; for an outside one its own
+kubeconfig is remembered.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def write_simulated(folder: Path, port: int) -> Path:
         "kind": "Config",
         "clusters": [{"name": NAME, "cluster": {"server": f"http://127.0.0.1:{port}"}}],
         "users": [{"name": NAME, "user": {}}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
+        "contexts": [
+            {"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}
+        ],
         "current-context": NAME,
     }
     (folder / _OUTSIDE).unlink(missing_ok=True)
@@ -34,7 +37,11 @@ def write_simulated(folder: Path, port: int) -> Path:
 
 def write_outside(folder: Path, kubeconfig: str) -> None:
     """Remember the kubeconfig (a file or a URL) of an outside cluster."""
-    absolute = kubeconfig if kubeconfig.startswith(("http://", "https://")) else str(Path(kubeconfig).expanduser().resolve())
+    absolute = (
+        kubeconfig
+        if kubeconfig.startswith(("http://", "https://"))
+        else str(Path(kubeconfig).expanduser().resolve())
+    )
     path_of(folder).unlink(missing_ok=True)
     _replace(folder / _OUTSIDE, absolute)
 

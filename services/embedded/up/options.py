@@ -17,12 +17,13 @@ ENDLESS = -1
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds for `_s`. `fresh` empties the data folder first. `pods` may be ENDLESS.
-    `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
-    is simulated. Empty `database_url` and `nats_url` mean the embedded servers; the services
-    are given their files where these are named. `schedulers` share the pods; `standbys` are
-    further binders and topology-stores, ready to take over. An empty `cache` leaves it to the scheduler's settings.
-    `declared`: by service, the variables that its settings know and that it gets of this process' environment."""
+    """Seconds for `_s`. `fresh` empties the data folder first. `pods` may be ENDLESS. `speed` is
+    `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing is
+    simulated. Empty `database_url` and `nats_url` mean the embedded servers; the services are given
+    their files where these are named. `schedulers` share the pods; `standbys` are further binders
+    and topology-stores, ready to take over. An empty `cache` leaves it to the scheduler's settings.
+    `declared`: by service, the variables that its settings know and that it gets of this process'
+    environment."""
 
     data_dir: Path
     fresh: bool = False
@@ -91,7 +92,11 @@ def _one_of(flag: str, value: str, known: tuple[str, ...]) -> list[str]:
 
 
 def _load(options: UpOptions) -> list[str]:
-    return [] if 0 < options.load <= 10 else [f"--load is {options.load:g}; give a share of the cluster, above 0 to 10"]
+    return (
+        []
+        if 0 < options.load <= 10
+        else [f"--load is {options.load:g}; give a share of the cluster, above 0 to 10"]
+    )
 
 
 def _speed(text: str) -> list[str]:
@@ -99,12 +104,18 @@ def _speed(text: str) -> list[str]:
         good = text == "max" or 0 < float(text) <= 1_000_000
     except ValueError:
         good = False
-    return [] if good else [f"--speed is {text!r}; give max, or virtual seconds a real second (above 0)"]
+    return (
+        []
+        if good
+        else [f"--speed is {text!r}; give max, or virtual seconds a real second (above 0)"]
+    )
 
 
 def _fresh(options: UpOptions) -> list[str]:
     if options.fresh and options.database_url:
-        return ["--fresh would leave the log behind, which is in the database of --database-url; empty that one by its own means"]
+        return [
+            "--fresh would leave the log behind, which is in the database of --database-url; empty that one by its own means"
+        ]
     return []
 
 
@@ -115,5 +126,7 @@ def _workload(text: str) -> list[str]:
     if kind != "openb":
         return [f"--workload is {text!r}; give demo, openb:FOLDER or none"]
     return (
-        [] if Path(folder).is_dir() else [f"--workload openb: no folder {folder!r}; name the folder with the trace's CSV files"]
+        []
+        if Path(folder).is_dir()
+        else [f"--workload openb: no folder {folder!r}; name the folder with the trace's CSV files"]
     )

@@ -1,4 +1,5 @@
-"""Whether the servers that stand outside can be used: asked before anything is started, every problem told at once.
+"""Whether the servers that stand outside can be used: asked before anything is started, every
+problem told at once.
 
 Knows nothing of what is done with them; what goes away later is the services' to bear.
 """
@@ -66,7 +67,9 @@ async def _database(url: str) -> str:
         return f"--database-url {trouble}"
     try:
         connection = await connect(url, timeout_s=_PATIENCE_S)
-    except Exception as error:  # whatever it is: the driver's errors have no names outside shared.eventlog
+    except (
+        Exception
+    ) as error:  # whatever it is: the driver's errors have no names outside shared.eventlog
         return f"no Postgres answers at {masked_url(url)}: {plain(error)}"
     await connection.close()
     return ""
@@ -111,7 +114,9 @@ async def nodes_of(kubeconfig: str) -> list[str]:
     except KubeUnavailableError as error:
         raise OutsideServerError(str(error), _REMEDY) from error
     except (ConfigError, OSError, ValueError) as error:
-        problem = f"the kubeconfig {kubeconfig} names credentials that cannot be used: {plain(error)}"
+        problem = (
+            f"the kubeconfig {kubeconfig} names credentials that cannot be used: {plain(error)}"
+        )
         raise OutsideServerError(problem, _REMEDY) from error
     try:
         return [str(node["metadata"]["name"]) for node in (await kube.list("nodes")).items]

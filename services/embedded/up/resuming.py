@@ -1,7 +1,9 @@
-"""What a data folder's cluster looks like, so that a second start goes on with the same one without being told again.
+"""What a data folder's cluster looks like, so that a second start goes on with the same one without
+being told again.
 
-Nodes, zones and the kubelets' settings are written down at the first start; options that were not given are taken from there,
-and those that contradict it are refused. Knows nothing of what runs on it.
+Nodes, zones and the kubelets' settings are written down at the first start; options that were not
+given are taken from there, and those that contradict it are refused. Knows nothing of what runs on
+it.
 """
 
 from __future__ import annotations
@@ -40,12 +42,19 @@ class Given(msgspec.Struct, frozen=True):
 
 
 def shape_for(folder: Path, given: Given, fresh: bool) -> Shape:
-    """What to run on `folder`. Raises UsageError when an option contradicts the cluster that is there."""
+    """What to run on `folder`. Raises UsageError when an option contradicts the cluster that is
+    there.
+    """
     there = None if fresh else _read(folder)
-    said = {name: value for name, value in msgspec.structs.asdict(given).items() if value is not None}
+    said = {
+        name: value for name, value in msgspec.structs.asdict(given).items() if value is not None
+    }
     wrong = _contradictions(there, said) if there is not None else []
     if wrong:
-        raise UsageError("; ".join(wrong), "topolog up --fresh, which deletes what is there, or another --data-dir")
+        raise UsageError(
+            "; ".join(wrong),
+            "topolog up --fresh, which deletes what is there, or another --data-dir",
+        )
     return msgspec.structs.replace(there or Shape(), **said)
 
 
@@ -56,7 +65,9 @@ def _contradictions(there: Shape, said: dict[str, Any]) -> list[str]:
         if said.get(name, getattr(there, name)) != getattr(there, name)
     ]
     if _source(said.get("workload", there.workload)) != _source(there.workload):
-        wrong.append(f"--workload is {said['workload']}, but the folder holds the nodes of {there.workload}")
+        wrong.append(
+            f"--workload is {said['workload']}, but the folder holds the nodes of {there.workload}"
+        )
     return wrong
 
 

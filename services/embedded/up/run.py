@@ -21,7 +21,14 @@ from services.embedded.up.display import Display, Picture, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
 from services.embedded.up.outside import check_outside, migrate, nodes_of
 from services.embedded.up.resuming import Shape, write_shape
-from services.embedded.up.status import Status, Workload, ask_schedulers, read_nodes, read_workload, until_all_report
+from services.embedded.up.status import (
+    Status,
+    Workload,
+    ask_schedulers,
+    read_nodes,
+    read_workload,
+    until_all_report,
+)
 from shared.eventlog.postgres_logins import SERVICE, make_login
 from shared.kube.connection import address_of
 from shared.telemetry.reasons import plain
@@ -75,17 +82,26 @@ class Up:
             await asyncio.gather(starting, return_exceptions=True)
             return EXIT_OK
         ports = await starting
-        self._display.note(f"topolog up: ready after {self._elapsed():.1f} s, data in {folder.path}")
+        self._display.note(
+            f"topolog up: ready after {self._elapsed():.1f} s, data in {folder.path}"
+        )
         attaching = await self._attaching(folder) if self._options.kubeconfig else []
-        for line in (*await self._resumed(folder, ports), *hints(self._options, folder, ports), *attaching):
+        for line in (
+            *await self._resumed(folder, ports),
+            *hints(self._options, folder, ports),
+            *attaching,
+        ):
             self._display.note(line)
         await self._watch_with_picture(ports)
         code = exit_code(self._status.workload) if self._options.exit_when_idle else EXIT_OK
         self._display.close()
-        self._display.summary(self._status, code, self._options.exit_when_idle and not self._stopping.is_set())
+        self._display.summary(
+            self._status, code, self._options.exit_when_idle and not self._stopping.is_set()
+        )
         return code
 
-    # -- starting ------------------------------------------------------------------------------------------------
+    # -- starting
+    # ------------------------------------------------------------------------------------------------
 
     async def _start(self, folder: DataDir) -> Ports:
         await check_outside(self._options)
@@ -94,7 +110,9 @@ class Up:
             async with asyncio.TaskGroup() as group:
                 addresses = group.create_task(self._start_servers(folder))
                 if not self._options.kubeconfig:
-                    group.create_task(self._supervisor.start([children.simulator(self._options, folder, ports)]))
+                    group.create_task(
+                        self._supervisor.start([children.simulator(self._options, folder, ports)])
+                    )
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         await self._start_services(folder, ports, addresses.result())
@@ -106,12 +124,17 @@ class Up:
         return ports
 
     async def _until_all_report(self, ports: Ports) -> None:
-        """The workload begins once the scheduler knows every node's zones: until then its first pods would wait for nothing but
-        that. A node that never reports does not keep it waiting for ever."""
+        """The workload begins once the scheduler knows every node's zones: until then its first
+        pods would wait for nothing but that. A node that never reports does not keep it waiting for
+        ever."""
         nodes = read_nodes(self._simulation)
-        numbers = await until_all_report(ports.of_all(SCHEDULER), nodes, REPORTS_LIMIT_S, children.http_token())
+        numbers = await until_all_report(
+            ports.of_all(SCHEDULER), nodes, REPORTS_LIMIT_S, children.http_token()
+        )
         if numbers.nodes_reporting < nodes:
-            self._display.note(f"{numbers.nodes_reporting} of {nodes} nodes report so far; the workload begins nevertheless")
+            self._display.note(
+                f"{numbers.nodes_reporting} of {nodes} nodes report so far; the workload begins nevertheless"
+            )
 
     def _write_notes(self, folder: DataDir, ports: Ports) -> None:
         """What later commands, and a later start, need to know."""
@@ -120,7 +143,14 @@ class Up:
             kubeconfig.write_outside(folder.path, options.kubeconfig)
             return
         kubeconfig.write_simulated(folder.path, ports.by_name[SIMULATOR])
-        shape = Shape(options.nodes, options.zones, options.workload, options.policy, options.scope, options.seed)
+        shape = Shape(
+            options.nodes,
+            options.zones,
+            options.workload,
+            options.policy,
+            options.scope,
+            options.seed,
+        )
         write_shape(folder.path, shape)
 
     async def _start_servers(self, folder: DataDir) -> ServerAddresses:
@@ -137,22 +167,31 @@ class Up:
         database_url = self._database_url = options.database_url or servers.database_url
         await migrate(database_url)
         if servers.postgres is not None:
-            # Whoever reaches the socket is trusted, as whom they say; the services say no more than they need.
+            # Whoever reaches the socket is trusted, as whom they say; the services say no more than
+            # they need.
             await make_login(database_url, SERVICE, secrets.token_urlsafe(24))
             database_url = servers.postgres.url(user=SERVICE)
         self._nats_url = options.nats_url or servers.nats_url
         return ServerAddresses(database_url, self._nats_url)
 
-    async def _start_services(self, folder: DataDir, ports: Ports, addresses: ServerAddresses) -> None:
+    async def _start_services(
+        self, folder: DataDir, ports: Ports, addresses: ServerAddresses
+    ) -> None:
         options = self._options
         simulated = f"http://127.0.0.1:{ports.by_name[SIMULATOR]}" if not options.kubeconfig else ""
         traces = folder.folder("traces") / "{service}.jsonl"
         env = children.environment(
-            options, addresses.database_url or "", addresses.nats_url or "", options.kubeconfig or simulated, traces
+            options,
+            addresses.database_url or "",
+            addresses.nats_url or "",
+            options.kubeconfig or simulated,
+            traces,
         )
         specs = children.services(options, folder, ports, env)
         if not options.kubeconfig:
-            specs += children.exporters(options, folder, ports, env, await self._exporter_urls(folder))
+            specs += children.exporters(
+                options, folder, ports, env, await self._exporter_urls(folder)
+            )
         await self._supervisor.start(specs)
 
     async def _exporter_urls(self, folder: DataDir) -> dict[str, str]:
@@ -163,14 +202,26 @@ class Up:
         return await exporter_keys.urls(self._servers, folder, shares)
 
     async def _attaching(self, folder: DataDir) -> list[str]:
-        """How an outside cluster's nodes come to report here: to this run's bus each by a key of its own, to an outside one as it
-        was given."""
+        """How an outside cluster's nodes come to report here: to this run's bus each by a key of
+        its own, to an outside one as it was given."""
         cluster = f"cluster: {address_of(self._options.kubeconfig)}"
         if self._options.nats_url or self._servers is None:
-            return [cluster, *attach.words(attach.write(folder.path, self._nats_url), self._nats_url, keys=False)]
-        seeds = await exporter_keys.seeds(self._servers, folder, await nodes_of(self._options.kubeconfig))
+            return [
+                cluster,
+                *attach.words(
+                    attach.write(folder.path, self._nats_url), self._nats_url, keys=False
+                ),
+            ]
+        seeds = await exporter_keys.seeds(
+            self._servers, folder, await nodes_of(self._options.kubeconfig)
+        )
         url = attach.exporter_url(self._nats_url, self._address())
-        return [cluster, *attach.words(attach.write(folder.path, url, attach.authority(self._nats_url), seeds), url)]
+        return [
+            cluster,
+            *attach.words(
+                attach.write(folder.path, url, attach.authority(self._nats_url), seeds), url
+            ),
+        ]
 
     def _address(self) -> str:
         """This machine as the cluster's nodes reach it."""
@@ -184,7 +235,8 @@ class Up:
             return attach.bus(exporter_keys.credentials(folder), self._address())
         return NatsSettings(credentials=str(exporter_keys.credentials(folder)))
 
-    # -- watching ------------------------------------------------------------------------------------------------
+    # -- watching
+    # ------------------------------------------------------------------------------------------------
 
     async def _resumed(self, folder: DataDir, ports: Ports) -> list[str]:
         """What a second start found."""
@@ -198,7 +250,9 @@ class Up:
         return resumed_words(self._options, self._status)
 
     async def _watch_with_picture(self, ports: Ports) -> None:
-        """Watch; a picture that is closed by its key ends the run, one that fails leaves it running."""
+        """Watch; a picture that is closed by its key ends the run, one that fails leaves it
+        running.
+        """
         if self._picture is None:
             await self._watch(ports)
             return
@@ -222,7 +276,9 @@ class Up:
             while not self._stopping.is_set():
                 await self._look(ports)
                 self._display.show(self._status)
-                if self._options.exit_when_idle and is_over(self._status, self._options.idle_after_s):
+                if self._options.exit_when_idle and is_over(
+                    self._status, self._options.idle_after_s
+                ):
                     return
                 if failure.done():
                     raise failure.result()
@@ -236,18 +292,33 @@ class Up:
         workload = before.workload
         if SIMULATOR in ports.by_name:
             workload = read_workload(self._simulation, before.workload)
-        numbers = await ask_schedulers(ports.of_all(SCHEDULER), before.scheduling, children.http_token())
+        numbers = await ask_schedulers(
+            ports.of_all(SCHEDULER), before.scheduling, children.http_token()
+        )
         passed_s = max(now_s - before.elapsed_s, 1e-3)
-        rate = (numbers.position - before.scheduling.position) / passed_s if before.scheduling.position else 0.0
+        rate = (
+            (numbers.position - before.scheduling.position) / passed_s
+            if before.scheduling.position
+            else 0.0
+        )
         heard = numbers is not before.scheduling
         self._status = Status(
-            round(now_s, 1), workload, numbers, max(rate, 0.0), self._restarts, SIMULATOR in ports.by_name, heard
+            round(now_s, 1),
+            workload,
+            numbers,
+            max(rate, 0.0),
+            self._restarts,
+            SIMULATOR in ports.by_name,
+            heard,
         )
 
     def _heard(self, event: ChildEvent) -> None:
         if event.kind is ChildEventKind.RESTARTED:
             self._restarts += 1
-        if event.kind in (ChildEventKind.DIED, ChildEventKind.RESTARTED, ChildEventKind.GAVE_UP) and not self._stopping.is_set():
+        if (
+            event.kind in (ChildEventKind.DIED, ChildEventKind.RESTARTED, ChildEventKind.GAVE_UP)
+            and not self._stopping.is_set()
+        ):
             code = "" if event.exit_code is None else f" (exit {event.exit_code})"
             self._display.note(f"{event.name} {event.kind.value.replace('_', ' ')}{code}")
 
@@ -256,7 +327,9 @@ class Up:
 
 
 def exit_code(pods: Workload) -> int:
-    """0 when every feasible pod ran, 3 when a kubelet rejected one, 4 when a feasible one was left or lost."""
+    """0 when every feasible pod ran, 3 when a kubelet rejected one, 4 when a feasible one was left
+    or lost.
+    """
     if pods.rejected:
         return EXIT_REJECTED
     return EXIT_LEFT if pods.left or pods.lost else EXIT_OK
@@ -276,12 +349,20 @@ def hints(options: UpOptions, folder: DataDir, ports: Ports) -> list[str]:
 def resumed_words(options: UpOptions, status: Status) -> list[str]:
     """What a second start found, and what it does about the workload."""
     numbers, workload = status.scheduling, status.workload
-    live = numbers.pods_pending + numbers.pods_reserved + numbers.pods_intended + numbers.pods_bound + numbers.pods_running
+    live = (
+        numbers.pods_pending
+        + numbers.pods_reserved
+        + numbers.pods_intended
+        + numbers.pods_bound
+        + numbers.pods_running
+    )
     lines = [f"resumed: {numbers.position:,} facts, {numbers.nodes} nodes, {live} live pods"]
     if options.kubeconfig or options.workload == "none":
         return lines
     if options.pods != ENDLESS and workload.resumed >= options.pods:
-        lines.append(f"all {options.pods} pods of the workload were played before; topolog up --fresh begins anew")
+        lines.append(
+            f"all {options.pods} pods of the workload were played before; topolog up --fresh begins anew"
+        )
     elif workload.resumed:
         lines.append(f"the workload goes on after its first {workload.resumed:,} pods")
     return lines

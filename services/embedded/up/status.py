@@ -1,4 +1,6 @@
-"""What `topolog up` shows: the simulator's summary and the scheduler's numbers, asked over HTTP. Unreachable means unknown."""
+"""What `topolog up` shows: the simulator's summary and the scheduler's numbers, asked over HTTP.
+Unreachable means unknown.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ LOOK_EVERY_S = 0.05
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Percentiles in real milliseconds over `count` pods; `per_s` is the rate of the middle 80 % of them."""
+    """Percentiles in real milliseconds over `count` pods; `per_s` is the rate of the middle 80 % of
+    them.
+    """
 
     count: int = 0
     p50_ms: float = 0.0
@@ -27,7 +31,9 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """The simulator's own count of its pods, from the API's side; `total` is 0 for a workload without end."""
+    """The simulator's own count of its pods, from the API's side; `total` is 0 for a workload
+    without end.
+    """
 
     total: int = 0
     created: int = 0
@@ -51,7 +57,9 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 class Scheduling(msgspec.Struct, frozen=True):
-    """The scheduler's numbers; `nodes_unnamed` are names that exporters report and no Node object has."""
+    """The scheduler's numbers; `nodes_unnamed` are names that exporters report and no Node object
+    has.
+    """
 
     position: int = 0
     pods_pending: int = 0
@@ -72,12 +80,18 @@ class Scheduling(msgspec.Struct, frozen=True):
     @property
     def live(self) -> int:
         """Pods whose end the scheduler has not heard of."""
-        return self.pods_pending + self.pods_reserved + self.pods_intended + self.pods_bound + self.pods_running
+        return (
+            self.pods_pending
+            + self.pods_reserved
+            + self.pods_intended
+            + self.pods_bound
+            + self.pods_running
+        )
 
 
 class Status(msgspec.Struct, frozen=True):
-    """One moment. `facts_per_s` over the time since the status before; `workload` counts only what is `simulated`; `heard` tells
-    that the scheduler itself has just given its numbers."""
+    """One moment. `facts_per_s` over the time since the status before; `workload` counts only what
+    is `simulated`; `heard` tells that the scheduler itself has just given its numbers."""
 
     elapsed_s: float
     workload: Workload = Workload()
@@ -111,19 +125,24 @@ def _read(path: Path) -> _Simulation:
 
 
 async def ask_schedulers(ports: Sequence[int], before: Scheduling, token: str = "") -> Scheduling:
-    """The numbers of the scheduler that is furthest in the log; what each has done for itself is summed. `before` itself when
-    none answers. `token` is what services are asked with, "" for none."""
+    """The numbers of the scheduler that is furthest in the log; what each has done for itself is
+    summed. `before` itself when none answers. `token` is what services are asked with, "" for none.
+    """
     urls = [f"http://127.0.0.1:{port}/stats" for port in ports]
     answers = await asyncio.gather(*(ask(url, Scheduling, None, token) for url in urls))
     heard: list[Scheduling] = [answer for answer in answers if answer is not None]
     if not heard:
         return before
     furthest = max(heard, key=lambda numbers: numbers.position)
-    done = {name: sum(getattr(numbers, name) for numbers in heard) for name in ("reserved", "conflicts")}
+    done = {
+        name: sum(getattr(numbers, name) for numbers in heard) for name in ("reserved", "conflicts")
+    }
     return msgspec.structs.replace(furthest, **done)
 
 
-async def until_all_report(ports: Sequence[int], nodes: int, limit_s: float, token: str = "") -> Scheduling:
+async def until_all_report(
+    ports: Sequence[int], nodes: int, limit_s: float, token: str = ""
+) -> Scheduling:
     """The numbers once so many nodes report, or as they are when that took too long."""
     numbers, until_s = Scheduling(), time.monotonic() + limit_s
     while numbers.nodes_reporting < nodes and time.monotonic() < until_s:

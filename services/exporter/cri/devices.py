@@ -1,7 +1,9 @@
-"""Which resource a PCI device is of, and in which zone it lies: by the SR-IOV device plugin's own configuration and /sys.
+"""Which resource a PCI device is of, and in which zone it lies: by the SR-IOV device plugin's own
+configuration and /sys.
 
-Pure but for the tree. The plugin tells a container its devices by `PCIDEVICE_<RESOURCE>`; others show as device nodes, which /sys
-leads back to a PCI address (`dev/char/MAJOR:MINOR`, VFIO by its IOMMU group). Source: sriov-network-device-plugin.
+Pure but for the tree. The plugin tells a container its devices by `PCIDEVICE_<RESOURCE>`; others
+show as device nodes, which /sys leads back to a PCI address (`dev/char/MAJOR:MINOR`, VFIO by its
+IOMMU group). Source: sriov-network-device-plugin.
 """
 
 from __future__ import annotations
@@ -64,23 +66,33 @@ class _File(msgspec.Struct, rename="camel"):
 
 
 def parse(text: bytes, where: str) -> tuple[Resource, ...]:
-    """The resources of a file as the SR-IOV device plugin's config.json, the first that matches first. Raises DeviceFileError."""
+    """The resources of a file as the SR-IOV device plugin's config.json, the first that matches
+    first. Raises DeviceFileError.
+    """
     try:
         found = msgspec.json.decode(text, type=_File)
         return tuple(
-            Resource(f"{each.resource_prefix}/{each.resource_name}", _selectors(each, where)) for each in found.resource_list
+            Resource(f"{each.resource_prefix}/{each.resource_name}", _selectors(each, where))
+            for each in found.resource_list
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DeviceFileError(f"{where}: {error}; expected the SR-IOV device plugin's config.json") from None
+        raise DeviceFileError(
+            f"{where}: {error}; expected the SR-IOV device plugin's config.json"
+        ) from None
 
 
 def inventory(tree: LinkedTree, resources: Iterable[Resource]) -> dict[str, Device]:
-    """Address -> device, of all functions that are of a resource; those that were split into virtual ones are of none."""
+    """Address -> device, of all functions that are of a resource; those that were split into
+    virtual ones are of none.
+    """
     listed = tuple(resources)
     found = {}
     for address in tree.names(PCI) if listed else ():
         base = f"{PCI}/{address}"
-        if not _ADDRESS.fullmatch(address) or (tree.text(f"{base}/sriov_numvfs") or "0").strip() != "0":
+        if (
+            not _ADDRESS.fullmatch(address)
+            or (tree.text(f"{base}/sriov_numvfs") or "0").strip() != "0"
+        ):
             continue
         facts = {
             "vendors": (tree.text(f"{base}/vendor") or "").strip().removeprefix("0x"),
@@ -88,7 +100,10 @@ def inventory(tree: LinkedTree, resources: Iterable[Resource]) -> dict[str, Devi
             "drivers": tree.target(f"{base}/driver"),
             "pciAddresses": address,
         }
-        resource = next((each.name for each in listed if any(_matches(one, facts) for one in each.selectors)), "")
+        resource = next(
+            (each.name for each in listed if any(_matches(one, facts) for one in each.selectors)),
+            "",
+        )
         if resource:
             found[address] = Device(resource, _zones(tree.text(f"{base}/numa_node")))
     return found
@@ -106,14 +121,18 @@ def groups(devices: Mapping[str, Device], addresses: Iterable[str]) -> tuple[Dev
 
 
 def held(known: Known, tree: LinkedTree, devices: Mapping[str, Device]) -> set[str]:
-    """The addresses that a container holds, of those that are of a resource; a variable set for another resource is not heard."""
+    """The addresses that a container holds, of those that are of a resource; a variable set for
+    another resource is not heard.
+    """
     told = {
         address
         for variable, value in known.pci.items()
         for address in value.lower().split(",")
         if address in devices and variable == _variable(devices[address].resource)
     }
-    return told | {address for node in known.nodes for address in _behind(node, tree) if address in devices}
+    return told | {
+        address for node in known.nodes for address in _behind(node, tree) if address in devices
+    }
 
 
 def _variable(resource: str) -> str:
@@ -133,7 +152,9 @@ def _matches(selector: Mapping[str, tuple[str, ...]], facts: Mapping[str, str]) 
 
 
 def _selectors(entry: _Entry, where: str) -> tuple[dict[str, tuple[str, ...]], ...]:
-    """Raises DeviceFileError for what is not known here: a selector left out would take devices that are not meant."""
+    """Raises DeviceFileError for what is not known here: a selector left out would take devices
+    that are not meant.
+    """
     listed = entry.selectors if isinstance(entry.selectors, list) else [entry.selectors]
     found = []
     for one in listed:
@@ -143,7 +164,9 @@ def _selectors(entry: _Entry, where: str) -> tuple[dict[str, tuple[str, ...]], .
             raise DeviceFileError(
                 f"{where}: {entry.resource_name[:80]} is selected by {names[:200]}; known are {', '.join(SELECTORS)}"
             )
-        found.append({what: tuple(msgspec.convert(value, list[str])) for what, value in values.items()})
+        found.append(
+            {what: tuple(msgspec.convert(value, list[str])) for what, value in values.items()}
+        )
     return tuple(found)
 
 

@@ -1,9 +1,11 @@
-"""What a runtime's free-form words about a container mean: its CPUs, memory nodes, limits and devices, and which are its own.
+"""What a runtime's free-form words about a container mean: its CPUs, memory nodes, limits and
+devices, and which are its own.
 
-Pure. CRI leaves `info` open; containerd and CRI-O both put JSON under the key `info` that holds the container's OCI runtime spec
-(container_status.go of each). What lacks that is an error which says who said what. A cpuset alone tells nothing: shared
-containers have one too, so CPUs are a container's own where its pod is Guaranteed (by its cgroup) and its CPU shares are 1024 for
-each of them, as of every container that the static CPU Manager serves.
+Pure. CRI leaves `info` open; containerd and CRI-O both put JSON under the key `info` that holds the
+container's OCI runtime spec (container_status.go of each). What lacks that is an error which says
+who said what. A cpuset alone tells nothing: shared containers have one too, so CPUs are a
+container's own where its pod is Guaranteed (by its cgroup) and its CPU shares are 1024 for each of
+them, as of every container that the static CPU Manager serves.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ _PAGE_SIZE = re.compile(r"(\d{1,7})([KMG])B")
 
 
 class CriInfoError(ValueError):
-    """A runtime's answer lacks what is needed; names runtime, container, field and what was there instead."""
+    """A runtime's answer lacks what is needed; names runtime, container, field and what was there
+    instead.
+    """
 
 
 class Known(msgspec.Struct, frozen=True):
-    """One container as its runtime made it: cgroup below the hierarchy's root, Linux lists of CPUs and memory nodes (empty: all),
-    limits in bytes, environment variables `PCIDEVICE_*`, device nodes as (path, major, minor)."""
+    """One container as its runtime made it: cgroup below the hierarchy's root, Linux lists of CPUs
+    and memory nodes (empty: all), limits in bytes, environment variables `PCIDEVICE_*`, device
+    nodes as (path, major, minor)."""
 
     cgroup: str
     guaranteed: bool
@@ -95,17 +100,31 @@ def read(info: Mapping[str, str], who: str) -> Known:
     text = info.get(INFO)
     if text is None:
         said = ", ".join(sorted(info))[:120] or "nothing"
-        raise CriInfoError(f"{who}: its verbose status has no {INFO!r} but {said}; containerd and CRI-O are known to tell it")
+        raise CriInfoError(
+            f"{who}: its verbose status has no {INFO!r} but {said}; containerd and CRI-O are known to tell it"
+        )
     if len(text) > MAX_INFO_BYTES:
-        raise CriInfoError(f"{who}: its info has {len(text)} characters, at most {MAX_INFO_BYTES} are read")
+        raise CriInfoError(
+            f"{who}: its info has {len(text)} characters, at most {MAX_INFO_BYTES} are read"
+        )
     try:
         found = msgspec.json.decode(text, type=_Info)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise CriInfoError(f"{who}: its info is no JSON with an OCI runtime spec: {error}; it begins {text[:60]!r}") from None
+        raise CriInfoError(
+            f"{who}: its info is no JSON with an OCI runtime spec: {error}; it begins {text[:60]!r}"
+        ) from None
     linux = found.runtime_spec.linux if found.runtime_spec is not None else None
     if found.runtime_spec is None or linux is None or not linux.cgroups_path:
-        lacking = "runtimeSpec" if found.runtime_spec is None else "runtimeSpec.linux" if linux is None else "cgroupsPath"
-        raise CriInfoError(f"{who}: its info has no {lacking}; a runtime whose containers are no Linux processes is not read")
+        lacking = (
+            "runtimeSpec"
+            if found.runtime_spec is None
+            else "runtimeSpec.linux"
+            if linux is None
+            else "cgroupsPath"
+        )
+        raise CriInfoError(
+            f"{who}: its info has no {lacking}; a runtime whose containers are no Linux processes is not read"
+        )
     resources = linux.resources or _Resources()
     cpu = resources.cpu or _Cpu()
     try:
@@ -116,7 +135,11 @@ def read(info: Mapping[str, str], who: str) -> Known:
             cpu.mems or "",
             cpu.shares or 0,
             max(0, resources.memory.limit or 0) if resources.memory else 0,
-            {_hugepages(each.page_size): each.limit for each in resources.hugepage_limits or () if each.limit > 0},
+            {
+                _hugepages(each.page_size): each.limit
+                for each in resources.hugepage_limits or ()
+                if each.limit > 0
+            },
             _pci((found.runtime_spec.process or _Process()).env or ()),
             tuple((each.path, each.major, each.minor) for each in linux.devices or ()),
         )
@@ -125,8 +148,9 @@ def read(info: Mapping[str, str], who: str) -> Known:
 
 
 def cgroup_folder(path: str) -> str:
-    """Where a cgroup is below the root of its hierarchy: a path of cgroupfs, or `SLICE:PREFIX:ID` of systemd, whose slices nest
-    by the dashes in their names (systemd.slice(5)). Raises ValueError."""
+    """Where a cgroup is below the root of its hierarchy: a path of cgroupfs, or `SLICE:PREFIX:ID`
+    of systemd, whose slices nest by the dashes in their names (systemd.slice(5)). Raises
+    ValueError."""
     parts = path.split(":")
     if len(parts) == 3 and parts[0].endswith(".slice"):
         names = parts[0].removesuffix(".slice").split("-")
@@ -148,14 +172,18 @@ def own_cpus(known: Known, cpuset: str, who: str) -> tuple[int, ...]:
 
 
 def own_memory(known: Known, mems: str, who: str) -> tuple[MemoryBlock, ...]:
-    """What the Memory Manager pinned: limits of a Guaranteed pod's container that is tied to nodes. Raises CriInfoError."""
+    """What the Memory Manager pinned: limits of a Guaranteed pod's container that is tied to nodes.
+    Raises CriInfoError.
+    """
     zones = _ids(mems, f"{who}: cpuset.mems")
     if not zones or not known.guaranteed:
         return ()
     sizes = {"memory": known.memory_bytes, **known.hugepages}
     beyond = next((name for name, size in sizes.items() if size > MAX_BYTES), "")
     if beyond:
-        raise CriInfoError(f"{who}: a limit of {sizes[beyond]} bytes of {beyond}, more than any machine has")
+        raise CriInfoError(
+            f"{who}: a limit of {sizes[beyond]} bytes of {beyond}, more than any machine has"
+        )
     return tuple(MemoryBlock(name, zones, sizes[name]) for name in sorted(sizes) if sizes[name])
 
 

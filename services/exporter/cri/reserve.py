@@ -1,6 +1,7 @@
 """What the kubelet gives nobody, in the words of its own flags: CRI does not tell it.
 
-Pure. `reservedSystemCPUs` is a Linux list; `reservedMemory` is `ZONE:RESOURCE=QUANTITY[,RESOURCE=QUANTITY]`, one text a zone.
+Pure. `reservedSystemCPUs` is a Linux list; `reservedMemory` is
+`ZONE:RESOURCE=QUANTITY[,RESOURCE=QUANTITY]`, one text a zone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from shared.domain import quantity
 
 
 class Reserve(msgspec.Struct, frozen=True):
-    """CPUs, and bytes by (zone, resource). `cpus` None: no CPU is given away by id; `memory` empty: no block is."""
+    """CPUs, and bytes by (zone, resource). `cpus` None: no CPU is given away by id; `memory` empty:
+    no block is.
+    """
 
     cpus: frozenset[int] | None = None
     memory: dict[tuple[int, str], int] = {}
@@ -27,9 +30,15 @@ def parse(cpus: str, memory: Iterable[str]) -> Reserve:
         zone, colon, rest = text.partition(":")
         pairs = [pair.partition("=") for pair in rest.split(",")]
         if not (
-            zone.isascii() and zone.isdigit() and len(zone) < 6 and colon and all(name and amount for name, _, amount in pairs)
+            zone.isascii()
+            and zone.isdigit()
+            and len(zone) < 6
+            and colon
+            and all(name and amount for name, _, amount in pairs)
         ):
-            raise ValueError(f"--reserved-memory {text[:80]!r}: expected ZONE:RESOURCE=QUANTITY, for example 0:memory=1Gi")
+            raise ValueError(
+                f"--reserved-memory {text[:80]!r}: expected ZONE:RESOURCE=QUANTITY, for example 0:memory=1Gi"
+            )
         for name, _, amount in pairs:
             try:
                 found[int(zone), name] = quantity.amount(name, amount)

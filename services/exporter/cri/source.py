@@ -1,7 +1,9 @@
-"""The node as its container runtime tells it: sandboxes, running containers, what each holds, in podresources' words.
+"""The node as its container runtime tells it: sandboxes, running containers, what each holds, in
+podresources' words.
 
-CRI knows what was given, not what may be given: that is the machine less what settings reserve. Answers about a container are
-kept as long as it runs; its cpuset is read from its cgroup each time, since the kubelet may change it. Must not know reports.
+CRI knows what was given, not what may be given: that is the machine less what settings reserve.
+Answers about a container are kept as long as it runs; its cpuset is read from its cgroup each time,
+since the kubelet may change it. Must not know reports.
 """
 
 from __future__ import annotations
@@ -32,14 +34,25 @@ class _Message(Protocol):
     def SerializeToString(self) -> bytes: ...  # noqa: N802
 
 
-_Answer = TypeVar("_Answer", pb.VersionResponse, pb.ListPodSandboxResponse, pb.ListContainersResponse, pb.ContainerStatusResponse)
+_Answer = TypeVar(
+    "_Answer",
+    pb.VersionResponse,
+    pb.ListPodSandboxResponse,
+    pb.ListContainersResponse,
+    pb.ContainerStatusResponse,
+)
 
 
 class CriSource:
     """One runtime's socket (CRI v1)."""
 
     def __init__(
-        self, socket: str, tree: LinkedTree, resources: tuple[Resource, ...], reserve: Reserve, deadline_s: float
+        self,
+        socket: str,
+        tree: LinkedTree,
+        resources: tuple[Resource, ...],
+        reserve: Reserve,
+        deadline_s: float,
     ) -> None:
         self._socket = socket
         self._tree = tree
@@ -51,13 +64,27 @@ class CriSource:
         self._devices: dict[str, Device] = {}
 
     async def pods(self) -> tuple[ListedPod, ...]:
-        """The pods whose sandbox is ready, with their running containers. Raises SourceError, CriInfoError."""
+        """The pods whose sandbox is ready, with their running containers. Raises SourceError,
+        CriInfoError.
+        """
         ready = pb.PodSandboxFilter(state=pb.PodSandboxStateValue(state=pb.SANDBOX_READY))
         running = pb.ContainerFilter(state=pb.ContainerStateValue(state=pb.CONTAINER_RUNNING))
-        sandboxes = await self._call("ListPodSandbox", pb.ListPodSandboxRequest(filter=ready), pb.ListPodSandboxResponse)
-        containers = await self._call("ListContainers", pb.ListContainersRequest(filter=running), pb.ListContainersResponse)
-        homes = {one.id: (one.metadata.namespace, one.metadata.name) for one in sandboxes.items if one.state == pb.SANDBOX_READY}
-        listed = [one for one in containers.containers if one.pod_sandbox_id in homes and one.state == pb.CONTAINER_RUNNING]
+        sandboxes = await self._call(
+            "ListPodSandbox", pb.ListPodSandboxRequest(filter=ready), pb.ListPodSandboxResponse
+        )
+        containers = await self._call(
+            "ListContainers", pb.ListContainersRequest(filter=running), pb.ListContainersResponse
+        )
+        homes = {
+            one.id: (one.metadata.namespace, one.metadata.name)
+            for one in sandboxes.items
+            if one.state == pb.SANDBOX_READY
+        }
+        listed = [
+            one
+            for one in containers.containers
+            if one.pod_sandbox_id in homes and one.state == pb.CONTAINER_RUNNING
+        ]
         await self._learn(listed)
         pods: dict[tuple[str, str], list[ListedContainer]] = {home: [] for home in homes.values()}
         for one in sorted(listed, key=lambda one: (one.metadata.name, one.id)):
@@ -70,8 +97,16 @@ class CriSource:
         nodes = read_machine(self._tree).nodes
         self._devices = devices.inventory(self._tree, self._resources)
         reserved = self._reserve.cpus
-        cpus = () if reserved is None else tuple(sorted({cpu for node in nodes for cpu in node.cpus} - reserved))
-        blocks = tuple(block for node in nodes for block in self._blocks(node)) if self._reserve.memory else ()
+        cpus = (
+            ()
+            if reserved is None
+            else tuple(sorted({cpu for node in nodes for cpu in node.cpus} - reserved))
+        )
+        blocks = (
+            tuple(block for node in nodes for block in self._blocks(node))
+            if self._reserve.memory
+            else ()
+        )
         return Allocatable(cpus, blocks, devices.groups(self._devices, self._devices))
 
     async def close(self) -> None:
@@ -80,8 +115,13 @@ class CriSource:
     def _blocks(self, node: NumaNode) -> list[MemoryBlock]:
         """As the Memory Manager counts: memory in hugepages is no memory."""
         sizes = {"memory": node.memory_bytes - sum(node.hugepages.values()), **node.hugepages}
-        left = {name: size - self._reserve.memory.get((node.id, name), 0) for name, size in sizes.items()}
-        return [MemoryBlock(name, (node.id,), left[name]) for name in sorted(left) if left[name] > 0]
+        left = {
+            name: size - self._reserve.memory.get((node.id, name), 0)
+            for name, size in sizes.items()
+        }
+        return [
+            MemoryBlock(name, (node.id,), left[name]) for name in sorted(left) if left[name] > 0
+        ]
 
     async def _learn(self, listed: list[pb.Container]) -> None:
         """Ask about the containers that are new, and forget those that are gone."""
@@ -89,7 +129,9 @@ class CriSource:
         fresh = [one for one in listed if one.id not in self._known]
         if fresh:
             version = await self._call("Version", pb.VersionRequest(), pb.VersionResponse)
-            self._runtime = f"{version.runtime_name} {version.runtime_version} on {self._socket}"[:200]
+            self._runtime = f"{version.runtime_name} {version.runtime_version} on {self._socket}"[
+                :200
+            ]
         for start in range(0, len(fresh), AT_ONCE):
             asked = fresh[start : start + AT_ONCE]
             answers = await asyncio.gather(*(self._status(one.id) for one in asked))
@@ -125,13 +167,17 @@ class CriSource:
 
     async def _call(self, name: str, request: _Message, answer: type[_Answer]) -> _Answer:
         try:
-            data = await unary.call(self._socket, f"{SERVICE}/{name}", request.SerializeToString(), self._deadline_s)
+            data = await unary.call(
+                self._socket, f"{SERVICE}/{name}", request.SerializeToString(), self._deadline_s
+            )
             return answer.FromString(data)
         except (CallFailed, DecodeError) as error:
             code = error.code if isinstance(error, CallFailed) else unary.INTERNAL
             remedy = _REMEDIES.get(code, "see the runtime's log on the node")
             said = error.details if isinstance(error, CallFailed) else f"no message of CRI: {error}"
-            raise SourceError(f"CRI {name} on {self._socket}: {code}: {said}; {remedy}", "list") from error
+            raise SourceError(
+                f"CRI {name} on {self._socket}: {code}: {said}; {remedy}", "list"
+            ) from error
 
 
 _REMEDIES = {

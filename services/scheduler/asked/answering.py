@@ -1,8 +1,9 @@
-"""What the extender answers to filter, prioritize and preempt: zones, node resources, set-asides and unhealthy devices; the rest
-is kube-scheduler's.
+"""What the extender answers to filter, prioritize and preempt: zones, node resources, set-asides
+and unhealthy devices; the rest is kube-scheduler's.
 
-The table of verdicts is asked; nodes that it is not sure of are judged exactly within a budget, and the others pass: `/bind`
-judges its one node as far as the larger budget goes, and what it finds the table remembers. Must not know HTTP."""
+The table of verdicts is asked; nodes that it is not sure of are judged exactly within a budget, and
+the others pass: `/bind` judges its one node as far as the larger budget goes, and what it finds the
+table remembers. Must not know HTTP."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def unconstrained(pod: Pod) -> Pod:
 
 
 class Texts:
-    """What refusals say, by shape and node, for as long as the node stands as it did; the longest unused shape goes first."""
+    """What refusals say, by shape and node, for as long as the node stands as it did; the longest
+    unused shape goes first.
+    """
 
     def __init__(self, limit: int = 256) -> None:
         self._limit = limit
@@ -65,7 +68,9 @@ class Texts:
 
 
 def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts) -> Filtered:
-    """The verdict of each node. Refusals of a kind have one text, since kube-scheduler counts nodes by it."""
+    """The verdict of each node. Refusals of a kind have one text, since kube-scheduler counts nodes
+    by it.
+    """
     found = Filtered()
     for judged, theirs in parted(pod, names, placing.around):
         part = _filtered(placing, pod, unconstrained(judged), theirs, texts)
@@ -75,7 +80,9 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
     return found
 
 
-def _filtered(placing: ColumnarPlacing, pod: Pod, judged: Pod, names: Sequence[str], texts: Texts) -> Filtered:
+def _filtered(
+    placing: ColumnarPlacing, pod: Pod, judged: Pod, names: Sequence[str], texts: Texts
+) -> Filtered:
     shape, found = placing.judging.shape(judged), Filtered()
     if shape.problem:
         found.unresolvable = dict.fromkeys(names, shape.problem)
@@ -95,19 +102,26 @@ def _filtered(placing: ColumnarPlacing, pod: Pod, judged: Pod, names: Sequence[s
 
 
 def refusals(found: Filtered, nominated: str) -> tuple[dict[str, str], dict[str, str]]:
-    """(FailedNodes, FailedAndUnresolvableNodes) of a pod for which kube-scheduler evicts pods on the node `nominated`, if any.
+    """(FailedNodes, FailedAndUnresolvableNodes) of a pod for which kube-scheduler evicts pods on
+    the node `nominated`, if any.
 
-    Whatever stands in FailedNodes kube-scheduler (1.36) tries to preempt on, and its dry run asks no extender: where its own
-    predicates pass already it finds nobody to evict, says so with a text that differs each time, takes the changed condition for
-    news of the pod and tries again, tens of times a second. So a refused node is beyond help, but for the nominated one: called
-    beyond help, it would let kube-scheduler evict elsewhere while the victims there still terminate."""
+    Whatever stands in FailedNodes kube-scheduler (1.36) tries to preempt on, and its dry run asks
+    no extender: where its own predicates pass already it finds nobody to evict, says so with a text
+    that differs each time, takes the changed condition for news of the pod and tries again, tens of
+    times a second. So a refused node is beyond help, but for the nominated one: called beyond help,
+    it would let kube-scheduler evict elsewhere while the victims there still terminate."""
     failed = {name: text for name, text in found.failed.items() if name == nominated}
     beyond = {name: text for name, text in found.failed.items() if name != nominated}
     return failed, {**found.unresolvable, **beyond}
 
 
 def _refuse(
-    found: Filtered, placing: ColumnarPlacing, shape: Shape, names: list[str], barred: Mapping[str, str], told: dict[str, Told]
+    found: Filtered,
+    placing: ColumnarPlacing,
+    shape: Shape,
+    names: list[str],
+    barred: Mapping[str, str],
+    told: dict[str, Told],
 ) -> None:
     nodes, left = placing.around.nodes, EXACT_LIMIT
     for name in names:
@@ -120,11 +134,15 @@ def _refuse(
             known = told.get(name)
             if known is None or known[0] is not facts or known[1] != facts.version:
                 left -= 1
-                known = told[name] = _told(placing, facts, shape) if left >= 0 else (None, 0, _UNTOLD, False)
+                known = told[name] = (
+                    _told(placing, facts, shape) if left >= 0 else (None, 0, _UNTOLD, False)
+                )
             (found.unresolvable if known[3] else found.failed)[name] = known[2]
 
 
-def _last_resort(placing: ColumnarPlacing, shape: Shape, names: Sequence[str], barred: Collection[str]) -> list[str]:
+def _last_resort(
+    placing: ColumnarPlacing, shape: Shape, names: Sequence[str], barred: Collection[str]
+) -> list[str]:
     """As for the pods of our own scheduler."""
     offered = {*names}.difference(barred)
     found = last_resort(placing, shape, lambda facts: facts.name in offered)
@@ -132,12 +150,18 @@ def _last_resort(placing: ColumnarPlacing, shape: Shape, names: Sequence[str], b
 
 
 def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
-    """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody, zones that are kept for nominees
-    of no lower priority, and what was learnt of it."""
+    """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody,
+    zones that are kept for nominees of no lower priority, and what was learnt of it."""
     around, nodes = placing.around, placing.around.nodes
     barred = nominated.zones_kept(pod, around) | barred_resources.barred(shape.pod, around)
-    said = {name: text_of(refusal, explain.bounds_of(placing, nodes[name], shape, refusal)) for name, refusal in barred.items()}
-    return said | {name: f"set aside for such pods: {aside.cause}" for name, aside in placing.around.asides.of(pod).items()}
+    said = {
+        name: text_of(refusal, explain.bounds_of(placing, nodes[name], shape, refusal))
+        for name, refusal in barred.items()
+    }
+    return said | {
+        name: f"set aside for such pods: {aside.cause}"
+        for name, aside in placing.around.asides.of(pod).items()
+    }
 
 
 Told = tuple[NodeFacts | None, int, str, bool]
@@ -153,7 +177,9 @@ def _told(placing: ColumnarPlacing, facts: NodeFacts, shape: Shape) -> Told:
 
 
 def _unseen(found: Filtered, shape: Shape, name: str) -> None:
-    """A node that Topolog does not know of has no report: only a pod that needs no zone may go there."""
+    """A node that Topolog does not know of has no report: only a pod that needs no zone may go
+    there.
+    """
     if shape.zonal:
         found.unresolvable[name] = "node not seen yet"
     else:
@@ -161,7 +187,9 @@ def _unseen(found: Filtered, shape: Shape, name: str) -> None:
 
 
 def text_of(refusal: Refusal, bounds: Collection[str] = ()) -> str:
-    """`no single zone with 8 cpu free (best: 6 in zone 1; known within bounds only: device picks)`: no node's name in it."""
+    """`no single zone with 8 cpu free (best: 6 in zone 1; known within bounds only: device picks)`:
+    no node's name in it.
+    """
     if refusal.best_zone is None:
         return remarked(headline(refusal), "", bounds)
     best = format_amount(refusal.resource, max(0, refusal.best))
@@ -180,10 +208,18 @@ def _bring_up_to_date(placing: ColumnarPlacing, shape: Shape) -> None:
 
 
 def _spare_those_on_their_way(placing: ColumnarPlacing, shape: Shape, most: int) -> None:
-    """What a sweep is sure of is that the pod fits; whether it takes the place of somebody on the way is judged singly."""
+    """What a sweep is sure of is that the pod fits; whether it takes the place of somebody on the
+    way is judged singly.
+    """
     scores, exact = placing.judging.table.scores[shape.row], placing.judging.table.exact[shape.row]
-    beside = (facts for name in placing.unsettled() if (facts := placing.node(name)) is not None and facts.arriving)
-    doubtful = (facts for facts in beside if scores[facts.slot] != RULED_OUT and not exact[facts.slot])
+    beside = (
+        facts
+        for name in placing.unsettled()
+        if (facts := placing.node(name)) is not None and facts.arriving
+    )
+    doubtful = (
+        facts for facts in beside if scores[facts.slot] != RULED_OUT and not exact[facts.slot]
+    )
     for facts in islice(doubtful, max(0, most)):
         placing.judging.judge(shape, facts)
 
@@ -209,9 +245,11 @@ def _prioritized(placing: ColumnarPlacing, judged: Pod, names: Sequence[str]) ->
     return found
 
 
-def preempted(placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer]) -> dict[str, Offer]:
-    """The offers by which the pod gets its zones, with more victims where kube-scheduler's do not free one; the others are left
-    out."""
+def preempted(
+    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer]
+) -> dict[str, Offer]:
+    """The offers by which the pod gets its zones, with more victims where kube-scheduler's do not
+    free one; the others are left out."""
     found = {}
     for judged, theirs in parted(pod, offers, placing.around):
         bare = unconstrained(judged)

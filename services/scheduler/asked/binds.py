@@ -1,7 +1,9 @@
-"""Bindings that a kube-scheduler asked for and that are not reserved yet: from a request to proposals, or to an answer.
+"""Bindings that a kube-scheduler asked for and that are not reserved yet: from a request to
+proposals, or to an answer.
 
-A request is judged as the log stands, and reserved as any decision is; who loses a race is judged again. One that nobody asks for
-any more is withdrawn if the binder has not taken it up. Must not know HTTP, the log or a clock."""
+A request is judged as the log stands, and reserved as any decision is; who loses a race is judged
+again. One that nobody asks for any more is withdrawn if the binder has not taken it up. Must not
+know HTTP, the log or a clock."""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ class Request(msgspec.Struct):
 
 
 class Binds:
-    """Requests by uid: `_asked` wait for a decision, `_sent` for the outcome of an append. `answers` are for those who asked: ""
-    is success."""
+    """Requests by uid: `_asked` wait for a decision, `_sent` for the outcome of an append.
+    `answers` are for those who asked: "" is success."""
 
     def __init__(self) -> None:
         self.answers: dict[str, str] = {}
@@ -64,7 +66,9 @@ class Binds:
             return
         request.tries += 1
         if request.tries >= TRIES:
-            self.answers[uid] = f"{request.node}: lost {TRIES} races in a row against other schedulers; try again"
+            self.answers[uid] = (
+                f"{request.node}: lost {TRIES} races in a row against other schedulers; try again"
+            )
         else:
             self._asked[uid] = request
 
@@ -113,7 +117,9 @@ class Binds:
         seen = Draft(stream, PodObserved(pod), versions.get(stream, 0))
         return msgspec.structs.replace(proposal, drafts=(seen, *proposal.drafts))
 
-    def _standing(self, request: Request, entry: LedgerPod, ledger: Ledger, versions: Mapping[str, int]) -> Proposal | None:
+    def _standing(
+        self, request: Request, entry: LedgerPod, ledger: Ledger, versions: Mapping[str, int]
+    ) -> Proposal | None:
         """The pod has a node: an earlier request's, whose answer was lost."""
         uid = request.pod.uid
         if entry.stage == "reserved" and entry.node != request.node:

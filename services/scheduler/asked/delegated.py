@@ -1,7 +1,8 @@
-"""Extended resources that DRA drivers give: what of a pod's request is not judged on a node for a kube-scheduler.
+"""Extended resources that DRA drivers give: what of a pod's request is not judged on a node for a
+kube-scheduler.
 
-It has judged that before it asks an extender, and the kubelet leaves it out at admission and aligns none of it. Which resources
-these are is for the constraint of that name. Must not know verdicts.
+It has judged that before it asks an extender, and the kubelet leaves it out at admission and aligns
+none of it. Which resources these are is for the constraint of that name. Must not know verdicts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def judged_on(pod: Pod, facts: NodeFacts, around: Around) -> Pod:
 
 
 def parted(pod: Pod, names: Iterable[str], around: Around) -> list[tuple[Pod, list[str]]]:
-    """The pod as nodes are judged for it, and which; those that are not known with the pod as it is."""
+    """The pod as nodes are judged for it, and which; those that are not known with the pod as it
+    is.
+    """
     found = given(pod, around)
     if not found:
         return [(pod, list(names))]
@@ -36,7 +39,9 @@ def parted(pod: Pod, names: Iterable[str], around: Around) -> list[tuple[Pod, li
 def _without(pod: Pod, names: tuple[str, ...]) -> Pod:
     if not names:
         return pod
-    return msgspec.structs.replace(pod, containers=tuple(_asks_no(names, each) for each in pod.containers))
+    return msgspec.structs.replace(
+        pod, containers=tuple(_asks_no(names, each) for each in pod.containers)
+    )
 
 
 def _asks_no(names: tuple[str, ...], container: Container) -> Container:

@@ -1,7 +1,8 @@
-"""The wire format of kube-scheduler's HTTP extender (k8s.io/kube-scheduler/extender/v1, recordings of kube-scheduler 1.36).
+"""The wire format of kube-scheduler's HTTP extender (k8s.io/kube-scheduler/extender/v1, recordings
+of kube-scheduler 1.36).
 
-Requests carry capitalised keys; only HTTP 200 with a JSON body counts as an answer. Of nodes only names are read. Must not
-decide."""
+Requests carry capitalised keys; only HTTP 200 with a JSON body counts as an answer. Of nodes only
+names are read. Must not decide."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ class Asked(msgspec.Struct):
         """The nodes that are asked about."""
         if self.names is not None:
             return self.names
-        return [node.metadata.name for node in (self.nodes.items or [])] if self.nodes is not None else []
+        return (
+            [node.metadata.name for node in (self.nodes.items or [])]
+            if self.nodes is not None
+            else []
+        )
 
 
 class Bind(msgspec.Struct):
@@ -89,17 +94,23 @@ class Preempt(msgspec.Struct):
 
     pod: Json = msgspec.field(name="Pod")
     whole: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
-    meta: dict[str, _MetaVictims | None] | None = msgspec.field(default=None, name="NodeNameToMetaVictims")
+    meta: dict[str, _MetaVictims | None] | None = msgspec.field(
+        default=None, name="NodeNameToMetaVictims"
+    )
 
     def offers(self) -> dict[str, Offer]:
         """Node name -> the offer, in either form."""
         found = {}
         for name, victims in (self.meta or {}).items():
             if victims is not None:
-                found[name] = Offer(tuple(pod.uid for pod in victims.pods or ()), victims.violations)
+                found[name] = Offer(
+                    tuple(pod.uid for pod in victims.pods or ()), victims.violations
+                )
         for name, given in (self.whole or {}).items():
             if given is not None:
-                found[name] = Offer(tuple(pod.metadata.uid for pod in given.pods or ()), given.violations)
+                found[name] = Offer(
+                    tuple(pod.metadata.uid for pod in given.pods or ()), given.violations
+                )
         return found
 
 
@@ -108,23 +119,37 @@ bind = msgspec.json.Decoder(Bind).decode
 preempt = msgspec.json.Decoder(Preempt).decode
 
 
-def filtered(passing: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str], cached: bool) -> Json:
+def filtered(
+    passing: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str], cached: bool
+) -> Json:
     """ExtenderFilterResult. Without node cache kube-scheduler reads `Nodes` only, with their names."""
     nodes = None if cached else {"items": [{"metadata": {"name": name}} for name in passing]}
     names = list(passing) if cached else None
-    return {"Nodes": nodes, "NodeNames": names, "FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable, "Error": ""}
+    return {
+        "Nodes": nodes,
+        "NodeNames": names,
+        "FailedNodes": failed,
+        "FailedAndUnresolvableNodes": unresolvable,
+        "Error": "",
+    }
 
 
 def prioritized(scores: Mapping[str, int]) -> list[Json]:
     """HostPriorityList; `scores` are 0..100."""
-    return [{"Host": name, "Score": (score * HIGHEST_SCORE + 50) // 100} for name, score in scores.items()]
+    return [
+        {"Host": name, "Score": (score * HIGHEST_SCORE + 50) // 100}
+        for name, score in scores.items()
+    ]
 
 
 def preempted(kept: Mapping[str, Offer]) -> Json:
     """ExtenderPreemptionResult: uids in both forms of the request."""
     return {
         "NodeNameToMetaVictims": {
-            name: {"Pods": [{"UID": uid} for uid in offer.uids], "NumPDBViolations": offer.violations}
+            name: {
+                "Pods": [{"UID": uid} for uid in offer.uids],
+                "NumPDBViolations": offer.violations,
+            }
             for name, offer in kept.items()
         }
     }

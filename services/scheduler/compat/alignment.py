@@ -1,7 +1,9 @@
-"""The plugin's one test: which single zone can hold this request, and what is left of the zones after it took it.
+"""The plugin's one test: which single zone can hold this request, and what is left of the zones
+after it took it.
 
-Knows no pods and no statuses. The zone named is the lowest one left, as the kubelet's narrowest-then-lowest rule
-gives; when nothing constrains the request it is zone 0, even where there is no zone 0.
+Knows no pods and no statuses. The zone named is the lowest one left, as the kubelet's
+narrowest-then-lowest rule gives; when nothing constrains the request it is zone 0, even where there
+is no zone 0.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Overdrawn(msgspec.Struct, frozen=True):
     available: Quantity
 
 
-def align(request: Quantities, qos: Qos, offered: Collection[str], zones: Sequence[NumaZone]) -> int | Misfit:
+def align(
+    request: Quantities, qos: Qos, offered: Collection[str], zones: Sequence[NumaZone]
+) -> int | Misfit:
     """The lowest zone id that suits every non-zero resource of the request, or why there is none."""
     ids: set[int] | None = None
     for name, quantity in sorted(request.items()):
@@ -51,8 +55,12 @@ def align(request: Quantities, qos: Qos, offered: Collection[str], zones: Sequen
     return min(ids) if ids else 0
 
 
-def subtract(request: Quantities, qos: Qos, zones: Sequence[NumaZone], zone_id: int) -> Overdrawn | None:
-    """Take the request from every zone entry of that id, in place; stops at the first that cannot give."""
+def subtract(
+    request: Quantities, qos: Qos, zones: Sequence[NumaZone], zone_id: int
+) -> Overdrawn | None:
+    """Take the request from every zone entry of that id, in place; stops at the first that cannot
+    give.
+    """
     for zone in zones:
         if zone.id != zone_id:
             continue

@@ -1,6 +1,8 @@
-"""Arithmetic on Kubernetes quantities that keeps the notation apimachinery would keep, because status texts print it.
+"""Arithmetic on Kubernetes quantities that keeps the notation apimachinery would keep, because
+status texts print it.
 
-Decides nothing about scheduling. Source: k8s.io/apimachinery `resource.Quantity` Add, Sub, Cmp, Value.
+Decides nothing about scheduling. Source: k8s.io/apimachinery `resource.Quantity` Add, Sub, Cmp,
+Value.
 """
 
 from __future__ import annotations
@@ -35,9 +37,14 @@ def from_amount(name: str, amount: int) -> Quantity:
     """One integer amount as a quantity, bytes in binary notation."""
     if name == CPU:
         return Quantity(amount * (NANO // 1000))
-    return Quantity(amount * NANO, "BinarySI" if name in (MEMORY, EPHEMERAL_STORAGE) or is_hugepages(name) else "DecimalSI")
+    return Quantity(
+        amount * NANO,
+        "BinarySI" if name in (MEMORY, EPHEMERAL_STORAGE) or is_hugepages(name) else "DecimalSI",
+    )
 
 
 def is_host_level(name: str) -> bool:
-    """Resources that may be absent from every zone: storage and everything that is not Kubernetes' own."""
+    """Resources that may be absent from every zone: storage and everything that is not Kubernetes'
+    own.
+    """
     return name in (EPHEMERAL_STORAGE, "storage") or is_device(name)

@@ -1,8 +1,8 @@
 """The plugin's configuration arguments as a value, and which cache they choose.
 
-Names, values and defaults are those of `NodeResourceTopologyMatchArgs` (kubescheduler.config.k8s.io/v1,
-scheduler-plugins 903da7df). Reading them from a document is `arguments_reading`; this module must not know YAML or
-paths.
+Names, values and defaults are those of `NodeResourceTopologyMatchArgs`
+(kubescheduler.config.k8s.io/v1, scheduler-plugins 903da7df). Reading them from a document is
+`arguments_reading`; this module must not know YAML or paths.
 """
 
 from __future__ import annotations
@@ -47,8 +47,12 @@ class Arguments(msgspec.Struct, frozen=True):
         return "overreserve" if self.cache_resync_period_s > 0 else "passthrough"
 
 
-def new_cache(arguments: Arguments, nrts: Iterable[Nrt], profiles: Profiles, mended: bool = False) -> Cache:
-    """The chosen cache at start; `nrts` is the list that OverReserve learns once and, unless `mended`, never again (R8)."""
+def new_cache(
+    arguments: Arguments, nrts: Iterable[Nrt], profiles: Profiles, mended: bool = False
+) -> Cache:
+    """The chosen cache at start; `nrts` is the list that OverReserve learns once and, unless
+    `mended`, never again (R8).
+    """
     if arguments.cache == "discardreserved":
         return DiscardReserved()
     if arguments.cache == "passthrough":

@@ -1,8 +1,9 @@
-"""Reads plugin arguments from a KubeSchedulerConfiguration, or from an args object alone, and reports every mistake at
-once.
+"""Reads plugin arguments from a KubeSchedulerConfiguration, or from an args object alone, and
+reports every mistake at once.
 
-Stricter than upstream, which validates two of its nine values and silently takes an unknown one for a neighbour: here
-an unknown field, value or type is an error with the remedy; what is legal but unwise is a warning. Nothing is raised.
+Stricter than upstream, which validates two of its nine values and silently takes an unknown one for
+a neighbour: here an unknown field, value or type is an error with the remedy; what is legal but
+unwise is a warning. Nothing is raised.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Arguments by profile (scheduler name), with every problem found. With an error in it `profiles` is empty."""
+    """Arguments by profile (scheduler name), with every problem found. With an error in it
+    `profiles` is empty.
+    """
 
     profiles: dict[str, Arguments]
     problems: tuple[Problem, ...] = ()
@@ -54,15 +57,27 @@ class Outcome(msgspec.Struct, frozen=True):
 def read_text(text: str) -> Outcome:
     """YAML or JSON text of a KubeSchedulerConfiguration or of an args object."""
     if len(text) > LIMIT_TEXT_CHARS:
-        return _failed(Problem("document", f"{len(text)} characters", f"keep it under {LIMIT_TEXT_CHARS}"))
+        return _failed(
+            Problem("document", f"{len(text)} characters", f"keep it under {LIMIT_TEXT_CHARS}")
+        )
     try:
         document = yaml_text.document(text)
         repeated = yaml_text.repeated_keys(text)
     except (yaml_text.YAMLError, ValueError, RecursionError) as error:
-        return _failed(Problem("document", type(error).__name__, f"write valid YAML or JSON ({' '.join(str(error).split())})"))
+        return _failed(
+            Problem(
+                "document",
+                type(error).__name__,
+                f"write valid YAML or JSON ({' '.join(str(error).split())})",
+            )
+        )
     if repeated:
         return Outcome(
-            {}, tuple(Problem(f"line {each.line}", each.key, "is there already; keep one of the two") for each in repeated)
+            {},
+            tuple(
+                Problem(f"line {each.line}", each.key, "is there already; keep one of the two")
+                for each in repeated
+            ),
         )
     return read(document)
 
@@ -71,7 +86,9 @@ def read(document: object) -> Outcome:
     """A decoded document. A bare args object counts as the profile `default-scheduler`."""
     reader = _Reader()
     if not isinstance(document, Mapping):
-        return _failed(Problem("document", _shown(document), "write a KubeSchedulerConfiguration object"))
+        return _failed(
+            Problem("document", _shown(document), "write a KubeSchedulerConfiguration object")
+        )
     if "profiles" in document or document.get("kind") == "KubeSchedulerConfiguration":
         profiles = reader.profiles(document)
     else:
@@ -105,30 +122,56 @@ class _Reader:
                 if plugin.get("name") != PLUGIN:
                     continue
                 if name in found:
-                    self._error(f"{where}.name", PLUGIN, f"profile {name} has it already; keep one entry")
-                found[name] = self.arguments(self._object(plugin, "args", f"{where}."), f"{where}.args.")
+                    self._error(
+                        f"{where}.name", PLUGIN, f"profile {name} has it already; keep one entry"
+                    )
+                found[name] = self.arguments(
+                    self._object(plugin, "args", f"{where}."), f"{where}.args."
+                )
         if not found and not self.problems:
-            self._error("profiles", "no entry", f"add a pluginConfig entry named {PLUGIN} to a profile")
+            self._error(
+                "profiles", "no entry", f"add a pluginConfig entry named {PLUGIN} to a profile"
+            )
         return found
 
     def arguments(self, raw: Mapping[Any, Any], path: str) -> Arguments:
-        fields = ("scoringStrategy", "cacheResyncPeriodSeconds", "discardReservedNodes", "cache", "preemptionMode")
+        fields = (
+            "scoringStrategy",
+            "cacheResyncPeriodSeconds",
+            "discardReservedNodes",
+            "cache",
+            "preemptionMode",
+        )
         self._known(raw, (*_TYPE_META, *fields), path)
         if raw.get("kind") not in (None, KIND):
             self._error(f"{path}kind", raw["kind"], f"write {KIND}, or leave it out")
         strategy, weights = self._scoring(raw, path)
         cache = self._object(raw, "cache", path)
-        self._known(cache, ("foreignPodsDetect", "resyncMethod", "informerMode", "resyncScope"), f"{path}cache.")
+        self._known(
+            cache,
+            ("foreignPodsDetect", "resyncMethod", "informerMode", "resyncScope"),
+            f"{path}cache.",
+        )
         found = Arguments(
             strategy=strategy,
             weights=weights,
             cache_resync_period_s=self._period(raw, path),
             discard_reserved_nodes=self._flag(raw, "discardReservedNodes", path),
-            foreign_pods_detect=self._one_of(cache, "foreignPodsDetect", f"{path}cache.", get_args(Detection), "All"),
-            resync_method=self._one_of(cache, "resyncMethod", f"{path}cache.", get_args(ResyncMethod), "Autodetect"),
-            informer_mode=self._one_of(cache, "informerMode", f"{path}cache.", get_args(InformerMode), "Dedicated"),
-            resync_scope=self._one_of(cache, "resyncScope", f"{path}cache.", get_args(ResyncScope), "All"),
-            preemption_mode=self._one_of(raw, "preemptionMode", path, get_args(PreemptionMode), "Disabled"),
+            foreign_pods_detect=self._one_of(
+                cache, "foreignPodsDetect", f"{path}cache.", get_args(Detection), "All"
+            ),
+            resync_method=self._one_of(
+                cache, "resyncMethod", f"{path}cache.", get_args(ResyncMethod), "Autodetect"
+            ),
+            informer_mode=self._one_of(
+                cache, "informerMode", f"{path}cache.", get_args(InformerMode), "Dedicated"
+            ),
+            resync_scope=self._one_of(
+                cache, "resyncScope", f"{path}cache.", get_args(ResyncScope), "All"
+            ),
+            preemption_mode=self._one_of(
+                raw, "preemptionMode", path, get_args(PreemptionMode), "Disabled"
+            ),
         )
         self._advise(found, path)
         return found
@@ -141,7 +184,9 @@ class _Reader:
         where = f"{path}scoringStrategy."
         self._known(scoring, ("type", "resources"), where)
         if scoring.get("type") is None:
-            self._error(f"{where}type", "missing", f"write one of {', '.join(get_args(StrategyName))}")
+            self._error(
+                f"{where}type", "missing", f"write one of {', '.join(get_args(StrategyName))}"
+            )
         strategy = self._one_of(scoring, "type", where, get_args(StrategyName), defaults.strategy)
         weights: dict[str, int] = {}
         for at, resource in enumerate(self._list(scoring, "resources", where)):
@@ -164,9 +209,17 @@ class _Reader:
     def _advise(self, found: Arguments, path: str) -> None:
         period = found.cache_resync_period_s
         if 0 < period < SHORT_PERIOD_S:
-            self._warn(f"{path}cacheResyncPeriodSeconds", period, f"{SHORT_PERIOD_S} or more is kinder to the API server")
+            self._warn(
+                f"{path}cacheResyncPeriodSeconds",
+                period,
+                f"{SHORT_PERIOD_S} or more is kinder to the API server",
+            )
         if found.discard_reserved_nodes and period:
-            self._warn(f"{path}cacheResyncPeriodSeconds", period, "it has no effect while discardReservedNodes is true")
+            self._warn(
+                f"{path}cacheResyncPeriodSeconds",
+                period,
+                "it has no effect while discardReservedNodes is true",
+            )
         if found.preemption_mode == "Enabled" and found.cache != "overreserve":
             remedy = "it needs cacheResyncPeriodSeconds above 0 and discardReservedNodes false"
             self._warn(f"{path}preemptionMode", "Enabled", remedy)
@@ -175,10 +228,16 @@ class _Reader:
         for key in raw:
             if key not in fields:
                 near = get_close_matches(str(key), fields, n=1)
-                remedy = f"did you mean {near[0]}?" if near else f"remove it; known are {', '.join(fields)}"
+                remedy = (
+                    f"did you mean {near[0]}?"
+                    if near
+                    else f"remove it; known are {', '.join(fields)}"
+                )
                 self._error(f"{path}{key}", "unknown field", remedy)
 
-    def _one_of(self, raw: Mapping[Any, Any], key: str, path: str, values: tuple[str, ...], default: str) -> Any:
+    def _one_of(
+        self, raw: Mapping[Any, Any], key: str, path: str, values: tuple[str, ...], default: str
+    ) -> Any:
         found = raw.get(key)
         if found is None:
             return default
@@ -224,7 +283,9 @@ class _Reader:
         if found is None:
             return least
         if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
-            self._error(f"{path}{key}", _shown(found), f"write a whole number from {least} to {most}")
+            self._error(
+                f"{path}{key}", _shown(found), f"write a whole number from {least} to {most}"
+            )
             return least
         return found
 

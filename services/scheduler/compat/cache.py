@@ -1,7 +1,8 @@
-"""What the plugin asks of a cache, and the three answers it can get: topology, no topology, or "not fresh".
+"""What the plugin asks of a cache, and the three answers it can get: topology, no topology, or "not
+fresh".
 
-A cache here is single-owner state without I/O: it never fetches; where upstream makes a live GET the caller hands in
-`live`.
+A cache here is single-owner state without I/O: it never fetches; where upstream makes a live GET
+the caller hands in `live`.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Cache(Protocol):
         """The pod informer delivered this pod (added, updated or deleted alike)."""
 
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
-        """A watch delivered this object (`ADDED`, `MODIFIED`, `DELETED`); True when it marked the node as
-        reconfigured."""
+        """A watch delivered this object (`ADDED`, `MODIFIED`, `DELETED`); True when it marked the
+        node as reconfigured."""
 
     def resync(self, live: Live, pods: Iterable[Pod]) -> None:
         """One tick of the background resync; `pods` is the content of the pod lister."""

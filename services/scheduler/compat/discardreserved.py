@@ -1,6 +1,8 @@
-"""The DiscardReserved cache: a node with a reservation in flight is not fresh, so one pod at a time is placed on it.
+"""The DiscardReserved cache: a node with a reservation in flight is not fresh, so one pod at a time
+is placed on it.
 
-From PostBind until the next published object it behaves like Passthrough: the gap that its own documentation admits.
+From PostBind until the next published object it behaves like Passthrough: the gap that its own
+documentation admits.
 """
 
 from __future__ import annotations

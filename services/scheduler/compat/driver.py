@@ -1,7 +1,9 @@
-"""Compat mode on the event log: one profile of the plugin, told of every fact, asked for verdicts and scores.
+"""Compat mode on the event log: one profile of the plugin, told of every fact, asked for verdicts
+and scores.
 
-Like the original it learns its topology when it starts (`start`, after the log was read) and forgets all state with
-its process. Node predicates other than NUMA alignment are not its business, nor is breaking ties.
+Like the original it learns its topology when it starts (`start`, after the log was read) and
+forgets all state with its process. Node predicates other than NUMA alignment are not its business,
+nor is breaking ties.
 """
 
 from __future__ import annotations
@@ -38,9 +40,17 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class Driver:
-    """`evolve` every fact in order; `start` once the log was read; `tick` every `cache_resync_period_s`."""
+    """`evolve` every fact in order; `start` once the log was read; `tick` every
+    `cache_resync_period_s`.
+    """
 
-    def __init__(self, profile: str, arguments: Arguments, profiles: Profiles | None = None, mended: bool = False) -> None:
+    def __init__(
+        self,
+        profile: str,
+        arguments: Arguments,
+        profiles: Profiles | None = None,
+        mended: bool = False,
+    ) -> None:
         self._profile, self._arguments, self._mended = profile, arguments, mended
         self._profiles = profiles or Profiles()
         self.mirror = Mirror()
@@ -50,9 +60,12 @@ class Driver:
         self._judged: dict[bytes, dict[str, Judgement]] = {}
 
     def start(self) -> None:
-        """List the objects once, and start with nothing reserved (what upstream loses at a restart). Its informer hands it every
-        pod that is there as if it were new: foreign ones close their nodes."""
-        self.plugin = Plugin(self._profile, self._arguments, self.mirror.nrts(), self._profiles, self._mended)
+        """List the objects once, and start with nothing reserved (what upstream loses at a
+        restart). Its informer hands it every pod that is there as if it were new: foreign ones
+        close their nodes."""
+        self.plugin = Plugin(
+            self._profile, self._arguments, self.mirror.nrts(), self._profiles, self._mended
+        )
         self._started = True
         self._on_their_way.clear()
         for pod in self.mirror.lister():
@@ -60,7 +73,9 @@ class Driver:
         self._judged.clear()
 
     def evolve(self, fact: Fact) -> None:
-        """Fold the fact; once started, the cache hears of it as its informers, watch and hooks would tell it."""
+        """Fold the fact; once started, the cache hears of it as its informers, watch and hooks
+        would tell it.
+        """
         seen = self.mirror.evolve(fact)
         if self._started:
             self._tell(seen)
@@ -77,10 +92,14 @@ class Driver:
 
     def verdict(self, pod: Pod, node: str) -> Verdict:
         """Filter for one node; marks it where upstream does."""
-        return self.plugin.filter(from_domain(pod), node, self.mirror.offered(node), self.mirror.live)
+        return self.plugin.filter(
+            from_domain(pod), node, self.mirror.offered(node), self.mirror.live
+        )
 
     def passing(self, pod: Pod, nodes: Iterable[str]) -> list[tuple[int, str]]:
-        """(score, node) of the nodes that pass, best first, then by name. Refusing nodes are marked."""
+        """(score, node) of the nodes that pass, best first, then by name. Refusing nodes are
+        marked.
+        """
         tested = from_domain(pod)
         judged = self._judged_by_shape(tested)
         found = [(node, self._judge(tested, node, judged)) for node in nodes]
@@ -88,18 +107,30 @@ class Driver:
         return sorted(scores, key=lambda each: (-each[0], each[1]))
 
     def _judge(self, pod: compat.Pod, node: str, judged: dict[str, Judgement]) -> Judgement:
-        """The node's judgement, made again only when its view or its resource names differ from the last time."""
+        """The node's judgement, made again only when its view or its resource names differ from the
+        last time.
+        """
         view, names = self.plugin.cache.view(node, self.mirror.live), self.mirror.offered(node)
         known = judged.get(node)
-        if known is None or known.nrt is not view.nrt or known.fresh != view.fresh or known.offered is not names:
-            verdict, score = filter_node(pod, names, view), self.plugin.score(pod, node, self.mirror.live)
+        if (
+            known is None
+            or known.nrt is not view.nrt
+            or known.fresh != view.fresh
+            or known.offered is not names
+        ):
+            verdict, score = (
+                filter_node(pod, names, view),
+                self.plugin.score(pod, node, self.mirror.live),
+            )
             known = judged[node] = Judgement(view.nrt, view.fresh, names, verdict, score)
         if known.verdict.marks:
             self.plugin.cache.node_maybe_overreserved(node)
         return known
 
     def _judged_by_shape(self, pod: compat.Pod) -> dict[str, Judgement]:
-        """Judgements kept for pods that ask the same; all are dropped when there are too many shapes."""
+        """Judgements kept for pods that ask the same; all are dropped when there are too many
+        shapes.
+        """
         shape = msgspec.json.encode((pod.containers, pod.overhead, pod.reported_qos))
         if shape not in self._judged and len(self._judged) >= LIMIT_SHAPES:
             self._judged.clear()
@@ -113,10 +144,13 @@ class Driver:
                 self.plugin.cache.pod_event(seen.pod)
 
     def _hook(self, fact: Fact) -> None:
-        """Reserve, Unreserve and PostBind, told by the facts that they leave. The binding of a pod that ended on its way fails
-        (Unreserve), unless it ended on a node (PostBind); there may be no other fact of it."""
+        """Reserve, Unreserve and PostBind, told by the facts that they leave. The binding of a pod
+        that ended on its way fails (Unreserve), unless it ended on a node (PostBind); there may be
+        no other fact of it."""
         match fact:
-            case scheduling.PodReserved(uid=uid, node=node) if (pod := self.mirror.pod(uid)) is not None:
+            case scheduling.PodReserved(uid=uid, node=node) if (
+                pod := self.mirror.pod(uid)
+            ) is not None:
                 self._on_their_way[uid] = pod, node
                 self.plugin.reserve(pod, node)
             case scheduling.ReservationWithdrawn(uid=uid) | binding.BindRefused(uid=uid):
@@ -127,7 +161,9 @@ class Driver:
                 self._settle(uid, self.plugin.post_bind if node else self.plugin.unreserve)
 
     def _settle(self, uid: str, hook: Callable[[compat.Pod, str], None]) -> None:
-        """Once for every reservation that was heard of: those from before the start are forgotten, as by the original."""
+        """Once for every reservation that was heard of: those from before the start are forgotten,
+        as by the original.
+        """
         found = self._on_their_way.pop(uid, None)
         if found is not None:
             hook(*found)

@@ -1,11 +1,13 @@
-"""The one way this package says that an object handed to it is unusable: which field, what it held, what to write
-instead."""
+"""The one way this package says that an object handed to it is unusable: which field, what it held,
+what to write instead."""
 
 from __future__ import annotations
 
 
 class InvalidObjectError(ValueError):
-    """An API object that cannot be read. `field` is a path such as `spec.containers[0].resources.requests.cpu`."""
+    """An API object that cannot be read. `field` is a path such as
+    `spec.containers[0].resources.requests.cpu`.
+    """
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
         self.field, self.value, self.remedy = field, value, remedy

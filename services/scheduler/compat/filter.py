@@ -1,7 +1,9 @@
-"""Filter: may this pod go to this node? The plugin's answer with its exact code, texts and "maybe over-reserved" mark.
+"""Filter: may this pod go to this node? The plugin's answer with its exact code, texts and "maybe
+over-reserved" mark.
 
-Only `single-numa-node` filters. Every text is upstream's; `detail` adds what upstream merely logs (container,
-resource) and is no part of the status. Eviction simulation is not done: Topolog preempts by its own means.
+Only `single-numa-node` filters. Every text is upstream's; `detail` adds what upstream merely logs
+(container, resource) and is no part of the status. Eviction simulation is not done: Topolog
+preempts by its own means.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ import msgspec
 from services.scheduler.compat.alignment import Overdrawn, align, subtract
 from services.scheduler.compat.cache import View
 from services.scheduler.compat.nrt import Nrt
-from services.scheduler.compat.pod import Container, Pod, apps, asks_for_devices, effective_request, inits, qos_class
+from services.scheduler.compat.pod import (
+    Container,
+    Pod,
+    apps,
+    asks_for_devices,
+    effective_request,
+    inits,
+    qos_class,
+)
 from services.scheduler.compat.zones import NumaZone, numa_zones
 from shared.domain.policies import SINGLE_NUMA_NODE
 
@@ -56,8 +66,8 @@ PASS = Verdict()
 
 
 def filter_node(pod: Pod, offered: Collection[str] | None, view: View) -> Verdict:
-    """The verdict for one node. `offered` are the node's resource names (`node.named_resources`), None for no Node
-    at all."""
+    """The verdict for one node. `offered` are the node's resource names (`node.named_resources`),
+    None for no Node at all."""
     if offered is None:
         return Verdict(Code.ERROR, ("node not found",))
     if qos_class(pod) == "BestEffort" and not asks_for_devices(pod):
@@ -72,31 +82,47 @@ def filter_node(pod: Pod, offered: Collection[str] | None, view: View) -> Verdic
 
 def _align_by_scope(pod: Pod, offered: Collection[str], nrt: Nrt) -> Verdict:
     zones = numa_zones(nrt)
-    return _pod_scope(pod, offered, zones) if nrt.manager.scope == "pod" else _container_scope(pod, offered, zones)
+    return (
+        _pod_scope(pod, offered, zones)
+        if nrt.manager.scope == "pod"
+        else _container_scope(pod, offered, zones)
+    )
 
 
 def _pod_scope(pod: Pod, offered: Collection[str], zones: Sequence[NumaZone]) -> Verdict:
     found = align(effective_request(pod), qos_class(pod), offered, zones)
     if isinstance(found, int):
         return PASS
-    return Verdict(Code.UNSCHEDULABLE, ("cannot align pod",), detail=f"resource {found.resource}: {found.why}")
+    return Verdict(
+        Code.UNSCHEDULABLE, ("cannot align pod",), detail=f"resource {found.resource}: {found.why}"
+    )
 
 
 def _container_scope(pod: Pod, offered: Collection[str], zones: Sequence[NumaZone]) -> Verdict:
-    """Init containers are tested and leave no trace; each app container takes from the lowest zone that fits it."""
+    """Init containers are tested and leave no trace; each app container takes from the lowest zone
+    that fits it.
+    """
     qos = qos_class(pod)
     for container in (*inits(pod), *apps(pod)):
         found = align(container.requests, qos, offered, zones)
         if not isinstance(found, int):
             return _refused(container, f"resource {found.resource}: {found.why}")
-        overdrawn = subtract(container.requests, qos, zones, found) if container.kind == "app" else None
+        overdrawn = (
+            subtract(container.requests, qos, zones, found) if container.kind == "app" else None
+        )
         if overdrawn is not None:
-            return Verdict(Code.ERROR, ("inconsistent resource accounting", _overdrawn_text(overdrawn)))
+            return Verdict(
+                Code.ERROR, ("inconsistent resource accounting", _overdrawn_text(overdrawn))
+            )
     return PASS
 
 
 def _refused(container: Container, detail: str) -> Verdict:
-    return Verdict(Code.UNSCHEDULABLE, (CONTAINER_TEXTS[container.kind],), detail=f"container {container.name}, {detail}")
+    return Verdict(
+        Code.UNSCHEDULABLE,
+        (CONTAINER_TEXTS[container.kind],),
+        detail=f"container {container.name}, {detail}",
+    )
 
 
 def _overdrawn_text(overdrawn: Overdrawn) -> str:

@@ -1,7 +1,8 @@
 """Foreign pods: bound pods that some other scheduler placed, by scheduler name alone.
 
-Upstream keeps the known profile names and the detection mode in process-wide globals: the last profile initialised
-decides the mode for all (R10). `Profiles` is that global, handed to every cache of a process.
+Upstream keeps the known profile names and the detection mode in process-wide globals: the last
+profile initialised decides the mode for all (R10). `Profiles` is that global, handed to every cache
+of a process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ Detection = Literal["None", "All", "OnlyExclusiveResources"]
 
 
 class Profiles:
-    """The process-wide registry: whose pods are known, and whether only exclusive ones count as foreign."""
+    """The process-wide registry: whose pods are known, and whether only exclusive ones count as
+    foreign.
+    """
 
     def __init__(self, names: Iterable[str] = (), detection: Detection = "All") -> None:
         self.names: set[str] = set()

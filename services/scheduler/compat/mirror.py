@@ -1,8 +1,9 @@
-"""What the Kubernetes API would show the plugin, folded from facts: NRT objects, node resources, and the pod lister.
+"""What the Kubernetes API would show the plugin, folded from facts: NRT objects, node resources,
+and the pod lister.
 
-The plugin itself reads the API; here the log stands in for it, so that compat mode runs on the same facts as the
-default. Decides nothing. Ended pods leave the lister at once: that a report may still list them is the plugin's
-problem to show.
+The plugin itself reads the API; here the log stands in for it, so that compat mode runs on the same
+facts as the default. Decides nothing. Ended pods leave the lister at once: that a report may still
+list them is the plugin's problem to show.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Mirror:
             case cluster.PodObserved():
                 return self._pod(fact.pod.uid, from_domain(fact.pod, fact.node, fact.phase))
             case cluster.PodRunning() if fact.uid in self._pods:
-                running = msgspec.structs.replace(self._pods[fact.uid], node_name=fact.node, phase="Running")
+                running = msgspec.structs.replace(
+                    self._pods[fact.uid], node_name=fact.node, phase="Running"
+                )
                 return self._pod(fact.uid, running)
             case cluster.PodEnded() if fact.uid in self._pods:
                 return PodSeen(self._pods.pop(fact.uid))

@@ -1,7 +1,8 @@
-"""A NodeResourceTopology object (topology.node.k8s.io/v1alpha2) as a value, read from JSON or made from a report.
+"""A NodeResourceTopology object (topology.node.k8s.io/v1alpha2) as a value, read from JSON or made
+from a report.
 
-Keeps what the object says, duplicates and odd zones included; what to make of them is decided in `zones` and
-`topology_manager`.
+Keeps what the object says, duplicates and odd zones included; what to make of them is decided in
+`zones` and `topology_manager`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Zone(msgspec.Struct, frozen=True):
 
 
 class Nrt(msgspec.Struct, frozen=True):
-    """One object; `name` is the node's name, `attributes` are (name, value) in order, duplicates kept."""
+    """One object; `name` is the node's name, `attributes` are (name, value) in order, duplicates
+    kept.
+    """
 
     name: str
     policies: tuple[str, ...] = ()
@@ -78,7 +81,9 @@ def parse_nrt(raw: Mapping[str, Any]) -> Nrt:
             for path, each in reading.objects(document, "attributes", "")
         ),
         zones=tuple(_zone(path, each) for path, each in reading.objects(document, "zones", "")),
-        annotations={key: reading.text(annotations, key, "metadata.annotations.") for key in annotations},
+        annotations={
+            key: reading.text(annotations, key, "metadata.annotations.") for key in annotations
+        },
     )
 
 
@@ -90,7 +95,10 @@ def from_report(report: Report) -> Nrt:
         ("topologyManagerMaxNUMANodes", str(report.max_numa_nodes)),
     ]
     if report.fingerprint:
-        attributes += [(FINGERPRINT_ATTRIBUTE, report.fingerprint), (METHOD_ATTRIBUTE, report.fingerprint_method or "all")]
+        attributes += [
+            (FINGERPRINT_ATTRIBUTE, report.fingerprint),
+            (METHOD_ATTRIBUTE, report.fingerprint_method or "all"),
+        ]
     return Nrt(report.node, (), tuple(attributes), tuple(_reported(zone) for zone in report.zones))
 
 
@@ -101,7 +109,10 @@ def _zone(path: str, raw: Mapping[str, Any]) -> Zone:
         resources=tuple(
             ZoneResource(
                 reading.text(each, "name", f"{where}."),
-                *(reading.quantity(each, key, f"{where}.") for key in ("capacity", "allocatable", "available")),
+                *(
+                    reading.quantity(each, key, f"{where}.")
+                    for key in ("capacity", "allocatable", "available")
+                ),
             )
             for where, each in reading.objects(raw, "resources", f"{path}.")
         ),
@@ -114,7 +125,18 @@ def _zone(path: str, raw: Mapping[str, Any]) -> Zone:
 
 def _reported(zone: ReportZone) -> Zone:
     resources = tuple(
-        ZoneResource(name, *(from_amount(name, each) for each in (held.capacity, held.allocatable, held.available)))
+        ZoneResource(
+            name,
+            *(
+                from_amount(name, each)
+                for each in (held.capacity, held.allocatable, held.available)
+            ),
+        )
         for name, held in sorted(zone.resources.items())
     )
-    return Zone(f"node-{zone.id}", "Node", resources, tuple((f"node-{to}", cost) for to, cost in sorted(zone.costs.items())))
+    return Zone(
+        f"node-{zone.id}",
+        "Node",
+        resources,
+        tuple((f"node-{to}", cost) for to, cost in sorted(zone.costs.items())),
+    )

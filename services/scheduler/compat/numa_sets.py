@@ -1,8 +1,9 @@
-"""The smallest set of zones that can hold a request together, in the plugin's order of search, with float32 distances.
+"""The smallest set of zones that can hold a request together, in the plugin's order of search, with
+float32 distances.
 
-The original walks every combination of every size. Sizes whose best zones cannot hold the request are passed over
-here without walking them (same answer). Above `LIMIT_ZONES` zones only the first sets of each size are looked at,
-where the original would not come back.
+The original walks every combination of every size. Sizes whose best zones cannot hold the request
+are passed over here without walking them (same answer). Above `LIMIT_ZONES` zones only the first
+sets of each size are looked at, where the original would not come back.
 """
 
 from __future__ import annotations
@@ -32,12 +33,17 @@ class ZoneSet(msgspec.Struct, frozen=True):
 
 
 def zones_required(request: Quantities, zones: Sequence[NumaZone]) -> ZoneSet | None:
-    """The first fitting set of the smallest size at that size's least distance, else the nearest fitting one; None if none fits.
+    """The first fitting set of the smallest size at that size's least distance, else the nearest
+    fitting one; None if none fits.
 
     A set counts only if each of its zones names each requested resource, zero quantities included.
     """
-    usable = frozenset(at for at, zone in enumerate(zones) if all(name in zone.available for name in request))
-    costs = tuple(tuple(zone.costs.get(other.id, UNKNOWN_DISTANCE) for other in zones) for zone in zones)
+    usable = frozenset(
+        at for at, zone in enumerate(zones) if all(name in zone.available for name in request)
+    )
+    costs = tuple(
+        tuple(zone.costs.get(other.id, UNKNOWN_DISTANCE) for other in zones) for zone in zones
+    )
     for size in range(1, len(zones) + 1):
         if _could_hold(request, [zones[at] for at in usable], size):
             found = _nearest(request, zones, usable, costs, size)
@@ -46,7 +52,9 @@ def zones_required(request: Quantities, zones: Sequence[NumaZone]) -> ZoneSet | 
     return None
 
 
-def _nearest(request: Quantities, zones: Sequence[NumaZone], usable: frozenset[int], costs: Costs, size: int) -> ZoneSet | None:
+def _nearest(
+    request: Quantities, zones: Sequence[NumaZone], usable: frozenset[int], costs: Costs, size: int
+) -> ZoneSet | None:
     least = _least_distance(costs, size)
     best: tuple[int, ...] | None = None
     best_distance = float(UNKNOWN_DISTANCE + 1)
@@ -70,7 +78,9 @@ def _least_distance(costs: Costs, size: int) -> float:
 
 
 def _sets(count: int, size: int) -> Iterator[tuple[int, ...]]:
-    """Positions in lexicographic order: every set up to `LIMIT_ZONES` zones, then as many as the bound allows."""
+    """Positions in lexicographic order: every set up to `LIMIT_ZONES` zones, then as many as the
+    bound allows.
+    """
     pairs = LIMIT_PAIRS if count <= LIMIT_ZONES else LIMIT_PAIRS // count
     return islice(combinations(range(count), size), pairs // (size * size) + 1)
 
@@ -90,13 +100,17 @@ def _could_hold(request: Quantities, zones: Sequence[NumaZone], size: int) -> bo
     if len(zones) < size:
         return False
     return all(
-        sum(sorted((zone.available[name].nano for zone in zones), reverse=True)[:size]) >= quantity.nano
+        sum(sorted((zone.available[name].nano for zone in zones), reverse=True)[:size])
+        >= quantity.nano
         for name, quantity in request.items()
     )
 
 
 def _holds(request: Quantities, zones: Sequence[NumaZone], positions: tuple[int, ...]) -> bool:
-    return all(sum(zones[at].available[name].nano for at in positions) >= quantity.nano for name, quantity in request.items())
+    return all(
+        sum(zones[at].available[name].nano for at in positions) >= quantity.nano
+        for name, quantity in request.items()
+    )
 
 
 def _zone_set(zones: Sequence[NumaZone], positions: tuple[int, ...], nearest: bool) -> ZoneSet:

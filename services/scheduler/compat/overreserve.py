@@ -1,8 +1,9 @@
-"""The OverReserve cache: reservations are charged to every zone until a fingerprint match throws them all away.
+"""The OverReserve cache: reservations are charged to every zone until a fingerprint match throws
+them all away.
 
-A resync has upstream's three moments, kept apart because its races live between them: `desynced` (what is dirty),
-`updates` (which of those a fingerprint or a reconfiguration allows to flush) and `flush` (replace, and forget every
-reservation of the node).
+A resync has upstream's three moments, kept apart because its races live between them: `desynced`
+(what is dirty), `updates` (which of those a fingerprint or a reconfiguration allows to flush) and
+`flush` (replace, and forget every reservation of the node).
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ import msgspec
 
 from services.scheduler.compat.amounts import ZERO, Quantities, minus
 from services.scheduler.compat.cache import Live, View
-from services.scheduler.compat.fingerprint import InformerMode, ResyncMethod, computed, expectation, is_relevant
+from services.scheduler.compat.fingerprint import (
+    InformerMode,
+    ResyncMethod,
+    computed,
+    expectation,
+    is_relevant,
+)
 from services.scheduler.compat.foreign import Profiles
 from services.scheduler.compat.nrt import Nrt, Zone, ZoneResource
 from services.scheduler.compat.pod import Pod, effective_request
@@ -22,8 +29,9 @@ from shared.kubelet.fingerprint import check
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The cache's arguments; scope `OnlyResources` means that no attribute watcher runs. `mended` learns nodes that appear
-    later (R8), compares reconfigured nodes like others (R4) and nodes without pods too (R9)."""
+    """The cache's arguments; scope `OnlyResources` means that no attribute watcher runs. `mended`
+    learns nodes that appear later (R8), compares reconfigured nodes like others (R4) and nodes
+    without pods too (R9)."""
 
     detect_foreign: bool = True
     resync_method: ResyncMethod = "Autodetect"
@@ -42,7 +50,12 @@ class Desynced(msgspec.Struct, frozen=True):
 class OverReserve:
     """Nodes known at start, and the reservations and dirty marks since their last flush."""
 
-    def __init__(self, nrts: Iterable[Nrt], profiles: Profiles, settings: Settings = Settings()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        nrts: Iterable[Nrt],
+        profiles: Profiles,
+        settings: Settings = Settings(),  # noqa: B008
+    ) -> None:
         self._nrts = {nrt.name: nrt for nrt in nrts}
         self._profiles, self._settings = profiles, settings
         self.assumed: dict[str, dict[str, Quantities]] = {}
@@ -53,7 +66,9 @@ class OverReserve:
         self._views: dict[str, View] = {}
 
     def view(self, node: str, live: Live) -> View:
-        """The cached object with every reservation subtracted from every zone, floor zero. `live` is never asked."""
+        """The cached object with every reservation subtracted from every zone, floor zero. `live`
+        is never asked.
+        """
         known = self._views.get(node)
         if known is None:
             known = self._views[node] = self._view(node)
@@ -67,7 +82,9 @@ class OverReserve:
         return View(charged(nrt, reserved.values()) if nrt and reserved else nrt)
 
     def reserve(self, node: str, pod: Pod) -> None:
-        """Remember the pod's effective request under its name; ignored for a node without cached object (R8)."""
+        """Remember the pod's effective request under its name; ignored for a node without cached
+        object (R8).
+        """
         if node in self._nrts:
             self.assumed.setdefault(node, {})[pod.key] = effective_request(pod)
             self._views.pop(node, None)
@@ -111,24 +128,33 @@ class OverReserve:
 
     def desynced(self) -> Desynced:
         """First moment: which nodes are dirty."""
-        return Desynced(tuple(sorted({*self.maybe_overreserved, *self.foreign})), tuple(sorted(self.attr_update)))
+        return Desynced(
+            tuple(sorted({*self.maybe_overreserved, *self.foreign})),
+            tuple(sorted(self.attr_update)),
+        )
 
     def updates(self, dirty: Desynced, live: Live, pods: Iterable[Pod]) -> list[Nrt]:
-        """Second moment: the live objects to flush. A reconfigured node is taken without any comparison (R4)."""
+        """Second moment: the live objects to flush. A reconfigured node is taken without any
+        comparison (R4).
+        """
         by_node: dict[str, list[Pod]] = {}
         for pod in pods:
             if is_relevant(pod, self._settings.informer_mode):
                 by_node.setdefault(pod.node_name, []).append(pod)
         compared = [live(node) for node in dirty.maybe_overreserved]
-        matching = [nrt for nrt in compared if nrt is not None and self._matches(nrt, by_node.get(nrt.name))]
+        matching = [
+            nrt for nrt in compared if nrt is not None and self._matches(nrt, by_node.get(nrt.name))
+        ]
         reconfigured = [nrt for node in dirty.config_changed if (nrt := live(node)) is not None]
         if self._settings.mended:
-            reconfigured = [nrt for nrt in reconfigured if self._matches(nrt, by_node.get(nrt.name))]
+            reconfigured = [
+                nrt for nrt in reconfigured if self._matches(nrt, by_node.get(nrt.name))
+            ]
         return matching + reconfigured
 
     def flush(self, nrts: Iterable[Nrt]) -> None:
-        """Third moment: believe these objects and drop every reservation and mark of their nodes, newer ones
-        included."""
+        """Third moment: believe these objects and drop every reservation and mark of their nodes,
+        newer ones included."""
         flushed = list(nrts)
         for nrt in flushed:
             self._nrts[nrt.name] = nrt
@@ -143,14 +169,20 @@ class OverReserve:
         if not (pods or self._settings.mended) or not expected.fingerprint:
             return False
         cached = self._nrts.get(nrt.name)
-        found = computed(pods or (), expected.only_exclusive, cached.resource_names if cached else ())
+        found = computed(
+            pods or (), expected.only_exclusive, cached.resource_names if cached else ()
+        )
         return check(expected.fingerprint, found) == "match"
 
 
 def charged(nrt: Nrt, reserved: Iterable[Quantities]) -> Nrt:
-    """`nrt` with each request subtracted from each zone (of any type) that lists the resource, never below zero."""
+    """`nrt` with each request subtracted from each zone (of any type) that lists the resource,
+    never below zero.
+    """
     requests = list(reserved)
-    zones = tuple(msgspec.structs.replace(zone, resources=_left(zone, requests)) for zone in nrt.zones)
+    zones = tuple(
+        msgspec.structs.replace(zone, resources=_left(zone, requests)) for zone in nrt.zones
+    )
     return msgspec.structs.replace(nrt, zones=zones)
 
 

@@ -1,7 +1,7 @@
 """The Passthrough cache: no state at all; every look is a live one.
 
-Upstream's default when `cacheResyncPeriodSeconds` is unset. A failed GET is "no topology, fresh", so Filter passes
-blindly (R12).
+Upstream's default when `cacheResyncPeriodSeconds` is unset. A failed GET is "no topology, fresh",
+so Filter passes blindly (R12).
 """
 
 from __future__ import annotations

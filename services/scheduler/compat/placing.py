@@ -1,7 +1,9 @@
-"""Placing by the upstream plugin's caches: node-level predicates first, then the plugin's filter and score.
+"""Placing by the upstream plugin's caches: node-level predicates first, then the plugin's filter
+and score.
 
-For `cache: overreserve | discardreserved | passthrough` and `compat: upstream`. A reservation counts once its fact was folded,
-as upstream's Reserve hook runs before the next pod is taken. Must not know a clock: `tick` is the caller's.
+For `cache: overreserve | discardreserved | passthrough` and `compat: upstream`. A reservation
+counts once its fact was folded, as upstream's Reserve hook runs before the next pod is taken. Must
+not know a clock: `tick` is the caller's.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ MOST_TEXTS = 8
 
 
 class UpstreamConfig(msgspec.Struct, frozen=True):
-    """The plugin's arguments, its profile (scheduler name), the schedulers whose pods are not foreign (`profiles`), and whether
-    the original's defects R4, R8 and R9 are kept (`faithful`)."""
+    """The plugin's arguments, its profile (scheduler name), the schedulers whose pods are not
+    foreign (`profiles`), and whether the original's defects R4, R8 and R9 are kept (`faithful`)."""
 
     arguments: Arguments = Arguments()
     profile: str = "topolog"
@@ -51,7 +53,9 @@ class UpstreamConfig(msgspec.Struct, frozen=True):
 
 
 class UpstreamPlacing:
-    """The plugin on our facts. It learns its topology at the first decision, as the original does at its start."""
+    """The plugin on our facts. It learns its topology at the first decision, as the original does
+    at its start.
+    """
 
     one_by_one = True
 
@@ -105,17 +109,24 @@ class UpstreamPlacing:
         if shape.problem or pod.constraints.unsupported:
             return explain.hopeless(shape, pod)
         barred = bars(pod, self._around)
-        refused = {name: _node_refusal(shape, barred, facts) for name, facts in sorted(self._nodes.items())}
+        refused = {
+            name: _node_refusal(shape, barred, facts) for name, facts in sorted(self._nodes.items())
+        }
         open_nodes = [name for name, text in refused.items() if not text]
         passing = self.driver.passing(pod, open_nodes)
         if not passing:
             return self._unplaceable(pod, refused)
         best, salt = passing[0][0], salt_of(pod.uid)
-        node = min((name for score, name in passing if score == best), key=lambda name: self._ranks[name] ^ salt)
+        node = min(
+            (name for score, name in passing if score == best),
+            key=lambda name: self._ranks[name] ^ salt,
+        )
         return Placed(node, best, len(passing), self._nodes[node].ledger.report_version)
 
     def _unplaceable(self, pod: Pod, refused: dict[str, str]) -> Unplaceable:
-        texts = {name: text or self.driver.verdict(pod, name).message for name, text in refused.items()}
+        texts = {
+            name: text or self.driver.verdict(pod, name).message for name, text in refused.items()
+        }
         counts = Counter(texts.values())
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         listed = [f"{number} {text}" for text, number in ordered[:MOST_TEXTS]]
@@ -125,7 +136,9 @@ class UpstreamPlacing:
         return Unplaceable(message, dict(counts))
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
-        """The charge as the ledger's fold will compute it; the plugin hears of the reservation by its fact."""
+        """The charge as the ledger's fold will compute it; the plugin hears of the reservation by
+        its fact.
+        """
         return reserve(self._nodes[placed.node], pod, Shape(self.shape_of(pod), pod, 0)).zones
 
     def opened(self) -> list[str]:
@@ -140,7 +153,9 @@ class UpstreamPlacing:
         return any(self._passes(shape, pod, name) for name in sorted(nodes) if name in self._nodes)
 
     def _passes(self, shape: Shape, pod: Pod, name: str) -> bool:
-        return not _node_refusal(shape, bars(pod, self._around), self._nodes[name]) and self.driver.would_pass(pod, name)
+        return not _node_refusal(
+            shape, bars(pod, self._around), self._nodes[name]
+        ) and self.driver.would_pass(pod, name)
 
     def shape_of(self, pod: Pod) -> str:
         """The cycle's shape."""
@@ -151,12 +166,20 @@ class UpstreamPlacing:
         return sorted(name for name, facts in self._nodes.items() if facts.unsettled)
 
     def nominate(
-        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
+        self,
+        pod: Pod,
+        pods: Mapping[str, LedgerPod],
+        spared: Container[str],
+        nodes: Collection[str] | None,
     ) -> Nomination | None:
-        """None: as with upstream's `preemptionMode: Disabled`, nobody is evicted by a view that may be wrong."""
+        """None: as with upstream's `preemptionMode: Disabled`, nobody is evicted by a view that may
+        be wrong.
+        """
         return None
 
-    def nomination_still_valid(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+    def nomination_still_valid(
+        self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
+    ) -> bool:
         """A nomination of another scheduler's, or of an earlier configuration, is not kept."""
         return False
 
@@ -183,6 +206,8 @@ class UpstreamPlacing:
 
 def _node_refusal(shape: Shape, barred: Bars, facts: NodeFacts) -> str:
     """Why the node as a whole cannot take the pod, "" when it can."""
-    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name) or barred.refusal(facts)
+    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name) or barred.refusal(
+        facts
+    )
     found = found or resource_refusal(shape.request, facts)
     return headline(found) if found is not None else ""

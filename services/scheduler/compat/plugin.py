@@ -1,8 +1,8 @@
-"""The plugin put together for one profile: the cache its arguments choose, and the hooks in the order a scheduler calls
-them.
+"""The plugin put together for one profile: the cache its arguments choose, and the hooks in the
+order a scheduler calls them.
 
-Without I/O like the rest: where upstream fetches, the caller hands in `live` and the lister's pods. What upstream
-shares by accident between two profiles of one process (`Profiles`) is handed in too.
+Without I/O like the rest: where upstream fetches, the caller hands in `live` and the lister's pods.
+What upstream shares by accident between two profiles of one process (`Profiles`) is handed in too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from services.scheduler.compat.score import score_node
 class Plugin:
     """One profile. Foreign pods, NRT events and resync ticks go to `cache` directly."""
 
-    def __init__(self, name: str, arguments: Arguments, nrts: Iterable[Nrt], profiles: Profiles, mended: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Arguments,
+        nrts: Iterable[Nrt],
+        profiles: Profiles,
+        mended: bool = False,
+    ) -> None:
         profiles.register([name], arguments.foreign_pods_detect)
         self.arguments = arguments
         self.cache = new_cache(arguments, nrts, profiles, mended)
@@ -35,7 +42,9 @@ class Plugin:
 
     def score(self, pod: Pod, node: str, live: Live) -> int:
         """0..100 by the configured strategy."""
-        return score_node(pod, self.cache.view(node, live), self.arguments.strategy, self.arguments.weights)
+        return score_node(
+            pod, self.cache.view(node, live), self.arguments.strategy, self.arguments.weights
+        )
 
     def reserve(self, pod: Pod, node: str) -> None:
         """The pod was given the node."""

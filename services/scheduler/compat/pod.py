@@ -1,8 +1,9 @@
-"""A pod as the plugin reads it: raw requests and limits with nothing defaulted, and what the plugin derives from them.
+"""A pod as the plugin reads it: raw requests and limits with nothing defaulted, and what the plugin
+derives from them.
 
-The quirks are deliberate: pod-level resources decide only the QoS class, sidecars count as ordinary init containers,
-and an absent request differs from a zero one. The default mode has its own pod value; this one must not leak out of
-compat.
+The quirks are deliberate: pod-level resources decide only the QoS class, sidecars count as ordinary
+init containers, and an absent request differs from a zero one. The default mode has its own pod
+value; this one must not leak out of compat.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Container(msgspec.Struct, frozen=True):
 class Pod(msgspec.Struct, frozen=True):
     """`containers` in spec order: init containers (and sidecars) first, then app containers.
 
-    `pod_level` is (requests, limits) of spec.resources where that is present, `reported_qos` is status.qosClass.
+    `pod_level` is (requests, limits) of spec.resources where that is present, `reported_qos` is
+    status.qosClass.
     """
 
     namespace: str
@@ -54,10 +56,12 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 def parse_pod(raw: Mapping[str, Any]) -> Pod:
-    """The pod that an API client's JSON object describes. Raises `InvalidObjectError` naming the first unusable
-    field."""
+    """The pod that an API client's JSON object describes. Raises `InvalidObjectError` naming the
+    first unusable field."""
     document = reading.as_mapping(raw, "")
-    metadata, spec, status = (reading.mapping(document, part, "") for part in ("metadata", "spec", "status"))
+    metadata, spec, status = (
+        reading.mapping(document, part, "") for part in ("metadata", "spec", "status")
+    )
     return Pod(
         namespace=reading.text(metadata, "namespace", "metadata."),
         name=reading.text(metadata, "name", "metadata."),
@@ -73,28 +77,50 @@ def parse_pod(raw: Mapping[str, Any]) -> Pod:
 
 
 def from_domain(pod: DomainPod, node_name: str = "", phase: str = "") -> Pod:
-    """Topolog's own pod value as the plugin would read it; its QoS class stands as status.qosClass would."""
+    """Topolog's own pod value as the plugin would read it; its QoS class stands as status.qosClass
+    would.
+    """
     containers = tuple(
-        Container(each.name, each.kind, from_amounts(each.requests), from_amounts(each.limits)) for each in pod.containers
+        Container(each.name, each.kind, from_amounts(each.requests), from_amounts(each.limits))
+        for each in pod.containers
     )
     overhead = from_amounts(pod.overhead)
-    return Pod(pod.namespace, pod.name, pod.uid, node_name, pod.scheduler_name, phase, pod.qos, containers, overhead)
+    return Pod(
+        pod.namespace,
+        pod.name,
+        pod.uid,
+        node_name,
+        pod.scheduler_name,
+        phase,
+        pod.qos,
+        containers,
+        overhead,
+    )
 
 
 def qos_class(pod: Pod) -> Qos:
-    """status.qosClass when set, else as Kubernetes 1.35 computes it (spec.resources, where present, decides alone)."""
+    """status.qosClass when set, else as Kubernetes 1.35 computes it (spec.resources, where present,
+    decides alone).
+    """
     if pod.reported_qos:
         return pod.reported_qos  # type: ignore[return-value]  # an unknown text passes for Burstable everywhere
-    lists = [pod.pod_level] if pod.pod_level is not None else [(each.requests, each.limits) for each in pod.containers]
-    requests, limits = _summed(requests for requests, _ in lists), _summed(limits for _, limits in lists)
+    lists = (
+        [pod.pod_level]
+        if pod.pod_level is not None
+        else [(each.requests, each.limits) for each in pod.containers]
+    )
+    requests, limits = (
+        _summed(requests for requests, _ in lists),
+        _summed(limits for _, limits in lists),
+    )
     if not requests and not limits:
         return "BestEffort"
     return "Guaranteed" if _all_limited(pod) and requests == limits else "Burstable"
 
 
 def effective_request(pod: Pod) -> Quantities:
-    """Per resource: the larger of the app containers' sum and the largest init container (sidecars too), plus
-    overhead."""
+    """Per resource: the larger of the app containers' sum and the largest init container (sidecars
+    too), plus overhead."""
     total: Quantities = {}
     for container in apps(pod):
         total = _added(total, container.requests)
@@ -141,7 +167,9 @@ def _pod_level(spec: Mapping[str, Any]) -> tuple[Quantities, Quantities] | None:
     if spec.get("resources") is None:
         return None
     resources = reading.mapping(spec, "resources", "spec.")
-    return tuple(reading.quantities(resources, key, "spec.resources.") for key in ("requests", "limits"))  # type: ignore[return-value]
+    return tuple(
+        reading.quantities(resources, key, "spec.resources.") for key in ("requests", "limits")
+    )  # type: ignore[return-value]
 
 
 def _all_limited(pod: Pod) -> bool:
@@ -165,4 +193,7 @@ def _summed(lists: Iterator[Quantities]) -> dict[str, int]:
 
 
 def _added(total: Quantities, more: Quantities) -> Quantities:
-    return {**total, **{name: plus(total[name], each) if name in total else each for name, each in more.items()}}
+    return {
+        **total,
+        **{name: plus(total[name], each) if name in total else each for name, each in more.items()},
+    }

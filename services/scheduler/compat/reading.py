@@ -1,5 +1,5 @@
-"""Reading untrusted JSON: each reader returns the wanted type, a default when absent, or raises `InvalidObjectError`
-with the path.
+"""Reading untrusted JSON: each reader returns the wanted type, a default when absent, or raises
+`InvalidObjectError` with the path.
 
 Knows nothing of pods or topologies; null counts as absent, as it does for Kubernetes' own decoder.
 """
@@ -35,7 +35,10 @@ def objects(owner: Mapping[str, Any], key: str, path: str) -> list[tuple[str, Ma
         return []
     if not isinstance(found, list):
         raise InvalidObjectError(f"{path}{key}", found, "write a list here")
-    return [(f"{path}{key}[{at}]", as_mapping(item, f"{path}{key}[{at}]")) for at, item in enumerate(found)]
+    return [
+        (f"{path}{key}[{at}]", as_mapping(item, f"{path}{key}[{at}]"))
+        for at, item in enumerate(found)
+    ]
 
 
 def text(owner: Mapping[str, Any], key: str, path: str, default: str = "") -> str:
@@ -76,7 +79,9 @@ def quantity(owner: Mapping[str, Any], key: str, path: str) -> Quantity:
     try:
         return parse(found.strip() if isinstance(found, str) else found)
     except QuantityError as error:
-        raise InvalidObjectError(f"{path}{key}", found, f"write a Kubernetes quantity such as 500m or 2Gi ({error})") from error
+        raise InvalidObjectError(
+            f"{path}{key}", found, f"write a Kubernetes quantity such as 500m or 2Gi ({error})"
+        ) from error
 
 
 def quantities(owner: Mapping[str, Any], key: str, path: str) -> dict[str, Quantity]:

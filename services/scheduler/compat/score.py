@@ -1,7 +1,8 @@
 """Score: 0 to 100 for one node and one strategy, before any normalisation (the plugin has none).
 
-The zone strategies run for single-numa-node only, LeastNUMANodes for every policy. Where the original panics or
-leaves 0..100, the verdict given here is stated in the strategy's module and in `zone_strategies`.
+The zone strategies run for single-numa-node only, LeastNUMANodes for every policy. Where the
+original panics or leaves 0..100, the verdict given here is stated in the strategy's module and in
+`zone_strategies`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ ZONE_STRATEGIES: dict[str, ZoneScore] = {
 
 
 def score_node(pod: Pod, view: View, strategy: str, weights: Mapping[str, int]) -> int:
-    """The node's score, held within 0..100, where the framework would refuse what negative requests can make of it."""
+    """The node's score, held within 0..100, where the framework would refuse what negative requests
+    can make of it.
+    """
     return min(BEST, max(WORST, _raw_score(pod, view, strategy, weights)))
 
 

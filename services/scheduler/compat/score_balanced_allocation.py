@@ -1,9 +1,10 @@
-"""BalancedAllocation as the plugin computes it: 100 less the sample variance of the requested fractions, weights
-ignored.
+"""BalancedAllocation as the plugin computes it: 100 less the sample variance of the requested
+fractions, weights ignored.
 
-A zone that lacks a resource counts as full in it. Floats and their summing order are gonum's (`stat.Variance`,
-unweighted), because truncation makes them visible. Stated verdict for a single requested resource (the original takes
-0/0 for its variance and scores about -9.2e18): one fraction is in balance with itself, 100 if it fits.
+A zone that lacks a resource counts as full in it. Floats and their summing order are gonum's
+(`stat.Variance`, unweighted), because truncation makes them visible. Stated verdict for a single
+requested resource (the original takes 0/0 for its variance and scores about -9.2e18): one fraction
+is in balance with itself, 100 if it fits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from shared.domain.quantity import Quantity
 
 def zone_score(request: Quantities, available: Quantities, weights: Mapping[str, int]) -> int:
     """trunc(100 * (1 - variance)), or 0 when any fraction is above 1."""
-    fractions = [_fraction(quantity, available.get(name)) for name, quantity in sorted(request.items())]
+    fractions = [
+        _fraction(quantity, available.get(name)) for name, quantity in sorted(request.items())
+    ]
     if any(fraction > 1 for fraction in fractions):
         return 0
     return int((1 - _variance(fractions)) * 100.0)

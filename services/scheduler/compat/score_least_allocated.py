@@ -1,4 +1,5 @@
-"""LeastAllocated as the plugin computes it: the share of a zone's *available* amount that stays free.
+"""LeastAllocated as the plugin computes it: the share of a zone's *available* amount that stays
+free.
 
 Quantities are rounded up to whole units first, so 1500m of cpu counts as 2.
 """

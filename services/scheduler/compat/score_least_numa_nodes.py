@@ -1,9 +1,10 @@
-"""LeastNUMANodes as the plugin computes it: fewer zones score higher, a nearest possible set gets half a step more.
+"""LeastNUMANodes as the plugin computes it: fewer zones score higher, a nearest possible set gets
+half a step more.
 
 Stated verdicts where the original panics or leaves 0..100:
-- charging a container indexes the zone list by zone id; an id past the end panics there. Then the pod is scored again
-  with the charge taken from the zones that were chosen. Ids inside the list keep the original's mistake: the wrong
-  zone is charged;
+- charging a container indexes the zone list by zone id; an id past the end panics there. Then the
+  pod is scored again with the charge taken from the zones that were chosen. Ids inside the list
+  keep the original's mistake: the wrong zone is charged;
 - more zones than the node's limit give a negative score: 0.
 """
 
@@ -62,7 +63,9 @@ def _touches_zones(request: Quantities, zones: Sequence[NumaZone]) -> bool:
     return any(name in zone.available for name in request for zone in zones)
 
 
-def _charge_by_id_as_position(request: Quantities, zones: Sequence[NumaZone], chosen: ZoneSet) -> bool:
+def _charge_by_id_as_position(
+    request: Quantities, zones: Sequence[NumaZone], chosen: ZoneSet
+) -> bool:
     """False where the original would index past the end of its list."""
     for name, quantity in request.items():
         left = quantity.nano

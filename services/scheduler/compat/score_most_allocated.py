@@ -1,4 +1,5 @@
-"""MostAllocated as the plugin computes it: the share of a zone's *available* amount that the request takes.
+"""MostAllocated as the plugin computes it: the share of a zone's *available* amount that the
+request takes.
 
 Quantities are rounded up to whole units first, so 1500m of cpu counts as 2.
 """

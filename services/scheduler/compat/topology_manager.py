@@ -1,8 +1,8 @@
-"""What the plugin believes about a node's Topology Manager: policy, scope and zone limit, from attributes and legacy
-policies.
+"""What the plugin believes about a node's Topology Manager: policy, scope and zone limit, from
+attributes and legacy policies.
 
-Precedence is the plugin's: element 0 of `topologyPolicies`, then each valid attribute overrides its own field; later
-duplicates win.
+Precedence is the plugin's: element 0 of `topologyPolicies`, then each valid attribute overrides its
+own field; later duplicates win.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class TopologyManager(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=4096)
-def topology_manager(policies: tuple[str, ...], attributes: tuple[tuple[str, str], ...]) -> TopologyManager:
+def topology_manager(
+    policies: tuple[str, ...], attributes: tuple[tuple[str, str], ...]
+) -> TopologyManager:
     """The effective settings. Invalid values are ignored one by one, as upstream does."""
     policy, scope = _legacy(policies[0]) if policies else (NONE, "container")
     limit = DEFAULT_MAX_NUMA_NODES
@@ -37,7 +39,11 @@ def topology_manager(policies: tuple[str, ...], attributes: tuple[tuple[str, str
             policy = value
         elif name == "topologyManagerScope" and value in SCOPES:
             scope = value
-        elif name == "topologyManagerMaxNUMANodes" and (found := atoi(value)) is not None and found > 1:
+        elif (
+            name == "topologyManagerMaxNUMANodes"
+            and (found := atoi(value)) is not None
+            and found > 1
+        ):
             limit = min(found, LIMIT_MAX_NUMA_NODES)
     return TopologyManager(policy, scope, limit)
 

@@ -1,8 +1,9 @@
-"""Which zones of an object the plugin works with: type `Node`, named `node-<id>`, ids 0 to 63, in the object's order.
+"""Which zones of an object the plugin works with: type `Node`, named `node-<id>`, ids 0 to 63, in
+the object's order.
 
-The original lets id 64 past its guard (`> 64`) and then panics on an array of 64. Stated verdict here: id 64 is
-skipped like the ids above it. Zones that share an id stay separate entries, with the costs of the last of them, as upstream
-keeps them.
+The original lets id 64 past its guard (`> 64`) and then panics on an array of 64. Stated verdict
+here: id 64 is skipped like the ids above it. Zones that share an id stay separate entries, with the
+costs of the last of them, as upstream keeps them.
 """
 
 from __future__ import annotations
@@ -28,9 +29,16 @@ class NumaZone(msgspec.Struct):
 
 def numa_zones(nrt: Nrt) -> list[NumaZone]:
     """A fresh list of the usable zones; of a resource named twice in a zone the last entry counts."""
-    usable = [(zone_id, zone) for zone in nrt.zones if zone.type == "Node" and (zone_id := _usable_id(zone.name)) is not None]
+    usable = [
+        (zone_id, zone)
+        for zone in nrt.zones
+        if zone.type == "Node" and (zone_id := _usable_id(zone.name)) is not None
+    ]
     costs = {zone_id: _costs(zone) for zone_id, zone in usable}
-    return [NumaZone(zone_id, {each.name: each.available for each in zone.resources}, costs[zone_id]) for zone_id, zone in usable]
+    return [
+        NumaZone(zone_id, {each.name: each.available for each in zone.resources}, costs[zone_id])
+        for zone_id, zone in usable
+    ]
 
 
 def _usable_id(name: str) -> int | None:

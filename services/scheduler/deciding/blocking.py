@@ -1,4 +1,6 @@
-"""What keeps a whole profile of nodes from a shape, before any amount is compared: report, policy, zones."""
+"""What keeps a whole profile of nodes from a shape, before any amount is compared: report, policy,
+zones.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,17 @@ def plan_for(shape: Shape, profile: Profile, config: CycleConfig) -> Plan:
     return shape.plan(profile)
 
 
-def blocked(shape: Shape, profile: Profile, plan: Plan, config: CycleConfig) -> tuple[Reason, str] | None:
+def blocked(
+    shape: Shape, profile: Profile, plan: Plan, config: CycleConfig
+) -> tuple[Reason, str] | None:
     """The reason and its subject, None when the amounts decide."""
     state = profile[0]
     if state and shape.zonal and config.on_missing_report == "refuse":
         return _STATES.get(state, Reason.REPORT_MALFORMED), "" if state in _STATES else state
     if plan.rule.problem and (shape.wanted or plan.mode != "free"):
-        return (Reason.POLICY_UNKNOWN if profile[1].problem else Reason.POLICY_MISMATCH), plan.rule.problem
+        return (
+            Reason.POLICY_UNKNOWN if profile[1].problem else Reason.POLICY_MISMATCH
+        ), plan.rule.problem
     if plan.mode != "free" and not profile[4]:
         return Reason.NO_ZONES, ""
     return None

@@ -1,7 +1,8 @@
-"""The cluster as deciding keeps it: facts by node, what surrounds them, and what pods ask of them. All changes come in here.
+"""The cluster as deciding keeps it: facts by node, what surrounds them, and what pods ask of them.
+All changes come in here.
 
-Single-threaded; a node changes by the ledger (`put_node`, `drop_node`) or by an own reservation (`charge`). What nodes answer is
-for `judging`.
+Single-threaded; a node changes by the ledger (`put_node`, `drop_node`) or by an own reservation
+(`charge`). What nodes answer is for `judging`.
 """
 
 from __future__ import annotations
@@ -62,18 +63,22 @@ class Cluster:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    # -- demand --------------------------------------------------------------------------------------------------
+    # -- demand
+    # --------------------------------------------------------------------------------------------------
 
     def want(self, wanted: tuple[Wanted, ...]) -> None:
         """Rank nodes by this from now on; cheap while nothing changes."""
         if wanted is self._wanted or wanted == self._wanted:
             return
         self._wanted = wanted
-        self.judging.want([Want(tuple(sorted(each.amounts.items())), each.weight) for each in wanted])
+        self.judging.want(
+            [Want(tuple(sorted(each.amounts.items())), each.weight) for each in wanted]
+        )
 
     def aligning(self) -> Profile | None:
-        """What most of the nodes share whose kubelets put what is aligned together into one zone, of equally many what the first
-        of them by name has, in whatever order they were entered; None without such nodes."""
+        """What most of the nodes share whose kubelets put what is aligned together into one zone,
+        of equally many what the first of them by name has, in whatever order they were entered;
+        None without such nodes."""
         groups = self._aligning()
         most = max((group.size for group in groups), default=0)
         largest = [group for group in groups if group.size == most]
@@ -83,19 +88,30 @@ class Cluster:
         return min(self.judging.at(slot).name for slot in group.slots.tolist())
 
     def room(self, wants: Sequence[Items]) -> list[int]:
-        """How many more of each these nodes' zones would hold, each want for itself; NOWHERE if none would even when empty."""
+        """How many more of each these nodes' zones would hold, each want for itself; NOWHERE if
+        none would even when empty.
+        """
         self._columns.refresh()
         rooms = [Room(self._columns, group.selection).of(wants) for group in self._aligning()]
-        found = [[held for held in each if held != NOWHERE] for each in zip(*rooms, strict=True)] or [[]] * len(wants)
+        found = [
+            [held for held in each if held != NOWHERE] for each in zip(*rooms, strict=True)
+        ] or [[]] * len(wants)
         return [sum(held) if held else NOWHERE for held in found]
 
     def _aligning(self) -> list[Group]:
-        return [group for group in self._columns.groups() if group.profile[1].policy in (SINGLE_NUMA_NODE, RESTRICTED)]
+        return [
+            group
+            for group in self._columns.groups()
+            if group.profile[1].policy in (SINGLE_NUMA_NODE, RESTRICTED)
+        ]
 
-    # -- facts in ------------------------------------------------------------------------------------------------
+    # -- facts in
+    # ------------------------------------------------------------------------------------------------
 
     def put_node(self, node: LedgerNode) -> None:
-        """Insert or refresh one node from the ledger. Own reservations that the ledger lacks are forgotten."""
+        """Insert or refresh one node from the ledger. Own reservations that the ledger lacks are
+        forgotten.
+        """
         facts = self._by_name.get(node.name)
         self._note_barred(node.name, barring(node))
         if facts is None:
@@ -137,7 +153,9 @@ class Cluster:
         self.judging.table.emptied(facts.slot)
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
-        """Stand in for an own reservation until the fold brings it: returns the charge as the fold will compute it."""
+        """Stand in for an own reservation until the fold brings it: returns the charge as the fold
+        will compute it.
+        """
         facts = self._by_name[placed.node]
         self.around.neighbours.put(pod, placed.node)
         shape = self.judging.shape(pod)
@@ -207,18 +225,21 @@ class Cluster:
             self._lifted.left(gone.pod.constraints.kept, self._by_name[gone.node].observed)
 
     def opened(self) -> list[str]:
-        """Nodes that a rule of running pods may have opened since the last call, beside those that changed themselves."""
+        """Nodes that a rule of running pods may have opened since the last call, beside those that
+        changed themselves.
+        """
         return self._lifted.take(self._by_name)
 
-    # -- answers -------------------------------------------------------------------------------------------------
+    # -- answers
+    # -------------------------------------------------------------------------------------------------
 
     def bars(self, pod: Pod) -> Bars:
         """The constraints that look beyond the node's own object, as things stand."""
         return bars(pod, self.around)
 
     def lifts(self, pod: Pod, barred: Bars) -> Lifts | None:
-        """What the pod's preferences (or else the scheduler's homes) add to the scores of its shape, and which nodes it is kept
-        from; None for neither."""
+        """What the pod's preferences (or else the scheduler's homes) add to the scores of its
+        shape, and which nodes it is kept from; None for neither."""
         lifts = self._preferences.of(pod, self._slots)
         lifts = self.homes.lifts(self._slots) if lifts is None else lifts
         if not barred:
@@ -235,7 +256,8 @@ class Cluster:
         """Nodes that carry charges whose zones are not known."""
         return sorted(self._unsettled)
 
-    # -- for the pipeline ----------------------------------------------------------------------------------------
+    # -- for the pipeline
+    # ----------------------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeFacts]:
         """All nodes by name."""

@@ -1,4 +1,5 @@
-"""What columns of nodes are made of: arrays by slot, what one pod adds to scores, what one reservation takes, how arrays grow.
+"""What columns of nodes are made of: arrays by slot, what one pod adds to scores, what one
+reservation takes, how arrays grow.
 
 Must not know nodes or pods.
 """
@@ -26,8 +27,9 @@ PART = 4
 
 
 class Delta(NamedTuple):
-    """An own reservation as columns: what it takes of `zones` [resource, zone] and of the `whole` node, and the `least` that it
-    takes of each zone by resource, None where it leaves a zone as it is."""
+    """An own reservation as columns: what it takes of `zones` [resource, zone] and of the `whole`
+    node, and the `least` that it takes of each zone by resource, None where it leaves a zone as it
+    is."""
 
     zones: Ints
     whole: Ints

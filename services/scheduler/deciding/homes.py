@@ -1,7 +1,9 @@
-"""Nodes that one of several schedulers tries first, so that two of them seldom reserve on one node at once.
+"""Nodes that one of several schedulers tries first, so that two of them seldom reserve on one node
+at once.
 
-Its own nodes come before all others, whatever they score; where none of them takes the pod, the others do. A pod that prefers
-nodes itself is not asked to prefer others. Must not know who shares with whom.
+Its own nodes come before all others, whatever they score; where none of them takes the pod, the
+others do. A pod that prefers nodes itself is not asked to prefer others. Must not know who shares
+with whom.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ class Homes:
         if self._has is None:
             return None
         if self._lifts is None:
-            found = [0 if facts is not None and self._has(facts.name) else ABROAD for facts in slots]
+            found = [
+                0 if facts is not None and self._has(facts.name) else ABROAD for facts in slots
+            ]
             self._lifts = np.array(found, dtype=np.int32)
         return self._lifts

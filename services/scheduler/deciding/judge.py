@@ -19,9 +19,17 @@ UNDECIDED = -2
 
 
 def judge(
-    shape: Shape, plan: Plan, facts: NodeFacts, config: CycleConfig, strategy: Scorer, steps: int, ranked: int | None = None
+    shape: Shape,
+    plan: Plan,
+    facts: NodeFacts,
+    config: CycleConfig,
+    strategy: Scorer,
+    steps: int,
+    ranked: int | None = None,
 ) -> int:
-    """The node's score, RULED_OUT, or UNDECIDED where `steps` were too few. `ranked` is its `rank`, where that is known."""
+    """The node's score, RULED_OUT, or UNDECIDED where `steps` were too few. `ranked` is its `rank`,
+    where that is known.
+    """
     if not _open(shape, facts):
         return RULED_OUT
     if plan.mode != "free":
@@ -34,10 +42,15 @@ def judge(
 
 
 def rank(shape: Shape, plan: Plan, facts: NodeFacts, strategy: Scorer) -> int:
-    """The score that the node would have if it took the pod, or RULED_OUT where that is plain to see."""
+    """The score that the node would have if it took the pod, or RULED_OUT where that is plain to
+    see.
+    """
     return score_node(facts, shape, plan, strategy) if _open(shape, facts) else RULED_OUT
 
 
 def _open(shape: Shape, facts: NodeFacts) -> bool:
     """Does the node's object allow the pod, and is there enough on the node as a whole?"""
-    return fits_node(shape.request, facts) and constraint_refusal(shape.pod.constraints, facts.observed, facts.name) is None
+    return (
+        fits_node(shape.request, facts)
+        and constraint_refusal(shape.pod.constraints, facts.observed, facts.name) is None
+    )

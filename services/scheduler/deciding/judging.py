@@ -1,7 +1,9 @@
-"""What nodes answer for shapes of pods: swept many at once, or judged singly, and kept on the table of verdicts.
+"""What nodes answer for shapes of pods: swept many at once, or judged singly, and kept on the table
+of verdicts.
 
-Told of nodes that changed, it looks at them when a shape is asked for. Must not know how a node came to be as it is, nor anything
-of a pod but its shape: what bars one pod or draws it to a node is the cluster's.
+Told of nodes that changed, it looks at them when a shape is asked for. Must not know how a node
+came to be as it is, nor anything of a pod but its shape: what bars one pod or draws it to a node is
+the cluster's.
 """
 
 from __future__ import annotations
@@ -30,11 +32,15 @@ from shared.hints.request import request_of
 
 
 class Judging:
-    """Single-threaded. `table` has a row for each shape and a column for each of `slots`; `over_budget` counts searches of last
-    resort that ended without an answer."""
+    """Single-threaded. `table` has a row for each shape and a column for each of `slots`;
+    `over_budget` counts searches of last resort that ended without an answer."""
 
     def __init__(
-        self, config: CycleConfig, columns: Columns, constraints: ConstraintColumns, slots: Sequence[NodeFacts | None]
+        self,
+        config: CycleConfig,
+        columns: Columns,
+        constraints: ConstraintColumns,
+        slots: Sequence[NodeFacts | None],
     ) -> None:
         self.config, self.strategy = config, scorer(config.strategy, config.weights)
         self.table, self.over_budget = VerdictTable(), 0
@@ -45,7 +51,8 @@ class Judging:
         self._latest = nobody, Shape("", nobody, -1)
         self._passed_over: dict[int, int] = {}
 
-    # -- demand --------------------------------------------------------------------------------------------------
+    # -- demand
+    # --------------------------------------------------------------------------------------------------
 
     @property
     def looks_at_wants(self) -> bool:
@@ -59,8 +66,8 @@ class Judging:
             self.table.reranked()
 
     def shape(self, pod: Pod) -> Shape:
-        """The pod's shape; the longest unused one makes room for a new one. What constraints keep of a pod bars nodes beside it:
-        pods that differ in their claims only share one."""
+        """The pod's shape; the longest unused one makes room for a new one. What constraints keep
+        of a pod bars nodes beside it: pods that differ in their claims only share one."""
         if pod is self._latest[0]:
             return self._latest[1]
         key = key_of(judged := without_kept(pod))
@@ -80,7 +87,8 @@ class Judging:
         planned = self._sweeping.plan(shape, facts.profile, facts.profile_id)
         return planned.plan, planned.barred
 
-    # -- changes -------------------------------------------------------------------------------------------------
+    # -- changes
+    # -------------------------------------------------------------------------------------------------
 
     def reserved(self, facts: NodeFacts, delta: Delta | None) -> None:
         """The node has an own reservation more, in columns `delta` where that is known."""
@@ -93,9 +101,12 @@ class Judging:
         """How far the score of each shape surely drops on the node; None where nothing is known."""
         if delta is None or delta.least is None or not self.strategy.even:
             return None
-        return self._drops.of(delta.least, self._columns.widest[:, slot], self._columns.rows, len(self.table.scores))
+        return self._drops.of(
+            delta.least, self._columns.widest[:, slot], self._columns.rows, len(self.table.scores)
+        )
 
-    # -- singly --------------------------------------------------------------------------------------------------
+    # -- singly
+    # --------------------------------------------------------------------------------------------------
 
     def at(self, slot: int) -> NodeFacts:
         """The node in a slot of the table."""
@@ -111,8 +122,9 @@ class Judging:
         return int(self.table.scores[at])
 
     def judge(self, shape: Shape, facts: NodeFacts) -> int:
-        """Judge one node within the ordinary budget and note the result; one that was not decided is looked at again when no
-        other node takes the pod, also after own reservations, which leave ruled out what is."""
+        """Judge one node within the ordinary budget and note the result; one that was not decided
+        is looked at again when no other node takes the pod, also after own reservations, which
+        leave ruled out what is."""
         score = self._judged(shape, facts, self.config.steps_node)
         shape.undecided.pop(facts.slot, None)
         if score == UNDECIDED:
@@ -128,8 +140,14 @@ class Judging:
         return max(score, RULED_OUT)
 
     def undecided(self, shape: Shape) -> list[NodeFacts]:
-        """Nodes on which the ordinary budget was not enough, as they stand: first those that a larger one likely decides."""
-        slots = [slot for slot, at in shape.undecided.items() if (facts := self._slots[slot]) and facts.taken_in == at]
+        """Nodes on which the ordinary budget was not enough, as they stand: first those that a
+        larger one likely decides.
+        """
+        slots = [
+            slot
+            for slot, at in shape.undecided.items()
+            if (facts := self._slots[slot]) and facts.taken_in == at
+        ]
         shape.undecided = {slot: shape.undecided[slot] for slot in slots}
         return self.easiest_first(shape, map(self.at, slots))
 
@@ -146,9 +164,13 @@ class Judging:
         return outlook_of(facts, self.plan(shape, facts)[0]).disorder
 
     def pass_over_unless_bounds_tell(self, shape: Shape, facts: NodeFacts) -> None:
-        """Judge one node without a search; what bounds do not tell is out of the way until `take_back`."""
+        """Judge one node without a search; what bounds do not tell is out of the way until
+        `take_back`.
+        """
         at, bound = facts.slot, int(self.table.scores[shape.row, facts.slot])
-        score = UNDECIDED if shape.untold.get(at) == facts.version else self._judged(shape, facts, 0)
+        score = (
+            UNDECIDED if shape.untold.get(at) == facts.version else self._judged(shape, facts, 0)
+        )
         self.table.judged(shape.row, at, max(score, RULED_OUT))
         if score == UNDECIDED:
             shape.untold[at] = facts.version
@@ -163,15 +185,22 @@ class Judging:
     def _judged(self, shape: Shape, facts: NodeFacts, steps: int) -> int:
         plan, barred = self.plan(shape, facts)
         ranked = self._ranked(shape, facts)
-        return RULED_OUT if barred else judge(shape, plan, facts, self.config, self.strategy, steps, ranked)
+        return (
+            RULED_OUT
+            if barred
+            else judge(shape, plan, facts, self.config, self.strategy, steps, ranked)
+        )
 
     def _ranked(self, shape: Shape, facts: NodeFacts) -> int | None:
-        """What the node scores if it takes the pod, where a sweep or a ranking said so since it changed."""
+        """What the node scores if it takes the pod, where a sweep or a ranking said so since it
+        changed.
+        """
         known = self._sweeping.ranks and self.at(facts.slot) is facts
         score = int(self.table.scores[shape.row, facts.slot]) if known else OPTIMISTIC
         return score if RULED_OUT < score < OPTIMISTIC else None
 
-    # -- many at once --------------------------------------------------------------------------------------------
+    # -- many at once
+    # --------------------------------------------------------------------------------------------
 
     def sweep_if_new(self, shape: Shape) -> None:
         """Judge every node for a shape that has no verdicts yet."""
@@ -180,7 +209,9 @@ class Judging:
             self._sweep(shape, None)
 
     def sweep_unsure(self, shape: Shape, score: int) -> bool:
-        """Judge at once all nodes that stand at `score` in doubt; False when no more than doubt comes out of it."""
+        """Judge at once all nodes that stand at `score` in doubt; False when no more than doubt
+        comes out of it.
+        """
         if score != OPTIMISTIC and self._sweeping.singly:
             return False
         unsure = self.table.unsure_at(shape.row, score)
@@ -188,8 +219,8 @@ class Judging:
         return len(unsure) > len(self.table.unsure_at(shape.row, score))
 
     def rank_changed(self, shape: Shape) -> None:
-        """Score every node that changed since the shape was asked for, as far as that can be told of many. Whether they take the
-        pod is asked when they come out on top."""
+        """Score every node that changed since the shape was asked for, as far as that can be told
+        of many. Whether they take the pod is asked when they come out on top."""
         many = self._sweeping.ranks_from
         if many is None:
             return
@@ -200,7 +231,9 @@ class Judging:
         if len(slots) >= many:
             scores, sure = self._swept(shape, slots)
         else:
-            scores = np.array([self._rank(shape, self.at(slot)) for slot in slots.tolist()], dtype=np.int64)
+            scores = np.array(
+                [self._rank(shape, self.at(slot)) for slot in slots.tolist()], dtype=np.int64
+            )
             sure = scores == RULED_OUT
         self.table.ranked_all(shape.row, slots, scores, sure)
 
@@ -208,7 +241,8 @@ class Judging:
         """Scores and certainty of these nodes, in their order."""
         self._columns.refresh()
         parts = [
-            (where, self._sweeping.run(shape, selected, self._slots)) for where, selected in self._sweeping.parted(shape, slots)
+            (where, self._sweeping.run(shape, selected, self._slots))
+            for where, selected in self._sweeping.parted(shape, slots)
         ]
         if len(parts) == 1:
             return parts[0][1]
@@ -228,6 +262,8 @@ class Judging:
             scores[:], sure[:] = RULED_OUT, True
             self.table.exact[shape.row] = False
         for _, selected in self._sweeping.parted(shape, only):
-            scores[selected.selection], sure[selected.selection] = self._sweeping.run(shape, selected, self._slots)
+            scores[selected.selection], sure[selected.selection] = self._sweeping.run(
+                shape, selected, self._slots
+            )
         if only is None:
             self.table.swept(shape.row)

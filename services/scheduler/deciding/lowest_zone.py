@@ -1,9 +1,10 @@
-"""Where pods will most likely stand on a plain node: each container in the lowest zone that holds all it asks for.
+"""Where pods will most likely stand on a plain node: each container in the lowest zone that holds
+all it asks for.
 
-That is what hints and merge come to under every policy but none, as long as every manager prefers single zones: then nobody need
-be asked. A node is plain while nothing on it lies, or may lie, over several zones, and no init container has anything to do with
-it, and while amounts are all that providers look at. Kept as long as the node's facts stand; an own reservation only takes its
-own.
+That is what hints and merge come to under every policy but none, as long as every manager prefers
+single zones: then nobody need be asked. A node is plain while nothing on it lies, or may lie, over
+several zones, and no init container has anything to do with it, and while amounts are all that
+providers look at. Kept as long as the node's facts stand; an own reservation only takes its own.
 """
 
 from __future__ import annotations
@@ -26,21 +27,32 @@ Zones = list[tuple[int, Amounts]]
 
 
 class ExpectedZones:
-    """The zones as those on their way will leave them; None where the node is not plain. Kept while `ledger` and `claims` are the
-    facts' own, and `own` counts their reservations. `latest`: where the last demand asked for would go."""
+    """The zones as those on their way will leave them; None where the node is not plain. Kept while
+    `ledger` and `claims` are the facts' own, and `own` counts their reservations. `latest`: where
+    the last demand asked for would go."""
 
     __slots__ = ("claims", "latest", "ledger", "own", "zones")
 
-    def __init__(self, ledger: LedgerNode, claims: dict[str, ZoneAmounts], own: int, zones: Zones | None) -> None:
+    def __init__(
+        self, ledger: LedgerNode, claims: dict[str, ZoneAmounts], own: int, zones: Zones | None
+    ) -> None:
         self.ledger, self.claims, self.own, self.zones = ledger, claims, own, zones
         self.latest: tuple[Sequence[ContainerDemand], list[int] | None] = (), None
 
 
 def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
-    """The zone of each container of the plan's demand; None where that is for hints and merge to say."""
+    """The zone of each container of the plan's demand; None where that is for hints and merge to
+    say.
+    """
     if not amounts_are_all():
         return None
-    if plan.inits or plan.whole_cores or plan.rule != facts.rule or facts.tied or facts.rule.policy == NONE:
+    if (
+        plan.inits
+        or plan.whole_cores
+        or plan.rule != facts.rule
+        or facts.tied
+        or facts.rule.policy == NONE
+    ):
         return None
     if any(part.zeros for part in plan.demand):
         return None
@@ -62,7 +74,11 @@ def note_reserved(facts: NodeFacts, charge: Charge) -> None:
         facts.expected_zones = None
         return
     if kept.zones is not None:
-        places = kept.latest[1] if kept.latest[0] is charge.demand else _places(kept.zones, charge.demand, facts.rule.scope)
+        places = (
+            kept.latest[1]
+            if kept.latest[0] is charge.demand
+            else _places(kept.zones, charge.demand, facts.rule.scope)
+        )
         kept.zones = kept.zones if _taken(kept.zones, charge.demand, places) else None
     kept.own, kept.latest = len(facts.overlay), ((), None)
 
@@ -70,7 +86,9 @@ def note_reserved(facts: NodeFacts, charge: Charge) -> None:
 def _expected(facts: NodeFacts) -> ExpectedZones:
     kept: ExpectedZones | None = facts.expected_zones
     if kept is None or not _current(kept, facts, len(facts.overlay)):
-        facts.expected_zones = kept = ExpectedZones(facts.ledger, facts.claims, len(facts.overlay), _zones(facts))
+        facts.expected_zones = kept = ExpectedZones(
+            facts.ledger, facts.claims, len(facts.overlay), _zones(facts)
+        )
     return kept
 
 
@@ -80,7 +98,12 @@ def _current(kept: ExpectedZones, facts: NodeFacts, own: int) -> bool:
 
 def _zones(facts: NodeFacts) -> Zones | None:
     node, report = facts.ledger, facts.report
-    if report is None or not is_plain(report) or node.freed or (node.listed is None and facts.rule.policy != SINGLE_NUMA_NODE):
+    if (
+        report is None
+        or not is_plain(report)
+        or node.freed
+        or (node.listed is None and facts.rule.policy != SINGLE_NUMA_NODE)
+    ):
         return None
     free = facts.upper
     if facts.claims:
@@ -88,12 +111,16 @@ def _zones(facts: NodeFacts) -> Zones | None:
         for claim in facts.claims.values():
             subtract(free, claim)
     unproven = [charge for charge in facts.charges() if charge.demand and not charge.proven]
-    coming = [charge for charge in unproven if not (charge.held and charge.held_boot == report.boot_id)]
+    coming = [
+        charge for charge in unproven if not (charge.held and charge.held_boot == report.boot_id)
+    ]
     if coming and order_of_ends_unknown(node):
         return None
     zones, scope = sorted(free.items()), facts.rule.scope
     for charge in coming:
-        if not _comes(node, charge) or not _taken(zones, charge.demand, _places(zones, charge.demand, scope)):
+        if not _comes(node, charge) or not _taken(
+            zones, charge.demand, _places(zones, charge.demand, scope)
+        ):
             return None
     return zones
 
@@ -107,7 +134,9 @@ def _comes(node: LedgerNode, charge: Charge) -> bool:
 
 
 def _taken(zones: Zones, demand: Sequence[ContainerDemand], places: Sequence[int] | None) -> bool:
-    """Take what the pod asks for out of these zones, each as a new value; False where it is not plain."""
+    """Take what the pod asks for out of these zones, each as a new value; False where it is not
+    plain.
+    """
     if places is None or any(part.kind == "init" for part in demand):
         return False
     for at, part in zip(places, demand, strict=True):
@@ -120,7 +149,9 @@ def _taken(zones: Zones, demand: Sequence[ContainerDemand], places: Sequence[int
 
 
 def _places(zones: Zones, demand: Sequence[ContainerDemand], scope: str) -> list[int] | None:
-    """Positions in `zones` container by container; None where one finds no zone, or containers before it may change that."""
+    """Positions in `zones` container by container; None where one finds no zone, or containers
+    before it may change that.
+    """
     if scope == "pod" and len(demand) > 1:
         if any(part.kind != "app" for part in demand):
             return None

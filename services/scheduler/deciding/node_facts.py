@@ -1,6 +1,8 @@
-"""One node as the cycle sees it: bounds per zone, what is free on the node as a whole, its rule, and own reservations.
+"""One node as the cycle sees it: bounds per zone, what is free on the node as a whole, its rule,
+and own reservations.
 
-Built from the ledger's node and kept apart from it: own reservations are subtracted here until the fold brings them.
+Built from the ledger's node and kept apart from it: own reservations are subtracted here until the
+fold brings them.
 """
 
 from __future__ import annotations
@@ -25,13 +27,30 @@ from shared.ledger.view import total
 from shared.ledger.what_if import Newcomer, what_if
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
-Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], Layout, tuple[str, ...], tuple[str, ...]]
+Profile = tuple[
+    str,
+    policy.Rule,
+    tuple[str, ...],
+    tuple[tuple[str, str], ...],
+    Layout,
+    tuple[str, ...],
+    tuple[str, ...],
+]
 """What nodes share when their zones can be judged at once: report state, rule, pinned resources, options, the zones
 with their resources, and the resources of which some devices lie in no zone, and of which some lie in several."""
 
 Bounds = Mapping[int, Amounts]
 
-_PASSING = {"boot_id", "boot_time_ms", "exporter", "fingerprint", "zones", "placements", "checkpoints", "hidden"}
+_PASSING = {
+    "boot_id",
+    "boot_time_ms",
+    "exporter",
+    "fingerprint",
+    "zones",
+    "placements",
+    "checkpoints",
+    "hidden",
+}
 """What deltas change. No profile may look at it, but for the layout of zones."""
 _STEADY = attrgetter(*(name for name in Report.__struct_fields__ if name not in _PASSING))
 """The rest of a report: the same objects after a delta, so that to compare them costs next to nothing."""
@@ -44,9 +63,10 @@ NOWHERE: frozenset[int] = frozenset()
 
 
 class NodeFacts:
-    """Mutable columns of one node. `lower` and `upper` are zone id -> amounts, `sizes` what scores take for the whole of a zone
-    (read only); `free` is allocatable minus requested. `unaligned`: a pod may take from several zones at once without being
-    refused for it. `version` counts every change, `taken_in` those that are the ledger's: no own reservations."""
+    """Mutable columns of one node. `lower` and `upper` are zone id -> amounts, `sizes` what scores
+    take for the whole of a zone (read only); `free` is allocatable minus requested. `unaligned`: a
+    pod may take from several zones at once without being refused for it. `version` counts every
+    change, `taken_in` those that are the ledger's: no own reservations."""
 
     __slots__ = (
         "allocatable",
@@ -110,7 +130,9 @@ class NodeFacts:
         self.ends: object = None
 
     def free(self, name: str) -> int:
-        """What the node as a whole has left of a resource. A node that states no pod limit has none."""
+        """What the node as a whole has left of a resource. A node that states no pod limit has
+        none.
+        """
         if name == PODS and name not in self.allocatable:
             return 1 << 30
         return self.allocatable.get(name, 0) - self.requested.get(name, 0)
@@ -120,7 +142,9 @@ class NodeFacts:
         return {name: self.free(name) for name in (PODS, *self.allocatable)}
 
     def is_current(self, node: LedgerNode) -> bool:
-        """True when the ledger's node says what these facts, own reservations included, say already."""
+        """True when the ledger's node says what these facts, own reservations included, say
+        already.
+        """
         return (
             self.observed is node.observed
             and self.report is node.basis
@@ -141,7 +165,12 @@ class NodeFacts:
             self.make = make_of(node.basis) if node.basis is not None else NO_MAKE
             self.sizes = self.make.sizes
         steady = self._is_steady(node)
-        self.ledger, self.observed, self.report, self.expired = node, node.observed, node.basis, node.expired
+        self.ledger, self.observed, self.report, self.expired = (
+            node,
+            node.observed,
+            node.basis,
+            node.expired,
+        )
         self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
         self.upper = node.upper
         self.zone_ids = tuple(sorted(node.lower))
@@ -158,8 +187,16 @@ class NodeFacts:
         self.outlooks, self.waiting, self.expected_zones = None, None, None
         self.totals = self.surely_free() if self.unaligned else {}
 
-    def imagined(self, gone: Collection[str], pods: Mapping[str, LedgerPod], claimant: str, config: CycleConfig) -> NodeFacts:
-        """The node, own reservations included, once these have ended and the claimant's claim is given back."""
+    def imagined(
+        self,
+        gone: Collection[str],
+        pods: Mapping[str, LedgerPod],
+        claimant: str,
+        config: CycleConfig,
+    ) -> NodeFacts:
+        """The node, own reservations included, once these have ended and the claimant's claim is
+        given back.
+        """
         found = NodeFacts(self.name, self.slot)
         found.profile_id = self.profile_id
         found.take_in(what_if(self.ledger, gone, pods, claimant, self.overlay.values()), config)
@@ -171,16 +208,22 @@ class NodeFacts:
         self.outlooks, self.waiting, self.expected_zones = None, None, None
 
     def firm(self, lower: Bounds) -> Bounds:
-        """`lower` as far as single zones go: no memory in zones that the Memory Manager uses, or may use, in groups."""
+        """`lower` as far as single zones go: no memory in zones that the Memory Manager uses, or
+        may use, in groups.
+        """
         if not self.tied:
             return lower
         return {
-            zone: {name: min(0, a) if is_memory(name) else a for name, a in held.items()} if zone in self.tied else held
+            zone: {name: min(0, a) if is_memory(name) else a for name, a in held.items()}
+            if zone in self.tied
+            else held
             for zone, held in lower.items()
         }
 
     def surely_free(self) -> Amounts:
-        """What is surely free on the node as a whole: an unproven pod holds its demand once, wherever that is."""
+        """What is surely free on the node as a whole: an unproven pod holds its demand once,
+        wherever that is.
+        """
         totals = total(self.upper.values())
         for charge in self.charges():
             if charge.zones:
@@ -191,12 +234,19 @@ class NodeFacts:
         return totals
 
     def _is_steady(self, node: LedgerNode) -> bool:
-        """True where the profile is what it was if the zones have the layout that they had: nothing else came of the node than
-        what a delta of its report tells."""
+        """True where the profile is what it was if the zones have the layout that they had: nothing
+        else came of the node than what a delta of its report tells."""
         before, report = self.report, node.basis
-        if before is None or report is None or self.observed is not node.observed or self.expired != node.expired:
+        if (
+            before is None
+            or report is None
+            or self.observed is not node.observed
+            or self.expired != node.expired
+        ):
             return False
-        return len(before.zones) == len(report.zones) and (before is report or _STEADY(before) == _STEADY(report))
+        return len(before.zones) == len(report.zones) and (
+            before is report or _STEADY(before) == _STEADY(report)
+        )
 
     def _profile(self, node: LedgerNode, config: CycleConfig) -> Profile:
         report, state = node.basis, report_state(node)
@@ -205,9 +255,19 @@ class NodeFacts:
         labels = node.observed.labels if node.observed is not None else {}
         rule = policy.node_rule(report, labels, config.policy_precedence)
         tracked = policy.pinned(report, labels, config.policy_precedence)
-        placeless = tuple(sorted({group.resource for group in report.devices or () if not group.zones}))
+        placeless = tuple(
+            sorted({group.resource for group in report.devices or () if not group.zones})
+        )
         between = tuple(name for name, _ in between_zones(report))
-        profile = (state, rule, tracked, tuple(sorted(report.options.items())), self._layout(), placeless, between)
+        profile = (
+            state,
+            rule,
+            tracked,
+            tuple(sorted(report.options.items())),
+            self._layout(),
+            placeless,
+            between,
+        )
         return cast("Profile", _shared(profile, profile))
 
     def take_total(self, charge: Charge, totals: Amounts) -> None:
@@ -224,23 +284,27 @@ class NodeFacts:
         charges = self.ledger.charges
         if not self.overlay:
             return charges.values()
-        return [*charges.values(), *[own.charge for uid, own in self.overlay.items() if uid not in charges]]
+        return [
+            *charges.values(),
+            *[own.charge for uid, own in self.overlay.items() if uid not in charges],
+        ]
 
 
 _known: dict[object, object] = {}
 
 
 def _shared(key: object, value: object) -> object:
-    """The value that was kept for this key first. Nodes come in few makes: what is equal is kept once, read only. A bounded memo;
-    forgetting it changes nothing."""
+    """The value that was kept for this key first. Nodes come in few makes: what is equal is kept
+    once, read only. A bounded memo; forgetting it changes nothing."""
     if len(_known) >= MAKES:
         _known.clear()
     return _known.setdefault(key, value)
 
 
 class Make(NamedTuple):
-    """What a report says of a node that does not change while pods come and go. `sizes`: zone -> what scores take for the whole:
-    allocatable, or what is available where a report calls that more (`overstated`). Read only."""
+    """What a report says of a node that does not change while pods come and go. `sizes`: zone ->
+    what scores take for the whole: allocatable, or what is available where a report calls that more
+    (`overstated`). Read only."""
 
     sizes: ZoneAmounts
     capacities: Capacities
@@ -257,21 +321,29 @@ def make_of(report: Report) -> Make:
     for zone in report.zones:
         held = sizes[zone.id] = {}
         for name, each in zone.resources.items():
-            held[name] = most = each.allocatable if each.allocatable > each.available else each.available
+            held[name] = most = (
+                each.allocatable if each.allocatable > each.available else each.available
+            )
             key += name, each.capacity, each.allocatable, most
         key.append(zone.id)
     key.append(report.max_numa_nodes)
     shared = tuple(key)
     if (known := _known.get(shared)) is not None:
         return cast("Make", known)
-    overstated = any(each.available > each.allocatable for zone in report.zones for each in zone.resources.values())
+    overstated = any(
+        each.available > each.allocatable
+        for zone in report.zones
+        for each in zone.resources.values()
+    )
     made = Make(sizes, capacities(report), report.max_numa_nodes, overstated)
     return cast("Make", _shared(shared, made))
 
 
 def offered(node: LedgerNode) -> Amounts:
     """What the node as a whole offers: allocatable, less what nominees claim of it."""
-    allocatable = offered_by_kubelet(node, node.observed.allocatable) if node.observed is not None else {}
+    allocatable = (
+        offered_by_kubelet(node, node.observed.allocatable) if node.observed is not None else {}
+    )
     if not node.claims:
         return allocatable
     taken = {PODS: len(node.claims)}
@@ -282,12 +354,22 @@ def offered(node: LedgerNode) -> Amounts:
 
 
 def held_once(charge: Charge, report: Report | None = None) -> Amounts:
-    """The most that a pod holds on the node as a whole. What init containers of a proven pod keep is charged in each zone where
-    it may be, but is held once; what a checkpoint tells of by uid lies where it is charged."""
+    """The most that a pod holds on the node as a whole. What init containers of a proven pod keep
+    is charged in each zone where it may be, but is held once; what a checkpoint tells of by uid
+    lies where it is charged."""
     if not charge.proven:
-        return total(charge.zones.values()) if charge.held else most(charge.demand, apart(charge.possible))
+        return (
+            total(charge.zones.values())
+            if charge.held
+            else most(charge.demand, apart(charge.possible))
+        )
     hidden = report.hidden if report is not None else ()
-    told = {item.resource for each in hidden if each.pod_uid == charge.uid and not each.pod for item in each.held}
+    told = {
+        item.resource
+        for each in hidden
+        if each.pod_uid == charge.uid and not each.pod
+        for item in each.held
+    }
     largest: Amounts = {}
     for amounts in charge.zones.values():
         for name, amount in amounts.items():
@@ -297,13 +379,17 @@ def held_once(charge: Charge, report: Report | None = None) -> Amounts:
 
 
 def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
-    """Zones that hold, or may hold, memory of a block over several zones: the Memory Manager then refuses them alone
-    (kubelet 1.36). Pods too large for one zone make such blocks; where the report lists no pod, nobody knows where."""
+    """Zones that hold, or may hold, memory of a block over several zones: the Memory Manager then
+    refuses them alone (kubelet 1.36). Pods too large for one zone make such blocks; where the
+    report lists no pod, nobody knows where."""
     report = node.basis
     if report is None or len(report.zones) < 2:
         return frozenset()
     several = report.policy != policies.SINGLE_NUMA_NODE
-    if several and any((node.listed is None or not charge.proven) and _is_wide(charge, report) for charge in charges):
+    if several and any(
+        (node.listed is None or not charge.proven) and _is_wide(charge, report)
+        for charge in charges
+    ):
         return frozenset(zone.id for zone in report.zones)
     tied: set[int] = set()
     for placements in (node.listed or {}).values():
@@ -316,19 +402,31 @@ def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
 
 def _is_wide(charge: Charge, report: Report) -> bool:
     """Does the pod ask for more memory at once than any zone has when empty?"""
-    parts = [most(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
+    parts = (
+        [most(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
+    )
     return not fits_one_zone([memory_of(part) for part in parts], capacities(report))
 
 
 def arriving(node: LedgerNode) -> frozenset[str]:
-    """Pods that are on their way to the node: charged, and not known to be admitted. Who was proven in this boot was."""
-    coming = (charge.uid for charge in node.charges.values() if is_unsettled(charge) and not charge.admitted)
+    """Pods that are on their way to the node: charged, and not known to be admitted. Who was proven
+    in this boot was.
+    """
+    coming = (
+        charge.uid
+        for charge in node.charges.values()
+        if is_unsettled(charge) and not charge.admitted
+    )
     return frozenset(coming) or NOBODY
 
 
 def ends_of(node: LedgerNode) -> object:
-    """What differs once another end is known, or one is forgotten: who else it leaves room for is for a search to tell."""
-    return [(key, len(ended.lives or ()), ended.complete) for key, ended in node.ended.items()], len(node.freed)
+    """What differs once another end is known, or one is forgotten: who else it leaves room for is
+    for a search to tell.
+    """
+    return [
+        (key, len(ended.lives or ()), ended.complete) for key, ended in node.ended.items()
+    ], len(node.freed)
 
 
 def is_unsettled(charge: Charge) -> bool:

@@ -8,8 +8,9 @@ from shared.ledger.state import ZoneAmounts
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """`score` is 0..100. `candidates` is how many nodes were not ruled out when this one was chosen (at least all that
-    fit; nodes that scored lower are not always checked to the end). `predicted` is container -> zone ids."""
+    """`score` is 0..100. `candidates` is how many nodes were not ruled out when this one was chosen
+    (at least all that fit; nodes that scored lower are not always checked to the end). `predicted`
+    is container -> zone ids."""
 
     node: str
     score: int
@@ -19,8 +20,8 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Unplaceable(msgspec.Struct, frozen=True):
-    """`message` is one Kubernetes event line, `counts` reason text -> nodes, `detail` the nearest misses as JSON values
-    (`shared.domain.refusal.Refusal`)."""
+    """`message` is one Kubernetes event line, `counts` reason text -> nodes, `detail` the nearest
+    misses as JSON values (`shared.domain.refusal.Refusal`)."""
 
     message: str
     counts: dict[str, int] = {}
@@ -28,8 +29,9 @@ class Unplaceable(msgspec.Struct, frozen=True):
 
 
 class Nomination(msgspec.Struct, frozen=True):
-    """Evict `victims` (uids) from `node`, then the pod fits. `zones` is the claim: per zone the most of what the victims hold
-    there and of what the pod will take, so that nobody else gets it meanwhile."""
+    """Evict `victims` (uids) from `node`, then the pod fits. `zones` is the claim: per zone the
+    most of what the victims hold there and of what the pod will take, so that nobody else gets it
+    meanwhile."""
 
     node: str
     victims: tuple[str, ...]

@@ -1,9 +1,11 @@
-"""The deciding of one pod, top to bottom: demand, filter, hints and merge, score, choose. Reserving is the caller's.
+"""The deciding of one pod, top to bottom: demand, filter, hints and merge, score, choose. Reserving
+is the caller's.
 
-`place` walks down the table of verdicts from the best score; only nodes that come out on top and are not sure are judged
-singly, by hints and merge where bounds do not tell (`judge`). Once as many searches met their budget as a pod may have steps,
-bounds alone are asked, and what they do not tell is passed over for this pod. Where no node is left, those are judged once more
-on which the ordinary budget of steps was too small.
+`place` walks down the table of verdicts from the best score; only nodes that come out on top and
+are not sure are judged singly, by hints and merge where bounds do not tell (`judge`). Once as many
+searches met their budget as a pod may have steps, bounds alone are asked, and what they do not tell
+is passed over for this pod. Where no node is left, those are judged once more on which the ordinary
+budget of steps was too small.
 """
 
 from __future__ import annotations
@@ -44,14 +46,18 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
     return _placed(cluster, pod, shape, facts, score)
 
 
-def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tuple[NodeFacts, int] | None:
+def _best(
+    cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None
+) -> tuple[NodeFacts, int] | None:
     judging, salt, row = cluster.judging, salt_of(pod.uid), shape.row
     table = judging.table
     unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
     judging.rank_changed(shape)
     try:
         while True:
-            slot, best = table.top(row, salt) if lifts is None else table.top_lifted(row, salt, lifts)
+            slot, best = (
+                table.top(row, salt) if lifts is None else table.top_lifted(row, salt, lifts)
+            )
             if best == RULED_OUT:
                 return None
             facts = judging.at(slot)
@@ -71,8 +77,12 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
         judging.take_back(shape)
 
 
-def last_resort(cluster: Cluster, shape: Shape, may: Callable[[NodeFacts], bool]) -> tuple[NodeFacts, int] | None:
-    """The first node, of those that may be, that a larger budget decides for the pod, as long as the pod's own budget lasts."""
+def last_resort(
+    cluster: Cluster, shape: Shape, may: Callable[[NodeFacts], bool]
+) -> tuple[NodeFacts, int] | None:
+    """The first node, of those that may be, that a larger budget decides for the pod, as long as
+    the pod's own budget lasts.
+    """
     judging, left = cluster.judging, cluster.config.steps_pod
     for facts in judging.undecided(shape):
         if left <= 0:

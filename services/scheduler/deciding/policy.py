@@ -1,7 +1,8 @@
 """Which Topology Manager policy counts for a pod on a node, and who said so.
 
-Report attributes, legacy `topologyPolicies` values, the node label and the pod annotation of Koordinator, with configurable
-precedence. A pod's own policy runs only on nodes of the same policy or of none.
+Report attributes, legacy `topologyPolicies` values, the node label and the pod annotation of
+Koordinator, with configurable precedence. A pod's own policy runs only on nodes of the same policy
+or of none.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ POD_ANNOTATION = "scheduling.koordinator.sh/numa-topology-spec"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The policy in force. `source` is `report`, `node label`, `pod annotation` or `default`; `problem` names an
-    unknown or contradictory setting, and then nothing may be aligned by it."""
+    """The policy in force. `source` is `report`, `node label`, `pod annotation` or `default`;
+    `problem` names an unknown or contradictory setting, and then nothing may be aligned by it."""
 
     policy: str = NONE
     scope: str = "container"
@@ -31,8 +32,9 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def node_rule(report: Report, labels: Mapping[str, str], precedence: Precedence) -> Rule:
-    """The node's rule by its report and its label. The one that comes second decides where the first says nothing or `none`: a
-    label value `None` switches nothing off under `label-first` either, as the kubelet's own policy goes on refusing pods."""
+    """The node's rule by its report and its label. The one that comes second decides where the
+    first says nothing or `none`: a label value `None` switches nothing off under `label-first`
+    either, as the kubelet's own policy goes on refusing pods."""
     reported, labelled = _reported(report), _labelled(report, labels)
     first, second = (labelled, reported) if precedence == "label-first" else (reported, labelled)
     return first if first.policy != NONE or first.problem else second
@@ -86,7 +88,9 @@ def pod_policy(pod: Pod) -> PodPolicy:
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {error}")
     found = parse(spec.policy)
     if found is None:
-        return PodPolicy(problem=f"annotation {POD_ANNOTATION}: unknown numaTopologyPolicy {spec.policy!r}")
+        return PodPolicy(
+            problem=f"annotation {POD_ANNOTATION}: unknown numaTopologyPolicy {spec.policy!r}"
+        )
     problem = _exclusive(spec.exclusive, found[0])
     if problem:
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {problem}")
@@ -96,9 +100,10 @@ def pod_policy(pod: Pod) -> PodPolicy:
 def _exclusive(text: str, wanted: str) -> str:
     """What is wrong with `singleNUMANodeExclusive` beside this policy, "" for nothing.
 
-    `Required` keeps pods in one zone apart from pods over several. Where everything is aligned to one zone nothing is over
-    several; best-effort only prefers, as in Koordinator. Elsewhere nobody could keep it: the kubelet, which chooses the zones,
-    does not know it. `Preferred` has no effect in Koordinator either.
+    `Required` keeps pods in one zone apart from pods over several. Where everything is aligned to
+    one zone nothing is over several; best-effort only prefers, as in Koordinator. Elsewhere nobody
+    could keep it: the kubelet, which chooses the zones, does not know it. `Preferred` has no effect
+    in Koordinator either.
     """
     if text not in ("", "Preferred", "Required"):
         return f"unknown singleNUMANodeExclusive {text!r}; write Preferred or Required"
@@ -109,24 +114,34 @@ def _exclusive(text: str, wanted: str) -> str:
 
 
 def combined(node: Rule, wanted: str) -> Rule:
-    """The rule for a pod that wants `wanted` (empty: no wish). A contradiction is a problem, as in Koordinator."""
+    """The rule for a pod that wants `wanted` (empty: no wish). A contradiction is a problem, as in
+    Koordinator.
+    """
     if node.problem or not wanted or wanted == node.policy:
         return node
     if node.policy != NONE:
-        return Rule(node.policy, node.scope, node.source, f"pod wants {wanted}, node has {node.policy}")
+        return Rule(
+            node.policy, node.scope, node.source, f"pod wants {wanted}, node has {node.policy}"
+        )
     return Rule(wanted, node.scope, "pod annotation")
 
 
 def pinned(report: Report, labels: Mapping[str, str], precedence: Precedence) -> tuple[str, ...]:
-    """The resources that are aligned on this node: what its managers track, changed by the memory label.
+    """The resources that are aligned on this node: what its managers track, changed by the memory
+    label.
 
-    `numa-memory-policy: none` leaves memory and hugepages out where the label may overrule the report; any other value
-    takes them in where the zones report them.
+    `numa-memory-policy: none` leaves memory and hugepages out where the label may overrule the
+    report; any other value takes them in where the zones report them.
     """
     label = labels.get(MEMORY_LABEL, "").strip().lower()
     if not label:
         return report.tracked
-    memory = {name for zone in report.zones for name in zone.resources if name == "memory" or name.startswith("hugepages-")}
+    memory = {
+        name
+        for zone in report.zones
+        for name in zone.resources
+        if name == "memory" or name.startswith("hugepages-")
+    }
     if label != "none":
         return tuple(sorted({*report.tracked, *memory}))
     if precedence == "label-first":

@@ -1,5 +1,6 @@
-"""Where the kubelet will most likely put the pod's parts: hints and merge, as if all who are on their way came in the order in
-which they were reserved. A prediction narrows nothing: charges stay what they are.
+"""Where the kubelet will most likely put the pod's parts: hints and merge, as if all who are on
+their way came in the order in which they were reserved. A prediction narrows nothing: charges stay
+what they are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ Predicted = dict[str, tuple[int, ...]]
 
 
 def predict(facts: NodeFacts, plan: Plan) -> Predicted:
-    """Container -> zone ids, for the containers that pin something; empty where nothing can be said."""
+    """Container -> zone ids, for the containers that pin something; empty where nothing can be
+    said.
+    """
     if plan.mode == "free" or plan.rule.policy == policies.NONE:
         return {}
     lowest = lowest_zones(facts, plan)

@@ -1,7 +1,8 @@
 """Strategies of `services.scheduler.scoring` in the cycle.
 
-Those of one zone score a part on all nodes at once; the others are scored node by node, when a node comes out on top, and until
-then a candidate stands at the most that it may score. A node label may choose between Koordinator's two strategies.
+Those of one zone score a part on all nodes at once; the others are scored node by node, when a node
+comes out on top, and until then a candidate stands at the most that it may score. A node label may
+choose between Koordinator's two strategies.
 """
 
 from __future__ import annotations
@@ -61,9 +62,15 @@ class Registered:
         self._strategy = strategy
         self.by_landing = isinstance(strategy, LandingStrategy) and not self._labelled
         """True for a strategy that looks at nothing but the zone where a part lands."""
-        self._bounded = strategy if isinstance(strategy, BoundedStrategy) and not self._labelled else None
+        self._bounded = (
+            strategy if isinstance(strategy, BoundedStrategy) and not self._labelled else None
+        )
         self._landed: dict[Items, Landed] = {}
-        self._plain = strategy.score_plain if isinstance(strategy, PlainStrategy) and not self._labelled else None
+        self._plain = (
+            strategy.score_plain
+            if isinstance(strategy, PlainStrategy) and not self._labelled
+            else None
+        )
 
     def want(self, wants: Sequence[Want]) -> None:
         """Score by these from now on: earlier scores are void."""
@@ -73,7 +80,9 @@ class Registered:
 
     @property
     def at_once(self) -> bool:
-        """True where `column` scores a part on all nodes; a strategy that a node's label may change does not."""
+        """True where `column` scores a part on all nodes; a strategy that a node's label may change
+        does not.
+        """
         return self._columns is not None
 
     @property
@@ -82,7 +91,9 @@ class Registered:
         return self._bounded is not None
 
     def most(self, items: Items, free: Ints, limits: Ints) -> Ints:
-        """An upper bound of the part's score on every node: `free` is [resource of items, zone, node], see `BoundedStrategy`."""
+        """An upper bound of the part's score on every node: `free` is [resource of items, zone,
+        node], see `BoundedStrategy`.
+        """
         if self._bounded is None:
             return np.full(len(limits), HIGHEST)
         request = np.array([amount for _, amount in items], dtype=np.int64)
@@ -94,12 +105,16 @@ class Registered:
         return items + tuple((name, 0) for name in names if is_device(name) and name not in asked)
 
     def landed(self, items: Items, rows: Mapping[str, int]) -> Landed:
-        """The part made ready for columns of these rows, all of its resources among them. Rows are only ever added."""
+        """The part made ready for columns of these rows, all of its resources among them. Rows are
+        only ever added.
+        """
         if self._rows != len(rows) or len(self._landed) >= REMEMBERED:
             self._rows, self._landed = len(rows), {}
         found = self._landed.get(items)
         if found is None:
-            found = self._landed[items] = cast("LandingStrategy", self._strategy).landed(items, tuple(rows))
+            found = self._landed[items] = cast("LandingStrategy", self._strategy).landed(
+                items, tuple(rows)
+            )
         return found
 
     def standing(self, free: Ints, whole: Floats, rows: Mapping[str, int]) -> Floats:
@@ -107,24 +122,32 @@ class Registered:
         return cast("WantStrategy", self._strategy).standing(free, whole, tuple(rows))
 
     def column(self, items: Items, lower: Ints, whole: Floats, fit: Bools) -> Floats:
-        """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""
+        """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of
+        items, zone, node].
+        """
         assert self._columns is not None
         request = np.array([amount for _, amount in items], dtype=np.int64)
         weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
         devices = np.array([is_device(name) for name, _ in items], dtype=np.bool_)
         sizes = cast("Ints", whole)  # the same integers as floats, which are faster
-        found = self._columns.score_nodes(request, np.maximum(lower, 0), sizes, whole > 0, fit, weights, devices)
+        found = self._columns.score_nodes(
+            request, np.maximum(lower, 0), sizes, whole > 0, fit, weights, devices
+        )
         return found.astype(np.float64)
 
     def whole_column(self, asked: Amounts, free: Ints, whole: Ints) -> Ints:
-        """Every node as one zone, as `whole` gives it: `free` and `whole` are [resource asked for, node]."""
+        """Every node as one zone, as `whole` gives it: `free` and `whole` are [resource asked for,
+        node].
+        """
         assert self._columns is not None
         request = np.array(list(asked.values()), dtype=np.int64)
         weights = np.array([self._weights.get(name, 1) for name in asked], dtype=np.int64)
         devices = np.array([is_device(name) for name in asked], dtype=np.bool_)
         available, allocatable = np.clip(free, 0, whole)[:, None, :], whole[:, None, :]
         fits = np.logical_and.reduce(available >= request[:, None, None], axis=0)
-        return self._columns.score_nodes(request, available, allocatable, allocatable > 0, fits, weights, devices)
+        return self._columns.score_nodes(
+            request, available, allocatable, allocatable > 0, fits, weights, devices
+        )
 
     def part(self, items: Items, facts: NodeFacts) -> int:
         """The score of one part on this node."""
@@ -134,7 +157,9 @@ class Registered:
         if self._plain is not None:
             return self._plain(items, facts.firm(facts.lower), facts.sizes)
         distances, views = self._distances(facts.name, report), self._views(facts)
-        found = self._chosen(facts).score(dict(items), views, distances, self._weights, report.max_numa_nodes)
+        found = self._chosen(facts).score(
+            dict(items), views, distances, self._weights, report.max_numa_nodes
+        )
         return max(0, min(HIGHEST, found))
 
     def _views(self, facts: NodeFacts) -> Sequence[ZoneView]:
@@ -142,14 +167,20 @@ class Registered:
         kept: tuple[int, Sequence[ZoneView]] | None = facts.views
         if kept is None or kept[0] != facts.version:
             lower = facts.firm(facts.lower)
-            sized = [(zone, lower[zone], whole) for zone, whole in facts.sizes.items() if zone in lower]
-            views = [ZoneView(zone, held, whole, self._used(held, whole)) for zone, held, whole in sized]
+            sized = [
+                (zone, lower[zone], whole) for zone, whole in facts.sizes.items() if zone in lower
+            ]
+            views = [
+                ZoneView(zone, held, whole, self._used(held, whole)) for zone, held, whole in sized
+            ]
             facts.views = kept = facts.version, views
         return kept[1]
 
     @property
     def over_sets(self) -> bool:
-        """True for strategies that compare sets of zones: they have an opinion where a pod may need several, too."""
+        """True for strategies that compare sets of zones: they have an opinion where a pod may need
+        several, too.
+        """
         return REGISTRY[self.name].combine == "least"
 
     def sets(self, parts: Sequence[Part], facts: NodeFacts) -> int:
@@ -157,29 +188,44 @@ class Registered:
         report = facts.report
         if report is None:
             return 0
-        free = {zone: {name: max(0, held) for name, held in amounts.items()} for zone, amounts in facts.lower.items()}
-        views = [ZoneView(zone, free[zone], whole) for zone, whole in facts.sizes.items() if zone in free]
+        free = {
+            zone: {name: max(0, held) for name, held in amounts.items()}
+            for zone, amounts in facts.lower.items()
+        }
+        views = [
+            ZoneView(zone, free[zone], whole) for zone, whole in facts.sizes.items() if zone in free
+        ]
         containers = [Container(part.name, part.kind, part.amounts) for part in parts]
         distances = self._distances(facts.name, report)
-        found = score_containers(REGISTRY[self.name], containers, views, distances, self._weights, report.max_numa_nodes)
+        found = score_containers(
+            REGISTRY[self.name], containers, views, distances, self._weights, report.max_numa_nodes
+        )
         return max(0, min(HIGHEST, found))
 
     def _distances(self, name: str, report: Report) -> Distances:
         known = self._reports.get(name)
         if known is None or known[0] is not report:
-            found = {(zone.id, other): cost for zone in report.zones for other, cost in zone.costs.items()}
+            found = {
+                (zone.id, other): cost
+                for zone in report.zones
+                for other, cost in zone.costs.items()
+            }
             known = self._reports[name] = report, found
         return known[1]
 
     def _used(self, available: Amounts, whole: Amounts) -> bool:
         """Only Koordinator's strategies ask whether anything in the zone is in use."""
-        return self._labelled and any(available.get(name, 0) < amount for name, amount in whole.items())
+        return self._labelled and any(
+            available.get(name, 0) < amount for name, amount in whole.items()
+        )
 
     def whole(self, asked: Amounts, free: Amounts, facts: NodeFacts) -> int:
         """The node as one zone."""
         whole = {name: facts.allocatable.get(name, 0) for name in asked}
         used = any(free[name] < whole[name] for name in asked)
-        found = self._chosen(facts).score(asked, [ZoneView(0, free, whole, used)], {}, self._weights, 1)
+        found = self._chosen(facts).score(
+            asked, [ZoneView(0, free, whole, used)], {}, self._weights, 1
+        )
         return max(0, min(HIGHEST, found))
 
     def _chosen(self, facts: NodeFacts) -> Strategy:

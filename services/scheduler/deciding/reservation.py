@@ -13,8 +13,12 @@ from shared.ledger.view import subtract
 from shared.ledger.what_if import NOTHING, newcomer
 
 
-def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING) -> Charge:
-    """Charge the pod to the node's facts in place, only in the `trusted` zones where some are given."""
+def reserve(
+    facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING
+) -> Charge:
+    """Charge the pod to the node's facts in place, only in the `trusted` zones where some are
+    given.
+    """
     report, own = facts.report, newcomer(pod, shape.kind, facts.report, facts.upper, trusted)
     charge = own.charge
     if report is not None and charge.demand:

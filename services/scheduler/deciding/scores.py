@@ -1,7 +1,9 @@
-"""Scoring a node from the zones that its pod's parts fit: the best zone of each part, averaged over the parts.
+"""Scoring a node from the zones that its pod's parts fit: the best zone of each part, averaged over
+the parts.
 
-A strategy judges zones: `best` in plain Python for one node, `many` each zone of all nodes. Exact integers: a float
-quotient of integers below 2^53 cannot cross an integer here. Must not know feasibility or policies.
+A strategy judges zones: `best` in plain Python for one node, `many` each zone of all nodes. Exact
+integers: a float quotient of integers below 2^53 cannot cross an integer here. Must not know
+feasibility or policies.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ NONE_FITS = -1
 
 
 class ZoneStrategy(Protocol):
-    """0..100 for placing `asked` where some is free of the whole. `monotone` promises that less free never scores higher, `even`
-    that a zone's score is the mean over its resources of whole points of a hundred."""
+    """0..100 for placing `asked` where some is free of the whole. `monotone` promises that less
+    free never scores higher, `even` that a zone's score is the mean over its resources of whole
+    points of a hundred."""
 
     name: str
     monotone: bool
@@ -38,7 +41,9 @@ class ZoneStrategy(Protocol):
         ...
 
     def best(self, asked: Items, zones: Zones, sizes: Zones) -> int:
-        """The score of the best zone that fits, NONE_FITS when none does. `sizes` is what is allocatable in each zone."""
+        """The score of the best zone that fits, NONE_FITS when none does. `sizes` is what is
+        allocatable in each zone.
+        """
         ...
 
     def many(self, asked: Items, free: Sequence[Column], whole: Sequence[Column]) -> Floats:
@@ -55,8 +60,9 @@ class ZoneStrategy(Protocol):
 
 
 class LeastAllocated:
-    """Weighted mean over resources of (free - asked) * 100 // allocatable in the zone that suits best: what the registry's
-    strategy of this name counts, made for speed. It only falls while a node fills, so that a kept score bounds later ones."""
+    """Weighted mean over resources of (free - asked) * 100 // allocatable in the zone that suits
+    best: what the registry's strategy of this name counts, made for speed. It only falls while a
+    node fills, so that a kept score bounds later ones."""
 
     name, monotone = "LeastAllocated", True
 
@@ -98,7 +104,10 @@ class LeastAllocated:
 
     def many(self, asked: Items, free: Sequence[Column], whole: Sequence[Column]) -> Floats:
         """The same, elementwise."""
-        points = [self.points(amount, left, size) for (_, amount), left, size in zip(asked, free, whole, strict=True)]
+        points = [
+            self.points(amount, left, size)
+            for (_, amount), left, size in zip(asked, free, whole, strict=True)
+        ]
         return self.mean(asked, points)
 
     def points(self, amount: int, free: Column, whole: Column) -> Floats:
@@ -135,18 +144,23 @@ def scorer(name: str, weights: Mapping[str, int] | None = None) -> Scorer:
 
 
 def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> int:
-    """The node's score, assuming that it takes the pod: the mean over its parts, each on zones that the others left untouched, as
-    only that surely falls while a node fills. Pods that need several zones at once score 0 everywhere, except by strategies that
-    compare sets of zones; those put each part on what the parts before it leave."""
+    """The node's score, assuming that it takes the pod: the mean over its parts, each on zones that
+    the others left untouched, as only that surely falls while a node fills. Pods that need several
+    zones at once score 0 everywhere, except by strategies that compare sets of zones; those put
+    each part on what the parts before it leave."""
     if isinstance(strategy, Registered) and strategy.over_sets and plan.mode != "free":
         return strategy.sets(plan.parts, facts)
     if plan.mode != "aligned":
         return score_whole(facts, shape, strategy)
-    if plan.rule.policy == RESTRICTED and not fits_one_zone([part.amounts for part in plan.parts], facts.make.capacities):
+    if plan.rule.policy == RESTRICTED and not fits_one_zone(
+        [part.amounts for part in plan.parts], facts.make.capacities
+    ):
         return 0
     total = 0
     if isinstance(strategy, Registered):
-        return sum(count * strategy.part(items, facts) for items, count in plan.kinds) // len(plan.parts)
+        return sum(count * strategy.part(items, facts) for items, count in plan.kinds) // len(
+            plan.parts
+        )
     zones = facts.firm(facts.lower)
     for items, count in plan.kinds:
         total += count * max(0, strategy.best(items, zones, facts.sizes))
@@ -154,7 +168,9 @@ def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> 
 
 
 def score_whole(facts: NodeFacts, shape: Shape, strategy: Scorer) -> int:
-    """The node as one zone, for pods that need no alignment. A pod that asks for nothing scores 0 everywhere."""
+    """The node as one zone, for pods that need no alignment. A pod that asks for nothing scores 0
+    everywhere.
+    """
     if not shape.asked:
         return 0
     free = {name: facts.free(name) for name in shape.asked}

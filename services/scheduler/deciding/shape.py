@@ -1,6 +1,8 @@
-"""A pod's shape: everything about it that a verdict depends on. Pods of one shape share their verdicts.
+"""A pod's shape: everything about it that a verdict depends on. Pods of one shape share their
+verdicts.
 
-A shape has one plan for each profile of nodes: the demand that such nodes pin, split into parts that are aligned together.
+A shape has one plan for each profile of nodes: the demand that such nodes pin, split into parts
+that are aligned together.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from services.scheduler.deciding.columnar import Delta
 from services.scheduler.deciding.node_facts import Profile
 from services.scheduler.deciding.outcome import Unplaceable
 from shared.domain import policies
-from shared.domain.demand import ContainerDemand, draws_by_zeros, may_be_split, outside_pod_hint, peak, zonal_demand
+from shared.domain.demand import (
+    ContainerDemand,
+    draws_by_zeros,
+    may_be_split,
+    outside_pod_hint,
+    peak,
+    zonal_demand,
+)
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
@@ -39,7 +48,9 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """What goes into one zone (or zone set) together. `name` is the container, "" for the whole pod."""
+    """What goes into one zone (or zone set) together. `name` is the container, "" for the whole
+    pod.
+    """
 
     name: str
     kind: ContainerKind
@@ -47,16 +58,19 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set), `unaligned` (policy none
-    or best-effort: totals, and memory by zone). `parts` are in the kubelet's order, `kinds` their distinct amounts with
-    how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
-    be enough to be sure (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has init
-    containers with a demand, `names` which containers have one, `demand` container by container. `placeless`: some devices of
-    these lie in no zone, and serve whoever may take from anywhere. `one_by_one`: no bound decides, as some provider looks at
-    more than amounts, devices that are asked for lie in several zones at once, devices are named and not asked for, memory is
-    outside the pod's hint, CPUs are aligned by socket, or the pod `may_be_split`: where no zone holds its containers together
-    each may take one of its own, so that no bound refuses it, while one that admits it holds. `running` parts hold what they ask
-    for at the same time, and each of them asks for at least `least`, which is empty where there are no two such parts."""
+    """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set),
+    `unaligned` (policy none or best-effort: totals, and memory by zone). `parts` are in the
+    kubelet's order, `kinds` their distinct amounts with how many parts ask for each. `together` is
+    what all parts hold at once, empty where one zone with that much would not be enough to be sure
+    (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has
+    init containers with a demand, `names` which containers have one, `demand` container by
+    container. `placeless`: some devices of these lie in no zone, and serve whoever may take from
+    anywhere. `one_by_one`: no bound decides, as some provider looks at more than amounts, devices
+    that are asked for lie in several zones at once, devices are named and not asked for, memory is
+    outside the pod's hint, CPUs are aligned by socket, or the pod `may_be_split`: where no zone
+    holds its containers together each may take one of its own, so that no bound refuses it, while
+    one that admits it holds. `running` parts hold what they ask for at the same time, and each of
+    them asks for at least `least`, which is empty where there are no two such parts."""
 
     mode: str
     rule: policy.Rule
@@ -75,8 +89,9 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Planned:
-    """One plan of a shape, on the nodes of all profiles where it is the same, whose layouts have at most so many zones. `barred`:
-    they are, whatever they have free. `sweep` is what looks at many of them at once, `made_for` columns of that make."""
+    """One plan of a shape, on the nodes of all profiles where it is the same, whose layouts have at
+    most so many zones. `barred`: they are, whatever they have free. `sweep` is what looks at many
+    of them at once, `made_for` columns of that make."""
 
     __slots__ = ("barred", "made_for", "plan", "sweep", "zones")
 
@@ -91,8 +106,9 @@ class Planned:
 
 
 class Shape:
-    """The shape, its node-level request and its plans so far. `row` is its row on the table of verdicts. `evenly` names the
-    resources that it could ask of zones, where all its containers ask for the same."""
+    """The shape, its node-level request and its plans so far. `row` is its row on the table of
+    verdicts. `evenly` names the resources that it could ask of zones, where all its containers ask
+    for the same."""
 
     __slots__ = (
         "asked", "deltas", "evenly", "key", "kind", "planned", "plans", "pod", "problem", "refusals", "request", "requested",
@@ -104,10 +120,16 @@ class Shape:
         own = policy.pod_policy(pod)
         self.wanted = own.policy
         self.kind = kind_of(pod)
-        self.request = {name: held for name, held in self.kind.request.items() if held > 0} | {PODS: 1}
+        self.request = {name: held for name, held in self.kind.request.items() if held > 0} | {
+            PODS: 1
+        }
         self.problem = _absurd(pod) or own.problem
         self.plans: dict[Profile, Plan] = {}
-        every = {name for container in pod.containers for name in (*container.requests, *container.limits)}
+        every = {
+            name
+            for container in pod.containers
+            for name in (*container.requests, *container.limits)
+        }
         parts = [part.amounts for part in zonal_demand(pod, every)]
         self.zonal = bool(parts)
         self.evenly = tuple(parts[0]) if parts and all(part == parts[0] for part in parts) else ()
@@ -138,7 +160,9 @@ def without_kept(pod: Pod) -> Pod:
     """The pod without what constraints keep of it."""
     if not pod.constraints.kept:
         return pod
-    return msgspec.structs.replace(pod, constraints=msgspec.structs.replace(pod.constraints, kept={}))
+    return msgspec.structs.replace(
+        pod, constraints=msgspec.structs.replace(pod.constraints, kept={})
+    )
 
 
 def key_of(pod: Pod) -> str:
@@ -153,7 +177,11 @@ def key_of(pod: Pod) -> str:
 
 
 def _absurd(pod: Pod) -> str:
-    named = [(f"container {c.name}", kind, held) for c in pod.containers for kind, held in _amounts_of(c.requests, c.limits)]
+    named = [
+        (f"container {c.name}", kind, held)
+        for c in pod.containers
+        for kind, held in _amounts_of(c.requests, c.limits)
+    ]
     named += [("pod", kind, held) for kind, held in _amounts_of(pod.overhead, pod.pod_level or {})]
     for where, name, held in named:
         if held < 0:
@@ -173,16 +201,31 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     if not demand:
         return Plan("free", rule)
     whole_cores = WHOLE_CORES in options and any(CPU in part.amounts for part in demand)
-    mode = "aligned" if rule.policy in (policies.SINGLE_NUMA_NODE, policies.RESTRICTED) else "unaligned"
+    mode = (
+        "aligned"
+        if rule.policy in (policies.SINGLE_NUMA_NODE, policies.RESTRICTED)
+        else "unaligned"
+    )
     parts = _parts(demand, rule)
     kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
-    forcing, beyond = len(parts) > 1 and any(part.kind == "init" for part in parts), _whole_pod(rule) and outside_pod_hint(demand)
+    forcing, beyond = (
+        len(parts) > 1 and any(part.kind == "init" for part in parts),
+        _whole_pod(rule) and outside_pod_hint(demand),
+    )
     together = {} if whole_cores or forcing or beyond else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
     placeless = frozenset(profile[5]) if mode == "unaligned" else frozenset[str]()
     by_hints = rule.policy != policies.NONE and (BY_SOCKET in options or draws_by_zeros(demand))
-    one_by_one = beyond or by_hints or any(name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts)
-    split = not one_by_one and rule.source == "report" and may_be_split(demand, rule.policy, rule.scope)
+    one_by_one = (
+        beyond
+        or by_hints
+        or any(
+            name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts
+        )
+    )
+    split = (
+        not one_by_one and rule.source == "report" and may_be_split(demand, rule.policy, rule.scope)
+    )
     running = [part.amounts for part in parts if part.kind != "init"]
     least = _least(running) if len(running) > 1 else {}
     return Plan(
@@ -205,7 +248,11 @@ def _sum(parts: tuple[Part, ...]) -> Amounts:
 
 def _least(many: list[Amounts]) -> Amounts:
     """Of what all ask for."""
-    return {name: min(each[name] for each in many) for name in many[0] if all(name in each for each in many)}
+    return {
+        name: min(each[name] for each in many)
+        for name in many[0]
+        if all(name in each for each in many)
+    }
 
 
 def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[Part, ...]:

@@ -1,4 +1,6 @@
-"""How large a node's zones are when they are empty: what decides how many zones the kubelet prefers."""
+"""How large a node's zones are when they are empty: what decides how many zones the kubelet
+prefers.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ MOST_ZONES = 8
 
 
 def size_in(zone: Zone, name: str) -> int:
-    """What the kubelet counts for the size of preferred hints: CPUs and devices whole, also reserved or unhealthy ones;
-    memory by what is allocatable (kubelet 1.36)."""
+    """What the kubelet counts for the size of preferred hints: CPUs and devices whole, also
+    reserved or unhealthy ones; memory by what is allocatable (kubelet 1.36)."""
     held = zone.resources.get(name)
     if held is None:
         return 0
@@ -24,15 +26,17 @@ def size_in(zone: Zone, name: str) -> int:
 
 
 def is_plain(report: Report) -> bool:
-    """No options, nothing hidden, no groups of zones, no device between zones: what is free in a zone is free there alone."""
+    """No options, nothing hidden, no groups of zones, no device between zones: what is free in a
+    zone is free there alone.
+    """
     if report.options or report.hidden or any(zone.group for zone in report.zones):
         return False
     return not between_zones(report) and all(group.zones for group in report.devices or ())
 
 
 class Capacities(NamedTuple):
-    """`largest` zone by resource. `uneven`: what each zone has of the kinds of memory, where none has the most of every kind;
-    empty where one does. Read only."""
+    """`largest` zone by resource. `uneven`: what each zone has of the kinds of memory, where none
+    has the most of every kind; empty where one does. Read only."""
 
     largest: Amounts
     uneven: tuple[Amounts, ...] = ()
@@ -69,12 +73,15 @@ def several_kinds_of_memory(amounts: Amounts) -> Amounts:
 
 def _one_holds(amounts: Amounts, zones: Iterable[Amounts]) -> bool:
     """One zone has all of it."""
-    return not amounts or any(all(zone.get(name, 0) >= held for name, held in amounts.items()) for zone in zones)
+    return not amounts or any(
+        all(zone.get(name, 0) >= held for name, held in amounts.items()) for zone in zones
+    )
 
 
 def fits_one_zone(parts: Iterable[Amounts], zones: Capacities) -> bool:
-    """True when each part fits the largest zone, resource by resource, and one that has all the kinds of memory that it asks for:
-    the preferred hints are then single zones. The Memory Manager gives one hint for all kinds (kubelet 1.36)."""
+    """True when each part fits the largest zone, resource by resource, and one that has all the
+    kinds of memory that it asks for: the preferred hints are then single zones. The Memory Manager
+    gives one hint for all kinds (kubelet 1.36)."""
     for part in parts:
         if not all(zones.largest.get(name, 0) >= held for name, held in part.items()):
             return False
@@ -84,32 +91,47 @@ def fits_one_zone(parts: Iterable[Amounts], zones: Capacities) -> bool:
 
 
 def widths_at_most(part: Amounts, report: Report) -> Amounts:
-    """By resource as many zones as the kubelet prefers, or more: cheap. Of several kinds of memory, all."""
+    """By resource as many zones as the kubelet prefers, or more: cheap. Of several kinds of memory,
+    all.
+    """
     several = several_kinds_of_memory(part)
     return {
-        name: len(report.zones) if name in several else _largest_first([size_in(zone, name) for zone in report.zones], held)
+        name: len(report.zones)
+        if name in several
+        else _largest_first([size_in(zone, name) for zone in report.zones], held)
         for name, held in part.items()
     }
 
 
 def preferred_widths(part: Amounts, report: Report) -> Amounts:
-    """By resource the fewest zones that hold that much when they are empty: so many the kubelet prefers. It is one number for all
-    kinds of memory; all zones where they are too few."""
+    """By resource the fewest zones that hold that much when they are empty: so many the kubelet
+    prefers. It is one number for all kinds of memory; all zones where they are too few."""
     memory = memory_of(part)
     together = _fewest(memory, report) if memory else 0
-    return {name: together if name in memory else _fewest({name: held}, report) for name, held in part.items()}
+    return {
+        name: together if name in memory else _fewest({name: held}, report)
+        for name, held in part.items()
+    }
 
 
 def _fewest(amounts: Amounts, report: Report) -> int:
-    """Of one resource the largest zones; of several kinds of memory at least as many as of each alone."""
+    """Of one resource the largest zones; of several kinds of memory at least as many as of each
+    alone.
+    """
     zones = [[size_in(zone, name) for name in amounts] for zone in report.zones]
-    alone = (_largest_first(sizes, held) for sizes, held in zip(zip(*zones, strict=True), amounts.values(), strict=True))
+    alone = (
+        _largest_first(sizes, held)
+        for sizes, held in zip(zip(*zones, strict=True), amounts.values(), strict=True)
+    )
     least = max(alone, default=len(zones))
     if len(amounts) == 1:
         return least
     for count in range(least, len(zones) if len(zones) <= MOST_ZONES else 0):
         for chosen in combinations(zones, count):
-            if all(sum(sizes) >= held for sizes, held in zip(zip(*chosen, strict=True), amounts.values(), strict=True)):
+            if all(
+                sum(sizes) >= held
+                for sizes, held in zip(zip(*chosen, strict=True), amounts.values(), strict=True)
+            ):
                 return count
     return len(zones)
 

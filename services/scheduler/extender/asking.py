@@ -1,7 +1,9 @@
-"""The extender's requests, answered over the fold: decode, ask the pure rooms, wait for a binding's outcome.
+"""The extender's requests, answered over the fold: decode, ask the pure rooms, wait for a binding's
+outcome.
 
-`/bind` reserves through the deciding loop, hands to the binder and answers with its outcome. A request that its kube-scheduler
-gives up is withdrawn unless the binder has taken it up. Must not know HTTP."""
+`/bind` reserves through the deciding loop, hands to the binder and answers with its outcome. A
+request that its kube-scheduler gives up is withdrawn unless the binder has taken it up. Must not
+know HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class CannotAnswer(Exception):
 class Extender:
     """Asks one fold; `wake` makes the deciding loop look at what is asked of it."""
 
-    def __init__(self, projector: Projector[SchedulerCore], wake: Callable[[], None], bind_within_s: float) -> None:
+    def __init__(
+        self, projector: Projector[SchedulerCore], wake: Callable[[], None], bind_within_s: float
+    ) -> None:
         self._projector = projector
         self._wake = wake
         self._bind_within_s = bind_within_s
@@ -89,7 +93,8 @@ class Extender:
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
-    # -- verbs -----------------------------------------------------------------------------------------------------
+    # -- verbs
+    # -----------------------------------------------------------------------------------------------------
 
     async def filter(self, body: bytes) -> object:
         """Who may take the pod; where nobody may, perhaps a moment later."""
@@ -97,7 +102,9 @@ class Extender:
         pod, problem = news.read(asked.pod)
         names = asked.node_names()
         if problem:
-            return wire.filtered([], {}, dict.fromkeys(names, f"unreadable manifest: {problem}"), asked.cached)
+            return wire.filtered(
+                [], {}, dict.fromkeys(names, f"unreadable manifest: {problem}"), asked.cached
+            )
         self._remember(pod)
         found = self._filtered(pod, names)
         if not found.passing and found.failed and (pod.uid in self._refused or _waits(asked.pod)):
@@ -112,7 +119,9 @@ class Extender:
         core = self._core()
         return answering.filtered(_placing(core), pod, names, self._texts)
 
-    async def _later(self, pod: Pod, names: Sequence[str], found: answering.Filtered) -> answering.Filtered:
+    async def _later(
+        self, pod: Pod, names: Sequence[str], found: answering.Filtered
+    ) -> answering.Filtered:
         """The answer once there are news by which the pod fits, or as it is."""
         clock = asyncio.get_running_loop().time
         begun_s = clock()
@@ -153,7 +162,9 @@ class Extender:
         pod = await self._known(asked.uid)
         if pod is None:
             name = f"{asked.namespace}/{asked.name}"
-            return wire.bound(f"pod {name} ({asked.uid}) was not seen yet, by filter or by the observer; try again")
+            return wire.bound(
+                f"pod {name} ({asked.uid}) was not seen yet, by filter or by the observer; try again"
+            )
         if pod.key != f"{asked.namespace}/{asked.name}":
             return wire.bound(f"uid {asked.uid} is {pod.key}, not {asked.namespace}/{asked.name}")
         return wire.bound(await self._outcome(core, pod, asked.node))
@@ -228,12 +239,18 @@ def _nominated(manifest: Any) -> str:
 def _waits(manifest: Any) -> bool:
     """Whether kube-scheduler has once found no place for the pod, as its conditions say."""
     conditions = _status(manifest).get("conditions")
-    told = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == "PodScheduled"]
+    told = [
+        one
+        for one in conditions or ()
+        if isinstance(one, dict) and one.get("type") == "PodScheduled"
+    ]
     return any(one.get("status") == "False" for one in told)
 
 
 def _placing(core: SchedulerCore) -> ColumnarPlacing:
-    assert isinstance(core.cluster, ColumnarPlacing)  # settings allow no extender with the upstream plugin's caches
+    assert isinstance(
+        core.cluster, ColumnarPlacing
+    )  # settings allow no extender with the upstream plugin's caches
     return core.cluster
 
 

@@ -1,9 +1,11 @@
-"""How long an answer may be kept back that is no for now: kube-scheduler asks for one pod at a time, and waits with all others.
+"""How long an answer may be kept back that is no for now: kube-scheduler asks for one pod at a
+time, and waits with all others.
 
-It asks again because something happened, of which it may hear before the log does (some 50 ms); told no in between, it asks again
-at the next event: minutes later in a quiet cluster. So each such answer may wait for half of what is left of a budget that fills
-up again at a quarter of the time that goes by: the first one longest, and those that come upon it still for a moment. Must not
-know a clock.
+It asks again because something happened, of which it may hear before the log does (some 50 ms);
+told no in between, it asks again at the next event: minutes later in a quiet cluster. So each such
+answer may wait for half of what is left of a budget that fills up again at a quarter of the time
+that goes by: the first one longest, and those that come upon it still for a moment. Must not know a
+clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The extender's own HTTP server: four verbs, TLS with client certificates, bounded bodies. Composition and wire only.
+"""The extender's own HTTP server: four verbs, TLS with client certificates, bounded bodies.
+Composition and wire only.
 
-`/bind` reserves, so that nobody but kube-scheduler may ask: beyond the loopback address it is served by TLS to clients with a
-certificate of the given authority, and of one of the given names where names are given. Certificates and authority are read again
-when their files change.
+`/bind` reserves, so that nobody but kube-scheduler may ask: beyond the loopback address it is
+served by TLS to clients with a certificate of the given authority, and of one of the given names
+where names are given. Certificates and authority are read again when their files change.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class ExtenderServer:
         self._extender, self._settings = extender, settings
         self._out = logs.get("extender")
         routes = [
-            Route(f"/{verb}", self._endpoint(verb), methods=["POST"]) for verb in ("filter", "prioritize", "preempt", "bind")
+            Route(f"/{verb}", self._endpoint(verb), methods=["POST"])
+            for verb in ("filter", "prioritize", "preempt", "bind")
         ]
         self._config = uvicorn.Config(
             Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", limit_concurrency=MAX_REQUESTS,
@@ -52,7 +54,9 @@ class ExtenderServer:
         self.url = ""
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises OSError when the address is taken, HttpTlsError for certificates that cannot be used."""
+        """Serve until cancelled. Raises OSError when the address is taken, HttpTlsError for
+        certificates that cannot be used.
+        """
         address = self._settings.host, self._settings.port
         listener = listening.listener(*address)
         host, port = listener.getsockname()[:2]
@@ -76,7 +80,9 @@ class ExtenderServer:
         return endpoint
 
     async def _answer(self, verb: str, request: Request) -> Response:
-        """Only 200 is an answer to kube-scheduler; anything else shows in the pod's condition as it stands here."""
+        """Only 200 is an answer to kube-scheduler; anything else shows in the pod's condition as it
+        stands here.
+        """
         try:
             body = await _body(request)
             if verb == "bind":
@@ -90,7 +96,9 @@ class ExtenderServer:
             return Response(status_code=499)
         except Exception as error:
             self._out.error(names.EXTENDER_FAILED, verb=verb, problem=repr(error))
-            return Response(f"topolog: internal error in {verb}: {error!r}", 500, media_type="text/plain")
+            return Response(
+                f"topolog: internal error in {verb}: {error!r}", 500, media_type="text/plain"
+            )
 
 
 async def _body(request: Request) -> bytes:
@@ -98,7 +106,9 @@ async def _body(request: Request) -> bytes:
     async for chunk in request.stream():
         size += len(chunk)
         if size > MAX_BODY_BYTES:
-            raise CannotAnswer(413, f"a body above {MAX_BODY_BYTES} bytes; set nodeCacheCapable: true")
+            raise CannotAnswer(
+                413, f"a body above {MAX_BODY_BYTES} bytes; set nodeCacheCapable: true"
+            )
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -130,12 +140,22 @@ class _Server(uvicorn.Server):
 
 
 def _protocol(clients: tuple[str, ...], out: Any) -> type[asyncio.Protocol]:
-    """uvicorn's protocol; with names, connections of other clients are closed before they ask anything."""
+    """uvicorn's protocol; with names, connections of other clients are closed before they ask
+    anything.
+    """
 
     class Named(HttpToolsProtocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             peer = transport.get_extra_info("peercert") or {}
-            name = next((value for part in peer.get("subject", ()) for key, value in part if key == "commonName"), "")
+            name = next(
+                (
+                    value
+                    for part in peer.get("subject", ())
+                    for key, value in part
+                    if key == "commonName"
+                ),
+                "",
+            )
             if name in clients:
                 super().connection_made(transport)
                 return
@@ -156,7 +176,9 @@ def _protocol(clients: tuple[str, ...], out: Any) -> type[asyncio.Protocol]:
 def _tls(
     settings: ExtenderSettings, tell: Callable[[str], None]
 ) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
-    """Handshakes begin with the files as they are then. Connections that stand go on: kube-scheduler closes idle ones."""
+    """Handshakes begin with the files as they are then. Connections that stand go on:
+    kube-scheduler closes idle ones.
+    """
     wanted = HttpTls(settings.certificate, settings.key, settings.client_ca)
     certificates = Certificates(wanted, tell, clients_must=True)
     return lambda _config, _default: certificates.context

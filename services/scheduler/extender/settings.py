@@ -10,10 +10,12 @@ import msgspec
 
 
 class ExtenderSettings(msgspec.Struct, frozen=True):
-    """`port` 0 serves no extender. `certificate` and `key` are the server's, `client_ca` the authority whose clients may ask, all
-    as PEM files; `clients` narrows it to common names. Without them only the loopback address is served. `schedulers` are the
-    names (spec.schedulerName) of the kube-schedulers that ask: their pods are observed before they are bound. `bind_within_s` is
-    how long a binding may take: less than the extender's httpTimeout in kube-scheduler's configuration."""
+    """`port` 0 serves no extender. `certificate` and `key` are the server's, `client_ca` the
+    authority whose clients may ask, all as PEM files; `clients` narrows it to common names. Without
+    them only the loopback address is served. `schedulers` are the names (spec.schedulerName) of the
+    kube-schedulers that ask: their pods are observed before they are bound. `bind_within_s` is how
+    long a binding may take: less than the extender's httpTimeout in kube-scheduler's configuration.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
@@ -32,9 +34,13 @@ class ExtenderSettings(msgspec.Struct, frozen=True):
         given = [name for name, path in files.items() if path]
         if given and len(given) < len(files):
             missing = ", ".join(f"TOPOLOG_EXTENDER_{name}" for name in files if name not in given)
-            return [f"the extender's TLS needs a certificate, a key and the clients' authority: set {missing} too"]
+            return [
+                f"the extender's TLS needs a certificate, a key and the clients' authority: set {missing} too"
+            ]
         absent = [
-            f"TOPOLOG_EXTENDER_{name}: there is no file {path}" for name, path in files.items() if path and not _is_file(path)
+            f"TOPOLOG_EXTENDER_{name}: there is no file {path}"
+            for name, path in files.items()
+            if path and not _is_file(path)
         ]
         if not given and not _is_loopback(self.host):
             absent.append(

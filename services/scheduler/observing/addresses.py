@@ -1,4 +1,6 @@
-"""Where a fact of the cluster is told, and by what it is known apart from the others of its kind. Pure. Must not know the log."""
+"""Where a fact of the cluster is told, and by what it is known apart from the others of its kind.
+Pure. Must not know the log.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What a list shows beside a watch: whom no event told of, though the watch never broke.
 
-A list or a watch that keeps an object back gives itself away by nothing; clients of Kubernetes wait for the next list then, which
-may never come. So a list is made now and then while the watch goes on, and compared only. What the watch told of meanwhile is the
-watch's: it may be newer than the list. Must not know watches, the log or a clock.
+A list or a watch that keeps an object back gives itself away by nothing; clients of Kubernetes wait
+for the next list then, which may never come. So a list is made now and then while the watch goes
+on, and compared only. What the watch told of meanwhile is the watch's: it may be newer than the
+list. Must not know watches, the log or a clock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ MOST_KEPT = 1000
 
 
 class Check:
-    """One list beside the watch, page by page. `version` is the list's; `touched` is whom the watch told of since it began."""
+    """One list beside the watch, page by page. `version` is the list's; `touched` is whom the watch
+    told of since it began.
+    """
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -26,7 +29,9 @@ class Check:
         self.touched: set[str] = set()
         self._kept: list[Object] = []
 
-    def compare(self, items: Sequence[Object], version: str, is_news: Callable[[Object], bool]) -> None:
+    def compare(
+        self, items: Sequence[Object], version: str, is_news: Callable[[Object], bool]
+    ) -> None:
         """One page. What is news may only be on its way."""
         self.version = version
         for obj in items:

@@ -1,9 +1,12 @@
-"""Whether a whole list is believed, or another one, later, must agree first. Pure. Must not know pages, watches or a clock.
+"""Whether a whole list is believed, or another one, later, must agree first. Pure. Must not know
+pages, watches or a clock.
 
-A list is doubted that lacks much of what the log holds: what the next one lacks, too, whatever else that one lacks, ended. So is
-one that is older than what the log holds, or shows pods waiting that were bound: where the next one agrees, the cluster was set
-back (etcd restored from a snapshot). And so is one that shows nothing: it may lack nothing that is known, but no watch will tell
-what it did not show. What little goes between two lists no watch tells either, so that it ends by the newer one.
+A list is doubted that lacks much of what the log holds: what the next one lacks, too, whatever else
+that one lacks, ended. So is one that is older than what the log holds, or shows pods waiting that
+were bound: where the next one agrees, the cluster was set back (etcd restored from a snapshot). And
+so is one that shows nothing: it may lack nothing that is known, but no watch will tell what it did
+not show. What little goes between two lists no watch tells either, so that it ends by the newer
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from shared.kube.port import Kind
 
 
 class WholeList(NamedTuple):
-    """What a list of a kind has: identities, its version, and the uids of pods that wait there though they are bound."""
+    """What a list of a kind has: identities, its version, and the uids of pods that wait there
+    though they are bound.
+    """
 
     kind: Kind
     present: Set[str]
@@ -28,8 +33,8 @@ class WholeList(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """What another list must confirm: the one that is doubted, and the uids of whom it was the first to lack. `empty`: it is
-    doubted only because it shows nothing."""
+    """What another list must confirm: the one that is doubted, and the uids of whom it was the
+    first to lack. `empty`: it is doubted only because it shows nothing."""
 
     listed: WholeList
     lacked: frozenset[str]
@@ -37,7 +42,9 @@ class Doubt(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A list after the one that is doubted, if any: what both lack, what only this one lacks, of so many that are known."""
+    """A list after the one that is doubted, if any: what both lack, what only this one lacks, of so
+    many that are known.
+    """
 
     listed: WholeList
     before: Doubt | None
@@ -60,7 +67,9 @@ class Judged(NamedTuple):
     def doubt(self) -> Doubt | None:
         """None where the list is believed."""
         if self.is_mass or (self.before is None and self.tells_of_set_back):
-            return Doubt(self.listed, frozenset(address(fact).uid for fact in self.fresh), empty=False)
+            return Doubt(
+                self.listed, frozenset(address(fact).uid for fact in self.fresh), empty=False
+            )
         if self.before is None and not self.listed.present:
             return Doubt(self.listed, frozenset(), empty=True)
         return None
@@ -77,5 +86,7 @@ def judged(known: Followed, listed: WholeList, before: Doubt | None) -> Judged:
     lacking = absent(known, listed.kind, listed.present, "" if set_back else listed.version)
     confirmed, fresh = list[Observed](), list[Observed]()
     for fact in lacking:
-        (confirmed if before is not None and address(fact).uid in before.lacked else fresh).append(fact)
+        (confirmed if before is not None and address(fact).uid in before.lacked else fresh).append(
+            fact
+        )
     return Judged(listed, before, confirmed, fresh, known_count(known, listed.kind), set_back)

@@ -1,5 +1,6 @@
-"""The kinds of objects that the observer follows, and what of each is a fact: pods and nodes by the ledger, what surrounds them
-by the scheduler's own fold. Pure. Must not know watches, the log or a clock."""
+"""The kinds of objects that the observer follows, and what of each is a fact: pods and nodes by the
+ledger, what surrounds them by the scheduler's own fold. Pure. Must not know watches, the log or a
+clock."""
 
 from __future__ import annotations
 
@@ -54,13 +55,19 @@ class Kinds:
             return tell(known.surroundings, SURROUNDINGS[kind], seen.object)
         if kind == "nodes":
             deleted = seen.type == "DELETED"
-            return news.node_deleted(known.ledger, seen.object) if deleted else news.node_fact(known.ledger, seen.object)
+            return (
+                news.node_deleted(known.ledger, seen.object)
+                if deleted
+                else news.node_fact(known.ledger, seen.object)
+            )
         if seen.type == "DELETED":
             return news.pod_deleted(known.ledger, seen.object)
         return news.pod_fact(known.ledger, self._schedulers, seen.object, self._sightings)
 
 
-def absent(known: Followed, kind: Kind, present: Collection[str], version: str) -> Sequence[Observed]:
+def absent(
+    known: Followed, kind: Kind, present: Collection[str], version: str
+) -> Sequence[Observed]:
     """What a complete list at `version` lacks; `present` holds the identities of what it has."""
     if kind in SURROUNDINGS:
         return around.absent(known.surroundings, SURROUNDINGS[kind], present, version)
@@ -85,12 +92,19 @@ def known_count(known: Followed, kind: Kind) -> int:
 
 
 def is_set_back(known: Followed, kind: Kind, version: str) -> bool:
-    """Whether the fold holds something younger than a list: by a list that is read where writes are, the cluster's state is older
-    than it was."""
+    """Whether the fold holds something younger than a list: by a list that is read where writes
+    are, the cluster's state is older than it was."""
     if kind in SURROUNDINGS:
-        versions = [each.resource_version for each in known.surroundings.of_kind(SURROUNDINGS[kind]).values()]
+        versions = [
+            each.resource_version
+            for each in known.surroundings.of_kind(SURROUNDINGS[kind]).values()
+        ]
     elif kind == "nodes":
-        versions = [node.observed.resource_version for node in known.ledger.nodes.values() if node.observed is not None]
+        versions = [
+            node.observed.resource_version
+            for node in known.ledger.nodes.values()
+            if node.observed is not None
+        ]
     else:
         versions = [entry.resource_version for entry in known.ledger.pods.values()]
     return any(news.is_younger(each, version) for each in versions)

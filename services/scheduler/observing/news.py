@@ -1,6 +1,8 @@
-"""What of a Kubernetes object is a fact: pure comparison of what the API shows with what the ledger holds.
+"""What of a Kubernetes object is a fact: pure comparison of what the API shows with what the ledger
+holds.
 
-Only what placement depends on is a fact; status heartbeats are not. This module must not know watches, the log or a clock.
+Only what placement depends on is a fact; status heartbeats are not. This module must not know
+watches, the log or a clock.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Constraints, Pod
 from shared.domain.quantity import QuantityError, amount
 from shared.domain.resources import Amounts, is_device
-from shared.events.cluster_facts import EndCause, NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning, Taint
+from shared.events.cluster_facts import (
+    EndCause,
+    NodeEnded,
+    NodeObserved,
+    PodEnded,
+    PodObserved,
+    PodRunning,
+    Taint,
+)
 from shared.ledger.state import Ledger, LedgerPod
 
 Object = dict[str, Any]
@@ -31,10 +41,16 @@ unseen, and what runs must not lose its charge by one wrong answer."""
 STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
 
-def pod_fact(ledger: Ledger, schedulers: Collection[str], obj: Object, sightings: Sightings) -> PodFact | None:
+def pod_fact(
+    ledger: Ledger, schedulers: Collection[str], obj: Object, sightings: Sightings
+) -> PodFact | None:
     """The fact that a pod object tells, or None when the ledger says the same already."""
     metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
-    uid, node, phase = str(metadata.get("uid", "")), str(spec.get("nodeName") or ""), str(status.get("phase") or "Pending")
+    uid, node, phase = (
+        str(metadata.get("uid", "")),
+        str(spec.get("nodeName") or ""),
+        str(status.get("phase") or "Pending"),
+    )
     known = ledger.pods.get(uid)
     if phase in ("Succeeded", "Failed"):
         return None if known is None else _ended(uid, node, phase, status, metadata)
@@ -54,7 +70,9 @@ def pod_fact(ledger: Ledger, schedulers: Collection[str], obj: Object, sightings
 def _stands(known: LedgerPod, node: str, metadata: Object) -> bool:
     """The pod stands where the ledger has it: then only a changed spec would be news."""
     terminating = bool(metadata.get("deletionTimestamp"))
-    stands = bool(node) and known.node == node and known.terminating == terminating and not known.problem
+    stands = (
+        bool(node) and known.node == node and known.terminating == terminating and not known.problem
+    )
     labels = _part(metadata, "labels")
     return (
         stands
@@ -71,7 +89,9 @@ def _part(obj: Object, name: str) -> Object:
 def _ended(uid: str, node: str, phase: str, status: Object, metadata: Object) -> PodEnded:
     reason = str(status.get("reason") or "")
     rejected = phase == "Failed" and bool(reason) and not status.get("containerStatuses")
-    cause: EndCause = "rejected" if rejected else ("succeeded" if phase == "Succeeded" else "failed")
+    cause: EndCause = (
+        "rejected" if rejected else ("succeeded" if phase == "Succeeded" else "failed")
+    )
     return PodEnded(
         uid=uid,
         cause=cause,
@@ -129,7 +149,9 @@ def _bare(metadata: Object, spec: Object) -> Pod:
 
 
 def _differs(known: LedgerPod, fact: PodObserved) -> bool:
-    """Annotations, which the binding itself merged in, are not news while the pod stands where it was put."""
+    """Annotations, which the binding itself merged in, are not news while the pod stands where it
+    was put.
+    """
     if fact.node and known.node != fact.node:
         return True
     if known.terminating != fact.terminating or known.problem != fact.problem:
@@ -137,7 +159,8 @@ def _differs(known: LedgerPod, fact: PodObserved) -> bool:
     if fact.node:
         kept = known.pod.constraints.kept != fact.pod.constraints.kept
         return kept or any(
-            getattr(known.pod, name) != getattr(fact.pod, name) for name in ("containers", "qos", "pod_level", "labels")
+            getattr(known.pod, name) != getattr(fact.pod, name)
+            for name in ("containers", "qos", "pod_level", "labels")
         )
     return known.pod != fact.pod
 
@@ -159,8 +182,8 @@ def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
 
 
 def absent_pods(ledger: Ledger, present: Collection[str], list_version: str) -> list[PodEnded]:
-    """Live pods that a complete list (`present` holds its uids) lacks and that are not younger than it: a DELETE that nobody saw
-    leaks nothing."""
+    """Live pods that a complete list (`present` holds its uids) lacks and that are not younger than
+    it: a DELETE that nobody saw leaks nothing."""
     return [
         PodEnded(uid=uid, cause="absent_from_list", node=entry.node, resource_version=list_version)
         for uid, entry in ledger.pods.items()
@@ -169,14 +192,25 @@ def absent_pods(ledger: Ledger, present: Collection[str], list_version: str) -> 
 
 
 def adrift(ledger: Ledger, objects: Collection[Object]) -> list[PodEnded]:
-    """The ends, where they stood, of pods that are bound and are shown waiting: they wait anew where that is true. A list that
-    was read before the binding shows them so too."""
+    """The ends, where they stood, of pods that are bound and are shown waiting: they wait anew
+    where that is true. A list that was read before the binding shows them so too."""
     found = []
     for obj in objects:
         uid = str(_part(obj, "metadata").get("uid", ""))
         known = ledger.pods.get(uid)
-        if known is not None and known.stage in ("bound", "running") and not _part(obj, "spec").get("nodeName"):
-            found.append(PodEnded(uid=uid, cause="absent_from_list", node=known.node, resource_version=_version(obj)))
+        if (
+            known is not None
+            and known.stage in ("bound", "running")
+            and not _part(obj, "spec").get("nodeName")
+        ):
+            found.append(
+                PodEnded(
+                    uid=uid,
+                    cause="absent_from_list",
+                    node=known.node,
+                    resource_version=_version(obj),
+                )
+            )
     return found
 
 
@@ -217,7 +251,11 @@ def node_fact(ledger: Ledger, obj: Object) -> NodeObserved | None:
         declared_features=_declared(status.get("declaredFeatures")),
     )
     known = ledger.nodes.get(fact.name)
-    return None if known is not None and known.observed is not None and same_node(known.observed, fact) else fact
+    return (
+        None
+        if known is not None and known.observed is not None and same_node(known.observed, fact)
+        else fact
+    )
 
 
 def same_node(left: NodeObserved, right: NodeObserved) -> bool:
@@ -240,13 +278,21 @@ def _essence(fact: NodeObserved) -> tuple[object, ...]:
 
 
 def _unhealthy(capacity: Amounts, allocatable: Amounts) -> Amounts:
-    """Devices that the kubelet counts and does not offer. Of other resources the difference is what it reserves."""
-    lacking = {name: count - allocatable.get(name, 0) for name, count in capacity.items() if is_device(name)}
+    """Devices that the kubelet counts and does not offer. Of other resources the difference is what
+    it reserves.
+    """
+    lacking = {
+        name: count - allocatable.get(name, 0)
+        for name, count in capacity.items()
+        if is_device(name)
+    }
     return {name: count for name, count in lacking.items() if count > 0}
 
 
 def _amounts(quantities: Object) -> Amounts:
-    """An unparsable quantity counts as zero: the node takes nothing of that resource rather than anything."""
+    """An unparsable quantity counts as zero: the node takes nothing of that resource rather than
+    anything.
+    """
     found = {}
     for name in sorted(quantities):
         try:
@@ -259,7 +305,9 @@ def _amounts(quantities: Object) -> Amounts:
 def _taints(taints: object) -> tuple[Taint, ...]:
     entries = taints if isinstance(taints, list) else []
     return tuple(
-        Taint(str(t.get("key", "")), str(t.get("value") or ""), str(t.get("effect", ""))) for t in entries if isinstance(t, dict)
+        Taint(str(t.get("key", "")), str(t.get("value") or ""), str(t.get("effect", "")))
+        for t in entries
+        if isinstance(t, dict)
     )
 
 
@@ -282,10 +330,12 @@ def node_deleted(ledger: Ledger, obj: Object) -> NodeEnded | None:
 
 
 def absent_nodes(ledger: Ledger, present: Collection[str], list_version: str) -> list[NodeEnded]:
-    """Nodes that a complete list (`present` holds its names) lacks and that are not younger than it: another leader may have seen
-    them since."""
+    """Nodes that a complete list (`present` holds its names) lacks and that are not younger than
+    it: another leader may have seen them since."""
     return [
         NodeEnded(name, node.observed.uid, "absent_from_list")
         for name, node in ledger.nodes.items()
-        if node.observed is not None and name not in present and not is_younger(node.observed.resource_version, list_version)
+        if node.observed is not None
+        and name not in present
+        and not is_younger(node.observed.resource_version, list_version)
     ]

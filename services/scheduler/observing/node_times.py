@@ -1,7 +1,8 @@
-"""What a kubelet notes by its node's clock: when it started a pod, and when the pod's containers had finished.
+"""What a kubelet notes by its node's clock: when it started a pod, and when the pod's containers
+had finished.
 
-The API cuts times off to whole seconds (RFC 3339). What is not told, or is no time, is 0: unknown. Must not know the ledger, nor
-any clock of ours.
+The API cuts times off to whole seconds (RFC 3339). What is not told, or is no time, is 0: unknown.
+Must not know the ledger, nor any clock of ours.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerSta
 
 
 def started_s(status: Object) -> int:
-    """When the kubelet first told of the pod, which it does once it is admitted (kubelet 1.36), in seconds since the epoch."""
+    """When the kubelet first told of the pod, which it does once it is admitted (kubelet 1.36), in
+    seconds since the epoch.
+    """
     return _seconds(status.get("startTime"))
 
 
 def finished_s(status: Object) -> int:
-    """When the last of those containers finished that are known to have, in seconds since the epoch. Until then the pod was
-    active, and held what it had (kubelet 1.36)."""
+    """When the last of those containers finished that are known to have, in seconds since the
+    epoch. Until then the pod was active, and held what it had (kubelet 1.36)."""
     return max(map(_seconds, _ends(status)), default=0)
 
 

@@ -1,9 +1,10 @@
 """The observer: one leased role that tells the log what the Kubernetes API shows.
 
-List, then watch, for each kind (`kinds`); each event becomes a fact or nothing. Lists come in pages and are told page by page, so
-that a large cluster never stands in memory; what a list lacks is asked once it is whole, and of another list where this one is
-doubted (`doubts`). The next events are compared only after the fold has reached what was told (`teller`). Now and then a list
-beside the watch finds what neither told (`checking`). Must not decide anything.
+List, then watch, for each kind (`kinds`); each event becomes a fact or nothing. Lists come in pages
+and are told page by page, so that a large cluster never stands in memory; what a list lacks is
+asked once it is whole, and of another list where this one is doubted (`doubts`). The next events
+are compared only after the fold has reached what was told (`teller`). Now and then a list beside
+the watch finds what neither told (`checking`). Must not decide anything.
 """
 
 from __future__ import annotations
@@ -17,12 +18,29 @@ from services.scheduler.observing import doubts, news
 from services.scheduler.observing.addresses import address
 from services.scheduler.observing.checking import Check
 from services.scheduler.observing.doubts import Doubt, WholeList
-from services.scheduler.observing.kinds import KINDS, OPTIONAL, SURROUNDINGS, Kinds, Observed, absent, identity, known_count
+from services.scheduler.observing.kinds import (
+    KINDS,
+    OPTIONAL,
+    SURROUNDINGS,
+    Kinds,
+    Observed,
+    absent,
+    identity,
+    known_count,
+)
 from services.scheduler.observing.sightings import Sightings, Unnoted
 from services.scheduler.observing.teller import BATCH_EVENTS, Relist, Teller
 from shared.eventlog.port import EventLog, Lease
 from shared.events.cluster_facts import ClusterListed, PodObserved
-from shared.kube.port import Kind, Kube, KubeUnavailableError, Object, Seen, UnknownKindError, WatchExpiredError
+from shared.kube.port import (
+    Kind,
+    Kube,
+    KubeUnavailableError,
+    Object,
+    Seen,
+    UnknownKindError,
+    WatchExpiredError,
+)
 from shared.runtime.clock import Clock
 from shared.runtime.groups import lease_losses
 from shared.runtime.projector import Folded, Projector
@@ -40,7 +58,9 @@ BETWEEN_PAGES_S = 0.1
 
 
 class Observer:
-    """Leads with a lease; `lead` is the work of `Leadership.run`. Every `relist_s` each kind is listed beside its watch."""
+    """Leads with a lease; `lead` is the work of `Leadership.run`. Every `relist_s` each kind is
+    listed beside its watch.
+    """
 
     def __init__(
         self, log: EventLog, kube: Kube, projector: Projector[SchedulerCore], schedulers: Collection[str], clock: Clock,
@@ -72,7 +92,9 @@ class Observer:
         self._sightings.clear()
 
     def folded(self, folded: Folded) -> None:
-        """The fold went on. Raises Refold where what was told here was lost with the history that it stood in."""
+        """The fold went on. Raises Refold where what was told here was lost with the history that
+        it stood in.
+        """
         self._teller.folded(folded)
 
     async def lead(self, lease: Lease) -> None:
@@ -90,7 +112,9 @@ class Observer:
             self._troubles.clear()
 
     def _tried(self, kind: Kind) -> None:
-        """Pods are told once the first list of all that surrounds them was told, or could not be had."""
+        """Pods are told once the first list of all that surrounds them was told, or could not be
+        had.
+        """
         self._untried.discard(kind)
         if not self._untried:
             self._all_tried.set()
@@ -120,8 +144,9 @@ class Observer:
                 failures += 1
 
     async def _list(self, kind: Kind, lease: Lease) -> str:
-        """Tell what lists show and lack, until one is believed; the version from which to watch. The fold is at the head first:
-        while it reads another history from its beginning, what a list shows ended would be nobody."""
+        """Tell what lists show and lack, until one is believed; the version from which to watch.
+        The fold is at the head first: while it reads another history from its beginning, what a
+        list shows ended would be nobody."""
         await self._projector.wait_live()
         self._ahead.pop(kind, None)
         generation, doubt = self._teller.generation, None
@@ -145,12 +170,29 @@ class Observer:
         kind, version, before = found.listed.kind, found.listed.version, found.before
         if found.tells_of_set_back:
             unbound = len(found.listed.adrift)
-            self._out.warning(names.SET_BACK, kind=kind, version=version, unbound=unbound, confirmed=before is not None)
+            self._out.warning(
+                names.SET_BACK,
+                kind=kind,
+                version=version,
+                unbound=unbound,
+                confirmed=before is not None,
+            )
         if before is not None and before.lacked:
-            self._out.warning(names.MASS_ABSENCE_JUDGED, kind=kind, ended=len(found.confirmed), doubted=len(before.lacked))
+            self._out.warning(
+                names.MASS_ABSENCE_JUDGED,
+                kind=kind,
+                ended=len(found.confirmed),
+                doubted=len(before.lacked),
+            )
         if found.is_mass:
             count(names.MASS_ABSENCES, kind=kind)
-            self._out.warning(names.MASS_ABSENCE, kind=kind, absent=len(found.fresh), known=found.known, version=version)
+            self._out.warning(
+                names.MASS_ABSENCE,
+                kind=kind,
+                absent=len(found.fresh),
+                known=found.known,
+                version=version,
+            )
 
     async def _tell_listed(self, kind: Kind, timeline: int, lease: Lease) -> None:
         """A list that was begun on this timeline was told whole; said where somebody waits for it."""
@@ -158,8 +200,9 @@ class Observer:
             await self._teller.tell([ClusterListed(kind, timeline)], lease)
 
     async def _check(self, kind: Kind) -> Check:
-        """A list beside the watch, compared page by page and not told. It is read where writes are: older than what the watch
-        told before, it is of a cluster that was set back, whose watch from a version to come is silent (kube-apiserver 1.36)."""
+        """A list beside the watch, compared page by page and not told. It is read where writes are:
+        older than what the watch told before, it is of a cluster that was set back, whose watch
+        from a version to come is silent (kube-apiserver 1.36)."""
         check, before = Check(kind), self._reached[kind]
         self._checks[kind] = check
         async with aclosing(self._kube.pages(kind)) as pages:
@@ -167,14 +210,17 @@ class Observer:
                 if news.is_older(page.resource_version, before):
                     raise Relist
                 check.compare(
-                    page.items, page.resource_version, lambda obj: bool(self._facts(kind, [Seen("ADDED", obj)], self._glances))
+                    page.items,
+                    page.resource_version,
+                    lambda obj: bool(self._facts(kind, [Seen("ADDED", obj)], self._glances)),
                 )
                 await self._clock.sleep(BETWEEN_PAGES_S)
         return check
 
     async def _tell_check(self, check: Check, lease: Lease) -> None:
-        """Tell what neither the lists nor the watch told. Where it lacks much, lists that confirm each other say what ended. The
-        watch may yet tell how it was before: of whom this list told, nothing older is told any more."""
+        """Tell what neither the lists nor the watch told. Where it lacks much, lists that confirm
+        each other say what ended. The watch may yet tell how it was before: of whom this list told,
+        nothing older is told any more."""
         kind, followed = check.kind, self._projector.state.followed
         self._checks.pop(kind, None)
         lacking = absent(followed, kind, check.present | check.touched, check.version)
@@ -186,12 +232,16 @@ class Observer:
         self._ahead[kind] = {identity(kind, obj): _version(obj) for obj in untold} | ended
         if found:
             count(names.UNTOLD, len(found), kind=kind)
-            self._out.warning(names.UNTOLD_FOUND, kind=kind, shown=len(found) - len(lacking), absent=len(lacking))
+            self._out.warning(
+                names.UNTOLD_FOUND, kind=kind, shown=len(found) - len(lacking), absent=len(lacking)
+            )
         await self._teller.tell(found, lease)
 
-    async def _tell_pages(self, kind: Kind, doubt: Doubt | None, generation: int, lease: Lease) -> WholeList:
-        """Tell one list part by part. One that is to confirm another is not older, and comes in pages: those are read where
-        writes are. Of whom both show waiting the binding is undone."""
+    async def _tell_pages(
+        self, kind: Kind, doubt: Doubt | None, generation: int, lease: Lease
+    ) -> WholeList:
+        """Tell one list part by part. One that is to confirm another is not older, and comes in
+        pages: those are read where writes are. Of whom both show waiting the binding is undone."""
         present, version, adrift = set[str](), "", set[str]()
         once = doubt.listed.adrift if doubt is not None else frozenset()
         async with aclosing(self._kube.pages(kind, streamed=doubt is None)) as pages:
@@ -207,14 +257,18 @@ class Observer:
                 present.update(identity(kind, obj) for obj in page.items)
                 if page.gone:
                     await self._tell_seen(kind, [Seen("DELETED", obj) for obj in page.gone], lease)
-                found = news.adrift(self._projector.state.ledger, page.items) if kind == "pods" else []
+                found = (
+                    news.adrift(self._projector.state.ledger, page.items) if kind == "pods" else []
+                )
                 await self._teller.tell([fact for fact in found if fact.uid in once], lease)
                 adrift.update(fact.uid for fact in found)
                 await self._teller.tell(self._shown(kind, page.items), lease)
         return WholeList(kind, present, version, frozenset(adrift))
 
     async def _watch(self, kind: Kind, version: str, lease: Lease) -> None:
-        """Read the watch into a bounded buffer, so that a slow log slows the watch and never the memory."""
+        """Read the watch into a bounded buffer, so that a slow log slows the watch and never the
+        memory.
+        """
         buffer: asyncio.Queue[Seen] = asyncio.Queue(PENDING_EVENTS)
         generation = self._teller.generation
         reader = asyncio.create_task(self._read(kind, version, buffer))
@@ -247,7 +301,9 @@ class Observer:
                 failures += 1
 
     async def _read(self, kind: Kind, version: str, buffer: asyncio.Queue[Seen]) -> None:
-        """Follow clean ends of the stream from the last version seen; a broken stream too, before a list is made."""
+        """Follow clean ends of the stream from the last version seen; a broken stream too, before a
+        list is made.
+        """
         while True:
             async for seen in self._kube.watch(kind, version):
                 version = _version(seen.object) or version
@@ -258,7 +314,9 @@ class Observer:
         if buffer.empty():
             get = asyncio.ensure_future(buffer.get())
             try:
-                done, _ = await asyncio.wait({get, reader}, timeout=PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(
+                    {get, reader}, timeout=PAUSE_S, return_when=asyncio.FIRST_COMPLETED
+                )
             finally:
                 get.cancel()  # a wait that is cancelled leaves it running; done, it does not mind
             if get not in done:
@@ -273,14 +331,20 @@ class Observer:
         return batch
 
     async def _tell_seen(self, kind: Kind, batch: Sequence[Seen], lease: Lease) -> None:
-        """Several events of one object in a batch: only the last of each is compared, unless it went away in between."""
+        """Several events of one object in a batch: only the last of each is compared, unless it
+        went away in between.
+        """
         self._sightings.prune(self._projector.state.ledger.pods)
         if batch:
             self._reached[kind] = _version(batch[-1].object) or self._reached.get(kind, "")
         if kind in self._checks:
             self._checks[kind].touched.update(identity(kind, seen.object) for seen in batch)
         ahead = self._ahead.get(kind, {})
-        fresh = [seen for seen in batch if not news.is_older(_version(seen.object), ahead.get(identity(kind, seen.object), ""))]
+        fresh = [
+            seen
+            for seen in batch
+            if not news.is_older(_version(seen.object), ahead.get(identity(kind, seen.object), ""))
+        ]
         await self._teller.tell(self._facts(kind, _newest(fresh)), lease)
 
     def _shown(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
@@ -288,7 +352,9 @@ class Observer:
         facts = self._facts(kind, [Seen("ADDED", obj) for obj in items])
         return sorted(facts, key=lambda fact: isinstance(fact, PodObserved) and not fact.node)
 
-    def _facts(self, kind: Kind, events: Sequence[Seen], kinds: Kinds | None = None) -> list[Observed]:
+    def _facts(
+        self, kind: Kind, events: Sequence[Seen], kinds: Kinds | None = None
+    ) -> list[Observed]:
         core, kinds = self._projector.state, kinds or self._kinds
         own = core.config.scheduler_name
         return [fact for seen in events for fact in kinds.facts(core.followed, own, kind, seen)]

@@ -1,8 +1,10 @@
-"""Pods resized in place (KEP-1287, of `spec.resources` KEP-5419): meanwhile a pod may hold what it had and what it asks for.
+"""Pods resized in place (KEP-1287, of `spec.resources` KEP-5419): meanwhile a pod may hold what it
+had and what it asks for.
 
-As kube-scheduler counts (1.36, component-helpers PodRequests with status): of each resource the most of the spec, of what the
-kubelet allocated and of what runs, for each container and for the pod's own `spec.resources`; where the resize is infeasible the
-spec's wish counts for nothing. Must not know nodes."""
+As kube-scheduler counts (1.36, component-helpers PodRequests with status): of each resource the
+most of the spec, of what the kubelet allocated and of what runs, for each container and for the
+pod's own `spec.resources`; where the resize is infeasible the spec's wish counts for nothing. Must
+not know nodes."""
 
 from __future__ import annotations
 
@@ -23,17 +25,26 @@ _POD = ""
 
 def asked(status: Object) -> Object:
     """The part of a status that changes what a pod counts for: compared with the spec to see news."""
-    held = {name: (allocated, running) for name, allocated, running in _entries(status) if allocated or running}
+    held = {
+        name: (allocated, running)
+        for name, allocated, running in _entries(status)
+        if allocated or running
+    }
     return {"resized": (sorted(held.items()), _infeasible(status))} if held else {}
 
 
 def largest(pod: Pod, status: Object) -> Pod:
     """The pod with what it may hold meanwhile."""
-    held = {name: most(_amounts(allocated), _amounts(running)) for name, allocated, running in _entries(status)}
+    held = {
+        name: most(_amounts(allocated), _amounts(running))
+        for name, allocated, running in _entries(status)
+    }
     if not any(held.values()):
         return pod
     infeasible = _infeasible(status)
-    containers = tuple(_container(each, held.get(each.name, {}), infeasible) for each in pod.containers)
+    containers = tuple(
+        _container(each, held.get(each.name, {}), infeasible) for each in pod.containers
+    )
     whole = pod.pod_level and _pod_level(pod.pod_level, held[_POD], infeasible)
     if containers == pod.containers and whole == pod.pod_level:
         return pod
@@ -51,7 +62,9 @@ def _container(container: Container, held: Amounts, infeasible: bool) -> Contain
 
 
 def _pod_level(asked: Amounts, held: Amounts, infeasible: bool) -> Amounts:
-    """Of the resources that `spec.resources` names alone: the status may name what containers ask for beside them."""
+    """Of the resources that `spec.resources` names alone: the status may name what containers ask
+    for beside them.
+    """
     return _requests(asked, {name: held[name] for name in asked if name in held}, infeasible)
 
 
@@ -73,13 +86,17 @@ def _containers(status: Object) -> list[tuple[str, Object, Object]]:
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict):
                 running = _part(_part(entry, "resources"), "requests")
-                found.append((str(entry.get("name", "")), _part(entry, "allocatedResources"), running))
+                found.append(
+                    (str(entry.get("name", "")), _part(entry, "allocatedResources"), running)
+                )
     return found
 
 
 def _infeasible(status: Object) -> bool:
     conditions = status.get("conditions")
-    pending = [c for c in conditions or [] if isinstance(c, dict) and c.get("type") == "PodResizePending"]
+    pending = [
+        c for c in conditions or [] if isinstance(c, dict) and c.get("type") == "PodResizePending"
+    ]
     return any(c.get("status") == "True" and c.get("reason") == "Infeasible" for c in pending)
 
 

@@ -1,7 +1,8 @@
-"""Which pod specs were read already: a pod's object changes many times in its life, its spec hardly ever.
+"""Which pod specs were read already: a pod's object changes many times in its life, its spec hardly
+ever.
 
-A memory of one leader's watch, by uid: reading a manifest costs a hundred times more than comparing its bytes. Must not know what
-a spec means.
+A memory of one leader's watch, by uid: reading a manifest costs a hundred times more than comparing
+its bytes. Must not know what a spec means.
 """
 
 from __future__ import annotations
@@ -57,4 +58,6 @@ class Unnoted(Sightings):
 
 
 def _fingerprint(spec: dict[str, Any]) -> int:
-    return xxhash.xxh64_intdigest(_encode({name: value for name, value in spec.items() if name != "nodeName"}))
+    return xxhash.xxh64_intdigest(
+        _encode({name: value for name, value in spec.items() if name != "nodeName"})
+    )

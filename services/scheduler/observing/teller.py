@@ -1,5 +1,6 @@
-"""Facts of the cluster told to the log, a batch at a time: the fold reaches them before anything else is compared with it, so
-that one change is told once. Must not know lists, watches, nor what is a fact.
+"""Facts of the cluster told to the log, a batch at a time: the fold reaches them before anything
+else is compared with it, so that one change is told once. Must not know lists, watches, nor what is
+a fact.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Teller:
         self._acknowledged.clear()
 
     def folded(self, folded: Folded) -> None:
-        """The fold went on. Raises Refold where what was told here was lost with the history that it stood in."""
+        """The fold went on. Raises Refold where what was told here was lost with the history that
+        it stood in.
+        """
         self._acknowledged.check(folded)
 
     def require(self, generation: int) -> None:
@@ -58,7 +61,9 @@ class Teller:
             raise Relist
 
     async def tell(self, facts: Sequence[Observed], lease: Lease) -> None:
-        """Returns once the fold has all of them. Raises Relist where the log begins anew, LeaseLost where another one leads."""
+        """Returns once the fold has all of them. Raises Relist where the log begins anew, LeaseLost
+        where another one leads.
+        """
         seen, generation = self._projector.place, self.generation
         for start in range(0, len(facts), BATCH_EVENTS):
             last = await self._append(facts[start : start + BATCH_EVENTS], lease, seen)
@@ -72,11 +77,15 @@ class Teller:
         commits = [self._commit(fact, lease, seen) for fact in facts]
         outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
         if again := recurring.again(commits, outcomes, seen):
-            commits, outcomes = again, await append_until_answered(self._log, self._clock, self._out, again)
+            commits, outcomes = (
+                again,
+                await append_until_answered(self._log, self._clock, self._out, again),
+            )
         if any(isinstance(outcome, Fenced) for outcome in outcomes):
             raise LeaseLost(f"{ROLE}: a newer epoch than {lease.epoch} leads")
         if any(isinstance(outcome, Conflict) for outcome in outcomes):
-            # No version is expected: it is the history that is another, and the fold has yet to see it.
+            # No version is expected: it is the history that is another, and the fold has yet to see
+            # it.
             await self._clock.sleep(PAUSE_S)
             raise Relist
         count(names.OBSERVED, len(commits))
@@ -88,7 +97,9 @@ class Teller:
         stream, uid, about = address(fact)
         suffix = f"/{fact.node}" if isinstance(fact, PodObserved) else ""
         if isinstance(fact, SurroundingFact):
-            suffix = f"@{seen.position}"  # what was ended by false lists may be told again as it was
+            suffix = (
+                f"@{seen.position}"  # what was ended by false lists may be told again as it was
+            )
         return Commit(
             commit_id=f"kube/{uid}/{type(fact).__name__}/{told_apart_by(fact)}{suffix}",
             role=ROLE,

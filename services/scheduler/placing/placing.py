@@ -1,6 +1,8 @@
-"""What the core asks of whoever chooses nodes: the columnar cluster by default, the upstream plugin's caches where asked for.
+"""What the core asks of whoever chooses nodes: the columnar cluster by default, the upstream
+plugin's caches where asked for.
 
-An implementation is told of every fact and of each node that a fact touched; it keeps what it needs and decides on no clock.
+An implementation is told of every fact and of each node that a fact touched; it keeps what it needs
+and decides on no clock.
 """
 
 from __future__ import annotations
@@ -35,10 +37,14 @@ class Placing(Searching, Protocol):
         """A fact was folded."""
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
-        """A fact about this pod was folded, or an own reservation of it came to nothing: it stands where the ledger has it."""
+        """A fact about this pod was folded, or an own reservation of it came to nothing: it stands
+        where the ledger has it.
+        """
 
     def learn(self, asides: Asides, surroundings: Surroundings) -> None:
-        """Which nodes are set aside, and what surrounds pods: values for the life of the state, kept up to date by the caller."""
+        """Which nodes are set aside, and what surrounds pods: values for the life of the state,
+        kept up to date by the caller.
+        """
 
     def want(self, wanted: tuple[Wanted, ...]) -> None:
         """What pods ask for, weighed: for a strategy that looks at it."""
@@ -47,7 +53,9 @@ class Placing(Searching, Protocol):
         """Try the nodes of which `has` is true before the others; None: all alike."""
 
     def put_node(self, node: LedgerNode) -> None:
-        """Insert or refresh a node from the ledger. Own reservations that the ledger lacks are forgotten."""
+        """Insert or refresh a node from the ledger. Own reservations that the ledger lacks are
+        forgotten.
+        """
 
     def drop_node(self, name: str) -> None:
         """Forget a node."""
@@ -56,7 +64,9 @@ class Placing(Searching, Protocol):
         """A node for the pod, or why there is none."""
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
-        """Stand in for an own reservation until the fold brings it; the charge as the fold will compute it."""
+        """Stand in for an own reservation until the fold brings it; the charge as the fold will
+        compute it.
+        """
 
     def opened(self) -> list[str]:
         """Nodes that others' changes may have opened since the last call."""
@@ -65,7 +75,9 @@ class Placing(Searching, Protocol):
         """Could one of these nodes, which changed, take the pod now?"""
 
     def shape_of(self, pod: Pod) -> str:
-        """Equal for pods that are judged alike as things stand: of those that wait one is woken at a time."""
+        """Equal for pods that are judged alike as things stand: of those that wait one is woken at
+        a time.
+        """
 
     def unsettled(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""
@@ -78,7 +90,9 @@ class Placing(Searching, Protocol):
 
 
 class ColumnarPlacing(Cluster):
-    """The default: the ledger's own view in columns. It learns from nodes alone, and has nothing to resync."""
+    """The default: the ledger's own view in columns. It learns from nodes alone, and has nothing to
+    resync.
+    """
 
     one_by_one = False
 
@@ -110,7 +124,9 @@ class ColumnarPlacing(Cluster):
             return True  # what ends on one node may open others to a pod with affinity or spread
         barred, score = self.bars(pod), self.judging.score
         found = (facts for name in sorted(nodes) if (facts := self.node(name)) is not None)
-        if any(barred.refusal(facts) is None and score(shape, facts) != RULED_OUT for facts in found):
+        if any(
+            barred.refusal(facts) is None and score(shape, facts) != RULED_OUT for facts in found
+        ):
             return True
         changed = frozenset(nodes)
 
@@ -120,9 +136,15 @@ class ColumnarPlacing(Cluster):
         return pipeline.last_resort(self, shape, may) is not None
 
     def nominate(
-        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
+        self,
+        pod: Pod,
+        pods: Mapping[str, LedgerPod],
+        spared: Container[str],
+        nodes: Collection[str] | None,
     ) -> Nomination | None:
-        """The search begins at another node for every pod, so that several of them do not meet on the first."""
+        """The search begins at another node for every pod, so that several of them do not meet on
+        the first.
+        """
         shape = self.judging.shape(pod)
         if shape.problem or pod.constraints.unsupported:
             return None
@@ -133,12 +155,16 @@ class ColumnarPlacing(Cluster):
         allowed = (facts for facts in turned if facts is not None and barred.refusal(facts) is None)
         return find(pod, shape, allowed, pods, self.config, spared)
 
-    def nomination_still_valid(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+    def nomination_still_valid(
+        self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
+    ) -> bool:
         """Own reservations that are not folded yet leave the answer for later."""
         facts = self.node(node)
         if facts is None:
             return False
-        return bool(facts.overlay) or still_suffices(pod, self.judging.shape(pod), facts, victims, pods, self.config)
+        return bool(facts.overlay) or still_suffices(
+            pod, self.judging.shape(pod), facts, victims, pods, self.config
+        )
 
     def tick(self) -> bool:
         """Nothing waits for a clock."""

@@ -1,6 +1,8 @@
-"""The kubelet's own state, where report and ledger tell it: the kubelet model then answers exactly who fits once others are gone.
+"""The kubelet's own state, where report and ledger tell it: the kubelet model then answers exactly
+who fits once others are gone.
 
-As long as the pod asks for nothing that a provider of one's own hands out. Must not know victims, priorities or other nodes.
+As long as the pod asks for nothing that a provider of one's own hands out. Must not know victims,
+priorities or other nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from shared.ledger.state import LedgerNode
 
 
 def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
-    """The kubelet's state where every pod is proven and the report leaves nothing open, else None. `pods` are the node's."""
+    """The kubelet's state where every pod is proven and the report leaves nothing open, else None.
+    `pods` are the node's.
+    """
     if node.report is None or node.basis is not node.report or node.listed is None or node.claims:
         return None
     listed, charges = node.listed, node.charges.values()
@@ -39,8 +43,9 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
 
 
 def kubelet_decides(facts: NodeFacts, plan: Plan) -> bool:
-    """Does the kubelet model answer as the filter does? Not where a provider of one's own is asked, nor where a label or an
-    annotation aligns what the kubelet does not, nor where its preference hangs on devices that nobody lists or on its version."""
+    """Does the kubelet model answer as the filter does? Not where a provider of one's own is asked,
+    nor where a label or an annotation aligns what the kubelet does not, nor where its preference
+    hangs on devices that nobody lists or on its version."""
     report, asked = facts.report, {name for part in plan.demand for name in part.amounts}
     if report is None or not kubelets_own(asked):
         return False

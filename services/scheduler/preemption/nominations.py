@@ -1,7 +1,9 @@
-"""Nominations: which pods claim a node that others are evicted for, which of those claims still make sense, who may be asked.
+"""Nominations: which pods claim a node that others are evicted for, which of those claims still
+make sense, who may be asked.
 
-Folded from the log beside the ledger; the searching is done by whoever places pods. Bounded: a few searches a batch, one new
-nomination a batch, so that each stands in the log before the next decision is made. Must not know the log or a clock.
+Folded from the log beside the ledger; the searching is done by whoever places pods. Bounded: a few
+searches a batch, one new nomination a batch, so that each stands in the log before the next
+decision is made. Must not know the log or a clock.
 """
 
 from __future__ import annotations
@@ -33,11 +35,19 @@ class Searching(Protocol):
     """What is asked of whoever chooses nodes."""
 
     def nominate(
-        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
+        self,
+        pod: Pod,
+        pods: Mapping[str, LedgerPod],
+        spared: Container[str],
+        nodes: Collection[str] | None,
     ) -> Nomination | None:
-        """The least costly evictions that make room for the pod, on any node or on these; None when none does."""
+        """The least costly evictions that make room for the pod, on any node or on these; None when
+        none does.
+        """
 
-    def nomination_still_valid(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+    def nomination_still_valid(
+        self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
+    ) -> bool:
         """Would the pod fit its node once the victims that are left are gone?"""
 
 
@@ -71,7 +81,8 @@ class Nominations:
             else:
                 self._add(uid, entry.pod.priority)
 
-    # -- folding -------------------------------------------------------------------------------------------------
+    # -- folding
+    # -------------------------------------------------------------------------------------------------
 
     def hear(self, fact: Fact, ledger: Ledger) -> None:
         """Fold one fact that the ledger has folded already."""
@@ -86,7 +97,11 @@ class Nominations:
         self.open[fact.uid] = OpenNomination(fact.node, fact.victims)
         self._wanting.pop(fact.uid, None)
 
-    def _ended(self, fact: scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded, ledger: Ledger) -> None:
+    def _ended(
+        self,
+        fact: scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded,
+        ledger: Ledger,
+    ) -> None:
         self._forget(fact.uid)
 
     def _seen(self, fact: cluster.PodObserved, ledger: Ledger) -> None:
@@ -114,10 +129,14 @@ class Nominations:
 
     def _search_anew(self) -> None:
         """Who may be asked for again may help whoever waits, on whatever node he stands."""
-        self._wanting = {uid: (priority, False) for uid, (priority, _searched) in self._wanting.items()}
+        self._wanting = {
+            uid: (priority, False) for uid, (priority, _searched) in self._wanting.items()
+        }
 
     def _count(self, uid: str, entry: LedgerPod | None) -> None:
-        """Who is placed with which priority: whether any eviction could help is then told without a look at the nodes."""
+        """Who is placed with which priority: whether any eviction could help is then told without a
+        look at the nodes.
+        """
         if entry is not None and entry.stage != "pending":
             if uid not in self._placed:
                 self._add(uid, entry.pod.priority)
@@ -138,7 +157,8 @@ class Nominations:
         for uid in [uid for uid in self._placed if uid not in ledger.pods]:
             self._remove(uid)
 
-    # -- asking --------------------------------------------------------------------------------------------------
+    # -- asking
+    # --------------------------------------------------------------------------------------------------
 
     def begin(self, now_s: float) -> None:
         """A batch begins (`now_s`, monotonic)."""
@@ -147,7 +167,9 @@ class Nominations:
             self._search_anew()
 
     def wake(self, changed: Collection[str]) -> list[str]:
-        """Nominees whose node changed, or for whom an eviction was refused: each is decided again, whatever its shape."""
+        """Nominees whose node changed, or for whom an eviction was refused: each is decided again,
+        whatever its shape.
+        """
         woken = [uid for uid, found in self.open.items() if found.node in changed]
         return [*woken, *sorted(self._broken)]
 
@@ -156,7 +178,12 @@ class Nominations:
         return entry.pod.uid in self.open and not entry.problem
 
     def refused(
-        self, entry: LedgerPod, placing: Searching, ledger: Ledger, pod_version: int, versions: dict[str, int]
+        self,
+        entry: LedgerPod,
+        placing: Searching,
+        ledger: Ledger,
+        pod_version: int,
+        versions: dict[str, int],
     ) -> Proposal | None:
         """The pod fits nowhere: nominate it, or end a nomination that helps no more."""
         nomination = self.open.get(entry.pod.uid)
@@ -164,32 +191,48 @@ class Nominations:
             return self._revised(entry.pod, nomination, placing, ledger, pod_version)
         return self._search(entry.pod, placing, ledger, pod_version, versions, None)
 
-    def _revised(self, pod: Pod, nomination: OpenNomination, placing: Searching, ledger: Ledger, version: int) -> Proposal | None:
+    def _revised(
+        self, pod: Pod, nomination: OpenNomination, placing: Searching, ledger: Ledger, version: int
+    ) -> Proposal | None:
         if pod.uid in self._broken:
             cause = "an eviction was refused"
-        elif not placing.nomination_still_valid(pod, nomination.node, nomination.victims, ledger.pods):
+        elif not placing.nomination_still_valid(
+            pod, nomination.node, nomination.victims, ledger.pods
+        ):
             cause = "the evictions no longer make room"
         else:
             return None
         return nomination_withdrawal(pod.uid, nomination.node, cause, ledger.position, version)
 
     def _search(
-        self, pod: Pod, placing: Searching, ledger: Ledger, version: int, versions: dict[str, int], nodes: Collection[str] | None
+        self,
+        pod: Pod,
+        placing: Searching,
+        ledger: Ledger,
+        version: int,
+        versions: dict[str, int],
+        nodes: Collection[str] | None,
     ) -> Proposal | None:
         self._want(pod, self._searches > 0)
         if self._searches <= 0 or not self._may(pod):
             return None
         self._searches -= 1
-        spared = self._refusals.spared(ledger.pods, {uid for found in self.open.values() for uid in found.victims})
+        spared = self._refusals.spared(
+            ledger.pods, {uid for found in self.open.values() for uid in found.victims}
+        )
         found = placing.nominate(pod, ledger.pods, spared, nodes)
         return None if found is None else self._proposal(pod, found, ledger, version, versions)
 
     def _may(self, pod: Pod) -> bool:
         """Is anybody placed with a lower priority?"""
-        return pod.preemption_policy == PREEMPTS and pod.priority > min(self._priorities, default=pod.priority)
+        return pod.preemption_policy == PREEMPTS and pod.priority > min(
+            self._priorities, default=pod.priority
+        )
 
     def _want(self, pod: Pod, searched: bool) -> None:
-        """Remember the pod, and whether every node was searched for it as the nodes stand; the oldest gives way."""
+        """Remember the pod, and whether every node was searched for it as the nodes stand; the
+        oldest gives way.
+        """
         self._wanting.pop(pod.uid, None)
         if pod.preemption_policy != PREEMPTS or (self._priorities and not self._may(pod)):
             return
@@ -197,8 +240,12 @@ class Nominations:
         if len(self._wanting) > WANTING:
             del self._wanting[next(iter(self._wanting))]
 
-    def _proposal(self, pod: Pod, found: Nomination, ledger: Ledger, version: int, versions: dict[str, int]) -> Proposal:
-        return nomination(pod.uid, found, ledger.position, version, versions.get(f"node/{found.node}", 0))
+    def _proposal(
+        self, pod: Pod, found: Nomination, ledger: Ledger, version: int, versions: dict[str, int]
+    ) -> Proposal:
+        return nomination(
+            pod.uid, found, ledger.position, version, versions.get(f"node/{found.node}", 0)
+        )
 
     def waiting(
         self,
@@ -208,11 +255,16 @@ class Nominations:
         versions: dict[str, int],
         own: Callable[[str], bool] = lambda _uid: True,
     ) -> Proposal | None:
-        """May an eviction make room for a pod of one's `own` that waits for that, on a node that changed or, where not all were
-        searched, on any? Those asked go to the end of the line; those not asked will have every node searched."""
+        """May an eviction make room for a pod of one's `own` that waits for that, on a node that
+        changed or, where not all were searched, on any? Those asked go to the end of the line;
+        those not asked will have every node searched."""
         lowest = min(self._priorities, default=0)
         wanting = [(uid, *wanted) for uid, wanted in self._wanting.items() if own(uid)]
-        may = [uid for uid, priority, searched in wanting if priority > lowest and (changed or not searched)]
+        may = [
+            uid
+            for uid, priority, searched in wanting
+            if priority > lowest and (changed or not searched)
+        ]
         for uid in may[SEARCHES:] if changed else ():
             self._wanting[uid] = (self._wanting[uid][0], False)
         for uid in may[:SEARCHES]:
@@ -220,7 +272,9 @@ class Nominations:
             if entry is None or entry.stage != "pending" or entry.terminating or uid in self.open:
                 continue
             version = versions.get(f"pod/{uid}", 0)
-            found = self._search(entry.pod, placing, ledger, version, versions, changed if searched else None)
+            found = self._search(
+                entry.pod, placing, ledger, version, versions, changed if searched else None
+            )
             if found is not None:
                 return found
         return None

@@ -1,8 +1,9 @@
 """Who may not be evicted for now: victims that the API server refused, and pods like them.
 
-No fact tells that a budget was changed, nor that a pod became ready and a budget allows one more: both are asked for again
-after a while. Where a disruption budget said no, pods with the same labels would hear the same; asked one after another, each of
-a large workload costs a nomination. Volatile: a restart asks anew. Must not know the log or a clock.
+No fact tells that a budget was changed, nor that a pod became ready and a budget allows one more:
+both are asked for again after a while. Where a disruption budget said no, pods with the same labels
+would hear the same; asked one after another, each of a large workload costs a nomination. Volatile:
+a restart asks anew. Must not know the log or a clock.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Refusals:
             self._many[alike] = _Refused(alike)
 
     def started(self, pod: Pod) -> bool:
-        """One more runs: a budget may allow one more of its kind to go. True where one may be asked for again."""
+        """One more runs: a budget may allow one more of its kind to go. True where one may be asked
+        for again.
+        """
         if not self._one and not self._many:
             return False
         alike, before = _alike(pod), len(self._one) + len(self._many)
@@ -78,7 +81,11 @@ class Refusals:
 
 class _Spared:
     def __init__(
-        self, one: Container[str], many: Container[Alike], pods: Mapping[str, LedgerPod], others: Container[str]
+        self,
+        one: Container[str],
+        many: Container[Alike],
+        pods: Mapping[str, LedgerPod],
+        others: Container[str],
     ) -> None:
         self._one, self._many, self._pods, self._others = one, many, pods, others
 
@@ -90,13 +97,19 @@ class _Spared:
 
 
 def _alike(pod: Pod) -> Alike:
-    return pod.namespace, frozenset(label for label in pod.labels.items() if label[0] not in OF_ONE_POD)
+    return pod.namespace, frozenset(
+        label for label in pod.labels.items() if label[0] not in OF_ONE_POD
+    )
 
 
 def _over(held: dict[Any, _Refused], now_s: float, after_s: float) -> bool:
     for each in held.values():
         each.since_s = now_s if each.since_s is None else each.since_s
-    over = [key for key, each in held.items() if each.since_s is not None and now_s - each.since_s >= after_s]
+    over = [
+        key
+        for key, each in held.items()
+        if each.since_s is not None and now_s - each.since_s >= after_s
+    ]
     for key in over:
         del held[key]
     return bool(over)

@@ -1,11 +1,12 @@
 """Preemption: on which node do which few pods of lower priority stand in the way?
 
-Nobody goes for a pod that may have room already (`patience`). A set of victims counts only if the pod would then be admitted in
-every state that is consistent with what is known: what the ledger would hold without them (`what_if`) is judged like any node.
-Where a pod needs zones, nodes whose reports carry no placements are left alone: what an eviction frees there is not known; nodes
-with a pod of unknown zone wait for its proof, since until then more would have to go than is in the way. More room can be worse
-for a pod of several containers: for those small sets are tried as well, so that nobody goes whose stay would not have hindered.
-Must not know budgets, the log or a clock.
+Nobody goes for a pod that may have room already (`patience`). A set of victims counts only if the
+pod would then be admitted in every state that is consistent with what is known: what the ledger
+would hold without them (`what_if`) is judged like any node. Where a pod needs zones, nodes whose
+reports carry no placements are left alone: what an eviction frees there is not known; nodes with a
+pod of unknown zone wait for its proof, since until then more would have to go than is in the way.
+More room can be worse for a pod of several containers: for those small sets are tried as well, so
+that nobody goes whose stay would not have hindered. Must not know budgets, the log or a clock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from services.scheduler.deciding.blocking import blocked, plan_for
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, fits_node
 from services.scheduler.deciding.feasibility.bounds import fits, one_zone_each
-from services.scheduler.deciding.feasibility.patience import is_known, leaves_open, may_fit, obstacle
+from services.scheduler.deciding.feasibility.patience import (
+    is_known,
+    leaves_open,
+    may_fit,
+    obstacle,
+)
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Nomination
@@ -49,11 +55,18 @@ Found = tuple[tuple[int, int, int, str], NodeFacts, Victims]
 
 
 def find(
-    pod: Pod, shape: Shape, nodes: Iterable[NodeFacts], pods: Pods, config: CycleConfig, spared: Container[str] = ()
+    pod: Pod,
+    shape: Shape,
+    nodes: Iterable[NodeFacts],
+    pods: Pods,
+    config: CycleConfig,
+    spared: Container[str] = (),
 ) -> Nomination | None:
-    """The least costly victims: the lowest highest priority, then the fewest, then the lowest sum, then the node's name.
+    """The least costly victims: the lowest highest priority, then the fewest, then the lowest sum,
+    then the node's name.
 
-    `spared` are uids that may not be evicted. None when no eviction helps, or when room is on its way already."""
+    `spared` are uids that may not be evicted. None when no eviction helps, or when room is on its
+    way already."""
     search = _Search(pod, shape, pods, config, spared)
     looked = list(islice(nodes, MOST_NODES))
     if any(map(search.may_fit_already, looked)):
@@ -69,16 +82,35 @@ def find(
     return Nomination(facts.name, tuple(sorted(victims)), search.claim(facts, victims))
 
 
-def still_suffices(pod: Pod, shape: Shape, facts: NodeFacts, victims: Collection[str], pods: Pods, config: CycleConfig) -> bool:
-    """Would the pod, its own claim given back, fit once the victims that are left, and whoever is going anyway, are gone?"""
+def still_suffices(
+    pod: Pod,
+    shape: Shape,
+    facts: NodeFacts,
+    victims: Collection[str],
+    pods: Pods,
+    config: CycleConfig,
+) -> bool:
+    """Would the pod, its own claim given back, fit once the victims that are left, and whoever is
+    going anyway, are gone?
+    """
     search = _Search(pod, shape, pods, config, ())
-    return search.fits(facts, frozenset(uid for uid in victims if uid in facts.ledger.charges) | search.going(facts))
+    return search.fits(
+        facts,
+        frozenset(uid for uid in victims if uid in facts.ledger.charges) | search.going(facts),
+    )
 
 
 def widened(
-    pod: Pod, shape: Shape, facts: NodeFacts, offered: Iterable[str], pods: Pods, config: CycleConfig
+    pod: Pod,
+    shape: Shape,
+    facts: NodeFacts,
+    offered: Iterable[str],
+    pods: Pods,
+    config: CycleConfig,
 ) -> tuple[str, ...] | None:
-    """Victims by which the pod surely fits this node: those that are offered, and the fewest beside them; None when none help."""
+    """Victims by which the pod surely fits this node: those that are offered, and the fewest beside
+    them; None when none help.
+    """
     search, given = _Search(pod, shape, pods, config, ()), tuple(offered)
     known = frozenset(uid for uid in given if uid in facts.ledger.charges) | search.going(facts)
     if search.fits(facts, known):
@@ -96,13 +128,23 @@ def widened(
 class _Search:
     """One pod's search, bounded by `checks` and `states`."""
 
-    def __init__(self, pod: Pod, shape: Shape, pods: Pods, config: CycleConfig, spared: Container[str]) -> None:
-        self._pod, self._shape, self._pods, self._config, self._spared = pod, shape, pods, config, spared
+    def __init__(
+        self, pod: Pod, shape: Shape, pods: Pods, config: CycleConfig, spared: Container[str]
+    ) -> None:
+        self._pod, self._shape, self._pods, self._config, self._spared = (
+            pod,
+            shape,
+            pods,
+            config,
+            spared,
+        )
         self.checks, self.states = MOST_CHECKS, MOST_STATES
         self._states: dict[str, KubeletState | None] = {}
 
     def may_fit_already(self, facts: NodeFacts) -> bool:
-        """May the pod have room here as it stands, or once those have gone that are going? Then it waits for the next report."""
+        """May the pod have room here as it stands, or once those have gone that are going? Then it
+        waits for the next report.
+        """
         going = self.going(facts)
         freed, plan = self._without(facts, going) if going else facts, self._plan(facts)
         if self._barred(facts) or not fits_node(self._shape.request, freed):
@@ -117,7 +159,9 @@ class _Search:
         return may_fit(freed, plan) and (leaves_open(freed, plan) or is_known(freed, plan))
 
     def _state(self, facts: NodeFacts) -> KubeletState | None:
-        """What the node's kubelet holds, where that is known and it alone decides, for the first nodes that ask."""
+        """What the node's kubelet holds, where that is known and it alone decides, for the first
+        nodes that ask.
+        """
         if facts.name not in self._states and self.states > 0:
             live = [self._pods[uid].pod for uid in facts.ledger.charges if uid in self._pods]
             complete = not facts.overlay and len(live) == len(facts.ledger.charges)
@@ -126,7 +170,9 @@ class _Search:
             self._states[facts.name] = known_state(facts.ledger, live) if known else None
         return self._states.get(facts.name)
 
-    def over(self, nodes: Iterable[NodeFacts], on_node: Callable[[NodeFacts], Victims | None]) -> list[Found] | None:
+    def over(
+        self, nodes: Iterable[NodeFacts], on_node: Callable[[NodeFacts], Victims | None]
+    ) -> list[Found] | None:
         """Nodes with a way out; None when the pod need only wait."""
         found: list[Found] = []
         for facts in nodes:
@@ -140,24 +186,30 @@ class _Search:
         return found
 
     def on_node(self, facts: NodeFacts) -> Victims | None:
-        """The least costly victims here; empty when the pod need only wait, None when nothing helps."""
+        """The least costly victims here; empty when the pod need only wait, None when nothing
+        helps.
+        """
         candidates, going = self._open(facts)
         if not candidates or not self.fits(facts, frozenset(candidates) | going):
             return None
         if going and self.fits(facts, going):
             return frozenset()
         sets = [self._fewest(facts, group, going) for group in _groups(facts, candidates)]
-        return min((each for each in sets if each), key=lambda each: self.cost(facts, each), default=None)
+        return min(
+            (each for each in sets if each), key=lambda each: self.cost(facts, each), default=None
+        )
 
     def on_node_by_few(self, facts: NodeFacts) -> Victims | None:
-        """The same where the end of everybody does not help, but that of a few may: containers of one pod stand in each
-        other's way, under scope pod too."""
+        """The same where the end of everybody does not help, but that of a few may: containers of
+        one pod stand in each other's way, under scope pod too."""
         if len(self._plan(facts).demand) < 2:
             return None
         candidates, going = self._open(facts)
         if candidates and going and self.fits(facts, going):
             return frozenset()
-        return next((each for each in self._by_cost(candidates) if self.fits(facts, each | going)), None)
+        return next(
+            (each for each in self._by_cost(candidates) if self.fits(facts, each | going)), None
+        )
 
     def fewer(self, facts: NodeFacts, victims: Victims) -> Victims:
         """The cheapest set that helps, these victims when none cheaper is found."""
@@ -184,22 +236,33 @@ class _Search:
                         yield frozenset(chosen)
 
     def _open(self, facts: NodeFacts) -> tuple[list[str], Victims]:
-        """(who may be evicted, who is going anyway); nobody where an eviction could not help, or nobody could tell."""
+        """(who may be evicted, who is going anyway); nobody where an eviction could not help, or
+        nobody could tell.
+        """
         going = self.going(facts)
-        if facts.overlay or self._barred(facts) or (self._plan(facts).mode != "free" and obstacle(facts)):
+        if (
+            facts.overlay
+            or self._barred(facts)
+            or (self._plan(facts).mode != "free" and obstacle(facts))
+        ):
             return [], going
         candidates = self.candidates(facts)
-        return (candidates if candidates and self._could(facts, [*candidates, *going]) else []), going
+        return (
+            candidates if candidates and self._could(facts, [*candidates, *going]) else []
+        ), going
 
     def _barred(self, facts: NodeFacts) -> bool:
         plan = self._plan(facts)
         closed = constraint_refusal(self._shape.pod.constraints, facts.observed, facts.name)
-        return closed is not None or blocked(self._shape, facts.profile, plan, self._config) is not None
+        return (
+            closed is not None
+            or blocked(self._shape, facts.profile, plan, self._config) is not None
+        )
 
     def _could(self, facts: NodeFacts, gone: list[str]) -> bool:
-        """Cheap and necessary: with all they hold given back, some zone has as much as each part that needs one zone. What init
-        containers keep no listing gives back: where the kubelet's state is known it answers instead. Amounts bound nothing where
-        the plan says so."""
+        """Cheap and necessary: with all they hold given back, some zone has as much as each part
+        that needs one zone. What init containers keep no listing gives back: where the kubelet's
+        state is known it answers instead. Amounts bound nothing where the plan says so."""
         plan = self._plan(facts)
         if plan.one_by_one or not one_zone_each(facts, plan) or self._state(facts) is not None:
             return True
@@ -221,11 +284,19 @@ class _Search:
 
     def _evictable(self, uid: str, entry: LedgerPod) -> bool:
         lower = entry.pod.priority < self._pod.priority
-        return lower and entry.stage in ("bound", "running") and not (entry.static or entry.terminating or uid in self._spared)
+        return (
+            lower
+            and entry.stage in ("bound", "running")
+            and not (entry.static or entry.terminating or uid in self._spared)
+        )
 
     def going(self, facts: NodeFacts) -> Victims:
         """Pods that are being deleted already."""
-        return frozenset(uid for uid in facts.ledger.charges if (entry := self._pods.get(uid)) is not None and entry.terminating)
+        return frozenset(
+            uid
+            for uid in facts.ledger.charges
+            if (entry := self._pods.get(uid)) is not None and entry.terminating
+        )
 
     def _fewest(self, facts: NodeFacts, group: list[str], going: Victims) -> Victims | None:
         """The group less everybody who can be spared; None when even the whole group does not help."""
@@ -251,7 +322,10 @@ class _Search:
         state = self._state(facts)
         if state is not None:
             return admits(state, self._pod, gone)
-        return verdict(freed, self._shape, plan, self._config, self._config.steps_last_resort) == ADMITTED
+        return (
+            verdict(freed, self._shape, plan, self._config, self._config.steps_last_resort)
+            == ADMITTED
+        )
 
     def _without(self, facts: NodeFacts, gone: Victims) -> NodeFacts:
         return facts.imagined(gone, self._pods, self._pod.uid, self._config)
@@ -279,7 +353,9 @@ class _Search:
         predicted = predict(freed, self._plan(facts))
         if freed.report is None:
             return {}
-        return expected(self._shape.demand(freed.report.tracked), predicted, freed.report, freed.zone_ids)
+        return expected(
+            self._shape.demand(freed.report.tracked), predicted, freed.report, freed.zone_ids
+        )
 
 
 def _groups(facts: NodeFacts, candidates: list[str]) -> list[list[str]]:

@@ -1,8 +1,9 @@
 """Pods that wait are looked at again now and then, though nothing happened by which they might fit.
 
-What a pod's condition says stays true that way: nodes change for the worse, too, and those changes wake nobody. And what should
-have woken a pod and did not costs minutes, as with kube-scheduler (1.36, flushUnschedulablePodsLeftover: 5 minutes). Others come
-first: it is done while nobody is ready, a few pods at a time. Must not know nodes or a clock.
+What a pod's condition says stays true that way: nodes change for the worse, too, and those changes
+wake nobody. And what should have woken a pod and did not costs minutes, as with kube-scheduler
+(1.36, flushUnschedulablePodsLeftover: 5 minutes). Others come first: it is done while nobody is
+ready, a few pods at a time. Must not know nodes or a clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The scheduling queue: which pod is decided next, and which waiting pod a change may help.
 
-Order is priority, then arrival (position in the log): deterministic on replay. Waiting pods are grouped by shape; a group wakes
-one pod at a time, and the next when that one was placed, so that a freed zone does not wake thousands in vain.
+Order is priority, then arrival (position in the log): deterministic on replay. Waiting pods are
+grouped by shape; a group wakes one pod at a time, and the next when that one was placed, so that a
+freed zone does not wake thousands in vain.
 """
 
 from __future__ import annotations
@@ -61,7 +62,11 @@ class Queue:
     def _compact(self) -> None:
         """Who follows the log and decides nothing removes pods and pops none."""
         current = self._arrivals.get
-        self._heap = [entry for entry in self._heap if entry[2] in self._ready and current(entry[2]) == entry[1]]
+        self._heap = [
+            entry
+            for entry in self._heap
+            if entry[2] in self._ready and current(entry[2]) == entry[1]
+        ]
         heapq.heapify(self._heap)
 
     def _drop_waiting(self, shape: Shape, uid: str) -> None:
@@ -71,7 +76,9 @@ class Queue:
             del self._waiting[shape]
 
     def pop(self) -> tuple[Pod, int] | None:
-        """The next pod to decide and its arrival, or None. The caller parks it or has it removed by a fact."""
+        """The next pod to decide and its arrival, or None. The caller parks it or has it removed by
+        a fact.
+        """
         while self._heap:
             _, arrival, uid = heapq.heappop(self._heap)
             pod = self._ready.get(uid)
@@ -96,11 +103,15 @@ class Queue:
         return [uid for group in self._waiting.values() for uid in group]
 
     def wake_one(self, shape: Shape) -> bool:
-        """Make the first waiting pod of the shape ready (highest priority, then arrival). False when none waits."""
+        """Make the first waiting pod of the shape ready (highest priority, then arrival). False
+        when none waits.
+        """
         group = self._waiting.get(shape)
         if not group:
             return False
-        uid = min(group, key=lambda candidate: (-group[candidate].priority, self._arrivals[candidate]))
+        uid = min(
+            group, key=lambda candidate: (-group[candidate].priority, self._arrivals[candidate])
+        )
         pod, arrival = group[uid], self._arrivals[uid]
         self.add(pod, arrival)
         return True
@@ -114,7 +125,9 @@ class Queue:
     def wake_all(self) -> None:
         """Make every waiting pod ready: a change that may help any of them."""
         waiting: Iterable[tuple[Pod, int]] = [
-            (pod, self._arrivals[uid]) for group in self._waiting.values() for uid, pod in group.items()
+            (pod, self._arrivals[uid])
+            for group in self._waiting.values()
+            for uid, pod in group.items()
         ]
         for pod, arrival in list(waiting):
             self.add(pod, arrival)

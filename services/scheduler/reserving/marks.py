@@ -1,8 +1,9 @@
 """Dirty marks and reconciliations: when a node is compared, and what the comparison says.
 
-Counting rejections is volatile; only crossing the threshold is a fact. The commit ids of marks are made from the node's report
-and its newest charge, those of reconciliations from the report and the version of the node's stream, so that several schedulers
-append each once, and one that is needed again (a pod ended, and now nothing is unsettled) is not taken for its predecessor.
+Counting rejections is volatile; only crossing the threshold is a fact. The commit ids of marks are
+made from the node's report and its newest charge, those of reconciliations from the report and the
+version of the node's stream, so that several schedulers append each once, and one that is needed
+again (a pod ended, and now nothing is unsettled) is not taken for its predecessor.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from shared.ledger.state import Ledger, LedgerNode
 
 
 class Marks:
-    """Volatile counts of consecutive rejections, by node. For metrics: `dirty` names the nodes that are marked,
-    `comparisons` counts reports of dirty nodes that were compared, by method or `mismatch`; who reads it clears it."""
+    """Volatile counts of consecutive rejections, by node. For metrics: `dirty` names the nodes that
+    are marked, `comparisons` counts reports of dirty nodes that were compared, by method or
+    `mismatch`; who reads it clears it."""
 
     def __init__(self, dirty_after: int) -> None:
         self._dirty_after = dirty_after
@@ -43,7 +45,9 @@ class Marks:
         """The node took a pod: the run of rejections is over."""
         self._rejections.pop(name, None)
 
-    def proposals(self, ledger: Ledger, changed: Collection[str], versions: Mapping[str, int]) -> list[Proposal]:
+    def proposals(
+        self, ledger: Ledger, changed: Collection[str], versions: Mapping[str, int]
+    ) -> list[Proposal]:
         """Marks for nodes that crossed the threshold, reconciliations for dirty nodes that changed."""
         found = []
         for name in sorted(self._crossed):
@@ -69,9 +73,17 @@ class Marks:
         fact = NodeMarkedDirty(node.name, "rejections", rejections)
         stream = streams.node(node.name)
         draft = Draft(stream, fact, versions.get(stream, 0))
-        return Proposal(f"dirty/{node.name}/{node.report_version}/{newest}", (draft,), node.name, position, node=node.name)
+        return Proposal(
+            f"dirty/{node.name}/{node.report_version}/{newest}",
+            (draft,),
+            node.name,
+            position,
+            node=node.name,
+        )
 
-    def _reconcile(self, ledger: Ledger, node: LedgerNode, versions: Mapping[str, int]) -> Proposal | None:
+    def _reconcile(
+        self, ledger: Ledger, node: LedgerNode, versions: Mapping[str, int]
+    ) -> Proposal | None:
         found = _compared(ledger, node)
         if self._compared.get(node.name) != node.report_version or found is not None:
             self._compared[node.name] = node.report_version
@@ -89,7 +101,9 @@ class Marks:
 
 
 def _compared(ledger: Ledger, node: LedgerNode) -> tuple[ReconcileMethod, int] | None:
-    """How the dirty node's report agrees with what is expected, and up to which position; None when it does not."""
+    """How the dirty node's report agrees with what is expected, and up to which position; None when
+    it does not.
+    """
     if node.report is None:
         return None
     if node.listed is not None:

@@ -1,4 +1,6 @@
-"""Proposals: what the core wants appended. Each becomes one commit; its id makes a repeated proposal a duplicate."""
+"""Proposals: what the core wants appended. Each becomes one commit; its id makes a repeated
+proposal a duplicate.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Proposal(msgspec.Struct, frozen=True):
 
     @property
     def chained(self) -> frozenset[str]:
-        """The streams at whose versions it stands, and which it moves for those of its batch that come after it."""
+        """The streams at whose versions it stands, and which it moves for those of its batch that
+        come after it.
+        """
         return frozenset([draft.stream for draft in self.drafts])
 
     @property
@@ -46,13 +50,17 @@ class Proposal(msgspec.Struct, frozen=True):
 
 
 def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
-    """A batch, each at the versions that those before it make: all were decided on the same state, with those before them in
-    mind."""
+    """A batch, each at the versions that those before it make: all were decided on the same state,
+    with those before them in mind."""
     made: Counter[str] = Counter()
     found = []
     for proposal in proposals:
         moved = any(draft.stream in made for draft in proposal.drafts)
-        drafts = tuple(_later(draft, made[draft.stream]) for draft in proposal.drafts) if moved else proposal.drafts
+        drafts = (
+            tuple(_later(draft, made[draft.stream]) for draft in proposal.drafts)
+            if moved
+            else proposal.drafts
+        )
         made.update([draft.stream for draft in proposal.drafts])
         found.append(msgspec.structs.replace(proposal, drafts=drafts) if moved else proposal)
     return found
@@ -60,12 +68,17 @@ def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
 
 def _later(draft: Draft, made: int) -> Draft:
     """The draft behind so many facts of its batch."""
-    return draft if draft.expected == ANY_VERSION else Draft(draft.stream, draft.fact, draft.expected + made)
+    return (
+        draft
+        if draft.expected == ANY_VERSION
+        else Draft(draft.stream, draft.fact, draft.expected + made)
+    )
 
 
 def together(proposals: Iterable[Proposal]) -> tuple[list[tuple[Proposal, str]], list[Proposal]]:
-    """The proposals that may be sent at once, each with the commit id of the one that it follows ("" for none): another on the
-    same node, another of the same pod (a nomination its verdict). And those that follow two, which must wait for both."""
+    """The proposals that may be sent at once, each with the commit id of the one that it follows
+    ("" for none): another on the same node, another of the same pod (a nomination its verdict). And
+    those that follow two, which must wait for both."""
     latest: dict[str, str] = {}
     sent: list[tuple[Proposal, str]] = []
     later: list[Proposal] = []
@@ -86,7 +99,9 @@ _LATER = " "
 
 def stamped(proposal: Proposal, made: Provenance) -> Proposal:
     """The proposal, its decisions naming what made them."""
-    drafts = tuple(msgspec.structs.replace(draft, fact=_stamped(draft.fact, made)) for draft in proposal.drafts)
+    drafts = tuple(
+        msgspec.structs.replace(draft, fact=_stamped(draft.fact, made)) for draft in proposal.drafts
+    )
     return msgspec.structs.replace(proposal, drafts=drafts)
 
 
@@ -107,7 +122,9 @@ def reservation(
     nominated: bool = False,
     narrowed: dict[str, tuple[int, ...]] | None = None,
 ) -> Proposal:
-    """Reserve: one fact on the pod's stream, one on the node's, both at the versions that the decision saw."""
+    """Reserve: one fact on the pod's stream, one on the node's, both at the versions that the
+    decision saw.
+    """
     reserved = PodReserved(
         uid=pod.uid,
         node=placed.node,
@@ -124,21 +141,36 @@ def reservation(
         Draft(streams.pod(pod.uid), reserved, pod_version),
         Draft(streams.node(placed.node), charged, node_version),
     )
-    return Proposal(f"reserve/{pod.uid}/{pod_version}", drafts, pod.uid, position, pod.uid, placed.node)
+    return Proposal(
+        f"reserve/{pod.uid}/{pod_version}", drafts, pod.uid, position, pod.uid, placed.node
+    )
 
 
-def verdict(pod: Pod, refused: Unplaceable, order: int, position: int, pod_version: int) -> Proposal:
+def verdict(
+    pod: Pod, refused: Unplaceable, order: int, position: int, pod_version: int
+) -> Proposal:
     """A verdict that differs from the pod's last."""
     fact = PodVerdictChanged(
-        uid=pod.uid, message=refused.message, counts=refused.counts, detail=refused.detail, based_on=position, order=order
+        uid=pod.uid,
+        message=refused.message,
+        counts=refused.counts,
+        detail=refused.detail,
+        based_on=position,
+        order=order,
     )
     draft = Draft(streams.pod(pod.uid), fact, pod_version)
     return Proposal(f"verdict/{pod.uid}/{pod_version}", (draft,), pod.uid, position, pod.uid)
 
 
-def nomination(uid: str, found: Nomination, position: int, pod_version: int, node_version: int) -> Proposal:
-    """Nominate: the claim on both streams, at the versions that the search saw, so that no eviction rests on an old view."""
-    nominated = PodNominated(uid=uid, node=found.node, victims=found.victims, zones=found.zones, based_on=position)
+def nomination(
+    uid: str, found: Nomination, position: int, pod_version: int, node_version: int
+) -> Proposal:
+    """Nominate: the claim on both streams, at the versions that the search saw, so that no eviction
+    rests on an old view.
+    """
+    nominated = PodNominated(
+        uid=uid, node=found.node, victims=found.victims, zones=found.zones, based_on=position
+    )
     drafts = (
         Draft(streams.pod(uid), nominated, pod_version),
         Draft(streams.node(found.node), NodeClaimed(found.node, uid), node_version),
@@ -146,7 +178,9 @@ def nomination(uid: str, found: Nomination, position: int, pod_version: int, nod
     return Proposal(f"nominate/{uid}/{pod_version}", drafts, uid, position, uid)
 
 
-def nomination_withdrawal(uid: str, node: str, cause: str, position: int, pod_version: int) -> Proposal:
+def nomination_withdrawal(
+    uid: str, node: str, cause: str, position: int, pod_version: int
+) -> Proposal:
     """End a nomination."""
     draft = Draft(streams.pod(uid), NominationWithdrawn(uid, node, cause), pod_version)
     return Proposal(f"withdraw-nomination/{uid}/{pod_version}", (draft,), uid, position, uid)

@@ -1,4 +1,5 @@
-"""Setting aside as facts: what evidence asks for, proposals that lost too many races, and what is tried again.
+"""Setting aside as facts: what evidence asks for, proposals that lost too many races, and what is
+tried again.
 
 Counts of lost races and times are volatile: a restart begins them anew. Must not know the log.
 """
@@ -43,19 +44,29 @@ class SettingAside:
             shape = shape_of(pod)
             strikes = asides.strikes.get(node, {}).get(shape, 0) + 1
             detail = f"{races} proposals in a row lost a race for this node"
-            self._contested[node, shape] = NodeSetAside(node, shape, "contested", detail, pod.uid, 0, strikes)
+            self._contested[node, shape] = NodeSetAside(
+                node, shape, "contested", detail, pod.uid, 0, strikes
+            )
 
     def won(self, uid: str, node: str) -> None:
         """The pod was reserved there."""
         self._races.pop((uid, node), None)
 
-    def proposals(self, asides: Asides, position: int, versions: Mapping[str, int]) -> list[Proposal]:
-        """Facts for evidence that has none yet. Their ids are made from it, so that several schedulers append each once."""
-        facts = [fact for shapes in asides.due.values() for fact in shapes.values()] + list(self._contested.values())
+    def proposals(
+        self, asides: Asides, position: int, versions: Mapping[str, int]
+    ) -> list[Proposal]:
+        """Facts for evidence that has none yet. Their ids are made from it, so that several
+        schedulers append each once.
+        """
+        facts = [fact for shapes in asides.due.values() for fact in shapes.values()] + list(
+            self._contested.values()
+        )
         self._contested.clear()
         return [_setting(fact, position, versions) for fact in facts]
 
-    def again(self, asides: Asides, ledger: Ledger, now_s: float, versions: Mapping[str, int]) -> list[Proposal]:
+    def again(
+        self, asides: Asides, ledger: Ledger, now_s: float, versions: Mapping[str, int]
+    ) -> list[Proposal]:
         """What no report has mended is tried once more, twice as late each time."""
         waiting = _waiting(asides)
         self._since_s = {key: self._since_s.get(key, now_s) for key in waiting}
@@ -64,7 +75,9 @@ class SettingAside:
         for key, (cause, strikes) in waiting.items():
             name, shape = key
             tries = strikes - 1 if shape else self._tries.get(name, 0)
-            if now_s - self._since_s[key] < min(LONGEST_S, AGAIN_AFTER_S[cause] * 2 ** min(tries, 12)):
+            if now_s - self._since_s[key] < min(
+                LONGEST_S, AGAIN_AFTER_S[cause] * 2 ** min(tries, 12)
+            ):
                 continue
             if not shape:
                 self._tries[name] = tries + 1
@@ -74,7 +87,9 @@ class SettingAside:
 
 def _waiting(asides: Asides) -> dict[tuple[str, str], tuple[str, int]]:
     """(node, shape) or (uid, "") -> (cause, strikes) of what waits to be tried again."""
-    found: dict[tuple[str, str], tuple[str, int]] = {(uid, ""): ("barred", 1) for uid in asides.barred}
+    found: dict[tuple[str, str], tuple[str, int]] = {
+        (uid, ""): ("barred", 1) for uid in asides.barred
+    }
     for node, shapes in asides.nodes.items():
         found |= {(node, shape): (each.cause, each.strikes) for shape, each in shapes.items()}
     return found
@@ -84,7 +99,13 @@ def _setting(fact: NodeSetAside, position: int, versions: Mapping[str, int]) -> 
     stream = streams.node(fact.node)
     version = versions.get(stream, 0)
     commit_id = f"aside/{fact.node}/{fact.shape}/{fact.evidence or f'v{version}'}"
-    return Proposal(commit_id, (Draft(stream, fact, version),), fact.node, fact.evidence or position, node=fact.node)
+    return Proposal(
+        commit_id,
+        (Draft(stream, fact, version),),
+        fact.node,
+        fact.evidence or position,
+        node=fact.node,
+    )
 
 
 def _readmitting(name: str, shape: str, position: int, versions: Mapping[str, int]) -> Proposal:
@@ -92,4 +113,6 @@ def _readmitting(name: str, shape: str, position: int, versions: Mapping[str, in
     stream = streams.node(name) if shape else streams.pod(name)
     version = versions.get(stream, 0)
     fact = NodeReadmitted(name, shape) if shape else PodReadmitted(name)
-    return Proposal(f"readmit/{stream}/{shape}/{version}", (Draft(stream, fact, version),), name, position)
+    return Proposal(
+        f"readmit/{stream}/{shape}/{version}", (Draft(stream, fact, version),), name, position
+    )

@@ -1,7 +1,9 @@
-"""BalancedAllocation: the closer together the resources of a zone are used, the better, so that none is stranded.
+"""BalancedAllocation: the closer together the resources of a zone are used, the better, so that
+none is stranded.
 
 The measure is the population standard deviation of the used percentages, as in Kubernetes' own
-NodeResourcesBalancedAllocation; it exists for one resource (0), needs no float, and weights play no part.
+NodeResourcesBalancedAllocation; it exists for one resource (0), needs no float, and weights play no
+part.
 """
 
 from __future__ import annotations
@@ -20,26 +22,42 @@ from shared.domain.resources import Amounts
 
 
 class BalancedAllocation:
-    """100 less the standard deviation, floored, of the used percentages in the worst zone that fits."""
+    """100 less the standard deviation, floored, of the used percentages in the worst zone that
+    fits.
+    """
 
     name = "BalancedAllocation"
     combine: Literal["mean", "least"] = "mean"
 
     def score(
-        self, request: Amounts, zones: Sequence[ZoneView], distances: Distances, weights: Mapping[str, int], max_zones: int
+        self,
+        request: Amounts,
+        zones: Sequence[ZoneView],
+        distances: Distances,
+        weights: Mapping[str, int],
+        max_zones: int,
     ) -> int:
         """50..100 when a zone fits; weights, distances and the zone limit play no part."""
         return worst_zone(request, zones, _zone_score)
 
     def score_nodes(
-        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
+        self,
+        request: Ints,
+        available: Ints,
+        allocatable: Ints,
+        present: Bools,
+        fits: Bools,
+        weights: Ints,
+        devices: Bools,
     ) -> Ints:
         """The same for columns; see `ColumnStrategy`."""
         total, squares, share = (np.zeros(fits.shape) for _ in range(3))
         count: Floats | int = 0
         with np.errstate(divide="ignore", invalid="ignore"):
             for resource in np.flatnonzero(request > 0):
-                used_percent_column(int(request[resource]), available[resource], allocatable[resource], share)
+                used_percent_column(
+                    int(request[resource]), available[resource], allocatable[resource], share
+                )
                 count = count + _listed(present[resource], share)
                 np.add(total, share, out=total)
                 np.add(squares, np.multiply(share, share, out=share), out=squares)
@@ -57,8 +75,8 @@ def _listed(listed: Bools, share: Floats) -> Floats | int:
 
 
 def _least_balanced(spread: Floats, count: Floats | int, fits: Bools) -> Ints:
-    """100 less the largest deviation over fitting zones; with one count for all, only the largest spreads need the
-    root."""
+    """100 less the largest deviation over fitting zones; with one count for all, only the largest
+    spreads need the root."""
     if not isinstance(count, int):
         np.floor(np.floor(np.sqrt(spread)) / count, out=spread)
         np.multiply(spread, spread, out=spread)
@@ -71,7 +89,10 @@ def _least_balanced(spread: Floats, count: Floats | int, fits: Bools) -> Ints:
 
 
 def _zone_score(wanted: Amounts, zone: ZoneView) -> int:
-    used = [used_percent(amount, available_of(zone, name), zone.allocatable[name]) for name, amount in wanted.items()]
+    used = [
+        used_percent(amount, available_of(zone, name), zone.allocatable[name])
+        for name, amount in wanted.items()
+    ]
     if not used:
         return BEST
     spread = len(used) * sum(percent * percent for percent in used) - sum(used) ** 2

@@ -1,10 +1,12 @@
-"""KeepRoom: take the zone where the least room is lost for what pods ask for, the scarcest room first.
+"""KeepRoom: take the zone where the least room is lost for what pods ask for, the scarcest room
+first.
 
-What pods ask for is a short weighted list (`wants`), given from outside: a fact of the log, so that a replay has the same.
-Judged is the zone where the kubelet will put the request: the lowest that fits. Its room for a want is how often the want fits,
-and of what is left the cube of the share: a zone that almost holds one more is worth keeping, one that hardly holds anything
-is not. Room that no zone of that size could ever give is not lost. Among zones that lose as little, the fullest. Without wants
-this is plain best fit.
+What pods ask for is a short weighted list (`wants`), given from outside: a fact of the log, so that
+a replay has the same. Judged is the zone where the kubelet will put the request: the lowest that
+fits. Its room for a want is how often the want fits, and of what is left the cube of the share: a
+zone that almost holds one more is worth keeping, one that hardly holds anything is not. Room that
+no zone of that size could ever give is not lost. Among zones that lose as little, the fullest.
+Without wants this is plain best fit.
 """
 
 from __future__ import annotations
@@ -18,7 +20,17 @@ import numpy as np
 from services.scheduler.scoring.fit import available_of, fitting, lowest_plain
 from services.scheduler.scoring.percent import Floats
 from services.scheduler.scoring.room import MOST_ROOM, UNITS, PlainRoom, RoomTable, room_of
-from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, Landed, Want, ZoneView
+from services.scheduler.scoring.strategy import (
+    BEST,
+    WORST,
+    Bools,
+    Distances,
+    Ints,
+    Items,
+    Landed,
+    Want,
+    ZoneView,
+)
 from shared.domain.resources import Amounts
 
 GRAIN = 1024
@@ -54,7 +66,12 @@ class KeepRoom:
         return KeepRoom(wants)
 
     def score(
-        self, request: Amounts, zones: Sequence[ZoneView], distances: Distances, weights: Mapping[str, int], max_zones: int
+        self,
+        request: Amounts,
+        zones: Sequence[ZoneView],
+        distances: Distances,
+        weights: Mapping[str, int],
+        max_zones: int,
     ) -> int:
         """1..100 when a zone fits; weights, distances and the zone limit play no part."""
         wanted = {name: amount for name, amount in request.items() if amount > 0}
@@ -62,10 +79,15 @@ class KeepRoom:
         if not landing:
             return WORST
         free = {name: available_of(landing[0], name) for name in landing[0].allocatable}
-        loss = sum(want.weight * _lost(want.amounts, free, wanted, landing[0].allocatable) for want in self._wants)
+        loss = sum(
+            want.weight * _lost(want.amounts, free, wanted, landing[0].allocatable)
+            for want in self._wants
+        )
         return self._scored(loss, wanted, free, landing[0].allocatable)
 
-    def score_plain(self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]) -> int:
+    def score_plain(
+        self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]
+    ) -> int:
         """The same; see `PlainStrategy`."""
         landing = lowest_plain(asked, zones, sizes)
         if landing is None:
@@ -84,21 +106,34 @@ class KeepRoom:
         return BEST - bisect_right(LEVELS, loss // GRAIN + share)
 
     def score_nodes(
-        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
+        self,
+        request: Ints,
+        available: Ints,
+        allocatable: Ints,
+        present: Bools,
+        fits: Bools,
+        weights: Ints,
+        devices: Bools,
     ) -> Ints:
         """The same for columns, without wants; see `ColumnStrategy`."""
         if not fits.shape[0]:
             return np.zeros(fits.shape[1], dtype=np.int64)
         nodes, landing = np.arange(fits.shape[1]), fits.argmax(axis=0)
-        whole: Floats = (allocatable[:, landing, nodes] * present[:, landing, nodes]).astype(np.float64)
+        whole: Floats = (allocatable[:, landing, nodes] * present[:, landing, nodes]).astype(
+            np.float64
+        )
         free = np.minimum(available[:, landing, nodes], whole)
         shares, listed = np.zeros(len(nodes)), np.zeros(len(nodes))
         for at in np.flatnonzero(request > 0):
-            shares += np.floor(np.maximum(free[at] - request[at], 0) * 100.0 / np.maximum(whole[at], 1))
+            shares += np.floor(
+                np.maximum(free[at] - request[at], 0) * 100.0 / np.maximum(whole[at], 1)
+            )
             listed += whole[at] > 0
         share = np.floor(shares * SHARE / (np.maximum(listed, 1) * 100))
         found = BEST - _LEVELS.searchsorted(share, side="right")
-        scores: Ints = np.where(fits.any(axis=0), np.where(listed == 0, BEST, found), WORST).astype(np.int64)
+        scores: Ints = np.where(fits.any(axis=0), np.where(listed == 0, BEST, found), WORST).astype(
+            np.int64
+        )
         return scores
 
     def landed(self, items: Items, names: Sequence[str]) -> Landed:
@@ -116,7 +151,9 @@ class KeepRoom:
 
 
 class _Landed:
-    """One request, for columns of the zones where it lands. Scores run for every decision: few and large steps."""
+    """One request, for columns of the zones where it lands. Scores run for every decision: few and
+    large steps.
+    """
 
     def __init__(self, items: Items, names: Sequence[str], table: RoomTable) -> None:
         asked = dict(items)
@@ -126,7 +163,11 @@ class _Landed:
     def scores(self, free: Ints, whole: Floats, standing: Floats | None = None) -> Ints:
         """See `Landed`."""
         left, asked, table = free - self._request, self._asked, self._table
-        lost = table.lost(free, left, whole) if standing is None else standing - table.weighed(left, whole)
+        lost = (
+            table.lost(free, left, whole)
+            if standing is None
+            else standing - table.weighed(left, whole)
+        )
         return BEST - _steps(lost, left.take(asked, axis=0), whole.take(asked, axis=0))
 
 
@@ -134,7 +175,9 @@ def _steps(loss: Floats, left: Ints, whole: Floats) -> Ints:
     """What is taken off the best score: `left` and `whole` are [resource asked for, zone]."""
     shares = left * 100.0
     shares /= whole
-    share = np.floor(np.add.reduce(np.floor(shares, out=shares), axis=0) / (len(left) * 100 / SHARE))
+    share = np.floor(
+        np.add.reduce(np.floor(shares, out=shares), axis=0) / (len(left) * 100 / SHARE)
+    )
     share += np.floor(loss / GRAIN)
     steps: Ints = _LEVELS.searchsorted(share, side="right")
     return steps

@@ -11,7 +11,10 @@ from typing import Literal
 import numpy as np
 
 from services.scheduler.scoring.strategy import WORST, Bools, Distances, Ints, ZoneView
-from services.scheduler.scoring.used_zones import used_percent_of_zones, used_percent_of_zones_columns
+from services.scheduler.scoring.used_zones import (
+    used_percent_of_zones,
+    used_percent_of_zones_columns,
+)
 from shared.domain.resources import Amounts
 
 
@@ -22,14 +25,26 @@ class KoordinatorMostAllocated:
     combine: Literal["mean", "least"] = "mean"
 
     def score(
-        self, request: Amounts, zones: Sequence[ZoneView], distances: Distances, weights: Mapping[str, int], max_zones: int
+        self,
+        request: Amounts,
+        zones: Sequence[ZoneView],
+        distances: Distances,
+        weights: Mapping[str, int],
+        max_zones: int,
     ) -> int:
         """0..100; amounts, weights, distances and the zone limit play no part."""
         used = used_percent_of_zones(request, zones)
         return WORST if used is None else used
 
     def score_nodes(
-        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
+        self,
+        request: Ints,
+        available: Ints,
+        allocatable: Ints,
+        present: Bools,
+        fits: Bools,
+        weights: Ints,
+        devices: Bools,
     ) -> Ints:
         """The same for columns; see `ColumnStrategy`."""
         used = used_percent_of_zones_columns(available, allocatable, present, fits)

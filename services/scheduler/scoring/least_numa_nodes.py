@@ -1,5 +1,5 @@
-"""LeastNUMANodes: the fewer zones the request needs, the better; a set as near together as any of its size gains half a
-step."""
+"""LeastNUMANodes: the fewer zones the request needs, the better; a set as near together as any of
+its size gains half a step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,20 @@ LIMIT_ZONES = 64
 
 
 class LeastNumaNodes:
-    """With a limit of m zones a set of n scores 100 * (2m - 2n) / 2m, or one half step (100 / 2m) more when nearest."""
+    """With a limit of m zones a set of n scores 100 * (2m - 2n) / 2m, or one half step (100 / 2m)
+    more when nearest.
+    """
 
     name = "LeastNUMANodes"
     combine: Literal["mean", "least"] = "least"
 
     def score(
-        self, request: Amounts, zones: Sequence[ZoneView], distances: Distances, weights: Mapping[str, int], max_zones: int
+        self,
+        request: Amounts,
+        zones: Sequence[ZoneView],
+        distances: Distances,
+        weights: Mapping[str, int],
+        max_zones: int,
     ) -> int:
         """0..100; weights play no part."""
         if not zoned(request, zones):
@@ -35,7 +42,9 @@ class LeastNumaNodes:
         return BEST * (2 * (limit - len(found.ids)) + found.nearest) // (2 * limit)
 
     def most_nodes(self, request: Ints, available: Ints, limits: Ints) -> Ints:
-        """The same if the fewest zones that may hold the request do so, and are nearest; see `BoundedStrategy`."""
+        """The same if the fewest zones that may hold the request do so, and are nearest; see
+        `BoundedStrategy`.
+        """
         if not len(request):
             return np.full(len(limits), BEST)
         fewest, limit = fewest_zones(request, available), np.clip(limits, 1, LIMIT_ZONES)

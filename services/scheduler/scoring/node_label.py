@@ -1,7 +1,8 @@
 """A node's own wish for its strategy: the label `node.koordinator.sh/numa-allocate-strategy`.
 
-The label speaks of Koordinator's used-zone strategies, whose default is MostAllocated (proposal 20230415); it is
-heeded only where one of them is configured. `DistributeEvenly` is a defined value that nobody implements.
+The label speaks of Koordinator's used-zone strategies, whose default is MostAllocated (proposal
+20230415); it is heeded only where one of them is configured. `DistributeEvenly` is a defined value
+that nobody implements.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ import msgspec
 
 LABEL = "node.koordinator.sh/numa-allocate-strategy"
 DEFAULT = "KoordinatorMostAllocated"
-_BY_VALUE = {"MostAllocated": "KoordinatorMostAllocated", "LeastAllocated": "KoordinatorLeastAllocated"}
+_BY_VALUE = {
+    "MostAllocated": "KoordinatorMostAllocated",
+    "LeastAllocated": "KoordinatorLeastAllocated",
+}
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The strategy's name, and what is wrong with the label (empty: nothing) when the fallback had to serve."""
+    """The strategy's name, and what is wrong with the label (empty: nothing) when the fallback had
+    to serve.
+    """
 
     strategy: str
     problem: str = ""
@@ -30,4 +36,6 @@ def strategy_for(labels: Mapping[str, str], configured: str = DEFAULT) -> Choice
     if value in _BY_VALUE:
         return Choice(_BY_VALUE[value])
     wanted = " or ".join(sorted(_BY_VALUE))
-    return Choice(configured, f"label {LABEL}={value} is not implemented; set it to {wanted}, or remove it")
+    return Choice(
+        configured, f"label {LABEL}={value} is not implemented; set it to {wanted}, or remove it"
+    )

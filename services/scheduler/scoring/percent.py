@@ -1,8 +1,10 @@
-"""From percentages of single resources to a node's score: weighted mean in a zone, then the worst zone that fits, or the best.
+"""From percentages of single resources to a node's score: weighted mean in a zone, then the worst
+zone that fits, or the best.
 
-The worst counts because the kubelet, not the scheduler, picks the zone; LeastAllocated says why it takes the best. Only
-requested resources that the zone lists take part, so ephemeral storage and host-level devices dilute nothing. Percentages
-are floored one by one, in integers and in columns alike.
+The worst counts because the kubelet, not the scheduler, picks the zone; LeastAllocated says why it
+takes the best. Only requested resources that the zone lists take part, so ephemeral storage and
+host-level devices dilute nothing. Percentages are floored one by one, in integers and in columns
+alike.
 """
 
 from __future__ import annotations
@@ -23,19 +25,31 @@ PercentColumn = Callable[[int, Ints, Ints, Floats], None]
 """(request, available[Z,N], allocatable[Z,N], out[Z,N]): writes floored percentages."""
 
 
-def worst_zone(request: Amounts, zones: Sequence[ZoneView], zone_score: Callable[[Amounts, ZoneView], int]) -> int:
-    """The least zone score among the zones that fit; 0 when none does, 100 when a fitting zone has nothing to score."""
+def worst_zone(
+    request: Amounts, zones: Sequence[ZoneView], zone_score: Callable[[Amounts, ZoneView], int]
+) -> int:
+    """The least zone score among the zones that fit; 0 when none does, 100 when a fitting zone has
+    nothing to score.
+    """
     wanted = {name: amount for name, amount in request.items() if amount > 0}
-    return min((zone_score(_listed(wanted, zone), zone) for zone in fitting(request, zones)), default=WORST)
+    return min(
+        (zone_score(_listed(wanted, zone), zone) for zone in fitting(request, zones)), default=WORST
+    )
 
 
-def best_zone(request: Amounts, zones: Sequence[ZoneView], zone_score: Callable[[Amounts, ZoneView], int]) -> int:
+def best_zone(
+    request: Amounts, zones: Sequence[ZoneView], zone_score: Callable[[Amounts, ZoneView], int]
+) -> int:
     """The most of them."""
     wanted = {name: amount for name, amount in request.items() if amount > 0}
-    return max((zone_score(_listed(wanted, zone), zone) for zone in fitting(request, zones)), default=WORST)
+    return max(
+        (zone_score(_listed(wanted, zone), zone) for zone in fitting(request, zones)), default=WORST
+    )
 
 
-def weighted_mean(wanted: Amounts, zone: ZoneView, weights: Mapping[str, int], percent: Percent) -> int:
+def weighted_mean(
+    wanted: Amounts, zone: ZoneView, weights: Mapping[str, int], percent: Percent
+) -> int:
     """Mean of the percentages of `wanted` in the zone, by weight, floored."""
     if not wanted:
         return BEST
@@ -71,7 +85,9 @@ def weighted_mean_columns(
 
 
 def _worst_mean(total: Floats, divisor: Floats | float, fits: Bools) -> Ints:
-    """The least floored mean over fitting zones; with one divisor for all, only the worst totals need dividing."""
+    """The least floored mean over fitting zones; with one divisor for all, only the worst totals
+    need dividing.
+    """
     if not isinstance(divisor, float):
         np.floor(np.divide(total, divisor, out=total), out=total)
         divisor = 1.0

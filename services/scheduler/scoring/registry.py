@@ -23,4 +23,6 @@ _ALL: tuple[Strategy, ...] = (
     KoordinatorLeastAllocated(),
 )
 STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in _ALL}
-COLUMN_STRATEGIES: dict[str, ColumnStrategy] = {each.name: each for each in _ALL if isinstance(each, ColumnStrategy)}
+COLUMN_STRATEGIES: dict[str, ColumnStrategy] = {
+    each.name: each for each in _ALL if isinstance(each, ColumnStrategy)
+}

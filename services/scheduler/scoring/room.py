@@ -1,8 +1,10 @@
-"""Room for wants in columns of zones: what is weighed, lost and left, the same integers as one zone at a time.
+"""Room for wants in columns of zones: what is weighed, lost and left, the same integers as one zone
+at a time.
 
-The room of a zone for a want is how often the want fits, and of what is left the cube of the share; see `keep_room`. Amounts
-that wants share are divided once. Exact: quotients of integers below 2^53 cannot cross an integer when they are rounded, and
-room is below 2^24, so that it is an integer as float32, too. Must not know what a score is.
+The room of a zone for a want is how often the want fits, and of what is left the cube of the share;
+see `keep_room`. Amounts that wants share are divided once. Exact: quotients of integers below 2^53
+cannot cross an integer when they are rounded, and room is below 2^24, so that it is an integer as
+float32, too. Must not know what a score is.
 """
 
 from __future__ import annotations
@@ -34,19 +36,24 @@ Number = TypeVar("Number", np.int32, np.float64, np.bool_)
 
 
 def room_of(units: int) -> int:
-    """How often the want fits, in parts of `ONE`, and of the next the cube of the share, rounded down."""
+    """How often the want fits, in parts of `ONE`, and of the next the cube of the share, rounded
+    down.
+    """
     times, part = divmod(units, UNITS)
     return times * ONE + part**3 * ONE // UNITS**3
 
 
 ROOM_OF: Room = np.append(
-    np.add.outer(np.arange(MOST_ROOM) * ONE, [room_of(units) for units in range(UNITS)]), MOST_ROOM * ONE
+    np.add.outer(np.arange(MOST_ROOM) * ONE, [room_of(units) for units in range(UNITS)]),
+    MOST_ROOM * ONE,
 ).astype(np.float32)
 _ROOM_OF: list[int] = ROOM_OF.astype(np.int64).tolist()
 
 
 class PlainRoom:
-    """Wants in one zone at a time, made ready once: plain integers, which cost least for a zone or two."""
+    """Wants in one zone at a time, made ready once: plain integers, which cost least for a zone or
+    two.
+    """
 
     def __init__(self, wants: Sequence[Want]) -> None:
         self._wants = [want for want in wants if want.amounts]
@@ -54,14 +61,19 @@ class PlainRoom:
         pairs = sorted({pair for want in self._wants for pair in want.amounts})
         self._amounts = [(self._names.index(name), amount) for name, amount in pairs]
         self._places = {pair: at for at, pair in enumerate(pairs)}
-        self._known: dict[tuple[int, ...], Sequence[tuple[int, Callable[[list[int]], tuple[int, ...]]]]] = {}
+        self._known: dict[
+            tuple[int, ...], Sequence[tuple[int, Callable[[list[int]], tuple[int, ...]]]]
+        ] = {}
 
     def lost(self, free: Amounts, wanted: Mapping[str, int], whole: Amounts) -> int:
-        """The weighed loss of room of a zone that has `free` of the `whole` when what is `wanted` is taken. Runs for every node
-        that changed: plain loops."""
+        """The weighed loss of room of a zone that has `free` of the `whole` when what is `wanted`
+        is taken. Runs for every node that changed: plain loops."""
         held = [free.get(name, 0) * UNITS for name in self._names]
         left = [max(0, free.get(name, 0) - wanted.get(name, 0)) * UNITS for name in self._names]
-        before, after = [held[at] // amount for at, amount in self._amounts], [left[at] // amount for at, amount in self._amounts]
+        before, after = (
+            [held[at] // amount for at, amount in self._amounts],
+            [left[at] // amount for at, amount in self._amounts],
+        )
         before.append(MOST_ROOM * UNITS)
         after.append(MOST_ROOM * UNITS)
         sizes, loss = tuple([whole.get(name, 0) for name in self._names]), 0
@@ -72,23 +84,39 @@ class PlainRoom:
                 loss += weight * (_ROOM_OF[most] - _ROOM_OF[least])
         return loss
 
-    def _held_by(self, sizes: tuple[int, ...]) -> Sequence[tuple[int, Callable[[list[int]], tuple[int, ...]]]]:
-        """The weight of each want that an empty zone of these sizes holds, and what picks its units: those of the most last."""
+    def _held_by(
+        self, sizes: tuple[int, ...]
+    ) -> Sequence[tuple[int, Callable[[list[int]], tuple[int, ...]]]]:
+        """The weight of each want that an empty zone of these sizes holds, and what picks its
+        units: those of the most last.
+        """
         if len(self._known) >= SIZES:
             self._known.clear()
         whole, last = dict(zip(self._names, sizes, strict=True)), len(self._amounts)
-        held = [want for want in self._wants if all(amount <= whole[name] for name, amount in want.amounts)]
-        found = [(want.weight, itemgetter(*(self._places[pair] for pair in want.amounts), last)) for want in held]
+        held = [
+            want
+            for want in self._wants
+            if all(amount <= whole[name] for name, amount in want.amounts)
+        ]
+        found = [
+            (want.weight, itemgetter(*(self._places[pair] for pair in want.amounts), last))
+            for want in held
+        ]
         self._known[sizes] = found
         return found
 
 
 class Pairs:
-    """What wants ask for, each amount of a resource once: `rows` among the names and `amounts` [pair, 1], all of them there."""
+    """What wants ask for, each amount of a resource once: `rows` among the names and `amounts`
+    [pair, 1], all of them there.
+    """
 
     def __init__(self, wants: Sequence[Items], names: Sequence[str]) -> None:
         at = {name: number for number, name in enumerate(names)}
-        pairs = {pair: number for number, pair in enumerate(dict.fromkeys(pair for want in wants for pair in want))}
+        pairs = {
+            pair: number
+            for number, pair in enumerate(dict.fromkeys(pair for want in wants for pair in want))
+        }
         width = max((len(each) for each in wants), default=0)
         turns = [[pairs[want[min(turn, len(want) - 1)]] for want in wants] for turn in range(width)]
         self._asked, self._shape = np.array(turns, dtype=np.intp).reshape(-1), (width, len(wants))
@@ -97,12 +125,16 @@ class Pairs:
 
     def least(self, of_pairs: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """[want, zone]: the least that [pair, zone] has for anything that the want asks for."""
-        found: npt.NDArray[Number] = np.minimum.reduce(of_pairs.take(self._asked, axis=0).reshape(*self._shape, -1), axis=0)
+        found: npt.NDArray[Number] = np.minimum.reduce(
+            of_pairs.take(self._asked, axis=0).reshape(*self._shape, -1), axis=0
+        )
         return found
 
 
 class RoomTable:
-    """Wants over named rows, made ready once. Those that ask for what is no row are left out: no zone holds them."""
+    """Wants over named rows, made ready once. Those that ask for what is no row are left out: no
+    zone holds them.
+    """
 
     def __init__(self, wants: Sequence[Want], names: Sequence[str]) -> None:
         self.names = names
@@ -122,10 +154,12 @@ class RoomTable:
         return np.concatenate([self._weighed(free[:, cut], whole[:, cut]) for cut in cuts])
 
     def lost(self, free: Ints, left: Ints, whole: Floats) -> Floats:
-        """The weighed loss of room of each zone that goes from `free` to `left` of `whole`, all [row, zone]. For few zones: both
-        are weighed at once."""
+        """The weighed loss of room of each zone that goes from `free` to `left` of `whole`, all
+        [row, zone]. For few zones: both are weighed at once."""
         count = free.shape[1]
-        both = self.weighed(np.concatenate((free, left), axis=1), np.concatenate((whole, whole), axis=1))
+        both = self.weighed(
+            np.concatenate((free, left), axis=1), np.concatenate((whole, whole), axis=1)
+        )
         return both[:count] - both[count:]
 
     def _weighed(self, free: Ints, whole: Floats) -> Floats:
@@ -135,5 +169,7 @@ class RoomTable:
         smallest = np.minimum.reduce(whole, axis=1, keepdims=True)
         if not (smallest.take(rows, axis=0) >= amounts).all():
             units *= whole.take(rows, axis=0) >= amounts
-        weighed: Floats = self._weights @ ROOM_OF.take(self._pairs.least(units.astype(np.int32)), mode="clip")
+        weighed: Floats = self._weights @ ROOM_OF.take(
+            self._pairs.least(units.astype(np.int32)), mode="clip"
+        )
         return weighed

@@ -1,7 +1,8 @@
 """The protocol of a scoring strategy, and the zone that it looks at.
 
-Scores are integers, 0 (worst) to 100. A node on which the request fits in no zone that the strategy accepts scores 0;
-a request that asks nothing of any zone gives the strategy nothing to compare and scores 100.
+Scores are integers, 0 (worst) to 100. A node on which the request fits in no zone that the strategy
+accepts scores 0; a request that asks nothing of any zone gives the strategy nothing to compare and
+scores 100.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class ZoneView(msgspec.Struct, frozen=True):
-    """One zone as it stands for this decision: `available` after all charges; `used` says whether anything is held
-    in it."""
+    """One zone as it stands for this decision: `available` after all charges; `used` says whether
+    anything is held in it."""
 
     id: int
     available: Amounts
@@ -50,8 +51,9 @@ class ZoneView(msgspec.Struct, frozen=True):
 
 
 class Strategy(Protocol):
-    """Scores one request against one node. `combine` says how the scores of a pod's containers become the pod's: the `mean` of
-    each on untouched zones (the cycle), or the `least` of each on what those before it leave (`containers.score_containers`)."""
+    """Scores one request against one node. `combine` says how the scores of a pod's containers
+    become the pod's: the `mean` of each on untouched zones (the cycle), or the `least` of each on
+    what those before it leave (`containers.score_containers`)."""
 
     @property
     def name(self) -> str:
@@ -62,9 +64,16 @@ class Strategy(Protocol):
         """The mean, rounded down, or the least."""
 
     def score(
-        self, request: Amounts, zones: Sequence[ZoneView], distances: Distances, weights: Mapping[str, int], max_zones: int
+        self,
+        request: Amounts,
+        zones: Sequence[ZoneView],
+        distances: Distances,
+        weights: Mapping[str, int],
+        max_zones: int,
     ) -> int:
-        """0..100. A weight below 1, or none, counts as 1; `max_zones` is the node's limit of zones (1..64)."""
+        """0..100. A weight below 1, or none, counts as 1; `max_zones` is the node's limit of zones
+        (1..64).
+        """
 
 
 @runtime_checkable
@@ -72,40 +81,58 @@ class ColumnStrategy(Strategy, Protocol):
     """A strategy that also scores all nodes at once, with the same answers."""
 
     def score_nodes(
-        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
+        self,
+        request: Ints,
+        available: Ints,
+        allocatable: Ints,
+        present: Bools,
+        fits: Bools,
+        weights: Ints,
+        devices: Bools,
     ) -> Ints:
-        """int64[N] of 0..100 from request[R], available, allocatable and present[R,Z,N], fits[Z,N], weights[R] and devices[R]
-        (which resources are devices: all of the zones' are among R, with a request of 0 where none is asked for).
+        """int64[N] of 0..100 from request[R], available, allocatable and present[R,Z,N], fits[Z,N],
+        weights[R] and devices[R] (which resources are devices: all of the zones' are among R, with
+        a request of 0 where none is asked for).
 
-        Zones of a node lie in ascending order of id. `fits` are those of `fit.fitting`. Amounts obey 0 <= available <=
-        allocatable <= `COLUMN_LIMIT`; available and allocatable may be float64 mirrors of the same integers, twice as fast.
+        Zones of a node lie in ascending order of id. `fits` are those of `fit.fitting`. Amounts
+        obey 0 <= available <= allocatable <= `COLUMN_LIMIT`; available and allocatable may be
+        float64 mirrors of the same integers, twice as fast.
         """
 
 
 @runtime_checkable
 class BoundedStrategy(Strategy, Protocol):
-    """A strategy that scores node by node, and knows for all nodes at once what a score is at most: few are then looked at."""
+    """A strategy that scores node by node, and knows for all nodes at once what a score is at most:
+    few are then looked at.
+    """
 
     def most_nodes(self, request: Ints, available: Ints, limits: Ints) -> Ints:
-        """int64[N] of 0..100 from request[R] above zero, available[R,Z,N] not below zero and limits[N] (of zones): no less than
-        `score` gives while no more is available."""
+        """int64[N] of 0..100 from request[R] above zero, available[R,Z,N] not below zero and
+        limits[N] (of zones): no less than `score` gives while no more is available."""
 
 
 @runtime_checkable
 class PlainStrategy(Strategy, Protocol):
-    """A strategy that also scores straight from a node's amounts, with the same answers: without a view a zone."""
+    """A strategy that also scores straight from a node's amounts, with the same answers: without a
+    view a zone.
+    """
 
-    def score_plain(self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]) -> int:
-        """0..100 for a request above zero that zones decide on; `zones` has what is free by zone, `sizes` what is allocatable."""
+    def score_plain(
+        self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]
+    ) -> int:
+        """0..100 for a request above zero that zones decide on; `zones` has what is free by zone,
+        `sizes` what is allocatable.
+        """
 
 
 class Landed(Protocol):
     """One request made ready to be scored in many zones at once."""
 
     def scores(self, free: Ints, whole: Floats, standing: Floats | None = None) -> Ints:
-        """0..100 of each zone from free and whole [resource, zone], whole being 0 where a resource is not listed. The request
-        fits; free is no more than the whole, and may be below 0 where nothing is asked for; amounts are up to `COLUMN_LIMIT`.
-        `standing` is `WantStrategy.standing` of these zones, where that is known."""
+        """0..100 of each zone from free and whole [resource, zone], whole being 0 where a resource
+        is not listed. The request fits; free is no more than the whole, and may be below 0 where
+        nothing is asked for; amounts are up to `COLUMN_LIMIT`. `standing` is
+        `WantStrategy.standing` of these zones, where that is known."""
 
 
 @runtime_checkable
@@ -113,7 +140,9 @@ class LandingStrategy(ColumnStrategy, Protocol):
     """A strategy that looks at nothing but the zone where a request lands: the lowest that fits."""
 
     def landed(self, items: Items, names: Sequence[str]) -> Landed:
-        """A request above zero for resources among `names`, which is the order of the resources in columns."""
+        """A request above zero for resources among `names`, which is the order of the resources in
+        columns.
+        """
 
 
 @runtime_checkable
@@ -124,7 +153,9 @@ class WantStrategy(LandingStrategy, Protocol):
         """The same strategy under these wants."""
 
     def standing(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
-        """What each zone is worth as it stands, whatever is asked of it, from free and whole [resource of `names`, zone]."""
+        """What each zone is worth as it stands, whatever is asked of it, from free and whole
+        [resource of `names`, zone].
+        """
 
 
 def weight_of(resource: str, weights: Mapping[str, int]) -> int:

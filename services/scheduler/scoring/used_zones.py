@@ -1,8 +1,9 @@
-"""How many of a node's zones are in use once the pod is placed: the measure of Koordinator's two strategies.
+"""How many of a node's zones are in use once the pod is placed: the measure of Koordinator's two
+strategies.
 
-The pod is taken to land in the lowest zone that fits, as the kubelet would have it. In columns a zone is in use when
-any resource in it is not wholly available. Source: Koordinator proposal 20230415, "Score" (4 zones, 1 full and 1 more
-needed: 50).
+The pod is taken to land in the lowest zone that fits, as the kubelet would have it. In columns a
+zone is in use when any resource in it is not wholly available. Source: Koordinator proposal
+20230415, "Score" (4 zones, 1 full and 1 more needed: 50).
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def used_percent_of_zones(request: Amounts, zones: Sequence[ZoneView]) -> int | 
     return len(used) * BEST // len(existing)
 
 
-def used_percent_of_zones_columns(available: Ints, allocatable: Ints, present: Bools, fits: Bools) -> Ints:
+def used_percent_of_zones_columns(
+    available: Ints, allocatable: Ints, present: Bools, fits: Bools
+) -> Ints:
     """The same for all nodes: int64[N], meaningless where nothing fits."""
     if not fits.any():
         return np.zeros(fits.shape[1], dtype=np.int64)

@@ -1,10 +1,13 @@
-"""Which nodes are set aside for which shapes of pods, and which pods wait because the API server will not bind them anywhere.
+"""Which nodes are set aside for which shapes of pods, and which pods wait because the API server
+will not bind them anywhere.
 
-Folded from the log beside the ledger. The evidence counts from its own fact on; the fact that sets aside follows it
-(`reserving.setting_aside`). A rejection ends with the next report of other amounts, and after a second one in a row only with a
-report of another node: other policy, scope, options, managers, sizes, boot (kubernetes#84869: replacements that follow each
-other to one node). What a policy denied, or others contest, no report tells, and one that says the same is no fact: whatever
-was set aside is tried again later, each time later than before. Must not know a clock or the log."""
+Folded from the log beside the ledger. The evidence counts from its own fact on; the fact that sets
+aside follows it (`reserving.setting_aside`). A rejection ends with the next report of other
+amounts, and after a second one in a row only with a report of another node: other policy, scope,
+options, managers, sizes, boot (kubernetes#84869: replacements that follow each other to one node).
+What a policy denied, or others contest, no report tells, and one that says the same is no fact:
+whatever was set aside is tried again later, each time later than before. Must not know a clock or
+the log."""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Aside(msgspec.Struct):
-    """One node for one shape. `node_is` and `amounts` are fingerprints of what its report said when it was set aside."""
+    """One node for one shape. `node_is` and `amounts` are fingerprints of what its report said when
+    it was set aside.
+    """
 
     cause: AsideCause
     detail: str
@@ -51,7 +56,9 @@ class Before(NamedTuple):
 
 
 class Asides(msgspec.Struct):
-    """The fold. `due` holds evidence whose own fact is not folded yet, by node and shape; `strikes` outlives what ended."""
+    """The fold. `due` holds evidence whose own fact is not folded yet, by node and shape; `strikes`
+    outlives what ended.
+    """
 
     nodes: dict[str, dict[str, Aside]] = {}
     strikes: dict[str, dict[str, int]] = {}
@@ -63,45 +70,90 @@ class Asides(msgspec.Struct):
         if not self.nodes:
             return {}
         names = shape_of(pod), namespaced(pod)
-        return {node: held[name] for node, held in self.nodes.items() for name in names if name in held}
+        return {
+            node: held[name] for node, held in self.nodes.items() for name in names if name in held
+        }
 
-    def _ended(self, position: int, fact: cluster.PodEnded, ledger: Ledger, before: Before | None) -> tuple[str, ...]:
+    def _ended(
+        self, position: int, fact: cluster.PodEnded, ledger: Ledger, before: Before | None
+    ) -> tuple[str, ...]:
         self.barred.pop(fact.uid, None)
         if fact.cause == "rejected" and fact.reason in REJECTIONS and before is not None:
-            self._evidence(position, fact.node or before.node, shape_of(before.pod), "rejected", _said(fact), ledger, fact.uid)
+            self._evidence(
+                position,
+                fact.node or before.node,
+                shape_of(before.pod),
+                "rejected",
+                _said(fact),
+                ledger,
+                fact.uid,
+            )
         return ()
 
-    def _told(self, position: int, fact: NodeSetAside, ledger: Ledger, _before: Before | None) -> tuple[str, ...]:
+    def _told(
+        self, position: int, fact: NodeSetAside, ledger: Ledger, _before: Before | None
+    ) -> tuple[str, ...]:
         self._set(position, fact, ledger)
         self.due.get(fact.node, {}).pop(fact.shape, None)
         return ()
 
-    def _ran(self, _position: int, fact: cluster.PodRunning, _ledger: Ledger, before: Before | None) -> tuple[str, ...]:
-        for name in (shape_of(before.pod), namespaced(before.pod)) if before is not None and fact.node in self.strikes else ():
+    def _ran(
+        self, _position: int, fact: cluster.PodRunning, _ledger: Ledger, before: Before | None
+    ) -> tuple[str, ...]:
+        for name in (
+            (shape_of(before.pod), namespaced(before.pod))
+            if before is not None and fact.node in self.strikes
+            else ()
+        ):
             _drop(self.strikes, fact.node, name)
         return ()
 
-    def _refused(self, position: int, fact: binding.BindRefused, ledger: Ledger, before: Before | None) -> tuple[str, ...]:
+    def _refused(
+        self, position: int, fact: binding.BindRefused, ledger: Ledger, before: Before | None
+    ) -> tuple[str, ...]:
         if fact.cause in ("forbidden", "invalid"):
             self.barred[fact.uid] = f"binding {fact.cause}: {fact.message}"
         elif fact.cause == "denied" and before is not None:
-            self._evidence(position, fact.node, namespaced(before.pod), "denied", fact.message, ledger, fact.uid)
+            self._evidence(
+                position,
+                fact.node,
+                namespaced(before.pod),
+                "denied",
+                fact.message,
+                ledger,
+                fact.uid,
+            )
         return ()
 
-    def _seen(self, _position: int, fact: cluster.PodObserved, _ledger: Ledger, before: Before | None) -> tuple[str, ...]:
+    def _seen(
+        self, _position: int, fact: cluster.PodObserved, _ledger: Ledger, before: Before | None
+    ) -> tuple[str, ...]:
         if before is not None and before.pod != fact.pod:
             self.barred.pop(fact.pod.uid, None)
         return ()
 
     def _readmitted(
-        self, _position: int, fact: scheduling.PodReadmitted, _ledger: Ledger, _before: Before | None
+        self,
+        _position: int,
+        fact: scheduling.PodReadmitted,
+        _ledger: Ledger,
+        _before: Before | None,
     ) -> tuple[str, ...]:
         self.barred.pop(fact.uid, None)
         return ()
 
-    def _evidence(self, position: int, node: str, shape: str, cause: AsideCause, detail: str, ledger: Ledger, uid: str) -> None:
-        """Without a Node object there is none: nobody is sent there, what comes back under the name is another machine, and the
-        version of its stream may be forgotten."""
+    def _evidence(
+        self,
+        position: int,
+        node: str,
+        shape: str,
+        cause: AsideCause,
+        detail: str,
+        ledger: Ledger,
+        uid: str,
+    ) -> None:
+        """Without a Node object there is none: nobody is sent there, what comes back under the name
+        is another machine, and the version of its stream may be forgotten."""
         known = ledger.nodes.get(node)
         if known is None or known.observed is None:
             return
@@ -111,13 +163,20 @@ class Asides(msgspec.Struct):
         self.due.setdefault(node, {})[shape] = fact
 
     def _set(self, position: int, fact: NodeSetAside, ledger: Ledger) -> None:
-        """By evidence or by its fact; the fact that follows its evidence leaves what stands as it is, or what ended meanwhile."""
+        """By evidence or by its fact; the fact that follows its evidence leaves what stands as it
+        is, or what ended meanwhile.
+        """
         if fact.evidence and self.strikes.get(fact.node, {}).get(fact.shape, 0) >= fact.strikes:
             return
         known = ledger.nodes.get(fact.node)
         node_is, amounts = fingerprints(known.report if known is not None else None)
-        shapes, strikes = self.nodes.setdefault(fact.node, {}), self.strikes.setdefault(fact.node, {})
-        shapes[fact.shape] = Aside(fact.cause, fact.detail, position, fact.strikes, node_is, amounts)
+        shapes, strikes = (
+            self.nodes.setdefault(fact.node, {}),
+            self.strikes.setdefault(fact.node, {}),
+        )
+        shapes[fact.shape] = Aside(
+            fact.cause, fact.detail, position, fact.strikes, node_is, amounts
+        )
         strikes[fact.shape] = fact.strikes
         for held in (shapes, strikes):
             if len(held) > SHAPES_LIMIT:
@@ -151,10 +210,16 @@ HEARD: dict[type[Fact], Hear] = {
     binding.BindRefused: Asides._refused,
     scheduling.NodeSetAside: Asides._told,
     scheduling.PodReadmitted: Asides._readmitted,
-    scheduling.NodeReadmitted: lambda asides, _at, fact, *_: asides._clear(fact.node, fact.shape, fact.cause == "operator"),
+    scheduling.NodeReadmitted: lambda asides, _at, fact, *_: asides._clear(
+        fact.node, fact.shape, fact.cause == "operator"
+    ),
     cluster.NodeEnded: lambda asides, _at, fact, *_: asides._clear(fact.name, "", forgive=True),
-    reports.NodeReported: lambda asides, _at, fact, ledger, _: asides._reported(fact.report.node, ledger),
-    reports.NodeReportChanged: lambda asides, _at, fact, ledger, _: asides._reported(fact.node, ledger),
+    reports.NodeReported: lambda asides, _at, fact, ledger, _: asides._reported(
+        fact.report.node, ledger
+    ),
+    reports.NodeReportChanged: lambda asides, _at, fact, ledger, _: asides._reported(
+        fact.node, ledger
+    ),
 }
 """How a fact is heard, with its position, once the ledger has folded it; what comes back are nodes that are open again."""
 
@@ -188,15 +253,34 @@ def fingerprints(report: Report | None) -> tuple[str, str]:
     """(what the node is, what it has free), as a report says it."""
     if report is None:
         return "", ""
-    sizes = [(zone.id, sorted((name, r.capacity, r.allocatable) for name, r in zone.resources.items())) for zone in report.zones]
-    free = [(zone.id, sorted((name, r.available) for name, r in zone.resources.items())) for zone in report.zones]
-    node_is = (report.boot_id, report.policy, report.scope, report.options, report.tracked, report.max_numa_nodes, sizes)
+    sizes = [
+        (zone.id, sorted((name, r.capacity, r.allocatable) for name, r in zone.resources.items()))
+        for zone in report.zones
+    ]
+    free = [
+        (zone.id, sorted((name, r.available) for name, r in zone.resources.items()))
+        for zone in report.zones
+    ]
+    node_is = (
+        report.boot_id,
+        report.policy,
+        report.scope,
+        report.options,
+        report.tracked,
+        report.max_numa_nodes,
+        sizes,
+    )
     return xxhash.xxh3_64_hexdigest(_encode(node_is)), xxhash.xxh3_64_hexdigest(_encode(free))
 
 
 def shape_of(pod: Pod) -> str:
     """Equal for pods that a kubelet judges alike, in every namespace."""
-    asked = ([(c.kind, c.requests, c.limits) for c in pod.containers], pod.qos, pod.overhead, pod.pod_level)
+    asked = (
+        [(c.kind, c.requests, c.limits) for c in pod.containers],
+        pod.qos,
+        pod.overhead,
+        pod.pod_level,
+    )
     try:
         encoded = _encode(asked)
     except OverflowError:

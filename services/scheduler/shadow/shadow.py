@@ -1,8 +1,10 @@
-"""Shadow mode: what Topolog would have said to each pod that others placed, and what their kubelets said.
+"""Shadow mode: what Topolog would have said to each pod that others placed, and what their kubelets
+said.
 
-Each pod that is seen on a node for the first time, and not yet running, is judged for that node as the ledger stood, and by where
-it would have gone itself; the kubelet's word, rejected or running, closes the case. Nothing is proposed. Zones and node amounts
-are compared, not constraints: those are the other scheduler's. Must not know the log or a clock.
+Each pod that is seen on a node for the first time, and not yet running, is judged for that node as
+the ledger stood, and by where it would have gone itself; the kubelet's word, rejected or running,
+closes the case. Nothing is proposed. Zones and node amounts are compared, not constraints: those
+are the other scheduler's. Must not know the log or a clock.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ CASES_LIMIT = 10_000
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What Topolog says to one pod on one node: `refused` is why not, "" for yes; `instead` is where it would have gone."""
+    """What Topolog says to one pod on one node: `refused` is why not, "" for yes; `instead` is
+    where it would have gone.
+    """
 
     pod: str
     node: str
@@ -60,8 +64,16 @@ class Shadow:
         self._open: dict[str, Judged] = {}
 
     def before(self, fact: Fact, ledger: Ledger, placing: ColumnarPlacing) -> None:
-        """Judge a placement that the ledger has not folded yet; columns stand where the ledger does."""
-        if not isinstance(fact, PodObserved) or not fact.node or fact.static or fact.phase != "Pending" or fact.terminating:
+        """Judge a placement that the ledger has not folded yet; columns stand where the ledger
+        does.
+        """
+        if (
+            not isinstance(fact, PodObserved)
+            or not fact.node
+            or fact.static
+            or fact.phase != "Pending"
+            or fact.terminating
+        ):
             return
         known = ledger.pods.get(fact.pod.uid)
         if fact.problem or (known is not None and known.node):
@@ -75,7 +87,9 @@ class Shadow:
         refusal = placing.verdict(bare, node)
         found = placing.place(pod)
         instead = found.node if isinstance(found, Placed) else ""
-        return Judged(pod.key, node, _refused(placing, bare, refusal) if refusal is not None else "", instead)
+        return Judged(
+            pod.key, node, _refused(placing, bare, refusal) if refusal is not None else "", instead
+        )
 
     def after(self, fact: Fact) -> None:
         """The kubelet's word on a pod."""

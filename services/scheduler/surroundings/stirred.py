@@ -1,4 +1,6 @@
-"""Which waiting pods a change of volumes, claims, limits or namespaces may help. Must not know the queue."""
+"""Which waiting pods a change of volumes, claims, limits or namespaces may help. Must not know the
+queue.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Stirred:
         self._names.setdefault(kind, set()).add(name)
 
     def concerns(self, pod: Pod, around: Surroundings) -> bool:
-        """A namespace may concern everybody, since the rules of running pods look at those of newcomers; so may a nomination."""
+        """A namespace may concern everybody, since the rules of running pods look at those of
+        newcomers; so may a nomination.
+        """
         if self._names.keys() & {"namespace", "nomination"}:
             return True
         claims: list[str] = pod.constraints.kept.get(VOLUMES) or []

@@ -1,8 +1,10 @@
-"""What surrounds pods and nodes, as constraints ask for it: claims and their volumes, limits of nodes, labels of namespaces,
-nominations of other schedulers, classes of devices that name a resource.
+"""What surrounds pods and nodes, as constraints ask for it: claims and their volumes, limits of
+nodes, labels of namespaces, nominations of other schedulers, classes of devices that name a
+resource.
 
-Folded from the log beside the ledger, by name. At 150,000 bound claims it takes some 100 MB; volumes that are reached from the
-same nodes share their terms. Must not know pods, a clock or the log."""
+Folded from the log beside the ledger, by name. At 150,000 bound claims it takes some 100 MB;
+volumes that are reached from the same nodes share their terms. Must not know pods, a clock or the
+log."""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ SHARED_TERMS = 8192
 
 
 class Surroundings(msgspec.Struct):
-    """The fold. Claims and namespaces by name (`namespace/name` for claims), volumes by name, limits by node, nominations by the
-    uid of their pod, classes by name. `bindings` counts what was heard of claims and volumes."""
+    """The fold. Claims and namespaces by name (`namespace/name` for claims), volumes by name,
+    limits by node, nominations by the uid of their pod, classes by name. `bindings` counts what was
+    heard of claims and volumes."""
 
     volumes: dict[str, VolumeObserved] = {}
     claims: dict[str, ClaimObserved] = {}
@@ -50,7 +53,9 @@ class Surroundings(msgspec.Struct):
         """Fold one fact; the end of something unknown is harmless."""
         self.bindings += stream_of(fact).startswith(("claim/", "volume/"))
         if isinstance(fact, VolumeObserved):
-            self.volumes[fact.name] = msgspec.structs.replace(fact, terms=_shared(fact.terms)) if fact.terms else fact
+            self.volumes[fact.name] = (
+                msgspec.structs.replace(fact, terms=_shared(fact.terms)) if fact.terms else fact
+            )
         elif isinstance(fact, ClaimObserved):
             self.claims[fact.name] = fact
         elif isinstance(fact, NamespaceObserved):
@@ -65,8 +70,9 @@ class Surroundings(msgspec.Struct):
             self.of_kind(fact.kind).pop(fact.name, None)
 
     def hear_pod(self, fact: PodFact) -> None:
-        """Who stands on a node, or ended, needs no room kept: of a pod that Topolog reserves when kube-scheduler asks nobody sees
-        the binding. It may be nominated until then, since 1.35 also where nobody is evicted, and be seen so only afterwards."""
+        """Who stands on a node, or ended, needs no room kept: of a pod that Topolog reserves when
+        kube-scheduler asks nobody sees the binding. It may be nominated until then, since 1.35 also
+        where nobody is evicted, and be seen so only afterwards."""
         if self.nominations and ends_nomination(fact):
             self.nominations.pop(fact.about.pod, None)
 

@@ -1,7 +1,7 @@
 """What pods ask for, counted as facts are folded, and when it is worth a fact.
 
-Counts are volatile, and made again from the ledger; what ranks nodes is the fact alone. Must not know the log or a clock: what is
-due is told by how much changed.
+Counts are volatile, and made again from the ledger; what ranks nodes is the fact alone. Must not
+know the log or a clock: what is due is told by how much changed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ NODES_A_CHANGE, NODES_A_CHANGE_TURNED = 2, 16
 
 
 class Weighing:
-    """Live pods by kind: those that run, or are on their way to, and those that were refused and wait. Nothing is counted where
-    nobody ranks by it."""
+    """Live pods by kind: those that run, or are on their way to, and those that were refused and
+    wait. Nothing is counted where nobody ranks by it."""
 
     def __init__(self, placing: Placing) -> None:
-        self._cluster = placing if isinstance(placing, Cluster) and placing.judging.looks_at_wants else None
+        self._cluster = (
+            placing if isinstance(placing, Cluster) and placing.judging.looks_at_wants else None
+        )
         self._known: dict[str, tuple[Kind, bool]] = {}
         self._running: Counter[Kind] = Counter()
         self._waiting: Counter[Kind] = Counter()
@@ -75,7 +77,9 @@ class Weighing:
         if profile is None:
             return []
         whole_pods, tracked = profile[1].scope == "pod", profile[2]
-        running, waiting = (_asked(counts, tracked, whole_pods) for counts in (self._running, self._waiting))
+        running, waiting = (
+            _asked(counts, tracked, whole_pods) for counts in (self._running, self._waiting)
+        )
         wanted = weighed(running, waiting, cluster.room)
         return [] if _alike(wanted, followed.wanted) else [_proposal(wanted, followed)]
 
@@ -104,7 +108,9 @@ def _parts(kind: Kind, tracked: tuple[str, ...], whole_pods: bool) -> Iterator[A
 
 def _alike(one: tuple[Wanted, ...], other: tuple[Wanted, ...]) -> bool:
     """Do both rank nodes alike?"""
-    return [(each.amounts, each.weight) for each in one] == [(each.amounts, each.weight) for each in other]
+    return [(each.amounts, each.weight) for each in one] == [
+        (each.amounts, each.weight) for each in other
+    ]
 
 
 def _proposal(wanted: tuple[Wanted, ...], followed: Followed) -> Proposal:

@@ -1,4 +1,5 @@
-"""The ASGI application: a request in, routed by hand (cheaper than a router for some hundred requests a second).
+"""The ASGI application: a request in, routed by hand (cheaper than a router for some hundred
+requests a second).
 
 Must not know rules of kinds; those are in the core.
 """
@@ -12,7 +13,14 @@ from services.simulator.api.core import kinds
 from services.simulator.api.core.refusals import Refusal, bad_request, refuse, resource_not_found
 from services.simulator.api.http import meta, objects
 from services.simulator.api.http.negotiate import Form, accepted, decoded_body, not_acceptable
-from services.simulator.api.http.request import Receive, Request, Scope, Send, TooLargeError, read_request
+from services.simulator.api.http.request import (
+    Receive,
+    Request,
+    Scope,
+    Send,
+    TooLargeError,
+    read_request,
+)
 from services.simulator.api.http.responses import NO_SUCH_PAGE, Answer, refusal_answer, send_answer
 from services.simulator.api.http.routes import Missing, Target, Virtual, place_of
 from services.simulator.api.http.watches import Watch, serve_watch
@@ -20,7 +28,9 @@ from services.simulator.api.settings import ApiSettings
 
 
 class ApiApp:
-    """The API server as an ASGI callable. `end_watches` lets a server stop without waiting for its watchers."""
+    """The API server as an ASGI callable. `end_watches` lets a server stop without waiting for its
+    watchers.
+    """
 
     def __init__(self, store: ClusterStore, settings: ApiSettings) -> None:
         self.store = store
@@ -36,7 +46,9 @@ class ApiApp:
             request = await read_request(scope, receive, self.settings.max_body_bytes)
         except TooLargeError:
             text = f"Request entity too large: limit is {self.settings.max_body_bytes}"
-            return await send_answer(send, refusal_answer(refuse(413, text, "RequestEntityTooLarge")))
+            return await send_answer(
+                send, refusal_answer(refuse(413, text, "RequestEntityTooLarge"))
+            )
         return await self._answer(request, receive, send)
 
     async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
@@ -45,13 +57,19 @@ class ApiApp:
         if isinstance(place, Target):
             if form is None or form.shape == "Discovery":
                 return await send_answer(send, refusal_answer(not_acceptable()))
-            if request.method == "GET" and (place.watching or (request.flag("watch") and not place.name)):
-                return await serve_watch(self.store, place, request, form, receive, send, self._watches)
+            if request.method == "GET" and (
+                place.watching or (request.flag("watch") and not place.name)
+            ):
+                return await serve_watch(
+                    self.store, place, request, form, receive, send, self._watches
+                )
             await self._await_version(request)
             return await send_answer(send, objects.answer(self.store, place, request, form))
         return await send_answer(send, self._elsewhere(place, request, form))
 
-    def _elsewhere(self, place: Virtual | Missing | None, request: Request, form: Form | None) -> Answer:
+    def _elsewhere(
+        self, place: Virtual | Missing | None, request: Request, form: Form | None
+    ) -> Answer:
         if place is None:
             return meta.answer(request, form, self.settings.advertised_address)
         if isinstance(place, Missing):
@@ -64,7 +82,9 @@ class ApiApp:
         metadata = body.get("metadata") if isinstance(body, dict) else None
         name = metadata.get("name") if isinstance(metadata, dict) else None
         if not name:
-            return refusal_answer(bad_request("name is required in a Binding posted to the collection"))
+            return refusal_answer(
+                bad_request("name is required in a Binding posted to the collection")
+            )
         return objects.bound(self.store, place.namespace, str(name), body, request)
 
     async def _await_version(self, request: Request) -> None:

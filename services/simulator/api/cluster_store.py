@@ -1,7 +1,8 @@
-"""The cluster's objects for those who live in its process: the store with a clock, uids, a journal and subscriptions.
+"""The cluster's objects for those who live in its process: the store with a clock, uids, a journal
+and subscriptions.
 
-Simulated kubelets and the workload player use it directly; the HTTP face uses it for everybody else. All calls must come
-from one event loop's thread. Must not know HTTP.
+Simulated kubelets and the workload player use it directly; the HTTP face uses it for everybody
+else. All calls must come from one event loop's thread. Must not know HTTP.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from services.simulator.api.core.refusals import Refusal, not_found
 from services.simulator.api.core.removal import Deleted, DeleteOptions, delete
 from services.simulator.api.core.selectors import Selection, selection
 from services.simulator.api.core.store import Change, Entry, Store
-from services.simulator.api.core.writes import Moment, Options, Written, create, patch, replace, update
+from services.simulator.api.core.writes import (
+    Moment,
+    Options,
+    Written,
+    create,
+    patch,
+    replace,
+    update,
+)
 from services.simulator.api.journal import Journal
 from services.simulator.api.settings import ApiSettings
 
@@ -37,7 +46,9 @@ _FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One event of a subscription: ADDED, MODIFIED or DELETED, and the object (no kind, no apiVersion; never change it)."""
+    """One event of a subscription: ADDED, MODIFIED or DELETED, and the object (no kind, no
+    apiVersion; never change it).
+    """
 
     type: str
     entry: Entry
@@ -54,8 +65,9 @@ class WatchLaggedError(RuntimeError):
 class ClusterStore:
     """Objects of a simulated cluster.
 
-    Methods take a resource (`"pods"` or a `Kind`) and answer an `Entry` or a `Refusal` (with `.code` and `.body`), never
-    raise for what a client may do wrong. With `journal_path` a restart resumes where the last process stopped.
+    Methods take a resource (`"pods"` or a `Kind`) and answer an `Entry` or a `Refusal` (with
+    `.code` and `.body`), never raise for what a client may do wrong. With `journal_path` a restart
+    resumes where the last process stopped.
     """
 
     def __init__(
@@ -81,52 +93,87 @@ class ClusterStore:
     def moment(self) -> Moment:
         """Now, with a fresh uid and name suffix."""
         suffix = "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
-        return Moment(self._clock(), str(uuid.UUID(int=self._random.getrandbits(128), version=4)), suffix)
+        return Moment(
+            self._clock(), str(uuid.UUID(int=self._random.getrandbits(128), version=4)), suffix
+        )
 
     @property
     def version(self) -> int:
         """The newest resourceVersion."""
         return self.core.version
 
-    def create(self, kind: Kind | str, obj: Json, namespace: str = "", options: Options | None = None) -> Entry | Refusal:
+    def create(
+        self, kind: Kind | str, obj: Json, namespace: str = "", options: Options | None = None
+    ) -> Entry | Refusal:
         """POST. `namespace` defaults to the object's own."""
         found = kind_of(kind)
-        home = namespace or (obj.get("metadata") or {}).get("namespace") or ("default" if found.namespaced else "")
+        home = (
+            namespace
+            or (obj.get("metadata") or {}).get("namespace")
+            or ("default" if found.namespaced else "")
+        )
         options = options or Options(taint_nodes=self.settings.taint_new_nodes)
-        return _entry(create(self.core, found, home if found.namespaced else "", obj, options, self.moment()))
+        return _entry(
+            create(self.core, found, home if found.namespaced else "", obj, options, self.moment())
+        )
 
     def get(self, kind: Kind | str, name: str, namespace: str = "") -> Entry | None:
         """GET; None when it is not there."""
         return self.core.get(kind_of(kind).storage, namespace, name)
 
-    def list(self, kind: Kind | str, namespace: str = "", label_selector: str = "", field_selector: str = "") -> list[Entry]:
+    def list(
+        self,
+        kind: Kind | str,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> list[Entry]:
         """LIST; ValueError for a bad selector."""
         found = kind_of(kind)
         chosen = _chosen(found, namespace, label_selector, field_selector)
-        return [entry for entry in self.core.entries(found.storage, namespace) if chosen.takes(entry)]
+        return [
+            entry for entry in self.core.entries(found.storage, namespace) if chosen.takes(entry)
+        ]
 
     def update(self, kind: Kind | str, obj: Json, subresource: str = "") -> Entry | Refusal:
         """PUT; carry metadata.resourceVersion to be refused (409) when somebody was faster."""
         metadata, found = obj["metadata"], kind_of(kind)
         home, name = metadata.get("namespace", ""), metadata["name"]
-        return _entry(update(self.core, found, home, name, obj, subresource, Options(), self.moment()))
+        return _entry(
+            update(self.core, found, home, name, obj, subresource, Options(), self.moment())
+        )
 
     def patch(
-        self, kind: Kind | str, name: str, namespace: str, body: Any, *, form: str = "strategic", subresource: str = ""
+        self,
+        kind: Kind | str,
+        name: str,
+        namespace: str,
+        body: Any,
+        *,
+        form: str = "strategic",
+        subresource: str = "",
     ) -> Entry | Refusal:
         """PATCH; `form` is strategic, merge or json."""
         found = kind_of(kind)
-        written = patch(self.core, found, namespace, name, body, form, subresource, Options(), self.moment())
+        written = patch(
+            self.core, found, namespace, name, body, form, subresource, Options(), self.moment()
+        )
         return _entry(written)
 
-    def patch_status(self, kind: Kind | str, name: str, namespace: str, status: Json, uid: str = "") -> Entry | Refusal:
-        """Strategic merge patch of /status, as a kubelet posts it; a `uid` guards against a namesake."""
+    def patch_status(
+        self, kind: Kind | str, name: str, namespace: str, status: Json, uid: str = ""
+    ) -> Entry | Refusal:
+        """Strategic merge patch of /status, as a kubelet posts it; a `uid` guards against a
+        namesake.
+        """
         body: Json = {"status": status}
         if uid:
             body["metadata"] = {"uid": uid}
         return self.patch(kind, name, namespace, body, subresource="status")
 
-    def replace_status(self, kind: Kind | str, name: str, namespace: str, status: Json, uid: str = "") -> Entry | Refusal:
+    def replace_status(
+        self, kind: Kind | str, name: str, namespace: str, status: Json, uid: str = ""
+    ) -> Entry | Refusal:
         """Put a whole status in place of the old one (lists too)."""
         found = kind_of(kind)
         old = self.core.get(found.storage, namespace, name)
@@ -138,7 +185,10 @@ class ClusterStore:
 
     def bind(self, name: str, namespace: str, node: str, uid: str = "") -> Entry | Refusal:
         """Bind a pod to a node."""
-        body = {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "target": {"kind": "Node", "name": node}}
+        body = {
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"kind": "Node", "name": node},
+        }
         return bind(self.core, namespace, name, body, False, self.moment())
 
     def evict(self, name: str, namespace: str) -> Entry | Refusal:
@@ -146,7 +196,13 @@ class ClusterStore:
         return evict(self.core, namespace, name, {}, DeleteOptions(), self.moment())
 
     def delete(
-        self, kind: Kind | str, name: str, namespace: str = "", *, grace_s: int | None = None, uid: str = ""
+        self,
+        kind: Kind | str,
+        name: str,
+        namespace: str = "",
+        *,
+        grace_s: int | None = None,
+        uid: str = "",
     ) -> Deleted | Refusal:
         """DELETE; a kubelet finishes a terminating pod with `grace_s=0` and the pod's uid."""
         options = DeleteOptions(grace_s, uid)
@@ -155,7 +211,8 @@ class ClusterStore:
     def listen(self, kind: Kind | str, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Call `listener` at each change, at once and in order; returns the call that stops it.
 
-        It must neither raise nor write: who listens after it would hear a newer change before the older one.
+        It must neither raise nor write: who listens after it would hear a newer change before the
+        older one.
         """
         return self.core.listen(kind_of(kind).storage, listener)
 
@@ -168,7 +225,9 @@ class ClusterStore:
         field_selector: str = "",
         initial: bool = True,
     ) -> AsyncIterator[WatchEvent]:
-        """Live objects as ADDED (unless `initial` is off), then every change, for ever. WatchLaggedError after a long backlog."""
+        """Live objects as ADDED (unless `initial` is off), then every change, for ever.
+        WatchLaggedError after a long backlog.
+        """
         found = kind_of(kind)
         chosen = _chosen(found, namespace, label_selector, field_selector)
         waiting: deque[WatchEvent] = deque()
@@ -181,13 +240,19 @@ class ClusterStore:
                 wake.set()
 
         if initial:
-            waiting.extend(WatchEvent("ADDED", entry) for entry in self.core.entries(found.storage) if chosen.takes(entry))
+            waiting.extend(
+                WatchEvent("ADDED", entry)
+                for entry in self.core.entries(found.storage)
+                if chosen.takes(entry)
+            )
         stop = self.core.listen(found.storage, on_change)
         try:
             while True:
                 while waiting:
                     if len(waiting) > self.settings.watch_backlog_lines:
-                        raise WatchLaggedError(f"{len(waiting)} {found.resource} events wait; list and watch again")
+                        raise WatchLaggedError(
+                            f"{len(waiting)} {found.resource} events wait; list and watch again"
+                        )
                     yield waiting.popleft()
                 wake.clear()
                 await wake.wait()
@@ -219,7 +284,9 @@ class ClusterStore:
             refresh_budgets(self.core, change.entry.key[0], self.moment().stamp)
 
     def _budget_changed(self, change: Change) -> None:
-        if change.kind == "ADDED" or (change.old and change.old.obj.get("spec") != change.entry.obj.get("spec")):
+        if change.kind == "ADDED" or (
+            change.old and change.old.obj.get("spec") != change.entry.obj.get("spec")
+        ):
             refresh_budgets(self.core, change.entry.key[0], self.moment().stamp)
 
 

@@ -1,7 +1,9 @@
-"""The file that lets a cluster outlive its process: every write appended, compacted at start. Must not know kinds or HTTP.
+"""The file that lets a cluster outlive its process: every write appended, compacted at start. Must
+not know kinds or HTTP.
 
-Not fsynced: a power cut may lose the tail, a killed process loses nothing. A torn last line is dropped.
-Lines: `V<TAB>version`, `P<TAB>storage<TAB>json`, `D<TAB>storage<TAB>namespace<TAB>name<TAB>version`.
+Not fsynced: a power cut may lose the tail, a killed process loses nothing. A torn last line is
+dropped. Lines: `V<TAB>version`, `P<TAB>storage<TAB>json`,
+`D<TAB>storage<TAB>namespace<TAB>name<TAB>version`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Journal:
         self._compact_at = COMPACT_FLOOR_BYTES
 
     def restore(self, store: Store) -> None:
-        """Fill an empty store from the file, then rewrite the file as one snapshot and keep it open."""
+        """Fill an empty store from the file, then rewrite the file as one snapshot and keep it
+        open.
+        """
         self._take()
         try:
             self._read(store)
@@ -49,7 +53,9 @@ class Journal:
                 self._replay(store, line, number)
 
     def _take(self) -> None:
-        """Keep a second process out of the same file; the lock goes with this process, however it ends."""
+        """Keep a second process out of the same file; the lock goes with this process, however it
+        ends.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -57,7 +63,9 @@ class Journal:
         except OSError as error:
             os.close(lock)
             remedy = "stop that cluster first, or use another data folder"
-            raise JournalError(f"{self.path}: another process has this cluster open; {remedy}") from error
+            raise JournalError(
+                f"{self.path}: another process has this cluster open; {remedy}"
+            ) from error
         self._lock = lock
 
     def _replay(self, store: Store, line: bytes, number: int) -> None:
@@ -75,7 +83,9 @@ class Journal:
                 raise ValueError(f"unknown mark {mark!r}")
         except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
             remedy = "restore the file from a copy, or remove it to start with an empty cluster"
-            raise JournalError(f"{self.path}: line {number} cannot be read ({error}); {remedy}") from error
+            raise JournalError(
+                f"{self.path}: line {number} cannot be read ({error}); {remedy}"
+            ) from error
 
     def compact(self, store: Store) -> None:
         """Replace the file by the live objects."""

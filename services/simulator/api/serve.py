@@ -1,4 +1,6 @@
-"""Running the API server on a port, inside a loop that others (kubelets, workload player) share. Must not know objects."""
+"""Running the API server on a port, inside a loop that others (kubelets, workload player) share.
+Must not know objects.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from shared.runtime import listening
 class ApiServer:
     """A running server: its address and the call that stops it."""
 
-    def __init__(self, server: uvicorn.Server, app: ApiApp, task: asyncio.Task[None], address: str) -> None:
+    def __init__(
+        self, server: uvicorn.Server, app: ApiApp, task: asyncio.Task[None], address: str
+    ) -> None:
         self._server = server
         self._app = app
         self._task = task
@@ -33,7 +37,9 @@ class ApiServer:
 
 
 async def start(store: ClusterStore, host: str = "127.0.0.1", port: int = 0) -> ApiServer:
-    """Start serving in the running loop; port 0 takes a free one. OSError when the address is taken."""
+    """Start serving in the running loop; port 0 takes a free one. OSError when the address is
+    taken.
+    """
     listener = listening.listener(host, port, both_families=True)
     taken = listener.getsockname()[1]
     address = f"[{host}]:{taken}" if ":" in host else f"{host}:{taken}"

@@ -1,4 +1,6 @@
-"""Knobs of the simulated API server, with defaults that suit a laptop. Must not know objects or HTTP."""
+"""Knobs of the simulated API server, with defaults that suit a laptop. Must not know objects or
+HTTP.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ import msgspec
 class ApiSettings(msgspec.Struct, frozen=True):
     """Bounds and intervals.
 
-    `history_limit` changes a resource are kept for watches (older versions answer 410); `events_kept` Events at most (the
-    oldest leave, as their hour of life does on a real cluster); `taint_new_nodes` gives each new Node the not-ready taint
-    as the real admission plugin does, which somebody must then take away.
+    `history_limit` changes a resource are kept for watches (older versions answer 410);
+    `events_kept` Events at most (the oldest leave, as their hour of life does on a real cluster);
+    `taint_new_nodes` gives each new Node the not-ready taint as the real admission plugin does,
+    which somebody must then take away.
     """
 
     history_limit: int = 8192

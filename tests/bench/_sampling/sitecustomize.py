@@ -1,8 +1,9 @@
-"""Samples the stack of a Python process by its CPU time. Python imports a module of this name at the start of every process that
-finds it on its path; without TOPOLOG_SAMPLES it does nothing.
+"""Samples the stack of a Python process by its CPU time. Python imports a module of this name at
+the start of every process that finds it on its path; without TOPOLOG_SAMPLES it does nothing.
 
-Each sample is a line in TOPOLOG_SAMPLES/PID: monotonic seconds, a tab, the stack from outside to inside. Time in C counts for the
-Python function that called, that of the event loop itself for what it runs next. Must not know the project.
+Each sample is a line in TOPOLOG_SAMPLES/PID: monotonic seconds, a tab, the stack from outside to
+inside. Time in C counts for the Python function that called, that of the event loop itself for what
+it runs next. Must not know the project.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`python -m tests.bench quality`: how well pods are placed, in virtual time, by eight ways of scheduling them."""
+"""`python -m tests.bench quality`: how well pods are placed, in virtual time, by eight ways of
+scheduling them.
+"""
 
 from tests.bench.quality.command import main
 

@@ -27,12 +27,19 @@ def groups(results: Sequence[Result]) -> list[Group]:
     found: dict[str, dict[RowName, list[Result]]] = {}
     for result in results:
         found.setdefault(_title(result), {}).setdefault(result.cell.row, []).append(result)
-    return [Group(title, {row: tuple(rows[row]) for row in ROWS if row in rows}) for title, rows in found.items()]
+    return [
+        Group(title, {row: tuple(rows[row]) for row in ROWS if row in rows})
+        for title, rows in found.items()
+    ]
 
 
 def _title(result: Result) -> str:
     cell = result.cell
-    where = f"dense, {cell.zones} zones" if cell.workload == DENSE else f"{cell.workload}, {cell.nodes} nodes"
+    where = (
+        f"dense, {cell.zones} zones"
+        if cell.workload == DENSE
+        else f"{cell.workload}, {cell.nodes} nodes"
+    )
     policy = "" if cell.policy == "single-numa-node" else f", {cell.policy}"
     return f"{where}{policy}, load {cell.load:g}, reports {'on change' if cell.on_change else f'every {cell.interval_s} s'}"
 
@@ -47,7 +54,12 @@ def aims(group: Group) -> list[str]:
     proof = group.rows.get("ledger, proof")
     if proof is None:
         return []
-    judged = [_no_rejections(proof), _wait(group, proof), _withheld(group, proof), *_ranking(group, proof)]
+    judged = [
+        _no_rejections(proof),
+        _wait(group, proof),
+        _withheld(group, proof),
+        *_ranking(group, proof),
+    ]
     return [f"{group.title}: {line}" for line in judged if line]
 
 
@@ -64,7 +76,9 @@ def _wait(group: Group, proof: Runs) -> str:
     interval_s = NEWS_S if proof[0].cell.on_change else proof[0].cell.interval_s
     limit, own = mean(oracle, _p99) + interval_s, mean(proof, _p99)
     verdict = _verdict(own <= limit, _same_news(group, _p99), limit)
-    return f"{verdict}: p99 wait {own:.1f} s by proof, {limit:.1f} s is the oracle's and one interval"
+    return (
+        f"{verdict}: p99 wait {own:.1f} s by proof, {limit:.1f} s is the oracle's and one interval"
+    )
 
 
 def _withheld(group: Group, proof: Runs) -> str:
@@ -73,18 +87,25 @@ def _withheld(group: Group, proof: Runs) -> str:
         return ""
     limit, own = mean(over, _hidden) / 2, mean(proof, _hidden)
     verdict = _verdict(own <= limit, _same_news(group, _hidden), limit)
-    return f"{verdict}: withheld {own:.2f} zone-CPU-h by proof, half of overreserve's is {limit:.2f}"
+    return (
+        f"{verdict}: withheld {own:.2f} zone-CPU-h by proof, half of overreserve's is {limit:.2f}"
+    )
 
 
 def _ranking(group: Group, proof: Runs) -> list[str]:
     """The default strategy beside the better of the two usual ones."""
-    least, most = group.rows.get("ledger, proof, LeastAllocated"), group.rows.get("ledger, proof, MostAllocated")
+    least, most = (
+        group.rows.get("ledger, proof, LeastAllocated"),
+        group.rows.get("ledger, proof, MostAllocated"),
+    )
     if least is None or most is None:
         return []
     lines = []
     for what, value in (("mean", _mean), ("p99", _p99)):
         own, best = mean(proof, value), min(mean(least, value), mean(most, value))
-        lines.append(f"{_verdict(own <= best)}: {what} wait {own:.2f} s by default, {best:.2f} s by the better of Least and Most")
+        lines.append(
+            f"{_verdict(own <= best)}: {what} wait {own:.2f} s by default, {best:.2f} s by the better of Least and Most"
+        )
     return lines
 
 
@@ -98,7 +119,11 @@ def _verdict(met: bool, attainable: float | None = None, limit: float = 0.0) -> 
     if met:
         return "met"
     beyond = attainable is not None and attainable > limit
-    return f"unattainable (the oracle with the same news has {attainable:.1f})" if beyond else "**missed**"
+    return (
+        f"unattainable (the oracle with the same news has {attainable:.1f})"
+        if beyond
+        else "**missed**"
+    )
 
 
 def _p99(result: Result) -> float:

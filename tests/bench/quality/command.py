@@ -1,7 +1,8 @@
-"""Arguments, progress and results of the quality bench: JSON lines, one a cell; a finished cell is not run again.
+"""Arguments, progress and results of the quality bench: JSON lines, one a cell; a finished cell is
+not run again.
 
-Exit status: 0 when measured, 1 when a kubelet rejected a pod of the row by proof and no pod's end explains it, 2 for arguments
-or a trace that cannot be read.
+Exit status: 0 when measured, 1 when a kubelet rejected a pod of the row by proof and no pod's end
+explains it, 2 for arguments or a trace that cannot be read.
 """
 
 from __future__ import annotations
@@ -48,13 +49,20 @@ def main(argv: list[str]) -> None:
     folder = options.trace or _own_traces()
     try:
         grid = _grid(options, folder)
-        cells = [cell for cell in (quick if options.quick else full)(grid) if _chosen(cell, options)]
+        cells = [
+            cell for cell in (quick if options.quick else full)(grid) if _chosen(cell, options)
+        ]
         found = _measured(cells, folder, options)
     except TraceError as error:
-        print(f"{error}; name another folder with --trace FOLDER, or only --workload dense", file=sys.stderr)
+        print(
+            f"{error}; name another folder with --trace FOLDER, or only --workload dense",
+            file=sys.stderr,
+        )
         sys.exit(WRONG)
     if options.table:
-        Console(width=180 if not sys.stdout.isatty() else None, stderr=True).print(report.table(found))
+        Console(width=180 if not sys.stdout.isatty() else None, stderr=True).print(
+            report.table(found)
+        )
     sys.exit(1 if any(_unexplained(result) for result in found) else 0)
 
 
@@ -73,7 +81,9 @@ def _measured(cells: list[Cell], folder: Path, options: argparse.Namespace) -> l
 
 
 def _unexplained(result: Result) -> bool:
-    return result.cell.row.startswith("ledger, proof") and result.rejected > result.rejected_after_end
+    return (
+        result.cell.row.startswith("ledger, proof") and result.rejected > result.rejected_after_end
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,17 +96,55 @@ def _parser() -> argparse.ArgumentParser:
         default=None,
         help="folder of a trace in place of openb (docs/quality.md has the format)",
     )
-    add("--out", type=Path, default=DEFAULT_OUT, help="results, one JSON line a cell; finished cells are skipped")
+    add(
+        "--out",
+        type=Path,
+        default=DEFAULT_OUT,
+        help="results, one JSON line a cell; finished cells are skipped",
+    )
     add("--jobs", type=_positive, default=1, help="processes")
     add("--workload", choices=("traces", DENSE), default=None, help="only this workload")
     add("--row", choices=ROWS, action="append", default=None, help="only these rows")
-    add("--nodes", type=_positive, default=None, help="only cells of so many nodes; any number for a trace")
-    add("--zones", type=int, choices=(2, 4, 8), default=None, help="only dense cells of so many zones")
-    add("--load", type=float, action="append", default=None, help=f"offered load of a trace (default {LOADS})")
-    add("--reports", choices=REPORTS, action="append", default=None, help="seconds between reports, or on change")
+    add(
+        "--nodes",
+        type=_positive,
+        default=None,
+        help="only cells of so many nodes; any number for a trace",
+    )
+    add(
+        "--zones",
+        type=int,
+        choices=(2, 4, 8),
+        default=None,
+        help="only dense cells of so many zones",
+    )
+    add(
+        "--load",
+        type=float,
+        action="append",
+        default=None,
+        help=f"offered load of a trace (default {LOADS})",
+    )
+    add(
+        "--reports",
+        choices=REPORTS,
+        action="append",
+        default=None,
+        help="seconds between reports, or on change",
+    )
     add("--seed", type=int, action="append", default=None, help=f"default {SEEDS}")
-    add("--policy", choices=POLICIES, default="single-numa-node", help="the kubelets' Topology Manager policy")
-    add("--horizon", type=_positive, default=0, help="virtual seconds of a cell (default: by its size)")
+    add(
+        "--policy",
+        choices=POLICIES,
+        default="single-numa-node",
+        help="the kubelets' Topology Manager policy",
+    )
+    add(
+        "--horizon",
+        type=_positive,
+        default=0,
+        help="virtual seconds of a cell (default: by its size)",
+    )
     add("--table", action="store_true", help="the results side by side, on stderr")
     return parser
 
@@ -111,7 +159,11 @@ def _grid(options: argparse.Namespace, folder: Path) -> Grid:
     wanted: Iterable[int] = TRACE_NODES
     if options.workload != DENSE:
         listed = len(read_nodes(folder))
-        wanted = [options.nodes] if options.nodes else sorted({min(size, listed) for size in TRACE_NODES})
+        wanted = (
+            [options.nodes]
+            if options.nodes
+            else sorted({min(size, listed) for size in TRACE_NODES})
+        )
     return Grid(
         trace=_name(folder),
         sizes=tuple(wanted),
@@ -124,8 +176,8 @@ def _grid(options: argparse.Namespace, folder: Path) -> Grid:
 
 
 def _name(folder: Path) -> str:
-    """`openb` for the sample in the repository, else the folder's name with a digest of what is in it: results of another trace
-    are never taken for this one's."""
+    """`openb` for the sample in the repository, else the folder's name with a digest of what is in
+    it: results of another trace are never taken for this one's."""
     if folder in map(Path, OWN_SAMPLES):
         return OPENB
     digest = xxhash.xxh3_64()
@@ -145,7 +197,9 @@ def _chosen(cell: Cell, options: argparse.Namespace) -> bool:
 
 
 def _own_traces() -> Path:
-    return next((folder for folder in map(Path, OWN_SAMPLES) if is_trace(folder)), Path(OWN_SAMPLES[0]))
+    return next(
+        (folder for folder in map(Path, OWN_SAMPLES) if is_trace(folder)), Path(OWN_SAMPLES[0])
+    )
 
 
 def read(path: Path) -> list[Result]:
@@ -162,7 +216,12 @@ def read(path: Path) -> list[Result]:
 
 
 def _run(cells: list[Cell], traces: Path, jobs: int) -> Iterator[Result]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("quality", total=len(cells))
         if jobs > 1:

@@ -1,4 +1,6 @@
-"""The table of the quality bench for people: on the terminal, and as docs/quality.md with its plot (scripts/quality_page.py)."""
+"""The table of the quality bench for people: on the terminal, and as docs/quality.md with its plot
+(scripts/quality_page.py).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ COLUMNS = (
 
 def table(results: Sequence[Result]) -> Table:
     """All results, group by group."""
-    made = Table(title="quality of placement, virtual time; means over seeds, waits with least and most")
+    made = Table(
+        title="quality of placement, virtual time; means over seeds, waits with least and most"
+    )
     for column in ("cell", *COLUMNS):
         made.add_column(column, justify="left" if column in ("cell", "row") else "right")
     for group in groups(results):
@@ -48,7 +52,11 @@ def values(runs: Runs) -> list[str]:
 
 def _spread(found: list[float], digits: int) -> str:
     shown = f"{sum(found) / len(found):.{digits}f}"
-    return shown if len(found) == 1 else f"{shown} ({min(found):.{digits}f} to {max(found):.{digits}f})"
+    return (
+        shown
+        if len(found) == 1
+        else f"{shown} ({min(found):.{digits}f} to {max(found):.{digits}f})"
+    )
 
 
 def _tasks(result: Result) -> int:
@@ -86,19 +94,43 @@ def _place(result: Result) -> tuple[bool, str, int, int, float, int, int]:
 def page(results: Sequence[Result]) -> str:
     """docs/quality.md."""
     found = groups(in_order(results))
-    lines = [_HEAD.format(cells=len(results)), "## Aims", "", *[f"- {line}" for group in found for line in aims(group)], ""]
+    lines = [
+        _HEAD.format(cells=len(results)),
+        "## Aims",
+        "",
+        *[f"- {line}" for group in found for line in aims(group)],
+        "",
+    ]
     lines += ["![The same as a plot](quality.svg)", "", "## Table", "", _LEGEND]
     for group in found:
-        lines += [f"### {group.title}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+        lines += [
+            f"### {group.title}",
+            "",
+            "| " + " | ".join(COLUMNS) + " |",
+            "|" + "---|" * len(COLUMNS),
+        ]
         lines += ["| " + " | ".join(values(runs)) + " |" for runs in group.rows.values()]
         lines += ["", *_stories(group)]
-    lines += [_FINDINGS.read_text(), "## How it is measured", "", _METHOD.read_text(), *_delays(), "", _LIMITS]
+    lines += [
+        _FINDINGS.read_text(),
+        "## How it is measured",
+        "",
+        _METHOD.read_text(),
+        *_delays(),
+        "",
+        _LIMITS,
+    ]
     return "\n".join(lines)
 
 
 def _stories(group: Group) -> list[str]:
     """Rejections of the ledger that nothing explains: named, because there should be none."""
-    told = [(row, run.unexplained) for row, runs in group.rows.items() if row.startswith("ledger") for run in runs]
+    told = [
+        (row, run.unexplained)
+        for row, runs in group.rows.items()
+        if row.startswith("ledger")
+        for run in runs
+    ]
     lines = [f"- {row}: {story}" for row, stories in told for story in stories]
     return ["Unexplained rejections of the ledger:", "", *lines, ""] if lines else []
 
@@ -112,7 +144,9 @@ def _delays() -> list[str]:
 
 
 def plot(results: Sequence[Result], path: Path) -> None:
-    """Rejections, p99 wait and withheld capacity: a panel each, a cluster of bars for each group of cells."""
+    """Rejections, p99 wait and withheld capacity: a panel each, a cluster of bars for each group of
+    cells.
+    """
     found = groups(in_order(results))
     import matplotlib
 
@@ -125,16 +159,24 @@ def plot(results: Sequence[Result], path: Path) -> None:
         ("p99 wait, s", _wait),
         ("withheld, zone-CPU-hours", _withheld),
     )
-    figure, axes = pyplot.subplots(len(panels), 1, figsize=(max(8, len(found) * 1.6), 10), sharex=True)
+    figure, axes = pyplot.subplots(
+        len(panels), 1, figsize=(max(8, len(found) * 1.6), 10), sharex=True
+    )
     colours = [pyplot.get_cmap("tab20")(at) for at in range(len(ROWS))]
     for axis, (title, value) in zip(axes, panels, strict=True):
         for at, row in enumerate(ROWS):
-            places = [where + (at - len(ROWS) / 2) * WIDTH for where, group in enumerate(found) if row in group.rows]
+            places = [
+                where + (at - len(ROWS) / 2) * WIDTH
+                for where, group in enumerate(found)
+                if row in group.rows
+            ]
             heights = [mean(group.rows[row], value) for group in found if row in group.rows]
             axis.bar(places, heights, WIDTH, label=row, color=colours[at])
         axis.set_yscale("symlog")
         axis.set_title(title, loc="left", fontsize=10)
-    axes[-1].set_xticks(range(len(found)), [group.title for group in found], rotation=20, ha="right", fontsize=8)
+    axes[-1].set_xticks(
+        range(len(found)), [group.title for group in found], rotation=20, ha="right", fontsize=8
+    )
     axes[0].legend(fontsize=7, ncols=4)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})

@@ -1,4 +1,6 @@
-"""Plugin arguments: upstream's names, values and defaults are taken, and every mistake is named at once."""
+"""Plugin arguments: upstream's names, values and defaults are taken, and every mistake is named at
+once.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,11 @@ def test_an_empty_args_object_has_upstreams_defaults_and_thereby_no_cache() -> N
     assert found == Arguments()
     assert found.cache == "passthrough"
     assert (found.strategy, found.weights) == ("LeastAllocated", {"cpu": 1, "memory": 1})
-    assert (found.foreign_pods_detect, found.resync_scope, found.preemption_mode) == ("All", "All", "Disabled")
+    assert (found.foreign_pods_detect, found.resync_scope, found.preemption_mode) == (
+        "All",
+        "All",
+        "Disabled",
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +98,10 @@ def test_every_mistake_is_named_at_once_with_a_remedy() -> None:
     outcome = read(
         {
             "kind": "NodeResourcesFitArgs",
-            "scoringStrategy": {"type": "LeastAlocated", "resources": [{"name": "", "weight": -1}, {"weight": "x"}]},
+            "scoringStrategy": {
+                "type": "LeastAlocated",
+                "resources": [{"name": "", "weight": -1}, {"weight": "x"}],
+            },
             "cacheResyncPeriodSeconds": "5s",
             "discardReservedNode": True,
             "cache": {"foreignPodsDetect": "Aggressive", "resyncMethods": "All", "informerMode": 3},
@@ -120,11 +129,18 @@ def test_every_mistake_is_named_at_once_with_a_remedy() -> None:
 
 
 def test_a_scoring_strategy_without_type_is_refused_as_upstream_does() -> None:
-    assert fields(read({"scoringStrategy": {"resources": [{"name": "cpu", "weight": 1}]}})) == {"scoringStrategy.type"}
+    assert fields(read({"scoringStrategy": {"resources": [{"name": "cpu", "weight": 1}]}})) == {
+        "scoringStrategy.type"
+    }
 
 
 def test_what_upstream_takes_silently_for_something_else_is_refused() -> None:
-    wrong = {"foreignPodsDetect": "none", "resyncMethod": "all", "informerMode": "dedicated", "resyncScope": "all"}
+    wrong = {
+        "foreignPodsDetect": "none",
+        "resyncMethod": "all",
+        "informerMode": "dedicated",
+        "resyncScope": "all",
+    }
     assert fields(read({"cache": wrong})) == {f"cache.{name}" for name in wrong}
 
 
@@ -136,14 +152,26 @@ def test_what_upstream_takes_silently_for_something_else_is_refused() -> None:
         ({"preemptionMode": "Enabled"}, "preemptionMode"),
     ],
 )
-def test_what_is_legal_but_without_effect_or_unkind_is_a_warning(args: dict[str, object], field: str) -> None:
+def test_what_is_legal_but_without_effect_or_unkind_is_a_warning(
+    args: dict[str, object], field: str
+) -> None:
     outcome = read(args)
     assert not outcome.errors
     assert [problem.field for problem in outcome.problems] == [field]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "a: [", "x", "profiles: 3", "profiles: [1]", "kind: KubeSchedulerConfiguration", "\0"]
+    "text",
+    [
+        "",
+        "[]",
+        "a: [",
+        "x",
+        "profiles: 3",
+        "profiles: [1]",
+        "kind: KubeSchedulerConfiguration",
+        "\0",
+    ],
 )
 def test_a_document_that_is_none_is_refused(text: str) -> None:
     assert read_text(text).errors
@@ -164,7 +192,17 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["scoringStrategy", "type", "resources", "name", "weight", "cache", "profiles", "pluginConfig", "args"]
+                [
+                    "scoringStrategy",
+                    "type",
+                    "resources",
+                    "name",
+                    "weight",
+                    "cache",
+                    "profiles",
+                    "pluginConfig",
+                    "args",
+                ]
             ),
             inner,
             max_size=4,
@@ -182,7 +220,9 @@ def test_no_document_raises(document: object) -> None:
 
 
 def test_a_key_that_is_there_twice_is_refused_with_its_line() -> None:
-    """As a kube-scheduler refuses it ("key already set in map"): the first of the two would be lost without a word."""
+    """As a kube-scheduler refuses it ("key already set in map"): the first of the two would be lost
+    without a word.
+    """
     text = "kind: NodeResourceTopologyMatchArgs\ncache: {resyncMethod: All}\nscoringStrategy:\n  type: MostAllocated\ncache: {}\n"
     outcome = read_text(text)
     assert (outcome.profiles, [str(each) for each in outcome.errors]) == (

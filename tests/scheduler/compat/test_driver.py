@@ -27,7 +27,9 @@ AGENT = fingerprint([("kube-system", "agent")])
 def told(*names: str, free: int = 8, at: int = 1) -> Report:
     """A report without placements that says these pods are there."""
     found = fingerprint([("ns", name) for name in names])
-    return report(zone(0, 8, free), at=at, placements=None, fingerprint=found, fingerprint_method="all")
+    return report(
+        zone(0, 8, free), at=at, placements=None, fingerprint=found, fingerprint_method="all"
+    )
 
 
 def driver(arguments: Arguments = OVERRESERVE, *pods: Pod) -> Driver:
@@ -41,7 +43,9 @@ def driver(arguments: Arguments = OVERRESERVE, *pods: Pod) -> Driver:
     return made
 
 
-@pytest.mark.parametrize("arguments", [Arguments(), Arguments(discard_reserved_nodes=True), OVERRESERVE])
+@pytest.mark.parametrize(
+    "arguments", [Arguments(), Arguments(discard_reserved_nodes=True), OVERRESERVE]
+)
 def test_every_cache_places_a_pod_on_a_free_node(arguments: Arguments) -> None:
     assert driver(arguments, A).passing(A, ["n1", "n2"]) == [(25, "n1")]
 
@@ -71,8 +75,12 @@ def test_discardreserved_opens_the_node_with_the_bind() -> None:
 
 @pytest.mark.parametrize("arguments", [Arguments(discard_reserved_nodes=True), OVERRESERVE])
 @pytest.mark.parametrize("told_of_it", [[], [BindRefused(A.uid, "n1", "gone", "")]])
-def test_a_pod_that_ends_before_it_is_bound_leaves_its_node_open(arguments: Arguments, told_of_it: list[BindRefused]) -> None:
-    """The original's binding cycle fails then, and Unreserve is called with the pod (its `reserve.go`)."""
+def test_a_pod_that_ends_before_it_is_bound_leaves_its_node_open(
+    arguments: Arguments, told_of_it: list[BindRefused]
+) -> None:
+    """The original's binding cycle fails then, and Unreserve is called with the pod (its
+    `reserve.go`).
+    """
     tested = driver(arguments, A, B)
     tested.evolve(PodReserved(A.uid, "n1"))
     assert not tested.verdict(B, "n1").passes
@@ -121,13 +129,22 @@ def test_ended_pods_and_nodes_leave_the_lister_and_the_api() -> None:
     tested.evolve(PodEnded(A.uid, "deleted"))
     tested.evolve(PodRunning(B.uid, "n1"))
     tested.evolve(NodeEnded("n1", "node-uid", "deleted"))
-    assert (tested.mirror.lister(), tested.mirror.nodes(), tested.mirror.live("n1")) == ([], [], None)
+    assert (tested.mirror.lister(), tested.mirror.nodes(), tested.mirror.live("n1")) == (
+        [],
+        [],
+        None,
+    )
     assert tested.verdict(A, "n1").message == "node not found"
 
 
 def test_facts_about_unknown_pods_and_nodes_are_harmless() -> None:
     tested = driver()
-    for fact in (PodEnded("x", "deleted"), PodRunning("x", "n9"), PodReserved("x", "n9"), PodBound("x", "n9")):
+    for fact in (
+        PodEnded("x", "deleted"),
+        PodRunning("x", "n9"),
+        PodReserved("x", "n9"),
+        PodBound("x", "n9"),
+    ):
         tested.evolve(fact)
     tested.evolve(NodeReportChanged("n9", "boot", 1))
     tested.tick()
@@ -142,23 +159,37 @@ def test_a_restart_forgets_what_the_original_would_forget() -> None:
 
 
 def test_a_start_hears_of_every_foreign_pod_that_is_there() -> None:
-    """client-go's AddEventHandler hands over what the informer holds already, and the plugin takes each for news."""
+    """client-go's AddEventHandler hands over what the informer holds already, and the plugin takes
+    each for news.
+    """
     tested = driver(OVERRESERVE, A)
     tested.evolve(PodObserved(Pod("uid-f", "kube-system", "agent"), node="n1", phase="Running"))
     tested.start()
     assert tested.verdict(A, "n1").message == "invalid node topology data"
-    tested.evolve(NodeReported(report(zone(0, 8, 8), at=3, placements=None, fingerprint=AGENT, fingerprint_method="all")))
+    tested.evolve(
+        NodeReported(
+            report(
+                zone(0, 8, 8), at=3, placements=None, fingerprint=AGENT, fingerprint_method="all"
+            )
+        )
+    )
     tested.tick()
     assert tested.verdict(A, "n1").passes
 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["reserve", "withdraw", "report", "foreign", "tick", "place"]), st.integers(0, 3)), max_size=25
+        st.tuples(
+            st.sampled_from(["reserve", "withdraw", "report", "foreign", "tick", "place"]),
+            st.integers(0, 3),
+        ),
+        max_size=25,
     )
 )
 @settings(max_examples=examples(100), deadline=None)
-def test_kept_judgements_equal_fresh_ones_whatever_happened_between(story: list[tuple[str, int]]) -> None:
+def test_kept_judgements_equal_fresh_ones_whatever_happened_between(
+    story: list[tuple[str, int]],
+) -> None:
     pods = [pod(f"p{at}", cpus=2 + at) for at in range(4)]
     tested = driver(OVERRESERVE, *pods)
     for number, (step, at) in enumerate(story):
@@ -170,7 +201,11 @@ def test_kept_judgements_equal_fresh_ones_whatever_happened_between(story: list[
             case "report":
                 tested.evolve(NodeReported(told("f", free=2 * at, at=2 + number)))
             case "foreign":
-                tested.evolve(PodObserved(Pod("uid-f", "ns", "f", scheduler_name="other"), node="n1", phase="Running"))
+                tested.evolve(
+                    PodObserved(
+                        Pod("uid-f", "ns", "f", scheduler_name="other"), node="n1", phase="Running"
+                    )
+                )
             case "tick":
                 tested.tick()
             case _:

@@ -1,5 +1,5 @@
-"""Objects that no exporter writes today and the plugin reads nevertheless: each answer is what its code answered (upstream's
-pkg/noderesourcetopology at 903da7df was run on them)."""
+"""Objects that no exporter writes today and the plugin reads nevertheless: each answer is what its
+code answered (upstream's pkg/noderesourcetopology at 903da7df was run on them)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def test_zone_names_are_read_as_go_reads_numbers(name: str, zone_id: int | None)
     assert parse_zone_id(name) == zone_id
 
 
-@pytest.mark.parametrize(("text", "number"), [("0" * 40 + "16", 16), ("-" + "0" * 40, 0), (str(2**63), None), ("9" * 5000, None)])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0" * 40 + "16", 16), ("-" + "0" * 40, 0), (str(2**63), None), ("9" * 5000, None)],
+)
 def test_zeros_before_a_number_are_without_limit(text: str, number: int | None) -> None:
     assert atoi(text) == number
 
@@ -47,30 +50,43 @@ def test_zeros_before_a_number_are_without_limit(text: str, number: int | None) 
 def test_zones_that_share_an_id_have_the_costs_of_the_last_of_them() -> None:
     """`createNUMANodeList` finds a zone's costs by its id."""
     near, far = {0: 10, 1: 12}, {0: 200, 1: 210}
-    doubled = nrt(zone(0, near, cpu="2", memory="2Gi"), zone(1, near, cpu="2", memory="2Gi"), zone(0, far, cpu="2", memory="2Gi"))
+    doubled = nrt(
+        zone(0, near, cpu="2", memory="2Gi"),
+        zone(1, near, cpu="2", memory="2Gi"),
+        zone(0, far, cpu="2", memory="2Gi"),
+    )
     assert [each.costs for each in numa_zones(doubled)] == [far, near, far]
 
 
 def test_doubled_zones_are_scored_by_those_costs() -> None:
     costs = [{0: 50, 1: 11}, {0: 11, 1: 10}, {0: 5, 1: 60}]
-    zones = [zone(at, each, cpu="4", memory="4Gi") for at, each in zip((0, 1, 0), costs, strict=True)]
+    zones = [
+        zone(at, each, cpu="4", memory="4Gi") for at, each in zip((0, 1, 0), costs, strict=True)
+    ]
     assert score_node(guaranteed(cpu="6"), View(nrt(*zones)), "LeastNUMANodes", {}) == 94
 
 
 def test_an_unknown_qos_class_in_the_status_is_neither_guaranteed_nor_best_effort() -> None:
     """`GetPodQOS` believes whatever status.qosClass holds."""
     view = View(nrt(zone(0, cpu="1", memory="1Gi")))
-    strange = Pod("ns", "a", containers=guaranteed(cpu="4", memory="4Gi").containers, reported_qos="Odd")
+    strange = Pod(
+        "ns", "a", containers=guaranteed(cpu="4", memory="4Gi").containers, reported_qos="Odd"
+    )
     assert filter_node(strange, offered(()), view).passes
     assert score_node(strange, View(None), "LeastAllocated", {}) == 100
     assert not is_exclusive(strange, ())
 
 
-@pytest.mark.parametrize(("cpu", "exclusive"), [("999999999n", True), ("1999999999n", True), ("1000000001n", False), ("1", True)])
+@pytest.mark.parametrize(
+    ("cpu", "exclusive"),
+    [("999999999n", True), ("1999999999n", True), ("1000000001n", False), ("1", True)],
+)
 def test_cpus_are_integral_after_rounding_to_thousandths(cpu: str, exclusive: bool) -> None:
     """`IsExclusive` compares `Value()*1000` with `MilliValue()`, and both round up."""
     asked = pod("a", container(cpu=cpu)).containers
-    assert is_exclusive(Pod("ns", "a", containers=asked, reported_qos="Guaranteed"), ()) is exclusive
+    assert (
+        is_exclusive(Pod("ns", "a", containers=asked, reported_qos="Guaranteed"), ()) is exclusive
+    )
 
 
 def test_a_running_pod_without_a_node_counts_for_the_shared_informer_only() -> None:
@@ -80,7 +96,9 @@ def test_a_running_pod_without_a_node_counts_for_the_shared_informer_only() -> N
 
 
 def test_a_zero_request_takes_nothing_even_where_less_than_nothing_is_left() -> None:
-    """`subtractResourcesFromNUMANodeList` passes over zero requests before it looks at what is available."""
+    """`subtractResourcesFromNUMANodeList` passes over zero requests before it looks at what is
+    available.
+    """
     short = NumaZone(0, {"cpu": parse("-1")}, {})
     assert subtract({"cpu": Quantity(0)}, "Guaranteed", [short], 0) is None
     assert subtract({"cpu": parse("1")}, "Guaranteed", [short], 0) is not None

@@ -1,4 +1,6 @@
-"""The plugin as one piece: caches in their roles, stated verdicts where the original crashes, and hostile objects."""
+"""The plugin as one piece: caches in their roles, stated verdicts where the original crashes, and
+hostile objects.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ class TestDiscardReserved:
         first, second = guaranteed("a"), guaranteed("b")
         tested.reserve(first, "n1")
         verdict = tested.filter(second, "n1", OFFERED, live.get)
-        assert (verdict.code, verdict.message, verdict.marks) == (Code.UNSCHEDULABLE, "invalid node topology data", False)
+        assert (verdict.code, verdict.message, verdict.marks) == (
+            Code.UNSCHEDULABLE,
+            "invalid node topology data",
+            False,
+        )
         assert tested.score(second, "n1", live.get) == 0
         tested.post_bind(first, "n1")
         assert tested.filter(second, "n1", OFFERED, live.get).passes
@@ -78,8 +84,12 @@ class TestPassthrough:
 
     def test_a_new_report_is_seen_at_once(self) -> None:
         tested = plugin(Arguments())
-        assert not tested.filter(guaranteed(), "n1", OFFERED, {"n1": nrt(*two_zones(cpu="3"))}.get).passes
-        assert tested.filter(guaranteed(), "n1", OFFERED, {"n1": nrt(*two_zones(cpu="4"))}.get).passes
+        assert not tested.filter(
+            guaranteed(), "n1", OFFERED, {"n1": nrt(*two_zones(cpu="3"))}.get
+        ).passes
+        assert tested.filter(
+            guaranteed(), "n1", OFFERED, {"n1": nrt(*two_zones(cpu="4"))}.get
+        ).passes
 
 
 class TestOverReserve:
@@ -124,26 +134,42 @@ class TestStatedVerdicts:
     def test_a_container_that_requests_nothing_is_left_out_of_the_mean(self, strategy: str) -> None:
         level = {"limits": {"cpu": "4", "memory": "1Gi"}, "requests": {"cpu": "4", "memory": "1Gi"}}
         asking, idle = container(cpu="4", memory="1Gi"), {"name": "idle"}
-        alone, with_idle = pod("a", asking, resources=level), pod("b", asking, idle, resources=level)
+        alone, with_idle = (
+            pod("a", asking, resources=level),
+            pod("b", asking, idle, resources=level),
+        )
         view = View(nrt(*two_zones()))
-        assert score_node(alone, view, strategy, {}) == score_node(with_idle, view, strategy, {}) > 0
+        assert (
+            score_node(alone, view, strategy, {}) == score_node(with_idle, view, strategy, {}) > 0
+        )
         assert score_node(pod("c", idle, resources=level), view, strategy, {}) == 100
 
     def test_a_single_resource_is_in_balance_with_itself(self) -> None:
         single = pod(
             "a",
             container(cpu="4"),
-            resources={"limits": {"cpu": "4", "memory": "1Gi"}, "requests": {"cpu": "4", "memory": "1Gi"}},
+            resources={
+                "limits": {"cpu": "4", "memory": "1Gi"},
+                "requests": {"cpu": "4", "memory": "1Gi"},
+            },
         )
         assert score_node(single, View(nrt(*two_zones())), "BalancedAllocation", {}) == 100
         assert score_node(single, View(nrt(*two_zones(cpu="3"))), "BalancedAllocation", {}) == 0
 
     def test_more_zones_than_the_limit_score_zero(self) -> None:
-        wide = nrt(*(zone(at, cpu="1", memory="1Gi") for at in range(3)), policy="restricted", topologyManagerMaxNUMANodes="2")
+        wide = nrt(
+            *(zone(at, cpu="1", memory="1Gi") for at in range(3)),
+            policy="restricted",
+            topologyManagerMaxNUMANodes="2",
+        )
         assert score_node(guaranteed(cpu="3"), View(wide), "LeastNUMANodes", {}) == 0
 
     def test_sixty_four_zones_are_answered(self) -> None:
-        many = nrt(*(zone(at, cpu="1", memory="1Gi") for at in range(64)), policy="restricted", topologyManagerMaxNUMANodes="64")
+        many = nrt(
+            *(zone(at, cpu="1", memory="1Gi") for at in range(64)),
+            policy="restricted",
+            topologyManagerMaxNUMANodes="64",
+        )
         assert 0 <= score_node(guaranteed(cpu="33"), View(many), "LeastNUMANodes", {}) <= 100
 
     def test_a_missing_node_is_an_error_status(self) -> None:
@@ -155,16 +181,33 @@ class TestFromTopologysOwnValues:
     def test_a_report_makes_the_object_an_exporter_would_publish(self) -> None:
         held = {"cpu": ZoneResource(8000, 8000, 6500), "memory": ZoneResource(2**33, 2**33, 2**32)}
         report = Report(
-            "n1", "boot", 5, policy="single-numa-node", scope="pod", zones=(Zone(3, held, {3: 10}),), fingerprint="pfp0v001x"
+            "n1",
+            "boot",
+            5,
+            policy="single-numa-node",
+            scope="pod",
+            zones=(Zone(3, held, {3: 10}),),
+            fingerprint="pfp0v001x",
         )
         made = from_report(report)
-        assert (made.manager.policy, made.manager.scope, made.manager.max_numa_nodes) == ("single-numa-node", "pod", 8)
-        assert [(each.name, each.available.text()) for each in made.zones[0].resources] == [("cpu", "6500m"), ("memory", "4Gi")]
+        assert (made.manager.policy, made.manager.scope, made.manager.max_numa_nodes) == (
+            "single-numa-node",
+            "pod",
+            8,
+        )
+        assert [(each.name, each.available.text()) for each in made.zones[0].resources] == [
+            ("cpu", "6500m"),
+            ("memory", "4Gi"),
+        ]
         assert made.zones[0].costs == (("node-3", 10),)
 
     def test_a_domain_pod_keeps_its_class_and_its_request(self) -> None:
         made = from_domain(
-            DomainPod("u", "ns", "p", "Guaranteed", (Container("c", "app", {"cpu": 1500}, {"cpu": 1500}),)), "n1", "Running"
+            DomainPod(
+                "u", "ns", "p", "Guaranteed", (Container("c", "app", {"cpu": 1500}, {"cpu": 1500}),)
+            ),
+            "n1",
+            "Running",
         )
         assert qos_class(made) == "Guaranteed"
         assert effective_request(made)["cpu"].text() == "1500m"
@@ -189,7 +232,10 @@ def test_an_unusable_object_is_refused_by_field(raw: dict[str, Any], field: str)
 
 
 def test_an_unusable_pod_is_refused_by_field() -> None:
-    with pytest.raises(InvalidObjectError, match=r"spec.containers\[0\].resources.requests.cpu: 'two' is not usable"):
+    with pytest.raises(
+        InvalidObjectError,
+        match=r"spec.containers\[0\].resources.requests.cpu: 'two' is not usable",
+    ):
         parse_pod({"spec": {"containers": [{"resources": {"requests": {"cpu": "two"}}}]}})
 
 
@@ -203,16 +249,24 @@ AMOUNTS = st.dictionaries(
     st.sampled_from(["0", "-3", "500m", "2", "1e30", "16Gi", "0.0001"]),
     max_size=4,
 )
-ZONES = st.lists(st.tuples(st.integers(-2, 70), AMOUNTS, st.sampled_from(["Node", "Socket"])), max_size=5)
+ZONES = st.lists(
+    st.tuples(st.integers(-2, 70), AMOUNTS, st.sampled_from(["Node", "Socket"])), max_size=5
+)
 
 
-@given(zones=ZONES, amounts=st.lists(AMOUNTS, min_size=1, max_size=3), scope=st.sampled_from(["pod", "container"]))
+@given(
+    zones=ZONES,
+    amounts=st.lists(AMOUNTS, min_size=1, max_size=3),
+    scope=st.sampled_from(["pod", "container"]),
+)
 @settings(max_examples=examples(200), deadline=None)
 def test_any_zones_and_amounts_give_a_verdict_and_scores_within_bounds(
     zones: list[tuple[int, dict[str, str], str]], amounts: list[dict[str, str]], scope: str
 ) -> None:
     view = View(nrt(*(zone(at, None, kind, **held) for at, held, kind in zones), scope=scope))
-    containers = [{"name": "c", "resources": {"requests": each, "limits": each}} for each in amounts]
+    containers = [
+        {"name": "c", "resources": {"requests": each, "limits": each}} for each in amounts
+    ]
     tested = msgspec.structs.replace(pod("p", *containers), reported_qos="Guaranteed")
     assert filter_node(tested, OFFERED, view).code in Code
     for strategy in (*ZONE_STRATEGIES, "LeastNUMANodes"):

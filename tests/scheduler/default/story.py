@@ -1,4 +1,6 @@
-"""Words for tests of the scheduler's core: one log, any number of cores that fold it, nodes, reports and pods in few words."""
+"""Words for tests of the scheduler's core: one log, any number of cores that fold it, nodes,
+reports and pods in few words.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import NodeMarkedDirty, NodeReconciled, PodReserved, PodVerdictChanged
+from shared.events.scheduling_facts import (
+    NodeMarkedDirty,
+    NodeReconciled,
+    PodReserved,
+    PodVerdictChanged,
+)
 from shared.ledger.state import LedgerNode
 from tests.ledger.given import GIB, TRACKED
 
@@ -26,7 +33,9 @@ ROOMY = {"cpu": 64_000, "memory": 256 * GIB, "pods": 110, "vendor.com/gpu": 8}
 
 
 class Story:
-    """A log and `schedulers` cores on it. Facts are told to the log; cores read it before they decide."""
+    """A log and `schedulers` cores on it. Facts are told to the log; cores read it before they
+    decide.
+    """
 
     def __init__(self, schedulers: int = 1, dirty_after: int = 3, **cycle: object) -> None:
         self.log = MemoryEventLog("story", lambda: 0.0)
@@ -34,7 +43,8 @@ class Story:
         config = CoreConfig(cycle=CycleConfig(**cycle), dirty_after_rejections=dirty_after)  # type: ignore[arg-type]
         self.cores = [SchedulerCore(config) for _ in range(schedulers)]
 
-    # -- the log ---------------------------------------------------------------------------------------------------
+    # -- the log
+    # ---------------------------------------------------------------------------------------------------
 
     async def tell(self, stream: str, fact: Fact) -> int:
         """Append one fact of somebody else and let every core fold it; returns its position."""
@@ -52,7 +62,10 @@ class Story:
 
     async def append(self, core: SchedulerCore, proposals: Sequence[Proposal]) -> list[Outcome]:
         """Append proposals and tell the core what became of them, as the deciding loop does."""
-        commits = [Commit(p.commit_id, self.role, 0, 0, p.drafts, p.correlation, p.causation) for p in proposals]
+        commits = [
+            Commit(p.commit_id, self.role, 0, 0, p.drafts, p.correlation, p.causation)
+            for p in proposals
+        ]
         outcomes = await self.log.append(commits)
         await self.fold()
         for proposal, outcome in zip(proposals, outcomes, strict=True):
@@ -61,29 +74,40 @@ class Story:
         return outcomes
 
     async def decide(self, limit: int = 100) -> dict[str, str]:
-        """The first core decides and appends until it has nothing to say; uid -> node of what it reserved."""
+        """The first core decides and appends until it has nothing to say; uid -> node of what it
+        reserved.
+        """
         core = self.cores[0]
         reserved: dict[str, str] = {}
         for _ in range(20):
             proposals = core.decide(limit)
             if not proposals and not core.queue.ready_count():
                 return reserved
-            for proposal, outcome in zip(proposals, await self.append(core, proposals), strict=True):
+            for proposal, outcome in zip(
+                proposals, await self.append(core, proposals), strict=True
+            ):
                 if isinstance(outcome, Appended | Duplicate) and proposal.node and proposal.uid:
                     reserved[proposal.uid] = proposal.node
         raise AssertionError("the core does not come to rest")
 
     async def facts(self, kind: type[Fact]) -> list[Fact]:
         """All facts of one type in the log."""
-        return [fact for envelope in await self.log.read(0) if isinstance(fact := decode(envelope), kind)]
+        return [
+            fact
+            for envelope in await self.log.read(0)
+            if isinstance(fact := decode(envelope), kind)
+        ]
 
-    # -- words -------------------------------------------------------------------------------------------------------
+    # -- words
+    # -------------------------------------------------------------------------------------------------------
 
     async def node(self, name: str = "n1", uid: str = "", **fields: object) -> None:
         observed = {"allocatable": ROOMY, "kubelet_version": "v1.36.2", **fields}
         await self.tell(streams.node(name), NodeObserved(name, uid or f"uid-{name}", **observed))  # type: ignore[arg-type]
 
-    async def report(self, *zones: Zone, node: str = "n1", at: int = 1, boot: str = "boot-1", **fields: object) -> None:
+    async def report(
+        self, *zones: Zone, node: str = "n1", at: int = 1, boot: str = "boot-1", **fields: object
+    ) -> None:
         settings: dict[str, object] = {
             "policy": "single-numa-node", "scope": "container", "tracked": TRACKED, "placements": (), **fields,
         }  # fmt: skip
@@ -108,23 +132,37 @@ class Story:
     async def verdicts(self, made: Pod) -> list[str]:
         """The messages of all the pod's verdicts."""
         found = await self.facts(PodVerdictChanged)
-        return [fact.message for fact in found if isinstance(fact, PodVerdictChanged) and fact.uid == made.uid]
+        return [
+            fact.message
+            for fact in found
+            if isinstance(fact, PodVerdictChanged) and fact.uid == made.uid
+        ]
 
     async def reservations(self) -> list[tuple[str, str]]:
         """(uid, node) of all reservations in the log's order."""
-        return [(fact.uid, fact.node) for fact in await self.facts(PodReserved) if isinstance(fact, PodReserved)]
+        return [
+            (fact.uid, fact.node)
+            for fact in await self.facts(PodReserved)
+            if isinstance(fact, PodReserved)
+        ]
 
     async def marks(self) -> list[NodeMarkedDirty]:
-        return [fact for fact in await self.facts(NodeMarkedDirty) if isinstance(fact, NodeMarkedDirty)]
+        return [
+            fact for fact in await self.facts(NodeMarkedDirty) if isinstance(fact, NodeMarkedDirty)
+        ]
 
     async def reconciliations(self) -> list[NodeReconciled]:
-        return [fact for fact in await self.facts(NodeReconciled) if isinstance(fact, NodeReconciled)]
+        return [
+            fact for fact in await self.facts(NodeReconciled) if isinstance(fact, NodeReconciled)
+        ]
 
     def ledger_node(self, name: str = "n1") -> LedgerNode:
         return self.cores[0].ledger.nodes[name]
 
     def ready(self) -> list[str]:
-        """Uids that the first core would decide now, in its order, once the facts so far have had their effect."""
+        """Uids that the first core would decide now, in its order, once the facts so far have had
+        their effect.
+        """
         core = self.cores[0]
         assert [each for each in core.decide(0) if each.correlation != streams.DEMAND] == []
         return [uid for _, _, uid in sorted(core.queue._heap) if uid in core.queue._ready]

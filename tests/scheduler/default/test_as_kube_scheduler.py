@@ -1,4 +1,6 @@
-"""Which nodes may take a pod, zones apart, as a real kube-scheduler's filters said (1.36.2; `data/README.md`)."""
+"""Which nodes may take a pod, zones apart, as a real kube-scheduler's filters said (1.36.2;
+`data/README.md`).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def scenes() -> Iterator[list[Json]]:
 
 
 class Watching:
-    """What the observer makes of objects, in a core that decides in kube-scheduler's place. Zones keep nobody away."""
+    """What the observer makes of objects, in a core that decides in kube-scheduler's place. Zones
+    keep nobody away.
+    """
 
     def __init__(self) -> None:
         self.story = Story()
@@ -49,9 +53,13 @@ class Watching:
     async def see(self, kind: Kind, kubernetes_object: Json, event: Any = "MODIFIED") -> None:
         self._objects[kind, identity(kind, kubernetes_object)] = kubernetes_object
         core = self.story.cores[0]
-        for fact in self._kinds.facts(core.followed, ITS_NAME, kind, Seen(event, kubernetes_object)):
+        for fact in self._kinds.facts(
+            core.followed, ITS_NAME, kind, Seen(event, kubernetes_object)
+        ):
             about = fact.name if isinstance(fact, NodeObserved | NodeEnded) else ""
-            await self.story.tell(streams.node(about) if about else f"told/{core.ledger.position}", fact)
+            await self.story.tell(
+                streams.node(about) if about else f"told/{core.ledger.position}", fact
+            )
             if isinstance(fact, NodeObserved) and core.ledger.nodes[about].report is None:
                 await self.story.report(zone(0, 64), node=about, tracked=(), policy="none")
 
@@ -65,7 +73,9 @@ class Watching:
         assert isinstance(core.cluster, ColumnarPlacing)
         entry = core.ledger.pods[uid]
         assert not entry.problem
-        verdicts = {name: core.cluster.verdict(entry.pod, name) for name in sorted(core.ledger.nodes)}
+        verdicts = {
+            name: core.cluster.verdict(entry.pod, name) for name in sorted(core.ledger.nodes)
+        }
         return [name for name, refusal in verdicts.items() if refusal is None]
 
 

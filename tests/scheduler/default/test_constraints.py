@@ -1,5 +1,5 @@
-"""Constraints that look beyond the node: from a manifest as the observer reads it to the node that the pod gets, or the
-reason."""
+"""Constraints that look beyond the node: from a manifest as the observer reads it to the node that
+the pod gets, or the reason."""
 
 from __future__ import annotations
 
@@ -28,16 +28,41 @@ HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
 
-def seen(name: str, node: str = "", labels: dict[str, str] | None = None, terminating: bool = False, **spec: Any) -> PodObserved:
+def seen(
+    name: str,
+    node: str = "",
+    labels: dict[str, str] | None = None,
+    terminating: bool = False,
+    **spec: Any,
+) -> PodObserved:
     """The fact of a pod object."""
     amounts = {"cpu": "1", "memory": "1Gi"}
-    container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}, **spec.pop("container", {})}
-    metadata: Json = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "5", "labels": labels or {}}
+    container = {
+        "name": "c",
+        "image": "x",
+        "resources": {"requests": amounts, "limits": amounts},
+        **spec.pop("container", {}),
+    }
+    metadata: Json = {
+        "name": name,
+        "namespace": "ns",
+        "uid": f"uid-{name}",
+        "resourceVersion": "5",
+        "labels": labels or {},
+    }
     if terminating:
         metadata["deletionTimestamp"] = "2026-11-21T00:00:00Z"
-    body = {"schedulerName": "topolog", "containers": [container], **spec, **({"nodeName": node} if node else {})}
+    body = {
+        "schedulerName": "topolog",
+        "containers": [container],
+        **spec,
+        **({"nodeName": node} if node else {}),
+    }
     fact = news.pod_fact(
-        Story().cores[0].ledger, "topolog", {"metadata": metadata, "spec": body, "status": {"phase": "Pending"}}, Sightings()
+        Story().cores[0].ledger,
+        "topolog",
+        {"metadata": metadata, "spec": body, "status": {"phase": "Pending"}},
+        Sightings(),
     )
     assert isinstance(fact, PodObserved)
     assert not fact.problem, fact.problem
@@ -77,7 +102,11 @@ async def test_a_host_port_is_taken_once_a_node() -> None:
 
 
 RESTARTS_ALL: Json = {
-    "container": {"restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}]}
+    "container": {
+        "restartPolicyRules": [
+            {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}
+        ]
+    }
 }
 OWN_USERS_ON_THE_HOSTS_NETWORK: Json = {"hostNetwork": True, "hostUsers": False}
 
@@ -90,10 +119,14 @@ OWN_USERS_ON_THE_HOSTS_NETWORK: Json = {"hostNetwork": True, "hostUsers": False}
     ],
 )
 async def test_a_feature_that_a_pod_needs_is_declared_by_its_node(spec: Json, feature: str) -> None:
-    story = await world("n1", "n2", n2={"declared_features": ("ExtendWebSocketsToKubelet", feature)})
+    story = await world(
+        "n1", "n2", n2={"declared_features": ("ExtendWebSocketsToKubelet", feature)}
+    )
     assert await placed(story, seen("p", **spec)) == "n2"
     story = await world("n1")
-    assert f"1 feature not declared by the node: {feature}" in await placed(story, seen("p", **spec))
+    assert f"1 feature not declared by the node: {feature}" in await placed(
+        story, seen("p", **spec)
+    )
     await story.node("n1", labels={HOST: "n1"}, declared_features=(feature,))
     assert await story.decide() == {"uid-p": "n1"}, "a kubelet that was upgraded"
 
@@ -103,22 +136,32 @@ def asking(resource: str) -> Json:
     return {"container": {"resources": {"requests": amounts, "limits": amounts}}}
 
 
-@pytest.mark.parametrize(("resource", "by"), [("a.com/gpu", "gpu.a.com"), (f"{BY_CLASS}nic.a.com", "nic.a.com")])
-async def test_what_a_driver_gives_is_kube_schedulers_unless_a_device_plugin_offers_it(resource: str, by: str) -> None:
+@pytest.mark.parametrize(
+    ("resource", "by"), [("a.com/gpu", "gpu.a.com"), (f"{BY_CLASS}nic.a.com", "nic.a.com")]
+)
+async def test_what_a_driver_gives_is_kube_schedulers_unless_a_device_plugin_offers_it(
+    resource: str, by: str
+) -> None:
     story = await world("n1", "n2", n2={"allocatable": {**ROOMY, resource: 0}})
     await story.tell("deviceclass/gpu.a.com", DeviceClassObserved("gpu.a.com", "a.com/gpu"))
-    assert f"2 given by a DRA driver: {resource} (DeviceClass {by})" in await placed(story, seen("p", **asking(resource)))
+    assert f"2 given by a DRA driver: {resource} (DeviceClass {by})" in await placed(
+        story, seen("p", **asking(resource))
+    )
     await story.node("n2", labels={HOST: "n2"}, allocatable={**ROOMY, resource: 1})
     assert await story.decide() == {"uid-p": "n2"}
     assert "too little other.com/gpu" in await placed(story, seen("q", **asking("other.com/gpu")))
 
 
-@pytest.mark.parametrize("spec", [{"hostNetwork": True}, {"hostNetwork": True, "hostUsers": True}, {"hostUsers": False}])
+@pytest.mark.parametrize(
+    "spec", [{"hostNetwork": True}, {"hostNetwork": True, "hostUsers": True}, {"hostUsers": False}]
+)
 async def test_other_pods_need_no_feature(spec: Json) -> None:
     assert await placed(await world("n1"), seen("p", **spec)) == "n1"
 
 
-@pytest.mark.parametrize(("own", "taken"), [("", True), ("0.0.0.0", True), ("10.0.0.1", True), ("10.0.0.2", False)])
+@pytest.mark.parametrize(
+    ("own", "taken"), [("", True), ("0.0.0.0", True), ("10.0.0.1", True), ("10.0.0.2", False)]
+)
 async def test_host_ports_of_other_addresses_do_not_clash(own: str, taken: bool) -> None:
     story = await world("n1")
     await story.tell("pod/uid-x", seen("x", "n1", **port(53, hostIP="10.0.0.1")))
@@ -156,7 +199,9 @@ async def test_anti_affinity_of_a_pod_that_runs_holds_against_newcomers_without_
     assert "a running pod's rule" in await placed(story, seen("c", labels={"app": "web"}))
 
 
-@pytest.mark.parametrize("how", ["its pod ends", "its pod is redefined", "its node moves", "its node goes"])
+@pytest.mark.parametrize(
+    "how", ["its pod ends", "its pod is redefined", "its node moves", "its node goes"]
+)
 async def test_a_rule_that_is_lifted_opens_its_whole_domain(how: str) -> None:
     """Also to pods without any rule, and on nodes that are as they were."""
     story = await world("n1", "n2", n1={"unschedulable": True})
@@ -204,10 +249,14 @@ AMONG = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
 
 
 @pytest.mark.parametrize(("labels", "barred"), [({"team": "red"}, True), ({"team": "blue"}, False)])
-async def test_a_running_pods_rule_looks_into_namespaces_by_their_labels(labels: dict[str, str], barred: bool) -> None:
+async def test_a_running_pods_rule_looks_into_namespaces_by_their_labels(
+    labels: dict[str, str], barred: bool
+) -> None:
     story = await world("n1")
     await story.tell("pod/uid-x", seen("x", "n1", **apart(HOST, **AMONG)))
-    assert "a running pod's rule" in await placed(story, seen("a", labels={"app": "web"})), "its labels are not known yet"
+    assert "a running pod's rule" in await placed(story, seen("a", labels={"app": "web"})), (
+        "its labels are not known yet"
+    )
     await namespace(story, "ns", **labels)
     assert await story.decide() == ({} if barred else {"uid-a": "n1"})
     await namespace(story, "ns", team="blue")
@@ -217,14 +266,22 @@ async def test_a_running_pods_rule_looks_into_namespaces_by_their_labels(labels:
 async def test_a_pods_own_rules_look_into_namespaces_by_their_labels() -> None:
     story = await world("n1", "n2")
     await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
-    assert "labels of namespace ns are not known" in await placed(story, seen("a", **apart(HOST, **AMONG)))
-    assert "labels of namespace ns are not known" in await placed(story, seen("b", **apart(HOST, kind="podAffinity", **AMONG)))
+    assert "labels of namespace ns are not known" in await placed(
+        story, seen("a", **apart(HOST, **AMONG))
+    )
+    assert "labels of namespace ns are not known" in await placed(
+        story, seen("b", **apart(HOST, kind="podAffinity", **AMONG))
+    )
     await namespace(story, "ns", team="red")
     assert await story.decide() == {"uid-a": "n2", "uid-b": "n1"}
     await namespace(story, "ns", team="blue")
-    assert await placed(story, seen("c", **apart(HOST, **AMONG))) in ("n1", "n2"), "nobody is selected"
+    assert await placed(story, seen("c", **apart(HOST, **AMONG))) in ("n1", "n2"), (
+        "nobody is selected"
+    )
     named = apart(HOST, namespaces=["ns"], **AMONG)
-    assert await placed(story, seen("d", **named)) == "n2", "namespaces by name are beside those by labels"
+    assert await placed(story, seen("d", **named)) == "n2", (
+        "namespaces by name are beside those by labels"
+    )
 
 
 async def test_namespaces_by_expressions_and_an_empty_selector() -> None:
@@ -241,11 +298,20 @@ async def test_what_constraints_keep_of_a_pod_that_runs_is_news_after_an_upgrade
     story = await world("n1")
     made = seen("x", "n1", **apart(HOST, **AMONG))
     bare = msgspec.structs.replace(made.pod.constraints, kept={})
-    await story.tell("pod/uid-x", msgspec.structs.replace(made, pod=msgspec.structs.replace(made.pod, constraints=bare)))
+    await story.tell(
+        "pod/uid-x",
+        msgspec.structs.replace(made, pod=msgspec.structs.replace(made.pod, constraints=bare)),
+    )
     body = {"schedulerName": "topolog", "nodeName": "n1", **apart(HOST, **AMONG)}
     amounts = {"cpu": "1", "memory": "1Gi"}
-    body["containers"] = [{"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}]
-    obj = {"metadata": {"name": "x", "namespace": "ns", "uid": "uid-x"}, "spec": body, "status": {"phase": "Pending"}}
+    body["containers"] = [
+        {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+    ]
+    obj = {
+        "metadata": {"name": "x", "namespace": "ns", "uid": "uid-x"},
+        "spec": body,
+        "status": {"phase": "Pending"},
+    }
     fact = news.pod_fact(story.cores[0].ledger, "topolog", obj, Sightings())
     assert isinstance(fact, PodObserved)
     assert fact.pod.constraints.kept == made.pod.constraints.kept
@@ -254,12 +320,16 @@ async def test_what_constraints_keep_of_a_pod_that_runs_is_news_after_an_upgrade
 async def test_affinity_follows_its_selection_and_the_first_of_a_group_goes_anywhere() -> None:
     story = await world()
     beside = apart(ZONE, kind="podAffinity")
-    assert "3 no pod of its required affinity there" in await placed(story, seen("early", labels={"app": "db"}, **beside))
+    assert "3 no pod of its required affinity there" in await placed(
+        story, seen("early", labels={"app": "db"}, **beside)
+    )
     first = await placed(story, seen("first", labels={"app": "web"}, **beside))
     same = {"n3"} if first == "n3" else {"n1", "n2"}
     for number in range(3):
         assert await placed(story, seen(f"p{number}", labels={"app": "web"}, **beside)) in same
-    assert any(fact.uid == "uid-early" for fact in await story.facts(type(await _last_reserved(story)))), "woken by the first"
+    assert any(
+        fact.uid == "uid-early" for fact in await story.facts(type(await _last_reserved(story)))
+    ), "woken by the first"
 
 
 def rules(*terms: Json) -> Json:
@@ -271,12 +341,16 @@ def term(key: str, **labels: str) -> Json:
 
 
 async def test_only_who_matches_all_terms_of_an_affinity_satisfies_one() -> None:
-    """As kube-scheduler 1.36 does: a neighbour by zone and another by name are not one of the group."""
+    """As kube-scheduler 1.36 does: a neighbour by zone and another by name are not one of the
+    group.
+    """
     story = await world()
     await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
     await story.tell("pod/uid-y", seen("y", "n2", labels={"tier": "front"}))
     both = rules(term(ZONE, app="web"), term(ZONE, tier="front"))
-    assert "3 no pod of its required affinity there" in await placed(story, seen("a", labels={"app": "web"}, **both))
+    assert "3 no pod of its required affinity there" in await placed(
+        story, seen("a", labels={"app": "web"}, **both)
+    )
     first = await placed(story, seen("b", labels={"app": "web", "tier": "front"}, **both))
     assert first in ("n1", "n2", "n3"), "the first of its group"
     assert dict(await story.reservations())["uid-a"] in ({"n3"} if first == "n3" else {"n1", "n2"})
@@ -285,7 +359,10 @@ async def test_only_who_matches_all_terms_of_an_affinity_satisfies_one() -> None
 async def test_terms_that_look_into_different_namespaces_have_nobody_in_common() -> None:
     story = await world("n1")
     await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
-    apart_from_each_other = rules({**term(HOST, app="web"), "namespaces": ["ns"]}, {**term(HOST, app="web"), "namespaces": ["b"]})
+    apart_from_each_other = rules(
+        {**term(HOST, app="web"), "namespaces": ["ns"]},
+        {**term(HOST, app="web"), "namespaces": ["b"]},
+    )
     assert "no pod of its required affinity there" in await placed(
         story, seen("a", labels={"app": "web"}, **apart_from_each_other)
     )
@@ -293,11 +370,16 @@ async def test_terms_that_look_into_different_namespaces_have_nobody_in_common()
     assert await placed(story, seen("b", labels={"app": "web"}, **everywhere)) == "n1"
 
 
-async def test_a_group_that_stands_on_nodes_without_the_label_only_has_its_first_pod_still_to_come() -> None:
+async def test_a_group_that_stands_on_nodes_without_the_label_only_has_its_first_pod_still_to_come() -> (
+    None
+):
     story = await world("n1", "n2")
     await story.node("n1", labels={HOST: "n1"})
     await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
-    assert await placed(story, seen("a", labels={"app": "web"}, **rules(term(ZONE, app="web")))) == "n2"
+    assert (
+        await placed(story, seen("a", labels={"app": "web"}, **rules(term(ZONE, app="web"))))
+        == "n2"
+    )
 
 
 async def _last_reserved(story: Story) -> Any:
@@ -308,7 +390,9 @@ async def _last_reserved(story: Story) -> Any:
 
 def spread(key: str, skew: int = 1, **more: Any) -> Json:
     rule = {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule", **more}
-    return {"topologySpreadConstraints": [{"labelSelector": {"matchLabels": {"app": "web"}}, **rule}]}
+    return {
+        "topologySpreadConstraints": [{"labelSelector": {"matchLabels": {"app": "web"}}, **rule}]
+    }
 
 
 ANY: Json = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["none"]}]}
@@ -316,7 +400,10 @@ ANY: Json = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": 
 
 async def test_spread_keeps_domains_even() -> None:
     story = await world()
-    got = [await placed(story, seen(f"p{number}", labels={"app": "web"}, **spread(ZONE))) for number in range(6)]
+    got = [
+        await placed(story, seen(f"p{number}", labels={"app": "web"}, **spread(ZONE)))
+        for number in range(6)
+    ]
     assert sorted(node == "n3" for node in got) == [False] * 3 + [True] * 3
 
 
@@ -335,12 +422,24 @@ async def test_spread_counts_nodes_as_its_policies_say() -> None:
     story = await world(n3={"taints": (Taint("gone", "", "NoSchedule"),)})
     web = {"app": "web"}
     await story.tell("pod/uid-x", seen("x", "n1", labels=web))
-    assert "2 topology spread" in await placed(story, seen("a", labels=web, **spread(ZONE))), "b is emptier, and tainted"
-    assert await placed(story, seen("b", labels=web, **spread(ZONE, nodeTaintsPolicy="Honor"))) in ("n1", "n2")
+    assert "2 topology spread" in await placed(story, seen("a", labels=web, **spread(ZONE))), (
+        "b is emptier, and tainted"
+    )
+    assert await placed(story, seen("b", labels=web, **spread(ZONE, nodeTaintsPolicy="Honor"))) in (
+        "n1",
+        "n2",
+    )
     tolerant = {"tolerations": [{"key": "gone", "operator": "Exists"}]}
-    assert await placed(story, seen("c", labels=web, **spread(ZONE, nodeTaintsPolicy="Honor"), **tolerant)) == "n3"
+    assert (
+        await placed(
+            story, seen("c", labels=web, **spread(ZONE, nodeTaintsPolicy="Honor"), **tolerant)
+        )
+        == "n3"
+    )
     in_a = {"nodeSelector": {ZONE: "a"}}
-    assert await placed(story, seen("d", labels=web, **spread(ZONE), **in_a)) in ("n1", "n2"), "b does not count"
+    assert await placed(story, seen("d", labels=web, **spread(ZONE), **in_a)) in ("n1", "n2"), (
+        "b does not count"
+    )
     anywhere = spread(ZONE, nodeAffinityPolicy="Ignore")
     assert "2 topology spread" in await placed(story, seen("e", labels=web, **anywhere, **in_a))
 
@@ -360,7 +459,9 @@ async def test_spread_with_too_few_domains_counts_from_nothing() -> None:
     story = await world()
     for name, node in (("x", "n1"), ("y", "n3")):
         await story.tell(f"pod/uid-{name}", seen(name, node, labels={"app": "web"}))
-    assert "topology spread" in await placed(story, seen("a", labels={"app": "web"}, **spread(ZONE, minDomains=3)))
+    assert "topology spread" in await placed(
+        story, seen("a", labels={"app": "web"}, **spread(ZONE, minDomains=3))
+    )
 
 
 @pytest.mark.parametrize("left", ["n1", "n2", "n3"])
@@ -374,15 +475,24 @@ async def test_preferred_affinity_and_prefer_no_schedule_move_pods_that_could_go
     shunned = {"taints": (Taint("old", "", "PreferNoSchedule"),)}
     story = await world(n1=shunned, n2=shunned)
     assert {await placed(story, seen(f"p{number}")) for number in range(4)} == {"n3"}
-    term = {"weight": 80, "preference": {"matchExpressions": [{"key": HOST, "operator": "In", "values": ["n2"]}]}}
-    wish = {"affinity": {"nodeAffinity": {PREFERRED: [term]}}, "tolerations": [{"key": "old", "operator": "Exists"}]}
+    term = {
+        "weight": 80,
+        "preference": {"matchExpressions": [{"key": HOST, "operator": "In", "values": ["n2"]}]},
+    }
+    wish = {
+        "affinity": {"nodeAffinity": {PREFERRED: [term]}},
+        "tolerations": [{"key": "old", "operator": "Exists"}],
+    }
     assert {await placed(story, seen(f"q{number}", **wish)) for number in range(4)} == {"n2"}
 
 
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        ({"volumes": [{"name": "v", "rbd": {"image": "i", "monitors": ["m"]}}]}, "spec.volumes.rbd"),
+        (
+            {"volumes": [{"name": "v", "rbd": {"image": "i", "monitors": ["m"]}}]},
+            "spec.volumes.rbd",
+        ),
         ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
     ],
 )
@@ -392,7 +502,9 @@ async def test_a_form_that_is_not_handled_keeps_its_clear_verdict(spec: Json, na
 
 
 class Tenant:
-    """A constraint as the recipe in CONTRIBUTING has it: pods of one `spec.hostname` are never alone with another's."""
+    """A constraint as the recipe in CONTRIBUTING has it: pods of one `spec.hostname` are never
+    alone with another's.
+    """
 
     name = "tenant"
     handles = frozenset(("spec.tenant",))
@@ -403,32 +515,49 @@ class Tenant:
         return spec.get("tenant")
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        taken = {node: held for held, nodes in around.neighbours.keeping(self.name) for node in nodes}
+        taken = {
+            node: held for held, nodes in around.neighbours.keeping(self.name) for node in nodes
+        }
 
         def check(facts: NodeFacts) -> Refusal | None:
             other = taken.get(facts.name, kept)
-            return None if other == kept else Refusal(facts.name, Reason.POD_ANTI_AFFINITY, f"tenant {other}")
+            return (
+                None
+                if other == kept
+                else Refusal(facts.name, Reason.POD_ANTI_AFFINITY, f"tenant {other}")
+            )
 
         return check if kept else None
 
 
 async def test_a_constraint_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     story = await world("n1", "n2")
-    assert "unsupported constraint: spec.tenant" in await placed(story, seen("before", tenant="red"))
+    assert "unsupported constraint: spec.tenant" in await placed(
+        story, seen("before", tenant="red")
+    )
     monkeypatch.setattr(registry, "_ALL", (*registry._ALL, Tenant()))
     red = await placed(story, seen("a", tenant="red"))
     assert await placed(story, seen("b", tenant="blue")) == ({"n1", "n2"} - {red}).pop()
     assert "tenant" in await placed(story, seen("c", tenant="green"))
-    assert await placed(story, seen("d", tenant=["red"])) == "unsupported constraint: spec.tenant", "a form that it has not"
+    assert (
+        await placed(story, seen("d", tenant=["red"])) == "unsupported constraint: spec.tenant"
+    ), "a form that it has not"
 
 
-async def test_what_a_newer_release_keeps_of_a_pod_is_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two releases share a log: the one that observes knows a constraint that the one that decides does not."""
+async def test_what_a_newer_release_keeps_of_a_pod_is_not_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two releases share a log: the one that observes knows a constraint that the one that decides
+    does not.
+    """
     story = await world("n1")
     monkeypatch.setattr(registry, "_ALL", (*registry._ALL, Tenant()))
     newer = seen("a", tenant="red")
     monkeypatch.undo()
-    assert await placed(story, newer) == "0/1 nodes: 1 unsupported constraint: tenant, of a newer release"
+    assert (
+        await placed(story, newer)
+        == "0/1 nodes: 1 unsupported constraint: tenant, of a newer release"
+    )
 
 
 def test_equal_specs_are_one_shape_whatever_the_order_of_their_fields() -> None:

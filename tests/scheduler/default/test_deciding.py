@@ -1,4 +1,6 @@
-"""What the ledger means for the next pod: races of schedulers, pods half admitted, names used twice, room that is worse."""
+"""What the ledger means for the next pod: races of schedulers, pods half admitted, names used
+twice, room that is worse.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ async def one_zone(schedulers: int = 1) -> Story:
 
 
 class TestR1PodsBoundButStillPending:
-    """Upstream's match forgets a pod that neither side counts yet; here its charge stands until a report covers its demand."""
+    """Upstream's match forgets a pod that neither side counts yet; here its charge stands until a
+    report covers its demand.
+    """
 
     async def test_default_gives_the_cpus_of_a_pod_under_admission_to_nobody(self) -> None:
         story = await one_zone()
@@ -32,14 +36,21 @@ class TestR1PodsBoundButStillPending:
 
 
 class TestR10SeveralSchedulers:
-    """Upstream's caches do not know of each other; here both schedulers fold one log and append at versions."""
+    """Upstream's caches do not know of each other; here both schedulers fold one log and append at
+    versions.
+    """
 
-    async def test_default_lets_one_of_two_schedulers_win_a_node_and_the_other_decide_again(self) -> None:
+    async def test_default_lets_one_of_two_schedulers_win_a_node_and_the_other_decide_again(
+        self,
+    ) -> None:
         story = await one_zone(schedulers=2)
         await story.arrives(pod("a", cpus=6), pod("b", cpus=6))
         first, second = story.cores
         from_first, from_second = first.decide(1), second.decide(2)[1:]
-        assert [(p[0].uid, p[0].node) for p in (from_first, from_second)] == [("uid-a", "n1"), ("uid-b", "")]
+        assert [(p[0].uid, p[0].node) for p in (from_first, from_second)] == [
+            ("uid-a", "n1"),
+            ("uid-b", ""),
+        ]
         second.queue.wake_all()
         assert isinstance((await story.append(first, from_first))[0], Appended)
         assert second.decide(5)[0].node == ""
@@ -119,7 +130,9 @@ async def test_several_reservations_on_one_node_in_one_batch_are_chained() -> No
 
 
 async def test_more_room_can_be_worse_so_a_pod_must_be_admitted_on_every_branch() -> None:
-    """Zone 0: 8 CPUs and the GPU, zone 1: 14. Unproven A of 6 is in either. c1 of 7 may then take zone 0 from c2."""
+    """Zone 0: 8 CPUs and the GPU, zone 1: 14. Unproven A of 6 is in either. c1 of 7 may then take
+    zone 0 from c2.
+    """
     story = Story()
     await story.node()
     await story.report(zone(0, 8, 8, 1), zone(1, 14, 14))
@@ -162,4 +175,6 @@ async def test_a_refusal_names_the_resource_the_zone_and_the_shortfall() -> None
     asking = pod("a", cpus=5)
     await story.arrives(asking)
     await story.decide()
-    assert await story.verdicts(asking) == ["0/1 nodes: 1 no single zone with 5 cpu free (best: 2 on n1/zone 0)"]
+    assert await story.verdicts(asking) == [
+        "0/1 nodes: 1 no single zone with 5 cpu free (best: 2 on n1/zone 0)"
+    ]

@@ -1,4 +1,6 @@
-"""Dirty marks and reconciliations are facts: made after N rejections in a row, appended once however many schedulers run."""
+"""Dirty marks and reconciliations are facts: made after N rejections in a row, appended once
+however many schedulers run.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ RESERVED = pod("a", cpus=6)
 
 
 async def unproven(schedulers: int = 1, dirty_after: int = 3, placements: bool = True) -> Story:
-    """n1 with two zones of 8 CPUs carries the unproven charge of `a`; everything else waits to be refused."""
+    """n1 with two zones of 8 CPUs carries the unproven charge of `a`; everything else waits to be
+    refused.
+    """
     story = Story(schedulers, dirty_after)
     await story.node()
     await show(story, 1, placements, (), 8)
@@ -22,7 +26,9 @@ async def unproven(schedulers: int = 1, dirty_after: int = 3, placements: bool =
     return story
 
 
-async def show(story: Story, at: int, placements: bool, names: tuple[str, ...], free: int, free1: int = 8) -> None:
+async def show(
+    story: Story, at: int, placements: bool, names: tuple[str, ...], free: int, free1: int = 8
+) -> None:
     """A report of n1, with placements (the pod listed, not admitted) or with a fingerprint only."""
     zones = (zone(0, 8, free), zone(1, 8, free1))
     if placements:
@@ -112,7 +118,10 @@ async def test_a_listing_before_the_admission_reconciles_nothing() -> None:
     await story.decide()
     assert await story.reconciliations() == []
     assert story.ledger_node().dirty == "rejections"
-    assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (2000, 2000)
+    assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (
+        2000,
+        2000,
+    )
 
 
 async def test_a_dirty_node_is_reconciled_by_fingerprint_at_the_position_that_agrees() -> None:
@@ -121,11 +130,18 @@ async def test_a_dirty_node_is_reconciled_by_fingerprint_at_the_position_that_ag
     await show(story, 2, False, ("a",), 2)
     await story.decide()
     facts = await story.reconciliations()
-    assert [(fact.method, fact.settled_to, fact.report_version) for fact in facts] == [("fingerprint", charged_at, 2)]
-    assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (2000, 8000)
+    assert [(fact.method, fact.settled_to, fact.report_version) for fact in facts] == [
+        ("fingerprint", charged_at, 2)
+    ]
+    assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (
+        2000,
+        8000,
+    )
 
 
-async def test_a_fingerprint_that_agrees_while_the_zones_show_too_little_in_use_reconciles_nothing() -> None:
+async def test_a_fingerprint_that_agrees_while_the_zones_show_too_little_in_use_reconciles_nothing() -> (
+    None
+):
     story = await dirty(placements=False)
     await show(story, 2, False, ("a",), 8)
     await story.decide()
@@ -155,7 +171,9 @@ async def test_an_emptied_dirty_node_is_reconciled() -> None:
 async def test_two_schedulers_append_one_reconciliation() -> None:
     story = await dirty(schedulers=2, placements=False)
     await show(story, 2, False, ("a",), 2)
-    both = [[p for p in core.decide(0) if p.commit_id.startswith("reconciled/")] for core in story.cores]
+    both = [
+        [p for p in core.decide(0) if p.commit_id.startswith("reconciled/")] for core in story.cores
+    ]
     assert [len(found) for found in both] == [1, 1]
     await story.append(story.cores[0], both[0])
     outcome = (await story.append(story.cores[1], both[1]))[0]
@@ -163,8 +181,12 @@ async def test_two_schedulers_append_one_reconciliation() -> None:
     assert len(await story.reconciliations()) == 1
 
 
-async def test_a_mark_that_outlives_its_comparison_is_lifted_when_the_last_unsettled_pod_ends() -> None:
-    """The same report at the same mark is compared twice: `b` came after the matched position, so that the mark stayed."""
+async def test_a_mark_that_outlives_its_comparison_is_lifted_when_the_last_unsettled_pod_ends() -> (
+    None
+):
+    """The same report at the same mark is compared twice: `b` came after the matched position, so
+    that the mark stayed.
+    """
     story = await dirty(placements=False)
     late = pod("b", cpus=1)
     await story.seen_bound(late)
@@ -186,9 +208,9 @@ async def test_a_second_report_of_a_clean_node_is_no_reconciliation() -> None:
 
 
 class TestNobodyIsForgottenOnTheFingerprintPath:
-    """Without placements only a comparison makes a newer report count, and only a dirty node is compared: one pod that
-    waits must be enough to have it compared, also when the node ran empty (upstream's R9) and when the first comparison
-    settled little."""
+    """Without placements only a comparison makes a newer report count, and only a dirty node is
+    compared: one pod that waits must be enough to have it compared, also when the node ran empty
+    (upstream's R9) and when the first comparison settled little."""
 
     async def wait_until_idle(self, story: Story) -> dict[str, str]:
         """What the deciding loop reserves when it is asked again and again while nothing happens."""
@@ -232,7 +254,10 @@ class TestNobodyIsForgottenOnTheFingerprintPath:
         await story.decide()
         assert [fact.report_version for fact in await story.reconciliations()] == [2, 3]
         assert story.ledger_node().dirty == ""
-        assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (1000, 8000)
+        assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (
+            1000,
+            8000,
+        )
 
 
 async def test_dirty_nodes_and_comparisons_are_counted_a_report_once() -> None:

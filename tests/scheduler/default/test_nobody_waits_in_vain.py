@@ -1,5 +1,5 @@
-"""After whatever happens, a scheduler that has just begun finds nothing to reserve that the one at work has not: no change that
-helps a waiting pod passes unheard. Drawn worlds."""
+"""After whatever happens, a scheduler that has just begun finds nothing to reserve that the one at
+work has not: no change that helps a waiting pod passes unheard. Drawn worlds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ RULES: tuple[Json, ...] = (
 
 
 class World:
-    """A few nodes of one to three zones; reports say anything, as whether they are true is not asked here."""
+    """A few nodes of one to three zones; reports say anything, as whether they are true is not
+    asked here.
+    """
 
     def __init__(self, seed: int, budgets: dict[str, int]) -> None:
         self.draw = random.Random(seed)
@@ -49,7 +51,17 @@ class World:
 
     async def step(self) -> str:
         """Something happens; returns what."""
-        happens = self.draw.choice((self.arrives, self.arrives, self.arrives, self.ends, self.reports, self.changes, self.runs))
+        happens = self.draw.choice(
+            (
+                self.arrives,
+                self.arrives,
+                self.arrives,
+                self.ends,
+                self.reports,
+                self.changes,
+                self.runs,
+            )
+        )
         self.told += 1
         return f"{happens.__name__} {await happens()}"
 
@@ -65,7 +77,9 @@ class World:
         container: dict[str, Any] = {"resources": {"requests": amounts, "limits": amounts}}
         rule = dict(draw.choice(RULES))
         container |= rule.get("container", {})
-        return seen(name, node, {"app": draw.choice(("web", "db"))}, **{**rule, "container": container})
+        return seen(
+            name, node, {"app": draw.choice(("web", "db"))}, **{**rule, "container": container}
+        )
 
     async def ends(self) -> str:
         if not self.ledger.pods:
@@ -94,7 +108,13 @@ class World:
         labels = {HOST: name, ZONE: draw.choice("ab")} if draw.random() < 0.9 else {HOST: name}
         allocatable = {**ROOMY, "cpu": draw.choice((8_000, 24_000)), "pods": draw.choice((4, 110))}
         taints = (Taint("old", "", "NoSchedule"),) if draw.random() < 0.2 else ()
-        await self.story.node(name, labels=labels, allocatable=allocatable, taints=taints, unschedulable=draw.random() < 0.05)
+        await self.story.node(
+            name,
+            labels=labels,
+            allocatable=allocatable,
+            taints=taints,
+            unschedulable=draw.random() < 0.05,
+        )
 
     async def reports(self) -> str:
         name = self._node()
@@ -105,33 +125,51 @@ class World:
         draw = self.draw
         number = int(name[1:])
         node = self.ledger.nodes.get(name)
-        names = [charge.key.partition("/")[2] for charge in node.charges.values()] if node is not None else []
+        names = (
+            [charge.key.partition("/")[2] for charge in node.charges.values()]
+            if node is not None
+            else []
+        )
         placements = [
-            held(pod, draw.randrange(2), draw.choice((1, 2, 3))) if draw.random() < 0.85 else listed_empty(pod)
+            held(pod, draw.randrange(2), draw.choice((1, 2, 3)))
+            if draw.random() < 0.85
+            else listed_empty(pod)
             for pod in sorted(names)
             if draw.random() < 0.7
         ]
-        zones = [zone(at, 8, draw.choice((0, 1, 2, 4, 8)), 2, draw.randrange(3)) for at in range(1 + number % 3)]
+        zones = [
+            zone(at, 8, draw.choice((0, 1, 2, 4, 8)), 2, draw.randrange(3))
+            for at in range(1 + number % 3)
+        ]
         policy, boot = POLICIES[number % len(POLICIES)], f"boot-{draw.random() < 0.05}"
         settings: dict[str, Any] = {"policy": policy, "boot": boot, "tracked": ("cpu", GPU)}
-        await self.story.report(*zones, node=name, at=self.told + 1, placements=tuple(placements), **settings)
+        await self.story.report(
+            *zones, node=name, at=self.told + 1, placements=tuple(placements), **settings
+        )
 
     def _node(self) -> str:
         return f"n{self.draw.randrange(NODES)}"
 
 
 @pytest.mark.parametrize(
-    ("seed", "budgets"), [*((seed, {}) for seed in (*range(20), *FOUND)), *((seed, HURRIED) for seed in BY_LAST_RESORT)]
+    ("seed", "budgets"),
+    [*((seed, {}) for seed in (*range(20), *FOUND)), *((seed, HURRIED) for seed in BY_LAST_RESORT)],
 )
-async def test_who_begins_now_finds_nothing_that_was_missed(seed: int, budgets: dict[str, int]) -> None:
+async def test_who_begins_now_finds_nothing_that_was_missed(
+    seed: int, budgets: dict[str, int]
+) -> None:
     world, happened = World(seed, budgets), list[str]()
     await world.begin()
     for step in range(STEPS):
         happened.append(await world.step())
         await world.story.decide()
         if step % 4 == 3:
-            begun = SchedulerCore(CoreConfig(cycle=CycleConfig(**budgets), dirty_after_rejections=3))  # type: ignore[arg-type]
+            begun = SchedulerCore(
+                CoreConfig(cycle=CycleConfig(**budgets), dirty_after_rejections=3)
+            )  # type: ignore[arg-type]
             for envelope in await world.story.log.read(0, 10_000):
                 begun.evolve(envelope, decode(envelope))
             drafts = [draft for proposal in begun.decide(100) for draft in proposal.drafts]
-            assert [draft.fact for draft in drafts if isinstance(draft.fact, PodReserved)] == [], happened[-6:]
+            assert [draft.fact for draft in drafts if isinstance(draft.fact, PodReserved)] == [], (
+                happened[-6:]
+            )

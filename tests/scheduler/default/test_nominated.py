@@ -1,4 +1,6 @@
-"""Room that another scheduler evicts pods for: from a pending pod as the observer reads it to where our pods do not go."""
+"""Room that another scheduler evicts pods for: from a pending pod as the observer reads it to where
+our pods do not go.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,35 @@ from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_constraints import placed, seen, world
 
 
-def nominee(node: str = "n1", cpu: str = "63", priority: int = 0, bound: str = "", **more: Any) -> Json:
-    spec: Json = {"priority": priority, "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]}
+def nominee(
+    node: str = "n1", cpu: str = "63", priority: int = 0, bound: str = "", **more: Any
+) -> Json:
+    spec: Json = {
+        "priority": priority,
+        "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}],
+    }
     spec |= {"nodeName": bound} if bound else {}
     metadata = {"name": "other", "namespace": "ns", "uid": "uid-other", "resourceVersion": "7"}
-    return {"metadata": metadata, "spec": {**spec, **more}, "status": {"phase": "Pending", "nominatedNodeName": node}}
+    return {
+        "metadata": metadata,
+        "spec": {**spec, **more},
+        "status": {"phase": "Pending", "nominatedNodeName": node},
+    }
 
 
-async def shown(story: Story, obj: Json, kind: str = "MODIFIED", own: str = "topolog") -> list[object]:
+async def shown(
+    story: Story, obj: Json, kind: str = "MODIFIED", own: str = "topolog"
+) -> list[object]:
     """The observer sees a pod; what it tells."""
     core = story.cores[0]
     kinds = Kinds(("topolog",), Sightings())
     told = kinds.facts(core.followed, own, "pods", Seen(kind, obj))
     for fact in told:
-        address = streams.pod(fact.about.pod) if isinstance(fact, PodObserved | PodEnded) else stream_of(fact)  # type: ignore[arg-type]
+        address = (
+            streams.pod(fact.about.pod)
+            if isinstance(fact, PodObserved | PodEnded)
+            else stream_of(fact)
+        )  # type: ignore[arg-type]
         await story.tell(address, fact)
     return list(told)
 
@@ -44,9 +61,13 @@ async def test_our_pods_leave_the_room_that_others_evict_for() -> None:
     (told,) = await shown(story, nominee())
     assert isinstance(told, NominationObserved)
     assert (told.key, told.node, told.requests["cpu"]) == ("ns/other", "n1", 63_000)
-    assert {await placed(story, seen(f"p{number}")) for number in range(3)} == {"n1", "n2"}, "n1 has one CPU more"
+    assert {await placed(story, seen(f"p{number}")) for number in range(3)} == {"n1", "n2"}, (
+        "n1 has one CPU more"
+    )
     full = seen("late", nodeSelector={"kubernetes.io/hostname": "n1"})
-    assert "1 kept free for a nominated pod of another scheduler: ns/other" in await placed(story, full)
+    assert "1 kept free for a nominated pod of another scheduler: ns/other" in await placed(
+        story, full
+    )
     assert await shown(story, nominee()) == [], "told once"
 
 
@@ -83,13 +104,16 @@ async def test_a_nominee_that_is_bound_counts_once() -> None:
 
 @pytest.mark.parametrize("heard_late", [False, True])
 async def test_a_nominee_that_its_scheduler_has_topolog_bind_counts_once(heard_late: bool) -> None:
-    """kube-scheduler 1.36 nominates who waits for claims before it asks for the binding; that the pod was nominated the observer
-    may see after the reservation, and that it is bound by then nobody tells once more."""
+    """kube-scheduler 1.36 nominates who waits for claims before it asks for the binding; that the
+    pod was nominated the observer may see after the reservation, and that it is bound by then
+    nobody tells once more."""
     story = await world("n1")
     await story.tell("pod/uid-other", PodObserved(cast(Pod, pod_from_manifest(nominee(cpu="60")))))
     if not heard_late:
         await shown(story, nominee(cpu="60"))
-    await story.tell("pod/uid-other", PodReserved("uid-other", "n1", 1, 1, 1, 50, 1, {}, False, "", ""))
+    await story.tell(
+        "pod/uid-other", PodReserved("uid-other", "n1", 1, 1, 1, 50, 1, {}, False, "", "")
+    )
     await story.tell("node/n1", NodeCharged("n1", "uid-other"))
     if heard_late:
         await shown(story, nominee(cpu="60"))
@@ -119,4 +143,6 @@ async def test_a_nominee_that_a_list_lacks_is_gone() -> None:
     await shown(story, nominee())
     known = story.cores[0].followed
     assert absent(known, "pods", {"uid-other"}, "9") == []
-    assert absent(known, "pods", set(), "9") == [SurroundingEnded("nomination", "uid-other", "absent_from_list", "9")]
+    assert absent(known, "pods", set(), "9") == [
+        SurroundingEnded("nomination", "uid-other", "absent_from_list", "9")
+    ]

@@ -1,4 +1,6 @@
-"""Zones of other schedulers' nominees: which pods would take the one that others are evicted from, and which do no harm."""
+"""Zones of other schedulers' nominees: which pods would take the one that others are evicted from,
+and which do no harm.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def nominated(cpus: int, priority: int = 0) -> NominationObserved:
     amounts = {"cpu": str(cpus), "memory": "1Gi"}
     spec = {
         "priority": priority,
-        "containers": [{"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}],
+        "containers": [
+            {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+        ],
     }
     told = nomination_of(Surroundings(), "topolog", {**nominee(), "spec": spec})
     assert isinstance(told, NominationObserved)
@@ -58,7 +62,9 @@ async def test_a_pod_that_would_take_the_zone_waits_and_one_that_leaves_room_doe
     await story.tell("nomination/uid-other", nominated(6))
     assert KEPT in await outcome(story, pod("large", cpus=4))
     assert await outcome(story, pod("small", cpus=2)) == "n1"
-    assert KEPT in await outcome(story, pod("next", cpus=1)), "6 and what is on its way fill the zone"
+    assert KEPT in await outcome(story, pod("next", cpus=1)), (
+        "6 and what is on its way fill the zone"
+    )
 
 
 async def test_the_zone_is_free_when_the_nominee_has_it() -> None:
@@ -67,7 +73,9 @@ async def test_the_zone_is_free_when_the_nominee_has_it() -> None:
     assert KEPT in await outcome(story, pod("large", cpus=4))
     await story.seen_bound(pod("other", cpus=6))
     assert await story.decide() == {}, "nobody knows yet where it is"
-    await story.report(zone(0, 8, 2), zone(1, 8, 4), at=2, tracked=("cpu",), placements=(held("other", 0, 6),))
+    await story.report(
+        zone(0, 8, 2), zone(1, 8, 4), at=2, tracked=("cpu",), placements=(held("other", 0, 6),)
+    )
     assert await story.decide() == {"uid-large": "n1"}
 
 
@@ -75,7 +83,9 @@ async def test_where_the_victims_still_run_a_pod_may_have_what_they_do_not_free(
     story = Story()
     await story.node()
     victim = pod("victim", cpus=6)
-    await story.report(zone(0, 8, 2), zone(1, 8, 4), tracked=("cpu",), placements=(held("victim", 0, 6),))
+    await story.report(
+        zone(0, 8, 2), zone(1, 8, 4), tracked=("cpu",), placements=(held("victim", 0, 6),)
+    )
     await story.seen_bound(victim, phase="Running", terminating=True)
     await story.tell("nomination/uid-other", nominated(8))
     assert KEPT in await outcome(story, pod("beside", cpus=2)), "it could land beside the victim"
@@ -115,10 +125,16 @@ async def test_who_finds_no_zone_anyway_keeps_none() -> None:
 cpus = st.integers(1, 8)
 
 
-@given(free=st.lists(st.integers(0, 8), min_size=1, max_size=4), parts=st.lists(cpus, min_size=1, max_size=3), wanted=cpus)
-def test_whoever_passes_leaves_the_zone_wherever_its_containers_go(free: list[int], parts: list[int], wanted: int) -> None:
-    """By trying every way in which a kubelet could place them one by one; who is refused could take the zone in one of those, or
-    might by bounds."""
+@given(
+    free=st.lists(st.integers(0, 8), min_size=1, max_size=4),
+    parts=st.lists(cpus, min_size=1, max_size=3),
+    wanted=cpus,
+)
+def test_whoever_passes_leaves_the_zone_wherever_its_containers_go(
+    free: list[int], parts: list[int], wanted: int
+) -> None:
+    """By trying every way in which a kubelet could place them one by one; who is refused could take
+    the zone in one of those, or might by bounds."""
     history = History()
     history.node(allocatable={"cpu": 64_000, "pods": 110})
     history.report(*(zone(number, 8, left) for number, left in enumerate(free)), tracked=("cpu",))
@@ -130,7 +146,10 @@ def test_whoever_passes_leaves_the_zone_wherever_its_containers_go(free: list[in
         assert passes
         return
     left = [
-        [zone - sum(part for part, at in zip(parts, chosen, strict=True) if at == number) for number, zone in enumerate(free)]
+        [
+            zone - sum(part for part, at in zip(parts, chosen, strict=True) if at == number)
+            for number, zone in enumerate(free)
+        ]
         for chosen in product(range(len(free)), repeat=len(parts))
     ]
     if passes:

@@ -1,4 +1,6 @@
-"""Preemption through the core: whom it names, when it names nobody, and what becomes of a nomination."""
+"""Preemption through the core: whom it names, when it names nobody, and what becomes of a
+nomination.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.binding_facts import EvictRefused
 from shared.events.cluster_facts import PodRunning
-from shared.events.scheduling_facts import NodeClaimed, NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
+from shared.events.scheduling_facts import (
+    NodeClaimed,
+    NominationWithdrawn,
+    PodNominated,
+    PodReserved,
+    PodVerdictChanged,
+)
 from tests.fixtures.examples import examples
 from tests.ledger.given import container, held, pod, zone
 from tests.scheduler.default.story import ROOMY, Story
@@ -25,17 +33,36 @@ HIGH = 1000
 
 
 async def running(
-    story: Story, *placed: tuple[Pod, int], sizes: tuple[int, ...] = (8, 8), gpus: int = 0, policy: str = "single-numa-node"
+    story: Story,
+    *placed: tuple[Pod, int],
+    sizes: tuple[int, ...] = (8, 8),
+    gpus: int = 0,
+    policy: str = "single-numa-node",
 ) -> None:
-    """Pods of one container stand proven on n1 in zones of `sizes` CPUs (and `gpus` devices in zone 0)."""
+    """Pods of one container stand proven on n1 in zones of `sizes` CPUs (and `gpus` devices in zone
+    0).
+    """
     for made, _ in placed:
         await story.seen_bound(made, phase="Running")
-    used = {index: [sum(asks(made, name) for made, where in placed if where == index) for name in RESOURCES] for index in (0, 1)}
+    used = {
+        index: [
+            sum(asks(made, name) for made, where in placed if where == index) for name in RESOURCES
+        ]
+        for index in (0, 1)
+    }
     zones = [
-        zone(index, size, size - used[index][0] // 1000, gpus if not index else 0, gpus - used[0][1] if not index else None)
+        zone(
+            index,
+            size,
+            size - used[index][0] // 1000,
+            gpus if not index else 0,
+            gpus - used[0][1] if not index else None,
+        )
         for index, size in enumerate(sizes)
     ]
-    placements = tuple(held(made.name, where, asks(made, "cpu") // 1000, asks(made, GPU)) for made, where in placed)
+    placements = tuple(
+        held(made.name, where, asks(made, "cpu") // 1000, asks(made, GPU)) for made, where in placed
+    )
     await story.report(*zones, placements=placements, policy=policy)
 
 
@@ -60,7 +87,11 @@ async def near_misses(story: Story) -> str:
 
 
 async def withdrawals(story: Story) -> list[str]:
-    return [fact.cause for fact in await story.facts(NominationWithdrawn) if isinstance(fact, NominationWithdrawn)]
+    return [
+        fact.cause
+        for fact in await story.facts(NominationWithdrawn)
+        if isinstance(fact, NominationWithdrawn)
+    ]
 
 
 def low(name: str, cpus: int = 4, gpus: int = 0, priority: int = 0) -> Pod:
@@ -84,14 +115,18 @@ async def test_the_fewest_of_the_lowest_priority_in_one_zone_are_named() -> None
 
 
 async def test_whoever_can_be_spared_is() -> None:
-    story = await full((low("a", 2), 0), (low("b", 2), 0), (low("c", 4), 0), (low("keep", 8, priority=HIGH), 1))
+    story = await full(
+        (low("a", 2), 0), (low("b", 2), 0), (low("c", 4), 0), (low("keep", 8, priority=HIGH), 1)
+    )
     await story.arrives(pod("high", cpus=4, priority=HIGH))
     await story.decide()
     assert await nominations(story) == [("uid-high", "n1", ("uid-c",))]
 
 
 async def test_of_two_zones_the_one_with_the_lower_priorities_is_cleared() -> None:
-    story = await full((low("a", 8, priority=10), 0), (low("b", 4, priority=5), 1), (low("c", 4, priority=5), 1))
+    story = await full(
+        (low("a", 8, priority=10), 0), (low("b", 4, priority=5), 1), (low("c", 4, priority=5), 1)
+    )
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
     assert await nominations(story) == [("uid-high", "n1", ("uid-b", "uid-c"))]
@@ -99,14 +134,21 @@ async def test_of_two_zones_the_one_with_the_lower_priorities_is_cleared() -> No
 
 async def test_nobody_is_named_whose_end_would_only_free_room_in_two_zones() -> None:
     """4 CPUs in each zone could be freed together, but no zone could ever hold 8."""
-    story = await full((low("a"), 0), (low("keep0", 4, priority=HIGH), 0), (low("b"), 1), (low("keep1", 4, priority=HIGH), 1))
+    story = await full(
+        (low("a"), 0),
+        (low("keep0", 4, priority=HIGH), 0),
+        (low("b"), 1),
+        (low("keep1", 4, priority=HIGH), 1),
+    )
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
     assert await nominations(story) == []
 
 
 @pytest.mark.parametrize(("priority", "preempts"), [(0, "PreemptLowerPriority"), (HIGH, "Never")])
-async def test_equal_priority_and_the_policy_never_preempt_nobody(priority: int, preempts: str) -> None:
+async def test_equal_priority_and_the_policy_never_preempt_nobody(
+    priority: int, preempts: str
+) -> None:
     story = await full((low("a", 8), 0), (low("b", 8), 1))
     await story.arrives(pod("high", cpus=8, priority=priority, preemption_policy=preempts))
     await story.decide()
@@ -145,7 +187,9 @@ async def test_nobody_takes_what_was_evicted_for_the_nominee() -> None:
 
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
-async def test_a_nominee_is_placed_under_every_policy_once_its_victims_are_gone(policy: str) -> None:
+async def test_a_nominee_is_placed_under_every_policy_once_its_victims_are_gone(
+    policy: str,
+) -> None:
     story = await full((low("a", 6), 0), (low("b", 8, priority=1), 1), policy=policy)
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
@@ -190,7 +234,9 @@ async def test_a_refused_eviction_ends_the_nomination_and_spares_the_victim() ->
     assert [victims for _, _, victims in await nominations(story)] == [("uid-a",), ("uid-b",)]
 
 
-async def test_a_victim_spared_once_may_be_asked_again_after_a_pod_of_its_namespace_started() -> None:
+async def test_a_victim_spared_once_may_be_asked_again_after_a_pod_of_its_namespace_started() -> (
+    None
+):
     story = await full((low("a", 8), 0), (low("keep", 8, priority=HIGH), 1))
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
@@ -223,7 +269,9 @@ async def test_room_that_is_coming_anyway_is_waited_for() -> None:
 
 
 async def test_nobody_is_evicted_for_a_pod_that_may_fit_already_and_the_verdict_says_so() -> None:
-    """No checkpoint tells whether the init container's two CPUs were reused: pessimism is no reason to kill."""
+    """No checkpoint tells whether the init container's two CPUs were reused: pessimism is no reason
+    to kill.
+    """
     story = Story()
     await story.node()
     first = pod("a", container("setup", cpus=2, kind="init"), container("c", cpus=4))
@@ -232,7 +280,10 @@ async def test_nobody_is_evicted_for_a_pod_that_may_fit_already_and_the_verdict_
     await story.arrives(pod("high", cpus=3, priority=HIGH))
     await story.decide()
     assert await nominations(story) == []
-    assert "it may fit already: nobody is evicted before the node's next report tells" in await near_misses(story)
+    assert (
+        "it may fit already: nobody is evicted before the node's next report tells"
+        in await near_misses(story)
+    )
     await story.arrives(pod("higher", cpus=5, priority=HIGH))
     await story.decide()
     assert await nominations(story) == [("uid-higher", "n1", ("uid-a",))]
@@ -242,7 +293,9 @@ async def test_where_no_zones_are_asked_for_eviction_needs_no_placements() -> No
     """The node's own sums are known whatever its reports carry."""
     story = Story()
     await story.node(allocatable={"cpu": 4000, "pods": 110})
-    await story.report(zone(0, 8), placements=None, fingerprint="pfp0v001x", fingerprint_method="all")
+    await story.report(
+        zone(0, 8), placements=None, fingerprint="pfp0v001x", fingerprint_method="all"
+    )
     await story.seen_bound(shared(pod("a", cpus=3)), phase="Running")
     await story.arrives(shared(pod("high", cpus=3, priority=HIGH)))
     await story.decide()
@@ -290,11 +343,16 @@ async def test_nodes_whose_reports_carry_no_placements_evict_nobody() -> None:
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
     assert await nominations(story) == []
-    assert "nobody is evicted there, whatever the priority: its reports carry no placements" in await near_misses(story)
+    assert (
+        "nobody is evicted there, whatever the priority: its reports carry no placements"
+        in await near_misses(story)
+    )
 
 
 @pytest.mark.parametrize(("unsettled", "cpus"), [(False, 8), (True, 9)])
-async def test_nothing_is_said_of_evictions_where_somebody_may_go_or_nothing_could_help(unsettled: bool, cpus: int) -> None:
+async def test_nothing_is_said_of_evictions_where_somebody_may_go_or_nothing_could_help(
+    unsettled: bool, cpus: int
+) -> None:
     """8 CPUs are held by pods of equal priority; no zone will ever have 9, whoever goes."""
     story = await full((low("a", 7, priority=HIGH), 0), (low("b", 7, priority=HIGH), 1))
     if unsettled:
@@ -318,13 +376,23 @@ async def test_a_restart_from_a_snapshot_still_knows_the_victims() -> None:
     assert await story.decide() == {"uid-high": "n1"}
 
 
-SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1), st.integers(0, 2)), min_size=3, max_size=8)
+SIZES = st.lists(
+    st.tuples(st.integers(1, 4), st.integers(0, 1), st.integers(0, 2)), min_size=3, max_size=8
+)
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(SIZES, st.lists(st.integers(1, 6), min_size=1, max_size=2), st.sampled_from(["single-numa-node", "restricted"]))
-def test_every_eviction_helps_and_none_is_superfluous(sizes: list[tuple[int, int, int]], wants: list[int], policy: str) -> None:
-    """Once the victims have ended the nominee is placed; with one of them left it would not have been."""
+@given(
+    SIZES,
+    st.lists(st.integers(1, 6), min_size=1, max_size=2),
+    st.sampled_from(["single-numa-node", "restricted"]),
+)
+def test_every_eviction_helps_and_none_is_superfluous(
+    sizes: list[tuple[int, int, int]], wants: list[int], policy: str
+) -> None:
+    """Once the victims have ended the nominee is placed; with one of them left it would not have
+    been.
+    """
 
     async def played() -> None:
         placed, room = [], {0: 8, 1: 8}
@@ -333,7 +401,9 @@ def test_every_eviction_helps_and_none_is_superfluous(sizes: list[tuple[int, int
                 room[where] -= cpus
                 placed.append((low(f"p{index}", cpus, priority=priority), where))
         story = await full(*placed, policy=policy)
-        high = pod("high", *(container(f"c{index}", cpus) for index, cpus in enumerate(wants)), priority=2)
+        high = pod(
+            "high", *(container(f"c{index}", cpus) for index, cpus in enumerate(wants)), priority=2
+        )
         await story.arrives(high)
         if await story.decide():
             return
@@ -352,7 +422,9 @@ def test_every_eviction_helps_and_none_is_superfluous(sizes: list[tuple[int, int
 
 
 async def test_a_pod_of_unknown_zone_is_not_evicted_on_suspicion() -> None:
-    """Until the report proves where b is, it would have to go with a or c; then one of them is enough."""
+    """Until the report proves where b is, it would have to go with a or c; then one of them is
+    enough.
+    """
     story = Story()
     await story.node()
     await running(story, (low("a", 7), 0), (low("c", 7), 1), sizes=(14, 14))
@@ -360,7 +432,10 @@ async def test_a_pod_of_unknown_zone_is_not_evicted_on_suspicion() -> None:
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
     assert await nominations(story) == []
-    assert "nobody is evicted there, whatever the priority: no report shows the zone of ns/b yet" in await near_misses(story)
+    assert (
+        "nobody is evicted there, whatever the priority: no report shows the zone of ns/b yet"
+        in await near_misses(story)
+    )
     zones = (zone(0, 14, 7), zone(1, 14, 0))
     await story.report(*zones, at=2, placements=(held("a", 0, 7), held("b", 1, 7), held("c", 1, 7)))
     await story.decide()

@@ -1,4 +1,6 @@
-"""Preemption where CPUs and devices must come from one zone, or one set of zones: single-numa-node and restricted."""
+"""Preemption where CPUs and devices must come from one zone, or one set of zones: single-numa-node
+and restricted.
+"""
 
 from __future__ import annotations
 
@@ -40,34 +42,48 @@ def asks(made: Pod, name: str) -> int:
 
 def node_zone(number: int, placed: list[Placed], cpus: int, gpus: int) -> Zone:
     """A zone of `cpus` CPUs and `gpus` devices less what the pods in it hold."""
-    used = [sum(asks(made, name) for made, where in placed if where == number) for name in ("cpu", GPU)]
+    used = [
+        sum(asks(made, name) for made, where in placed if where == number) for name in ("cpu", GPU)
+    ]
     resources = {"cpu": ZoneResource(cpus * 1000, cpus * 1000, cpus * 1000 - used[0])}
     if gpus:
         resources[GPU] = ZoneResource(gpus, gpus, gpus - used[1])
     return Zone(number, resources, {})
 
 
-async def full(placed: list[Placed], policy: str, zones: int = 2, cpus: int = 8, gpus: tuple[int, ...] = (2, 2)) -> Story:
+async def full(
+    placed: list[Placed], policy: str, zones: int = 2, cpus: int = 8, gpus: tuple[int, ...] = (2, 2)
+) -> Story:
     """All these pods run on n1, each proven in its zone."""
     story = Story()
     await story.node()
     for made, _ in placed:
         await story.seen_bound(made, phase="Running")
         await story.tell(streams.pod(made.uid), PodRunning(made.uid, "n1"))
-    listed = tuple(held(made.name, where, asks(made, "cpu") // 1000, asks(made, GPU)) for made, where in placed)
+    listed = tuple(
+        held(made.name, where, asks(made, "cpu") // 1000, asks(made, GPU)) for made, where in placed
+    )
     made_zones = [node_zone(number, placed, cpus, gpus[number]) for number in range(zones)]
     await story.report(*made_zones, placements=listed, policy=policy)
     return story
 
 
 async def victims(story: Story) -> list[tuple[str, ...]]:
-    return [fact.victims for fact in await story.facts(PodNominated) if isinstance(fact, PodNominated)]
+    return [
+        fact.victims for fact in await story.facts(PodNominated) if isinstance(fact, PodNominated)
+    ]
 
 
 @pytest.mark.parametrize("policy", BOTH)
 async def test_only_who_holds_the_device_beside_enough_cpus_is_evicted(policy: str) -> None:
-    """Zone 0 has free CPUs and a held device, zone 1 a free device and held CPUs: one eviction in either is enough."""
-    placed = [(low("device", 1, 2), 0), (low("cpus", 7, priority=5), 1), (low("other", 1, 1, priority=HIGH), 1)]
+    """Zone 0 has free CPUs and a held device, zone 1 a free device and held CPUs: one eviction in
+    either is enough.
+    """
+    placed = [
+        (low("device", 1, 2), 0),
+        (low("cpus", 7, priority=5), 1),
+        (low("other", 1, 1, priority=HIGH), 1),
+    ]
     story = await full(placed, policy)
     await story.arrives(pod("high", container("c", 4, 1), priority=HIGH))
     await story.decide()
@@ -77,7 +93,9 @@ async def test_only_who_holds_the_device_beside_enough_cpus_is_evicted(policy: s
 
 
 @pytest.mark.parametrize("policy", BOTH)
-async def test_nobody_is_evicted_for_a_device_of_one_zone_and_cpus_of_the_other(policy: str) -> None:
+async def test_nobody_is_evicted_for_a_device_of_one_zone_and_cpus_of_the_other(
+    policy: str,
+) -> None:
     """All who could go leave the devices in zone 0 and the CPUs in zone 1."""
     placed = [(low("keep", 6, 0, HIGH), 0), (low("device", 2, 2), 0), (low("cpus", 8), 1)]
     story = await full(placed, policy, gpus=(2, 0))
@@ -87,7 +105,9 @@ async def test_nobody_is_evicted_for_a_device_of_one_zone_and_cpus_of_the_other(
 
 
 async def test_restricted_clears_devices_of_two_zones_for_a_pod_that_needs_both() -> None:
-    """Three devices are in no zone: both zones are needed, for the CPUs too, and a pod without devices may stay."""
+    """Three devices are in no zone: both zones are needed, for the CPUs too, and a pod without
+    devices may stay.
+    """
     placed = [(low("a", 2, 2), 0), (low("b", 2, 2), 1), (low("plain", 2), 0)]
     story = await full(placed, "restricted")
     await story.arrives(pod("high", container("c", 10, 3), priority=HIGH))
@@ -112,14 +132,20 @@ async def test_the_nominees_device_is_not_taken_by_a_pod_of_lower_priority(polic
     assert [uid for uid, _ in await story.reservations()] == ["uid-high"]
 
 
-PODS = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 2), st.integers(0, 1), st.integers(0, 2)), min_size=2, max_size=7)
+PODS = st.lists(
+    st.tuples(st.integers(1, 5), st.integers(0, 2), st.integers(0, 1), st.integers(0, 2)),
+    min_size=2,
+    max_size=7,
+)
 WANTS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3)), min_size=1, max_size=2)
 
 
 @pytest.mark.parametrize("policy", BOTH)
-def test_every_eviction_helps_none_is_superfluous_and_none_that_would_help_is_missed(policy: str) -> None:
-    """Held against every set of victims that there is, each judged anew. In the examples more room is worse: a first container
-    that could leave the zone that the second one needs."""
+def test_every_eviction_helps_none_is_superfluous_and_none_that_would_help_is_missed(
+    policy: str,
+) -> None:
+    """Held against every set of victims that there is, each judged anew. In the examples more room
+    is worse: a first container that could leave the zone that the second one needs."""
 
     @settings(max_examples=examples(100), deadline=None)
     @given(PODS, WANTS)
@@ -135,7 +161,9 @@ def standing(drawn: list[tuple[int, int, int, int]]) -> list[Placed]:
     """Those of the drawn pods that find room in their zone."""
     placed: list[Placed] = []
     for number, (cpus, gpus, where, priority) in enumerate(drawn):
-        used = [sum(asks(made, name) for made, at in placed if at == where) for name in ("cpu", GPU)]
+        used = [
+            sum(asks(made, name) for made, at in placed if at == where) for name in ("cpu", GPU)
+        ]
         if used[0] + cpus * 1000 <= 8000 and used[1] + gpus <= 2:
             placed.append((low(f"p{number}", cpus, gpus, priority), where))
     return placed
@@ -155,7 +183,9 @@ async def played(policy: str, placed: list[Placed], wants: list[tuple[int, int]]
     assert bool(found) is bool(helping)
     if found:
         assert set(found[0]) in helping
-        assert not any(set(fewer) in helping for fewer in subsets(found[0]) if len(fewer) < len(found[0]))
+        assert not any(
+            set(fewer) in helping for fewer in subsets(found[0]) if len(fewer) < len(found[0])
+        )
         cost = min((max(lower[uid] for uid in each), len(each)) for each in helping)
         assert (max(lower[uid] for uid in found[0]), len(found[0])) == cost
 
@@ -172,4 +202,7 @@ def helps(story: Story, high: Pod, gone: tuple[str, ...]) -> bool:
     facts = NodeFacts("n1", 0)
     facts.take_in(node, config)
     shape = Shape("", high, 0)
-    return verdict(facts, shape, shape.plan(facts.profile), config, config.steps_last_resort) == ADMITTED
+    return (
+        verdict(facts, shape, shape.plan(facts.profile), config, config.steps_last_resort)
+        == ADMITTED
+    )

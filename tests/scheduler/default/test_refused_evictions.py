@@ -20,7 +20,9 @@ def labelled(name: str, app: str, number: int = 0) -> Pod:
     return msgspec.structs.replace(low(name, 4), labels=labels)
 
 
-async def test_where_a_budget_says_no_pods_like_the_victim_are_spared_too_and_others_asked() -> None:
+async def test_where_a_budget_says_no_pods_like_the_victim_are_spared_too_and_others_asked() -> (
+    None
+):
     """One workload's budget would refuse each of its pods, a nomination each."""
     like = [(labelled(f"like{number}", "web", number), number // 2) for number in range(3)]
     story = await full(*like, (msgspec.structs.replace(labelled("other", "db"), priority=1), 1))
@@ -32,9 +34,17 @@ async def test_where_a_budget_says_no_pods_like_the_victim_are_spared_too_and_ot
     assert [victims for _, _, victims in await nominations(story)] == [(first,), ("uid-other",)]
 
 
-async def test_a_budget_is_asked_again_after_a_while_though_no_fact_tells_that_it_allows_more() -> None:
-    """It was changed, or a pod became ready: at first another of its kind is asked for, at last the victim itself."""
-    story = await full((labelled("a", "web", 0), 0), (labelled("b", "web", 1), 0), (low("keep", 8, priority=HIGH), 1))
+async def test_a_budget_is_asked_again_after_a_while_though_no_fact_tells_that_it_allows_more() -> (
+    None
+):
+    """It was changed, or a pod became ready: at first another of its kind is asked for, at last the
+    victim itself.
+    """
+    story = await full(
+        (labelled("a", "web", 0), 0),
+        (labelled("b", "web", 1), 0),
+        (low("keep", 8, priority=HIGH), 1),
+    )
     await story.arrives(pod("high", cpus=4, priority=HIGH))
 
     async def asked(now_s: float) -> list[str]:

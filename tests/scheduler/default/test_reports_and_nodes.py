@@ -1,4 +1,6 @@
-"""Which nodes take a pod at all: expired and missing reports, nodes that come, go, reboot and change policy, pods of others."""
+"""Which nodes take a pod at all: expired and missing reports, nodes that come, go, reboot and
+change policy, pods of others.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ async def test_a_node_whose_report_expired_takes_no_pod_that_needs_alignment(sto
     assert await story.verdicts(asking) == ["0/1 nodes: 1 topology report expired"]
 
 
-async def test_the_next_report_opens_an_expired_node_and_wakes_who_waits_for_it(story: Story) -> None:
+async def test_the_next_report_opens_an_expired_node_and_wakes_who_waits_for_it(
+    story: Story,
+) -> None:
     await story.node()
     await story.report(zone(0, 8))
     await expire(story)
@@ -64,7 +68,9 @@ async def test_a_pod_without_exclusive_demand_may_use_an_expired_node(story: Sto
 
 
 class TestR12FailClosed:
-    """Upstream takes a failed read for "no topology" and passes; a node without a report takes nothing to be aligned here."""
+    """Upstream takes a failed read for "no topology" and passes; a node without a report takes
+    nothing to be aligned here.
+    """
 
     async def test_default_refuses_a_node_that_never_reported(self, story: Story) -> None:
         await story.node()
@@ -81,7 +87,9 @@ class TestR12FailClosed:
 
 
 class TestR8NodesThatComeAndGo:
-    """Upstream learns objects once at start; here a node counts from its first fact and is forgotten with its last."""
+    """Upstream learns objects once at start; here a node counts from its first fact and is
+    forgotten with its last.
+    """
 
     async def test_default_uses_a_node_that_appears_after_the_start(self, story: Story) -> None:
         await story.arrives(pod("a", cpus=6), pod("b", cpus=6))
@@ -97,7 +105,9 @@ class TestR8NodesThatComeAndGo:
         await story.arrives(pod("a", cpus=2))
         assert await story.decide() == {}
 
-    async def test_default_waits_for_the_end_of_the_old_machines_pods_when_a_node_comes_back(self, story: Story) -> None:
+    async def test_default_waits_for_the_end_of_the_old_machines_pods_when_a_node_comes_back(
+        self, story: Story
+    ) -> None:
         await story.node()
         await story.report(zone(0, 8))
         first = pod("a", cpus=6)
@@ -111,7 +121,9 @@ class TestR8NodesThatComeAndGo:
         await story.ends(first)
         assert await story.decide() == {"uid-b": "n1"}
 
-    async def test_default_takes_a_reservation_back_when_its_node_goes_before_the_binding(self, story: Story) -> None:
+    async def test_default_takes_a_reservation_back_when_its_node_goes_before_the_binding(
+        self, story: Story
+    ) -> None:
         await story.node()
         await story.report(zone(0, 8))
         await story.arrives(pod("a", cpus=6))
@@ -122,8 +134,12 @@ class TestR8NodesThatComeAndGo:
         assert await story.decide() == {"uid-a": "n2"}
         assert [fact.cause for fact in await story.facts(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
 
-    async def test_default_takes_a_reservation_back_when_another_node_has_come_in_its_nodes_place(self, story: Story) -> None:
-        """While the binder was away: bound to the new one, the pod would stand where its selector does not match."""
+    async def test_default_takes_a_reservation_back_when_another_node_has_come_in_its_nodes_place(
+        self, story: Story
+    ) -> None:
+        """While the binder was away: bound to the new one, the pod would stand where its selector
+        does not match.
+        """
         await story.node(labels={"disk": "fast"})
         await story.report(zone(0, 8))
         made = pod("a", cpus=6)
@@ -138,7 +154,9 @@ class TestR8NodesThatComeAndGo:
         await story.node(uid="uid-second", labels={"disk": "fast"})
         assert await story.decide() == {"uid-a": "n1"}
 
-    async def test_default_keeps_a_reservation_on_a_node_that_only_changes(self, story: Story) -> None:
+    async def test_default_keeps_a_reservation_on_a_node_that_only_changes(
+        self, story: Story
+    ) -> None:
         await story.node()
         await story.report(zone(0, 8))
         await story.arrives(pod("a", cpus=6))
@@ -147,7 +165,9 @@ class TestR8NodesThatComeAndGo:
         assert await story.decide() == {}
         assert await story.facts(ReservationWithdrawn) == []
 
-    async def test_default_leaves_an_intended_binding_to_the_api_server_when_its_node_goes(self, story: Story) -> None:
+    async def test_default_leaves_an_intended_binding_to_the_api_server_when_its_node_goes(
+        self, story: Story
+    ) -> None:
         await story.node()
         await story.report(zone(0, 8))
         await story.arrives(pod("a", cpus=6))
@@ -181,7 +201,9 @@ async def test_a_change_of_policy_is_judged_by_the_new_policy_at_once(story: Sto
     assert await story.decide() == {"uid-a": "n1"}
 
 
-async def test_a_change_of_scope_keeps_the_charges_of_pods_that_no_report_shows_yet(story: Story) -> None:
+async def test_a_change_of_scope_keeps_the_charges_of_pods_that_no_report_shows_yet(
+    story: Story,
+) -> None:
     await story.node()
     await story.report(zone(0, 8))
     await story.arrives(pod("a", cpus=6))
@@ -192,9 +214,13 @@ async def test_a_change_of_scope_keeps_the_charges_of_pods_that_no_report_shows_
 
 
 class TestOtherPoliciesAreJudged:
-    """Upstream passes every node that is not single-numa-node; a restricted kubelet then rejects the pod."""
+    """Upstream passes every node that is not single-numa-node; a restricted kubelet then rejects
+    the pod.
+    """
 
-    async def test_default_refuses_a_restricted_node_that_would_reject_the_pod(self, story: Story) -> None:
+    async def test_default_refuses_a_restricted_node_that_would_reject_the_pod(
+        self, story: Story
+    ) -> None:
         await story.node()
         await story.report(zone(0, 8, 4), zone(1, 8, 4), policy="restricted")
         await story.arrives(pod("a", cpus=6))
@@ -234,7 +260,9 @@ async def test_a_static_pod_is_charged_and_never_queued(story: Story) -> None:
     assert await story.decide() == {"uid-b": "n1"}
 
 
-async def test_a_pod_bound_by_somebody_else_while_it_waited_is_not_reserved_again(story: Story) -> None:
+async def test_a_pod_bound_by_somebody_else_while_it_waited_is_not_reserved_again(
+    story: Story,
+) -> None:
     await story.node()
     await story.report(zone(0, 8))
     waiting = pod("a", cpus=2)
@@ -250,17 +278,23 @@ async def test_a_rejected_pods_charge_goes_with_the_fact_of_its_rejection(story:
     first = pod("a", cpus=6)
     await story.arrives(first, pod("b", cpus=5))
     assert await story.decide() == {"uid-a": "n1"}
-    await story.tell(streams.pod(first.uid), PodEnded(first.uid, "rejected", "n1", "TopologyAffinityError"))
+    await story.tell(
+        streams.pod(first.uid), PodEnded(first.uid, "rejected", "n1", "TopologyAffinityError")
+    )
     assert await story.decide() == {"uid-b": "n1"}
 
 
-async def test_zones_that_share_an_id_are_named_as_the_reason_and_take_nothing(story: Story) -> None:
+async def test_zones_that_share_an_id_are_named_as_the_reason_and_take_nothing(
+    story: Story,
+) -> None:
     await story.node()
     await story.report(zone(0, 8), zone(0, 8))
     asking = pod("a", cpus=2)
     await story.arrives(asking)
     assert await story.decide() == {}
-    assert "reported twice" in str(await story.verdicts(asking)) or "malformed" in str(await story.verdicts(asking))
+    assert "reported twice" in str(await story.verdicts(asking)) or "malformed" in str(
+        await story.verdicts(asking)
+    )
 
 
 async def test_sparse_zone_ids_are_as_good_as_any(story: Story) -> None:

@@ -1,4 +1,6 @@
-"""Evidence against a node sets it aside for pods of one shape, by one fact; what mends it opens it again, and time."""
+"""Evidence against a node sets it aside for pods of one shape, by one fact; what mends it opens it
+again, and time.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ async def test_replacements_do_not_follow_each_other_to_a_kubelet_that_rejects_t
         if node:
             await rejected(story, made, node)
     assert len(await story.reservations()) == 1
-    assert [(fact.node, fact.cause, fact.detail) for fact in await set_asides(story)] == [("n1", "rejected", f"{WRONG}: no")]
+    assert [(fact.node, fact.cause, fact.detail) for fact in await set_asides(story)] == [
+        ("n1", "rejected", f"{WRONG}: no")
+    ]
     assert "set aside" in (await story.verdicts(pod("p5", cpus=4)))[-1]
 
 
@@ -72,7 +76,9 @@ async def test_other_reasons_of_a_kubelet_say_nothing_about_its_zones(reason: st
     assert await set_asides(story) == []
 
 
-async def test_a_first_rejection_ends_with_other_amounts_and_a_second_only_with_another_node() -> None:
+async def test_a_first_rejection_ends_with_other_amounts_and_a_second_only_with_another_node() -> (
+    None
+):
     story = await world("n1")
     await rejected(story, pod("a", cpus=4), "n1")
     await story.report(zone(0, 16), at=2)
@@ -89,8 +95,12 @@ async def test_a_first_rejection_ends_with_other_amounts_and_a_second_only_with_
 
 @pytest.mark.parametrize("silent", [True, False])
 @pytest.mark.parametrize("seen", ["before", "after"])
-async def test_a_rejection_that_is_told_after_its_node_left_sets_nothing_aside(silent: bool, seen: str) -> None:
-    """Of a node that left, is silent and holds nobody nothing is kept, nor its stream's version: no fact could be appended."""
+async def test_a_rejection_that_is_told_after_its_node_left_sets_nothing_aside(
+    silent: bool, seen: str
+) -> None:
+    """Of a node that left, is silent and holds nobody nothing is kept, nor its stream's version: no
+    fact could be appended.
+    """
     story = await world("n1")
     made, gone = pod("a", cpus=4), NodeEnded("n1", "uid-n1", "deleted")
     if seen == "before":
@@ -179,7 +189,9 @@ async def denied(story: Story, made: Pod, node: str, cause: str) -> None:
     await story.tell(stream, BindRefused(made.uid, node, cause, "closed for maintenance"))
 
 
-async def test_a_binding_that_a_policy_denies_goes_to_another_node_and_is_tried_again_later() -> None:
+async def test_a_binding_that_a_policy_denies_goes_to_another_node_and_is_tried_again_later() -> (
+    None
+):
     story = await world()
     first = await placed(story, made := pod("a", cpus=4))
     await denied(story, made, first, "denied")
@@ -198,7 +210,9 @@ async def test_a_missing_right_is_asked_for_once_in_a_while_and_not_on_every_nod
     await denied(story, made, node, "forbidden")
     assert await story.decide() == {}
     assert await set_asides(story) == []
-    assert not any(entry.charges for entry in story.cores[0].ledger.nodes.values()), "the charge is freed"
+    assert not any(entry.charges for entry in story.cores[0].ledger.nodes.values()), (
+        "the charge is freed"
+    )
     core = story.cores[0]
     assert core.decide(0, AGAIN_AFTER_S["barred"] - 1) == []
     proposals = core.decide(0, AGAIN_AFTER_S["barred"])
@@ -232,7 +246,9 @@ async def test_a_gated_pod_gets_no_verdict_and_is_decided_when_its_gates_are_lif
     """Kubernetes keeps its condition SchedulingGated; autoscalers look at it."""
     story = await world("n1")
     made = pod("a", cpus=4)
-    gated = msgspec.structs.replace(made, constraints=msgspec.structs.replace(made.constraints, gates=("example.com/g",)))
+    gated = msgspec.structs.replace(
+        made, constraints=msgspec.structs.replace(made.constraints, gates=("example.com/g",))
+    )
     assert await placed(story, gated) == ""
     assert await story.verdicts(made) == []
     restarted = load(story.cores[0].config, dump(story.cores[0]))

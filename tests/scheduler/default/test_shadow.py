@@ -1,4 +1,6 @@
-"""Shadow mode: each placement of another scheduler is judged as the ledger stood, settled by its kubelet; nothing is done."""
+"""Shadow mode: each placement of another scheduler is judged as the ledger stood, settled by its
+kubelet; nothing is done.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ async def runs(story: Story, made: Pod, node: str) -> None:
     await story.tell(streams.pod(made.uid), PodRunning(made.uid, node))
 
 
-async def rejected(story: Story, made: Pod, node: str, reason: str = "TopologyAffinityError") -> None:
+async def rejected(
+    story: Story, made: Pod, node: str, reason: str = "TopologyAffinityError"
+) -> None:
     await story.seen_bound(foreign(made), node)
     await story.tell(streams.pod(made.uid), PodEnded(made.uid, "rejected", node, reason))
 

@@ -1,4 +1,6 @@
-"""The upstream plugin's caches behind the scheduler's core: what each holds back, when it learns better, and which facts stay."""
+"""The upstream plugin's caches behind the scheduler's core: what each holds back, when it learns
+better, and which facts stay.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,15 @@ def by(**settings: object) -> Story:
     return story
 
 
-async def two_zones(story: Story, at: int = 1, free: int = 8, names: tuple[str, ...] = (), node: str = "n1") -> None:
+async def two_zones(
+    story: Story, at: int = 1, free: int = 8, names: tuple[str, ...] = (), node: str = "n1"
+) -> None:
     shown = fingerprint([("ns", name) for name in names])
     placements = tuple(held(name, 0, 6) for name in names)
     zones = (zone(0, 8, free), zone(1, 8))
-    await story.report(*zones, node=node, at=at, placements=placements, fingerprint=shown, fingerprint_method="all")
+    await story.report(
+        *zones, node=node, at=at, placements=placements, fingerprint=shown, fingerprint_method="all"
+    )
 
 
 async def bind(story: Story, name: str) -> None:
@@ -90,7 +96,9 @@ async def test_passthrough_believes_the_newest_report_alone() -> None:
 
 
 @pytest.mark.parametrize(("compat", "expected"), [("default", {}), ("upstream", {"uid-a": "n2"})])
-async def test_a_node_that_appears_later_is_placed_on_blindly_by_upstream_alone(compat: str, expected: dict[str, str]) -> None:
+async def test_a_node_that_appears_later_is_placed_on_blindly_by_upstream_alone(
+    compat: str, expected: dict[str, str]
+) -> None:
     """R8."""
     story = by(cache="overreserve", compat=compat)
     await story.node("n1")
@@ -141,7 +149,8 @@ async def test_a_foreign_pod_closes_its_node_until_it_is_reported() -> None:
     assert await story.decide() == {"uid-a": "n1"}
 
 
-# -- settings ---------------------------------------------------------------------------------------------------------
+# -- settings
+# ---------------------------------------------------------------------------------------------------------
 
 
 def settings(path: Path, text: str, **more: object) -> SchedulerSettings:
@@ -184,16 +193,22 @@ def test_the_profile_of_our_name_gives_the_arguments(tmp_path: Path) -> None:
 def test_the_pods_of_profiles_that_the_plugin_registers_are_not_foreign(
     tmp_path: Path, other: str, known: tuple[str, ...]
 ) -> None:
-    """Its `initNodeTopologyForeignPodsDetection` registers a profile's name, and is reached by OverReserve alone."""
+    """Its `initNodeTopologyForeignPodsDetection` registers a profile's name, and is reached by
+    OverReserve alone.
+    """
     text = PROFILES.replace("discardReservedNodes: true", other)
     choice = chosen(settings(tmp_path, text, compat="upstream"))
     assert isinstance(choice.core.upstream, UpstreamConfig)
     assert choice.core.upstream.profiles == known
 
 
-def test_the_pods_of_the_scheduler_that_a_file_was_written_for_are_foreign_to_another(tmp_path: Path) -> None:
+def test_the_pods_of_the_scheduler_that_a_file_was_written_for_are_foreign_to_another(
+    tmp_path: Path,
+) -> None:
     """On the way over the plugin's own scheduler still runs, and nobody here reserves for its pods."""
-    text = PROFILES[: PROFILES.index("- schedulerName: other")].replace("schedulerName: topolog", "schedulerName: numa")
+    text = PROFILES[: PROFILES.index("- schedulerName: other")].replace(
+        "schedulerName: topolog", "schedulerName: numa"
+    )
     choice = chosen(settings(tmp_path, text, compat="upstream"))
     assert isinstance(choice.core.upstream, UpstreamConfig)
     assert choice.core.upstream.arguments.cache == "overreserve"
@@ -211,28 +226,40 @@ def test_by_default_the_ledger_decides_with_the_strategy_of_the_arguments(tmp_pa
 @pytest.mark.parametrize(
     ("text", "more", "told"),
     [
-        ("{cacheResyncPeriodSecond: x, scoringStrategy: {type: Leest}}", {}, ["cacheResyncPeriodSecond", "scoringStrategy.type"]),
+        (
+            "{cacheResyncPeriodSecond: x, scoringStrategy: {type: Leest}}",
+            {},
+            ["cacheResyncPeriodSecond", "scoringStrategy.type"],
+        ),
         (PROFILES, {"scheduler_name": "third"}, ["other, topolog"]),
         ("{discardReservedNodes: true}", {"cache": "overreserve"}, ["drop one of the two"]),
         ("[1, 2]", {}, ["KubeSchedulerConfiguration"]),
     ],
 )
-def test_every_mistake_is_told_before_the_start(tmp_path: Path, text: str, more: dict[str, object], told: list[str]) -> None:
+def test_every_mistake_is_told_before_the_start(
+    tmp_path: Path, text: str, more: dict[str, object], told: list[str]
+) -> None:
     with pytest.raises(SettingsInvalid) as caught:
         chosen(settings(tmp_path, text, **more))
-    assert all(any(word in problem for problem in caught.value.problems) for word in told), caught.value.problems
+    assert all(any(word in problem for problem in caught.value.problems) for word in told), (
+        caught.value.problems
+    )
 
 
 def test_a_file_that_is_not_there_is_told_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid, match="cannot be read"):
-        chosen(msgspec.structs.replace(SchedulerSettings(), plugin_config=str(tmp_path / "none.yaml")))
+        chosen(
+            msgspec.structs.replace(SchedulerSettings(), plugin_config=str(tmp_path / "none.yaml"))
+        )
 
 
 ENABLED = "{cacheResyncPeriodSeconds: 7, preemptionMode: Enabled}"
 
 
 @pytest.mark.parametrize("more", [{"compat": "upstream"}, {"cache": "overreserve"}])
-def test_preemption_that_an_upstream_cache_does_not_do_is_warned_of(tmp_path: Path, more: dict[str, object]) -> None:
+def test_preemption_that_an_upstream_cache_does_not_do_is_warned_of(
+    tmp_path: Path, more: dict[str, object]
+) -> None:
     (warning,) = chosen(settings(tmp_path, ENABLED, **more)).warnings
     assert "preemptionMode: Enabled evicts nobody here" in warning
     assert "preemptionMode: Disabled" in warning
@@ -243,4 +270,7 @@ def test_where_the_ledger_decides_preemption_is_done_and_not_warned_of(tmp_path:
 
 
 def test_the_same_advice_is_not_given_twice(tmp_path: Path) -> None:
-    assert len(chosen(settings(tmp_path, "{preemptionMode: Enabled}", compat="upstream")).warnings) == 1
+    assert (
+        len(chosen(settings(tmp_path, "{preemptionMode: Enabled}", compat="upstream")).warnings)
+        == 1
+    )

@@ -1,5 +1,5 @@
-"""Volumes of claims: from PersistentVolumes, claims and CSINodes as the observer reads them to the node that the pod gets, or the
-reason."""
+"""Volumes of claims: from PersistentVolumes, claims and CSINodes as the observer reads them to the
+node that the pod gets, or the reason."""
 
 from __future__ import annotations
 
@@ -28,13 +28,26 @@ async def shown(story: Story, kind: Surrounding, obj: Json, deleted: bool = Fals
 
 
 def volume(name: str, claim: str = "c", labels: Json | None = None, **spec: Any) -> Json:
-    spec = {"claimRef": {"namespace": "ns", "name": claim}, "csi": {"driver": "d", "volumeHandle": f"h-{name}"}, **spec}
-    return {"metadata": {"name": name, "resourceVersion": "3", "labels": labels or {}}, "spec": spec}
+    spec = {
+        "claimRef": {"namespace": "ns", "name": claim},
+        "csi": {"driver": "d", "volumeHandle": f"h-{name}"},
+        **spec,
+    }
+    return {
+        "metadata": {"name": name, "resourceVersion": "3", "labels": labels or {}},
+        "spec": spec,
+    }
 
 
-def claim(name: str, of: str, phase: str = "Bound", mode: str = "ReadWriteOnce", **metadata: Any) -> Json:
+def claim(
+    name: str, of: str, phase: str = "Bound", mode: str = "ReadWriteOnce", **metadata: Any
+) -> Json:
     metadata = {"name": name, "namespace": "ns", "resourceVersion": "4", **metadata}
-    return {"metadata": metadata, "spec": {"volumeName": of, "accessModes": [mode]}, "status": {"phase": phase}}
+    return {
+        "metadata": metadata,
+        "spec": {"volumeName": of, "accessModes": [mode]},
+        "status": {"phase": phase},
+    }
 
 
 def only(key: str, *values: str) -> Json:
@@ -43,7 +56,11 @@ def only(key: str, *values: str) -> Json:
 
 
 def using(name: str, *claims: str, **more: Any) -> PodObserved:
-    return seen(name, volumes=[{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims], **more)
+    return seen(
+        name,
+        volumes=[{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims],
+        **more,
+    )
 
 
 async def bound(story: Story, name: str, mode: str = "ReadWriteOnce", **spec: Any) -> None:
@@ -64,7 +81,9 @@ async def test_a_pod_goes_only_where_all_its_volumes_are_reached() -> None:
     await bound(story, "b", **only(HOST, "n1", "n2"))
     assert await placed(story, using("p", "a")) == "n3"
     assert await placed(story, using("q", "b")) in ("n1", "n2")
-    assert await placed(story, using("r", "a", "b")) == "0/3 nodes: 2 volume not reached from there: ns/a, " + (
+    assert await placed(
+        story, using("r", "a", "b")
+    ) == "0/3 nodes: 2 volume not reached from there: ns/a, " + (
         "1 volume not reached from there: ns/b"
     )
 
@@ -154,7 +173,9 @@ async def test_a_claim_of_a_pod_that_stands_there_counts_once_it_is_bound_later(
         await story.tell(streams.pod(f"uid-{name}"), using(name, name, node="n1"))
     await bound(story, "x")
     await bound(story, "a")
-    assert "node selector" in await placed(story, using("p", "a", nodeSelector={"other": "node"})), "judged, and not placed"
+    assert "node selector" in await placed(
+        story, using("p", "a", nodeSelector={"other": "node"})
+    ), "judged, and not placed"
     await bound(story, "y")
     assert "no more volumes attached" in await placed(story, using("q", "a"))
 
@@ -173,7 +194,10 @@ async def test_a_claim_for_one_pod_is_used_by_one_at_a_time() -> None:
     story = await world("n1", "n2")
     await bound(story, "c", mode="ReadWriteOncePod")
     assert await placed(story, using("p", "c")) in ("n1", "n2")
-    assert await placed(story, using("q", "c")) == "0/2 nodes: 2 volume claim in use by another pod: ns/c"
+    assert (
+        await placed(story, using("q", "c"))
+        == "0/2 nodes: 2 volume claim in use by another pod: ns/c"
+    )
     await story.ends(using("p").pod)
     assert list(await story.decide()) == ["uid-q"]
 
@@ -190,7 +214,9 @@ async def test_two_pods_of_one_batch_do_not_share_a_claim_for_one_pod() -> None:
 async def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
     story = await world("n1")
     own = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}
-    assert await placed(story, seen("p", **own)) == "0/1 nodes: 1 volume claim not bound: ns/p-scratch"
+    assert (
+        await placed(story, seen("p", **own)) == "0/1 nodes: 1 volume claim not bound: ns/p-scratch"
+    )
     await shown(story, "volume", volume("pv"))
     owner = {"ownerReferences": [{"kind": "Pod", "uid": "uid-of-another", "controller": True}]}
     await shown(story, "claim", claim("p-scratch", "pv", **owner))
@@ -225,13 +251,17 @@ async def test_zone_labels_bar_no_node_without_such_labels() -> None:
     assert await placed(story, made) == "n1"
 
 
-async def test_a_cycle_without_the_constraint_would_place_these_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cycle_without_the_constraint_would_place_these_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The worlds above have room: what refuses is the volume alone."""
     story = await world("n1")
     made = using("p", "c")
     assert "not bound" in await placed(story, made)
     placing = placing_at(story.cores[0].followed, story.cores[0].config.cycle)
-    assert filtered(placing, made.pod, ["n1"], Texts()).passing == ["n1"], "the extender leaves volumes to kube-scheduler"
+    assert filtered(placing, made.pod, ["n1"], Texts()).passing == ["n1"], (
+        "the extender leaves volumes to kube-scheduler"
+    )
 
 
 async def test_what_surrounds_pods_survives_a_snapshot() -> None:

@@ -1,4 +1,6 @@
-"""A fact wakes exactly the waiting pods that it may help: no more, so that a freed zone does not stir thousands, and no less."""
+"""A fact wakes exactly the waiting pods that it may help: no more, so that a freed zone does not
+stir thousands, and no less.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ WITH_GPU = pod("gpu", container("c", 1, gpus=1))
 
 @pytest.fixture
 async def full() -> Story:
-    """One zone of 8 CPUs and 1 GPU, all held by four proven pods; three pods of different shapes wait."""
+    """One zone of 8 CPUs and 1 GPU, all held by four proven pods; three pods of different shapes
+    wait.
+    """
     story = Story()
     await story.node()
     holders = [pod(f"h{i}", cpus=2) for i in range(3)] + [pod("hg", container("c", 2, gpus=1))]
@@ -68,7 +72,9 @@ async def test_the_end_of_a_waiting_pod_wakes_nobody(full: Story) -> None:
     assert full.ready() == []
 
 
-async def test_one_pod_of_a_shape_is_woken_and_the_next_when_that_one_was_placed(full: Story) -> None:
+async def test_one_pod_of_a_shape_is_woken_and_the_next_when_that_one_was_placed(
+    full: Story,
+) -> None:
     twins = [pod(f"twin{number}", cpus=2) for number in range(3)]
     await full.arrives(*twins)
     assert await full.decide() == {}

@@ -1,4 +1,6 @@
-"""Defects of the filter: what it lets through or refuses against what a kubelet does with the same pod."""
+"""Defects of the filter: what it lets through or refuses against what a kubelet does with the same
+pod.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,9 @@ def whole(held: Amounts) -> DomainPod:
 
 
 class TestSidecars:
-    """A restartable init container is tested like an init container and leaves no trace, although it runs beside
-    the app containers; in pod scope it is maxed with them instead of added. Both admit what the kubelet rejects."""
+    """A restartable init container is tested like an init container and leaves no trace, although
+    it runs beside the app containers; in pod scope it is maxed with them instead of added. Both
+    admit what the kubelet rejects."""
 
     def test_upstream_admits_a_sidecar_and_an_app_container_that_need_the_same_cpus(self) -> None:
         sidecar = {**container("s", cpu="6", memory="1Gi"), "restartPolicy": "Always"}
@@ -54,12 +57,15 @@ class TestSidecars:
 
 
 class TestPodLevelResources:
-    """spec.resources decides the class of service and nothing else: the containers' own requests, or none, are
-    aligned. A kubelet gives a pod with pod-level resources no exclusive CPUs at all (1.36, default gates)."""
+    """spec.resources decides the class of service and nothing else: the containers' own requests,
+    or none, are aligned. A kubelet gives a pod with pod-level resources no exclusive CPUs at all
+    (1.36, default gates)."""
 
     def test_upstream_aligns_cpus_that_the_kubelet_would_not_pin(self) -> None:
         both = {"cpu": "12", "memory": "1Gi"}
-        level = pod("p", container(cpu="12", memory="1Gi"), resources={"limits": both, "requests": both})
+        level = pod(
+            "p", container(cpu="12", memory="1Gi"), resources={"limits": both, "requests": both}
+        )
         assert verdict(level, nrt(*two_zones())).message == "cannot align container"
 
     def test_default_demands_nothing_exclusive_for_them(self) -> None:
@@ -68,8 +74,8 @@ class TestPodLevelResources:
 
 
 class TestCpuFractions:
-    """A Guaranteed pod with a fraction of a CPU is compared against the zones; the static CPU Manager leaves it in
-    the shared pool."""
+    """A Guaranteed pod with a fraction of a CPU is compared against the zones; the static CPU
+    Manager leaves it in the shared pool."""
 
     def test_upstream_refuses_shared_cpu_that_no_zone_has_alone(self) -> None:
         assert not verdict(guaranteed(cpu="8500m"), nrt(*two_zones())).passes
@@ -96,13 +102,16 @@ class TestOtherPoliciesPass:
 
 
 class TestOneRefusalIsEnough:
-    """The reserve-plugin design asks for N refusals in a row before a node is dirty; the code marks it at the
-    first, whatever the pod asked for: one pod that fits nowhere makes every node dirty and costs one live GET each."""
+    """The reserve-plugin design asks for N refusals in a row before a node is dirty; the code marks
+    it at the first, whatever the pod asked for: one pod that fits nowhere makes every node dirty
+    and costs one live GET each."""
 
     def test_upstream_marks_every_node_for_one_absurd_pod(self) -> None:
         story = Upstream(*(nrt(*two_zones(), name=name) for name in ("n1", "n2", "n3")))
         for name in story.api:
-            answer = filter_node(guaranteed(cpu="1000"), offered([]), story.cache.view(name, story.api.get))
+            answer = filter_node(
+                guaranteed(cpu="1000"), offered([]), story.cache.view(name, story.api.get)
+            )
             assert answer.marks
             story.cache.node_maybe_overreserved(name)
         assert story.dirty.maybe_overreserved == ("n1", "n2", "n3")
@@ -130,8 +139,8 @@ class TestOneRefusalIsEnough:
 
 
 class TestTwoZonesWithOneName:
-    """Zones that share an id are tested one by one but charged together: the second may not have what the first was
-    tested for, and Filter ends in an Error instead of a refusal."""
+    """Zones that share an id are tested one by one but charged together: the second may not have
+    what the first was tested for, and Filter ends in an Error instead of a refusal."""
 
     def test_upstream_answers_with_an_error_status(self) -> None:
         doubled = nrt(zone(0, cpu="8", memory="8Gi"), zone(0, cpu="2", memory="8Gi"))
@@ -147,11 +156,16 @@ class TestTwoZonesWithOneName:
         world.node("n", room(0, amounts(8)), room(0, amounts(2)))
         refused = world.cluster.verdict(whole(amounts(2)), "n")
         assert refused is not None
-        assert (refused.reason, refused.subject) == (Reason.REPORT_MALFORMED, "zone 0 is reported twice")
+        assert (refused.reason, refused.subject) == (
+            Reason.REPORT_MALFORMED,
+            "zone 0 is reported twice",
+        )
 
 
 class TestNothingIsExplained:
-    """The status names neither resource nor zone nor shortfall, so that all refusals of a scope read alike."""
+    """The status names neither resource nor zone nor shortfall, so that all refusals of a scope
+    read alike.
+    """
 
     def test_upstream_says_the_same_for_cpu_memory_and_devices(self) -> None:
         node = nrt(*two_zones(DEVICE="1"))
@@ -164,8 +178,15 @@ class TestNothingIsExplained:
 
     def test_default_names_resource_zone_and_shortfall(self) -> None:
         world = World()
-        world.node("n", room(0, amounts(4, 8), amounts(16, 8)), room(1, amounts(6, 8), amounts(16, 8)))
+        world.node(
+            "n", room(0, amounts(4, 8), amounts(16, 8)), room(1, amounts(6, 8), amounts(16, 8))
+        )
         refused = world.cluster.verdict(whole(amounts(8, 6)), "n")
         assert refused is not None
-        assert (refused.resource, refused.asked, refused.best, refused.best_zone) == ("cpu", 8000, 6000, 1)
+        assert (refused.resource, refused.asked, refused.best, refused.best_zone) == (
+            "cpu",
+            8000,
+            6000,
+            1,
+        )
         assert refused.remedy == "free 2 more cpu in zone 1"

@@ -1,4 +1,6 @@
-"""Defects by which a flush drops reservations that no report shows yet: R1 to R5, and pods that end."""
+"""Defects by which a flush drops reservations that no report shows yet: R1 to R5, and pods that
+end.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,21 @@ def report_x(history: History, placements: bool = True, at: int = 1, **fields: o
         history.report(zone(0, 8, 7), zone(1, 8), at=at, placements=(held("x", 0, 1),), **fields)
         return
     shown = fingerprint([("ns", "x")])
-    history.report(zone(0, 8, 7), zone(1, 8), at=at, placements=None, fingerprint=shown, fingerprint_method="all", **fields)
+    history.report(
+        zone(0, 8, 7),
+        zone(1, 8),
+        at=at,
+        placements=None,
+        fingerprint=shown,
+        fingerprint_method="all",
+        **fields,
+    )
 
 
 class TestR1PodsBoundButStillPending:
-    """The fingerprint counts neither on the exporter's side (not admitted yet) nor on the lister's (Pending) a pod
-    that is bound and on its way. Both sides agree, and with the match every reservation of the node goes."""
+    """The fingerprint counts neither on the exporter's side (not admitted yet) nor on the lister's
+    (Pending) a pod that is bound and on its way. Both sides agree, and with the match every
+    reservation of the node goes."""
 
     def test_upstream_drops_the_reservation_of_a_pod_that_no_side_counts_yet(self) -> None:
         story = upstream_with_x()
@@ -64,13 +75,16 @@ class TestR1PodsBoundButStillPending:
         report_x(history, placements=False, at=2)
         found = match(history.ledger, history.n1)
         assert found is not None
-        history.tell(streams.node("n1"), NodeReconciled("n1", "fingerprint", history.n1.report_version, found.position))
+        history.tell(
+            streams.node("n1"),
+            NodeReconciled("n1", "fingerprint", history.n1.report_version, found.position),
+        )
         assert (history.free(0), history.free(1)) == (1, 2)
 
 
 class TestR2ReservationBetweenCompareAndFlush:
-    """Resync compares without the lock and flushes with it: a reservation made in between is in the map that the
-    flush deletes."""
+    """Resync compares without the lock and flushes with it: a reservation made in between is in the
+    map that the flush deletes."""
 
     def test_upstream_erases_a_reservation_made_while_it_compared(self) -> None:
         story = upstream_with_x()
@@ -91,8 +105,8 @@ class TestR2ReservationBetweenCompareAndFlush:
 
 
 class TestR3ForeignPodBetweenCompareAndFlush:
-    """The foreign flag has the same window: set while resync compares, cleared by the flush, and the pod's
-    resources are free again."""
+    """The foreign flag has the same window: set while resync compares, cleared by the flush, and
+    the pod's resources are free again."""
 
     def test_upstream_forgets_a_foreign_pod_that_arrived_while_it_compared(self) -> None:
         story = Upstream(reported(*two_zones(), pods=(RUNNING,)), detection="All")
@@ -114,7 +128,9 @@ class TestR3ForeignPodBetweenCompareAndFlush:
 
 
 class TestR4ConfigurationChange:
-    """A changed policy or scope flushes the node without any comparison, and the reservations with it."""
+    """A changed policy or scope flushes the node without any comparison, and the reservations with
+    it.
+    """
 
     def test_upstream_drops_reservations_when_the_scope_changes(self) -> None:
         story = upstream_with_x()
@@ -131,8 +147,9 @@ class TestR4ConfigurationChange:
 
 
 class TestR5TwoInstants:
-    """The object is read at one instant and the pods are listed at another; nothing binds the two. An object older
-    than the cached one is believed as soon as its names agree with the lister of now."""
+    """The object is read at one instant and the pods are listed at another; nothing binds the two.
+    An object older than the cached one is believed as soon as its names agree with the lister of
+    now."""
 
     def test_upstream_goes_back_in_time_when_an_older_object_is_read(self) -> None:
         story = upstream_with_x()
@@ -177,7 +194,9 @@ class TestEveryZoneIsCharged:
     """A reservation is taken from every zone, also from those that cannot hold the pod."""
 
     def test_upstream_charges_a_zone_that_cannot_hold_the_pod(self) -> None:
-        story = Upstream(reported(build.zone(0, cpu="8", memory="8Gi"), build.zone(1, cpu="2", memory="8Gi")))
+        story = Upstream(
+            reported(build.zone(0, cpu="8", memory="8Gi"), build.zone(1, cpu="2", memory="8Gi"))
+        )
         story.cache.reserve("n1", guaranteed("a", cpu="6"))
         assert (story.free(0), story.free(1)) == (2, 0)
 
@@ -190,11 +209,15 @@ class TestEveryZoneIsCharged:
 
 
 class TestClassOfServiceIsIgnored:
-    """A Burstable pod holds no CPU of a zone, but its request is taken from every zone all the same."""
+    """A Burstable pod holds no CPU of a zone, but its request is taken from every zone all the
+    same.
+    """
 
     def test_upstream_charges_a_burstable_pod_to_the_zones(self) -> None:
         story = upstream_with_x()
-        story.cache.reserve("n1", build.pod("b", build.container(equal=False, cpu="6", memory="1Gi")))
+        story.cache.reserve(
+            "n1", build.pod("b", build.container(equal=False, cpu="6", memory="1Gi"))
+        )
         assert (story.free(0), story.free(1)) == (2, 2)
 
     def test_default_charges_only_what_the_kubelet_would_pin(self) -> None:

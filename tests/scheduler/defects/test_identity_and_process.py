@@ -1,4 +1,6 @@
-"""Defects of identity, of process-wide state and of memory: R10, R12, R13, R14, restart and fail-over."""
+"""Defects of identity, of process-wide state and of memory: R10, R12, R13, R14, restart and
+fail-over.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ from tests.scheduler.defects.upstream import Upstream
 
 
 class TestR10TwoProfiles:
-    """The known scheduler names and the detection mode are globals of the process, the caches are not: a pod of the
-    other profile is "known", so that it is not foreign, and its reservation is in the other cache. The last profile
-    decides the mode for all."""
+    """The known scheduler names and the detection mode are globals of the process, the caches are
+    not: a pod of the other profile is "known", so that it is not foreign, and its reservation is in
+    the other cache. The last profile decides the mode for all."""
 
     def test_upstream_gives_the_same_cpus_to_two_profiles(self) -> None:
         profiles, object_ = Profiles(), nrt(*two_zones())
@@ -36,13 +38,17 @@ class TestR10TwoProfiles:
         first = guaranteed("a", cpu="6", scheduler="one")
         one.reserve(first, "n1")
         two.cache.pod_event(msgspec.structs.replace(first, node_name="n1"))
-        assert two.filter(guaranteed("b", cpu="6", scheduler="two"), "n1", offered([]), lambda _: None).passes
+        assert two.filter(
+            guaranteed("b", cpu="6", scheduler="two"), "n1", offered([]), lambda _: None
+        ).passes
 
     def test_upstream_lets_the_last_profile_decide_what_is_foreign_for_all(self) -> None:
         profiles = Profiles(["one"], "All")
         story = Upstream(nrt(*two_zones()), detection="All", profiles=profiles)
         profiles.register(["two"], "OnlyExclusiveResources")
-        story.cache.pod_event(build.pod("agent", {"name": "c"}, node="n1", scheduler="default-scheduler"))
+        story.cache.pod_event(
+            build.pod("agent", {"name": "c"}, node="n1", scheduler="default-scheduler")
+        )
         assert story.free() == 8
 
     def test_default_has_one_ledger_for_pods_of_any_scheduler(self) -> None:
@@ -54,8 +60,8 @@ class TestR10TwoProfiles:
 
 
 class TestR12FailOpen:
-    """Passthrough and DiscardReserved take a failed GET (an error, missing rights) for "this node has no topology",
-    and Filter passes."""
+    """Passthrough and DiscardReserved take a failed GET (an error, missing rights) for "this node
+    has no topology", and Filter passes."""
 
     def test_upstream_passes_every_node_while_the_api_refuses_to_answer(self) -> None:
         for arguments in (Arguments(), Arguments(discard_reserved_nodes=True)):
@@ -78,8 +84,9 @@ class TestR12FailOpen:
 
 
 class TestR13SameNameAgain:
-    """The fingerprint knows names only. A StatefulSet's pod, deleted and created again with another spec, looks
-    like its predecessor: the old report "matches" and the new reservation is dropped."""
+    """The fingerprint knows names only. A StatefulSet's pod, deleted and created again with another
+    spec, looks like its predecessor: the old report "matches" and the new reservation is dropped.
+    """
 
     def test_upstream_takes_the_predecessors_report_for_the_newcomers(self) -> None:
         old = guaranteed("web-0", cpu="1", node="n1", phase="Running")
@@ -104,24 +111,34 @@ class TestR13SameNameAgain:
 
 
 class TestR14SharedSlices:
-    """Appending app containers to the init containers may write into the pod's own memory, shared by the workers
-    that score nodes in parallel; adding to a quantity may change the pod likewise. Values that cannot change cannot
-    show it, in compat mode either: scoring any nodes in any order leaves the pod and every score as they were."""
+    """Appending app containers to the init containers may write into the pod's own memory, shared
+    by the workers that score nodes in parallel; adding to a quantity may change the pod likewise.
+    Values that cannot change cannot show it, in compat mode either: scoring any nodes in any order
+    leaves the pod and every score as they were."""
 
     def test_neither_mode_changes_a_pod_by_scoring_it(self) -> None:
-        tested = build.pod("p", container("c1", cpu="2", memory="1Gi"), inits=(container("i", cpu="1", memory="1.5Gi"),))
+        tested = build.pod(
+            "p",
+            container("c1", cpu="2", memory="1Gi"),
+            inits=(container("i", cpu="1", memory="1.5Gi"),),
+        )
         before = msgspec.json.encode(tested)
-        views = [View(nrt(*two_zones(cpu=cpu), scope=scope)) for cpu, scope in (("8", "pod"), ("3", "container"), ("48", "pod"))]
+        views = [
+            View(nrt(*two_zones(cpu=cpu), scope=scope))
+            for cpu, scope in (("8", "pod"), ("3", "container"), ("48", "pod"))
+        ]
         for strategy in (*ZONE_STRATEGIES, "LeastNUMANodes"):
             scores = {id(view): score_node(tested, view, strategy, {}) for view in views}
             for order in permutations(views):
-                assert [score_node(tested, view, strategy, {}) for view in order] == [scores[id(view)] for view in order]
+                assert [score_node(tested, view, strategy, {}) for view in order] == [
+                    scores[id(view)] for view in order
+                ]
         assert msgspec.json.encode(tested) == before
 
 
 class TestRestartAndFailOver:
-    """All state is the memory of one process. After a restart, and on a stand-by whose list of objects is as old as
-    its process, reservations of pods that no report shows yet are gone."""
+    """All state is the memory of one process. After a restart, and on a stand-by whose list of
+    objects is as old as its process, reservations of pods that no report shows yet are gone."""
 
     def test_upstream_forgets_every_reservation_and_mark_at_a_restart(self) -> None:
         story = Upstream(nrt(*two_zones()))

@@ -1,5 +1,5 @@
-"""Defects by which a node stays dirty, unusable or out of date for ever: R6 to R9, R11, and the exclusive-resource
-mismatch."""
+"""Defects by which a node stays dirty, unusable or out of date for ever: R6 to R9, R11, and the
+exclusive-resource mismatch."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ RUNNING = guaranteed("x", cpu="1", node="n1", phase="Running")
 
 
 class TestR6WatcherWithoutLock:
-    """The attribute watcher reads the map and counts without the cache's lock. In Go that can end the process; what
-    remains of it in a single-owner cache is the lost mark: a change seen between compare and flush is wiped with
-    the older object flushed."""
+    """The attribute watcher reads the map and counts without the cache's lock. In Go that can end
+    the process; what remains of it in a single-owner cache is the lost mark: a change seen between
+    compare and flush is wiped with the older object flushed."""
 
     def test_upstream_loses_a_configuration_change_seen_while_it_compared(self) -> None:
         story = Upstream(reported(*two_zones(), pods=(RUNNING,)))
@@ -54,8 +54,9 @@ class TestR6WatcherWithoutLock:
 
 
 class TestR7WatchThatCloses:
-    """A closed watch is not opened again (the goroutine spins on the closed channel, or is gone), and nothing says
-    that events are missing: the node keeps the configuration of the last event for ever."""
+    """A closed watch is not opened again (the goroutine spins on the closed channel, or is gone),
+    and nothing says that events are missing: the node keeps the configuration of the last event for
+    ever."""
 
     def test_upstream_never_learns_of_a_change_whose_event_did_not_arrive(self) -> None:
         story = Upstream(nrt(*two_zones()))
@@ -69,14 +70,26 @@ class TestR7WatchThatCloses:
         history = History()
         history.report(zone(0, 8))
         fact = NodeEnded("n1", "node-uid-1", "deleted")
-        envelope = Envelope(history.ledger.position + 2, "node/n1", 1, type_of(fact), 1, encode(fact), 0, "test", 0, "c")
+        envelope = Envelope(
+            history.ledger.position + 2,
+            "node/n1",
+            1,
+            type_of(fact),
+            1,
+            encode(fact),
+            0,
+            "test",
+            0,
+            "c",
+        )
         with pytest.raises(GapError):
             evolve(history.ledger, envelope, fact)
 
 
 class TestR8NodesThatComeAndGo:
-    """Objects are listed once at start. A later one never enters the cache: Filter passes it blindly and its
-    reservations are ignored. A deleted one never leaves, and its dirty mark is retried for ever."""
+    """Objects are listed once at start. A later one never enters the cache: Filter passes it
+    blindly and its reservations are ignored. A deleted one never leaves, and its dirty mark is
+    retried for ever."""
 
     def test_upstream_passes_a_new_node_blindly_and_remembers_nothing_of_it(self) -> None:
         story = Upstream(nrt(*two_zones()))
@@ -117,8 +130,9 @@ class TestR8NodesThatComeAndGo:
 
 
 class TestR9NodeThatRanEmpty:
-    """A dirty node without a relevant pod in the lister is skipped ("should never happen"): it stays dirty and
-    keeps its reservations until some pod runs there, which its own view may forbid."""
+    """A dirty node without a relevant pod in the lister is skipped ("should never happen"): it
+    stays dirty and keeps its reservations until some pod runs there, which its own view may forbid.
+    """
 
     def test_upstream_never_cleans_an_empty_node(self) -> None:
         story = Upstream(reported(*two_zones()))
@@ -144,8 +158,8 @@ class TestR9NodeThatRanEmpty:
 
 
 class TestR11ReportsWithoutFingerprint:
-    """Without a fingerprint (NFD's default) no comparison can succeed: the cache is never renewed and its capacity
-    only shrinks."""
+    """Without a fingerprint (NFD's default) no comparison can succeed: the cache is never renewed
+    and its capacity only shrinks."""
 
     def test_upstream_only_shrinks_without_a_fingerprint(self) -> None:
         story = Upstream(nrt(*two_zones()))
@@ -166,9 +180,9 @@ class TestR11ReportsWithoutFingerprint:
 
 
 class TestTwoMeaningsOfExclusive:
-    """The scheduler guesses from the spec which pods hold something exclusively, the exporter sees it in
-    podresources. For a Guaranteed pod with memory on a node whose Memory Manager pins nothing the answers differ,
-    and the fingerprints never match again (numaresources-operator#1254)."""
+    """The scheduler guesses from the spec which pods hold something exclusively, the exporter sees
+    it in podresources. For a Guaranteed pod with memory on a node whose Memory Manager pins nothing
+    the answers differ, and the fingerprints never match again (numaresources-operator#1254)."""
 
     def test_upstream_counts_a_pod_that_no_exporter_lists_and_stays_dirty(self) -> None:
         shares = guaranteed("m", cpu="100m", memory="1Gi", node="n1", phase="Running")
@@ -195,13 +209,16 @@ class TestTwoMeaningsOfExclusive:
 
 
 class TestForeignHeartbeat:
-    """In the default detection mode any event of any bound pod of another scheduler, its deletion included, closes
-    the node until a fingerprint matches; a busy node of system pods is closed most of the time."""
+    """In the default detection mode any event of any bound pod of another scheduler, its deletion
+    included, closes the node until a fingerprint matches; a busy node of system pods is closed most
+    of the time."""
 
     def test_upstream_closes_the_node_for_every_event_of_a_system_pod(self) -> None:
         story = Upstream(reported(*two_zones(), pods=(RUNNING,)), detection="All")
         story.lister = [RUNNING]
-        agent = build.pod("agent", {"name": "c"}, node="n1", scheduler="default-scheduler", phase="Running")
+        agent = build.pod(
+            "agent", {"name": "c"}, node="n1", scheduler="default-scheduler", phase="Running"
+        )
         for _ in range(2):
             story.cache.pod_event(agent)
             assert not story.cache.view("n1", story.api.get).fresh

@@ -1,4 +1,6 @@
-"""An OverReserve cache with the API and the pod lister around it, for telling the stories of its defects."""
+"""An OverReserve cache with the API and the pod lister around it, for telling the stories of its
+defects.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ KNOWN = "topo"
 class Upstream:
     """One profile's cache on the objects that the API held when the scheduler started."""
 
-    def __init__(self, *nrts: Nrt, detection: Detection = "None", profiles: Profiles | None = None) -> None:
+    def __init__(
+        self, *nrts: Nrt, detection: Detection = "None", profiles: Profiles | None = None
+    ) -> None:
         self.api = {nrt.name: nrt for nrt in nrts}
         self.lister: list[Pod] = []
         settings = Settings(detect_foreign=detection != "None")
@@ -44,4 +48,8 @@ class Upstream:
         nrt = self.cache.view(node, self.api.get).nrt
         if nrt is None:
             return None
-        return next(each.available.nano // NANO for each in nrt.zones[zone].resources if each.name == resource)
+        return next(
+            each.available.nano // NANO
+            for each in nrt.zones[zone].resources
+            if each.name == resource
+        )

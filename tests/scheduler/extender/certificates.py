@@ -1,5 +1,5 @@
-"""Certificates for tests, made by the machine's openssl: an authority and who it vouches for. One PEM file holds key and
-certificate."""
+"""Certificates for tests, made by the machine's openssl: an authority and who it vouches for. One
+PEM file holds key and certificate."""
 
 from __future__ import annotations
 
@@ -27,9 +27,32 @@ class Authority:
         """A certificate for this common name; the path of its PEM file."""
         base = self._folder / f"{self._name}-{name}"
         key, asked, made = f"{base}.key", f"{base}.csr", f"{base}.crt"
-        self._run("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", asked)
         self._run(
-            "x509", "-req", "-in", asked, "-CA", self.ca, "-CAkey", self._key, "-CAcreateserial", "-days", "2", "-out", made
+            "req",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            key,
+            "-out",
+            asked,
+        )
+        self._run(
+            "x509",
+            "-req",
+            "-in",
+            asked,
+            "-CA",
+            self.ca,
+            "-CAkey",
+            self._key,
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-out",
+            made,
         )
         both = Path(f"{base}.pem")
         both.write_text(Path(key).read_text() + Path(made).read_text())

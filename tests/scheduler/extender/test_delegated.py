@@ -1,4 +1,6 @@
-"""Extended resources that DRA drivers give: not judged where a node's device plugins have none of them; its zones are."""
+"""Extended resources that DRA drivers give: not judged where a node's device plugins have none of
+them; its zones are.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def asking(devices: dict[str, str], cpus: int = 4, name: str = "p") -> Json:
 
 
 async def mixed(*classes: DeviceClassObserved) -> World:
-    """Of "plugin" a device plugin offers two GPUs, of "gone" none any more, and of "claims" nobody ever spoke."""
+    """Of "plugin" a device plugin offers two GPUs, of "gone" none any more, and of "claims" nobody
+    ever spoke.
+    """
     world = World()
     for each in classes:
         await world.tell(f"deviceclass/{each.name}", each)
@@ -30,7 +34,9 @@ async def mixed(*classes: DeviceClassObserved) -> World:
     return world
 
 
-async def test_a_resource_that_a_class_names_is_left_to_its_driver_where_no_plugin_offers_it() -> None:
+async def test_a_resource_that_a_class_names_is_left_to_its_driver_where_no_plugin_offers_it() -> (
+    None
+):
     world = await mixed(CLASS)
     async with world.at_work():
         few = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims", "narrow")
@@ -50,7 +56,9 @@ async def test_one_that_no_class_names_is_what_nodes_offer() -> None:
 
 async def test_a_class_that_is_gone_leaves_nothing_to_its_driver() -> None:
     world = await mixed(CLASS)
-    await world.tell("deviceclass/gpu.example.com", SurroundingEnded("deviceclass", "gpu.example.com"))
+    await world.tell(
+        "deviceclass/gpu.example.com", SurroundingEnded("deviceclass", "gpu.example.com")
+    )
     async with world.at_work():
         found = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims")
     assert found["NodeNames"] == ["plugin"]
@@ -68,10 +76,19 @@ async def test_it_is_scored_and_bound_by_its_zones() -> None:
     async with world.at_work():
         made = asking({GPU: "1"})
         await world.filter(made, "claims")
-        scores = await world.post("prioritize", {"Pod": made, "NodeNames": ["plugin", "claims", "narrow"]})
-        assert {each["Host"]: each["Score"] > 0 for each in scores} == {"plugin": True, "claims": True, "narrow": False}
+        scores = await world.post(
+            "prioritize", {"Pod": made, "NodeNames": ["plugin", "claims", "narrow"]}
+        )
+        assert {each["Host"]: each["Score"] > 0 for each in scores} == {
+            "plugin": True,
+            "claims": True,
+            "narrow": False,
+        }
         assert await world.bind(made, "claims") == ""
         assert [fact.node for fact in await world.facts(PodReserved)] == ["claims"]
         other = asking({GPU: "1"}, cpus=6, name="q")
-        assert "no single zone" in (await world.filter(other, "claims"))["FailedAndUnresolvableNodes"]["claims"]
+        assert (
+            "no single zone"
+            in (await world.filter(other, "claims"))["FailedAndUnresolvableNodes"]["claims"]
+        )
         assert "no single zone" in await world.bind(other, "claims")

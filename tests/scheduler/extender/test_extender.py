@@ -1,4 +1,6 @@
-"""The extender over HTTP in kube-scheduler's wire format: what it filters, scores, preempts, and what a binding comes to."""
+"""The extender over HTTP in kube-scheduler's wire format: what it filters, scores, preempts, and
+what a binding comes to.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def pod(name: str, cpus: int = 4, **spec: Any) -> Json:
 
 
 class World:
-    """A log, a scheduler that decides on it, its extender over HTTP, and a binder that does as it is told."""
+    """A log, a scheduler that decides on it, its extender over HTTP, and a binder that does as it
+    is told.
+    """
 
     def __init__(self) -> None:
         self.log = MemoryEventLog("extender")
@@ -63,15 +67,25 @@ class World:
         self.core: SchedulerCore | None = None
 
     async def tell(self, stream: str, fact: Fact) -> None:
-        await self.log.append([Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))])
+        await self.log.append(
+            [Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))]
+        )
 
-    async def node(self, name: str, *zones: Zone, offers: Mapping[str, int] = ROOMY, **fields: object) -> None:
-        await self.tell(streams.node(name), NodeObserved(name, f"uid-{name}", allocatable={**offers}))
+    async def node(
+        self, name: str, *zones: Zone, offers: Mapping[str, int] = ROOMY, **fields: object
+    ) -> None:
+        await self.tell(
+            streams.node(name), NodeObserved(name, f"uid-{name}", allocatable={**offers})
+        )
         made = msgspec.structs.replace(report(*zones, tracked=("cpu",), **fields), node=name)  # type: ignore[arg-type]
         await self.tell(streams.report(name), NodeReported(made))
 
     async def facts(self, kind: type[Fact]) -> list[Any]:
-        return [fact for envelope in await self.log.read(0) if isinstance(fact := decode(envelope), kind)]
+        return [
+            fact
+            for envelope in await self.log.read(0)
+            if isinstance(fact := decode(envelope), kind)
+        ]
 
     async def post(self, verb: str, body: Any) -> Any:
         answer = await self.client.post(f"{self.url}/{verb}", json=body)
@@ -79,12 +93,19 @@ class World:
         return answer.json()
 
     async def filter(self, made: Json, *nodes: str) -> Json:
-        found: Json = await self.post("filter", {"Pod": made, "Nodes": None, "NodeNames": list(nodes)})
+        found: Json = await self.post(
+            "filter", {"Pod": made, "Nodes": None, "NodeNames": list(nodes)}
+        )
         return found
 
     async def bind(self, made: Json, node: str) -> str:
         metadata = made["metadata"]
-        asked = {"PodName": metadata["name"], "PodNamespace": "ns", "PodUID": metadata["uid"], "Node": node}
+        asked = {
+            "PodName": metadata["name"],
+            "PodNamespace": "ns",
+            "PodUID": metadata["uid"],
+            "Node": node,
+        }
         return str((await self.post("bind", asked))["Error"])
 
     @asynccontextmanager
@@ -101,12 +122,16 @@ class World:
 
         chosen = ExtenderSettings(port=port, **{"bind_within_s": 5.0, **settings})
         fold = fold_of(CoreConfig())
-        projector: Projector[SchedulerCore] = Projector("scheduler", self.log, fold, after=after, options=QUICK)
+        projector: Projector[SchedulerCore] = Projector(
+            "scheduler", self.log, fold, after=after, options=QUICK
+        )
         extender = Extender(projector, decider.wake, chosen.bind_within_s)
         extenders.append(extender)
         decider.heard = extender.answered
         server = ExtenderServer(extender, chosen)
-        async with running(projector.run(), decider.run(projector), server.run(), self._binder(binder)):
+        async with running(
+            projector.run(), decider.run(projector), server.run(), self._binder(binder)
+        ):
             await projector.wait_live()
             await projector.wait_for(await self.log.head(), 10)
             await until(lambda: bool(server.url))
@@ -121,16 +146,22 @@ class World:
             for envelope in await self.log.read(at):
                 at, fact = envelope.position, decode(envelope)
                 if isinstance(fact, PodReserved) and fact.uid not in withdrawn:
-                    await self.tell(streams.pod(fact.uid), BindIntended(fact.uid, "ns", "p", fact.node, at))
+                    await self.tell(
+                        streams.pod(fact.uid), BindIntended(fact.uid, "ns", "p", fact.node, at)
+                    )
                     outcome = PodBound(fact.uid, fact.node)
                     denied = BindRefused(fact.uid, fact.node, "denied", "closed for maintenance")
-                    await self.tell(streams.pod(fact.uid), denied if mood == "is denied" else outcome)
+                    await self.tell(
+                        streams.pod(fact.uid), denied if mood == "is denied" else outcome
+                    )
             await asyncio.sleep(0.01)
         await asyncio.Event().wait()
 
 
 async def small_and_large() -> World:
-    """n1 has two zones of 8 CPUs, 2 and 3 of them free; n2 two of 8, all free; n3 has zones of 2; n4 no report."""
+    """n1 has two zones of 8 CPUs, 2 and 3 of them free; n2 two of 8, all free; n3 has zones of 2;
+    n4 no report.
+    """
     world = World()
     await world.node("n1", zone(0, 8, 2), zone(1, 8, 3))
     await world.node("n2", zone(0, 8), zone(1, 8))
@@ -145,7 +176,9 @@ async def test_filter_names_zone_resource_and_numbers_and_tells_what_eviction_ca
     assert answer["NodeNames"] == ["n2"]
     assert answer["Nodes"] is None
     assert answer["Error"] == ""
-    assert answer["FailedNodes"] == {}, "kube-scheduler would dry-run evictions there, without asking for zones"
+    assert answer["FailedNodes"] == {}, (
+        "kube-scheduler would dry-run evictions there, without asking for zones"
+    )
     assert answer["FailedAndUnresolvableNodes"] == {
         "n1": "no single zone with 4 cpu free (best: 3 in zone 1)",
         "n3": "no zone as large as 4 cpu (best: 2 in zone 0)", "n4": "no topology report", "nobody": "node not seen yet",
@@ -156,19 +189,27 @@ async def test_the_nominated_node_is_not_beyond_help_while_its_victims_end() -> 
     nominated = {**pod("p"), "status": {"nominatedNodeName": "n1"}}
     async with (await small_and_large()).at_work() as world:
         answer = await world.filter(nominated, "n1")
-        assert list(answer["FailedNodes"]) == ["n1"], "kube-scheduler would evict pods on another node as well"
+        assert list(answer["FailedNodes"]) == ["n1"], (
+            "kube-scheduler would evict pods on another node as well"
+        )
         assert answer["FailedAndUnresolvableNodes"] == {}
         elsewhere = await world.filter(nominated, "n1", "n3")
         assert list(elsewhere["FailedAndUnresolvableNodes"]) == ["n3"]
         too_small = await world.filter({**pod("q"), "status": {"nominatedNodeName": "n3"}}, "n3")
-        assert list(too_small["FailedAndUnresolvableNodes"]) == ["n3"], "nobody's end gives it a zone as large"
+        assert list(too_small["FailedAndUnresolvableNodes"]) == ["n3"], (
+            "nobody's end gives it a zone as large"
+        )
 
 
 async def test_pods_of_lower_priority_leave_a_nominee_its_zone() -> None:
-    """kube-scheduler adds its nominees to the node by amounts, and asks of zones for each pod alone."""
+    """kube-scheduler adds its nominees to the node by amounts, and asks of zones for each pod
+    alone.
+    """
     world = World()
     await world.node("n1", zone(0, 8), zone(1, 8, 4))
-    nominee = NominationObserved("uid-other", "ns/other", "n1", priority=5, requests={"cpu": 6000}, zonal={"cpu": 6000})
+    nominee = NominationObserved(
+        "uid-other", "ns/other", "n1", priority=5, requests={"cpu": 6000}, zonal={"cpu": 6000}
+    )
     await world.tell("nomination/uid-other", nominee)
     kept = {"n1": "kept free for a nominated pod of another scheduler: ns/other"}
     async with world.at_work():
@@ -182,17 +223,31 @@ async def test_pods_of_lower_priority_leave_a_nominee_its_zone() -> None:
 
 def waiting(made: Json) -> Json:
     """As kube-scheduler shows a pod for which it once found no place."""
-    return {**made, "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
+    return {
+        **made,
+        "status": {
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        },
+    }
 
 
-async def test_pods_that_waited_are_told_of_room_that_comes_while_they_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """kube-scheduler asks again when a pod ended, and may know it before the log does; it does not ask again for minutes."""
+async def test_pods_that_waited_are_told_of_room_that_comes_while_they_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """kube-scheduler asks again when a pod ended, and may know it before the log does; it does not
+    ask again for minutes.
+    """
     monkeypatch.setattr(patience, "MOST_S", 7200.0)
     async with (await small_and_large()).at_work() as world, asyncio.timeout(60):
-        assert (await world.filter(pod("new"), "n1"))["NodeNames"] == [], "a new pod is answered at once"
+        assert (await world.filter(pod("new"), "n1"))["NodeNames"] == [], (
+            "a new pod is answered at once"
+        )
         asked = [asyncio.create_task(world.filter(waiting(pod(name)), "n1")) for name in ("p", "q")]
         await until(lambda: world.extender._patience._left_s < 2000)
-        await world.tell(streams.report("n1"), NodeReported(report(zone(0, 8), zone(1, 8), tracked=("cpu",), at=2)))
+        await world.tell(
+            streams.report("n1"),
+            NodeReported(report(zone(0, 8), zone(1, 8), tracked=("cpu",), at=2)),
+        )
         assert [(await each)["NodeNames"] for each in asked] == [["n1"], ["n1"]]
 
 
@@ -200,12 +255,19 @@ async def test_a_pod_for_which_no_room_comes_is_refused_all_the_same() -> None:
     async with (await small_and_large()).at_work() as world:
         for name in ("p", "q", "r"):
             answer = await world.filter(waiting(pod(name)), "n1")
-            assert answer["FailedAndUnresolvableNodes"] == {"n1": "no single zone with 4 cpu free (best: 3 in zone 1)"}
+            assert answer["FailedAndUnresolvableNodes"] == {
+                "n1": "no single zone with 4 cpu free (best: 3 in zone 1)"
+            }
 
 
 async def test_without_node_cache_whole_nodes_come_and_nodes_go_back() -> None:
     async with (await small_and_large()).at_work() as world:
-        nodes = {"items": [{"metadata": {"name": name}, "status": {"allocatable": {"cpu": "64"}}} for name in ("n1", "n2")]}
+        nodes = {
+            "items": [
+                {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "64"}}}
+                for name in ("n1", "n2")
+            ]
+        }
         answer = await world.post("filter", {"Pod": pod("p"), "Nodes": nodes, "NodeNames": None})
     assert answer["NodeNames"] is None
     assert [node["metadata"]["name"] for node in answer["Nodes"]["items"]] == ["n2"]
@@ -213,7 +275,10 @@ async def test_without_node_cache_whole_nodes_come_and_nodes_go_back() -> None:
 
 async def test_constraints_of_the_pod_are_kube_schedulers_affair() -> None:
     """Volumes, claims and affinity are why the extender is there."""
-    claims = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}], "nodeSelector": {"no": "match"}}
+    claims = {
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+        "nodeSelector": {"no": "match"},
+    }
     async with (await small_and_large()).at_work() as world:
         made = pod("p", **claims)
         assert (await world.filter(made, "n1", "n2"))["NodeNames"] == ["n2"]
@@ -227,7 +292,9 @@ async def test_scores_are_0_to_10_and_favour_the_better_fit() -> None:
     await world.node("full", zone(0, 8, 4))
     await world.node("empty", zone(0, 8))
     async with world.at_work():
-        found = await world.post("prioritize", {"Pod": pod("p"), "NodeNames": ["full", "empty", "nobody"]})
+        found = await world.post(
+            "prioritize", {"Pod": pod("p"), "NodeNames": ["full", "empty", "nobody"]}
+        )
     scores = {each["Host"]: each["Score"] for each in found}
     assert 10 >= scores["full"] > scores["empty"] > scores["nobody"] == 0
 
@@ -247,7 +314,9 @@ async def test_a_refused_binding_says_why_and_the_node_is_set_aside() -> None:
     async with (await small_and_large()).at_work("is denied") as world:
         await world.filter(made := pod("p"), "n2")
         assert "denied: closed for maintenance" in await world.bind(made, "n2")
-        assert (await world.filter(made, "n2"))["FailedAndUnresolvableNodes"] == {"n2": "set aside for such pods: denied"}
+        assert (await world.filter(made, "n2"))["FailedAndUnresolvableNodes"] == {
+            "n2": "set aside for such pods: denied"
+        }
 
 
 async def test_two_kube_schedulers_cannot_have_one_zone() -> None:
@@ -265,7 +334,9 @@ async def test_two_kube_schedulers_cannot_have_one_zone() -> None:
         assert (await world.filter(pod("c"), "n1"))["NodeNames"] == []
 
 
-async def test_a_bind_that_nobody_waits_for_is_withdrawn_if_the_binder_has_not_taken_it_up() -> None:
+async def test_a_bind_that_nobody_waits_for_is_withdrawn_if_the_binder_has_not_taken_it_up() -> (
+    None
+):
     async with (await small_and_large()).at_work("is away", bind_within_s=0.3) as world:
         await world.filter(made := pod("p"), "n2")
         assert "no outcome within" in await world.bind(made, "n2")
@@ -306,7 +377,9 @@ async def test_a_pod_nobody_saw_is_not_bound() -> None:
     assert await world.facts(PodReserved) == []
 
 
-async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_and_drops_hopeless_ones() -> None:
+async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_and_drops_hopeless_ones() -> (
+    None
+):
     world = World()
     for name, size in (("n1", 8), ("n2", 8), ("n3", 2)):
         await world.node(name, zone(0, size, 0), zone(1, size, 0))
@@ -316,7 +389,8 @@ async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_an
     for name in ("n1", "n2"):
         placements = tuple(held(f"{name}-{at}", at % 2, 4) for at in range(4))
         made = msgspec.structs.replace(
-            report(zone(0, 8, 0), zone(1, 8, 0), tracked=("cpu",), at=2, placements=placements), node=name
+            report(zone(0, 8, 0), zone(1, 8, 0), tracked=("cpu",), at=2, placements=placements),
+            node=name,
         )
         for at in range(4):
             low = running_pod(f"{name}-{at}", cpus=4)
@@ -330,9 +404,18 @@ async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_an
             "n2": {"Pods": [{"UID": "uid-n2-0"}, {"UID": "uid-n2-1"}], "NumPDBViolations": 0},
             "n3": {"Pods": [], "NumPDBViolations": 0},
         }
-        found = await world.post("preempt", {"Pod": asking, "NodeNameToVictims": None, "NodeNameToMetaVictims": offers})
-        whole = {"n1": {"Pods": [{"metadata": {"uid": "uid-n1-0"}}, {"metadata": {"uid": "uid-n1-2"}}], "NumPDBViolations": 1}}
-        same = await world.post("preempt", {"Pod": asking, "NodeNameToVictims": whole, "NodeNameToMetaVictims": None})
+        found = await world.post(
+            "preempt", {"Pod": asking, "NodeNameToVictims": None, "NodeNameToMetaVictims": offers}
+        )
+        whole = {
+            "n1": {
+                "Pods": [{"metadata": {"uid": "uid-n1-0"}}, {"metadata": {"uid": "uid-n1-2"}}],
+                "NumPDBViolations": 1,
+            }
+        }
+        same = await world.post(
+            "preempt", {"Pod": asking, "NodeNameToVictims": whole, "NodeNameToMetaVictims": None}
+        )
     kept = found["NodeNameToMetaVictims"]
     assert kept["n1"] == offers["n1"], "zone 0 is free without both"
     assert [each["UID"] for each in kept["n2"]["Pods"]][:2] == ["uid-n2-0", "uid-n2-1"]
@@ -341,7 +424,9 @@ async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_an
     assert same["NodeNameToMetaVictims"] == {"n1": kept["n1"]}
 
 
-@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"{", b'{"Pod": 3}', b"\xff\xfe", b'{"NodeNames": ["n1"]}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[]", b"{", b'{"Pod": 3}', b"\xff\xfe", b'{"NodeNames": ["n1"]}']
+)
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
 async def test_nonsense_is_400_with_a_sentence_and_ends_nothing(verb: str, body: bytes) -> None:
     async with (await small_and_large()).at_work() as world:
@@ -367,8 +452,16 @@ def test_beyond_loopback_nobody_is_served_without_client_certificates(tmp_path: 
     assert ExtenderSettings(port=1).problems() == []
     assert "would let anybody bind" in ExtenderSettings(port=1, host="0.0.0.0").problems()[0]
     assert "CLIENT_CA" in ExtenderSettings(port=1, certificate=here, key=here).problems()[0]
-    assert ExtenderSettings(port=1, host="0.0.0.0", certificate=here, key=here, client_ca=here).problems() == []
-    assert "no file" in ExtenderSettings(port=1, certificate=here, key=here, client_ca="/nowhere").problems()[0]
+    assert (
+        ExtenderSettings(
+            port=1, host="0.0.0.0", certificate=here, key=here, client_ca=here
+        ).problems()
+        == []
+    )
+    assert (
+        "no file"
+        in ExtenderSettings(port=1, certificate=here, key=here, client_ca="/nowhere").problems()[0]
+    )
 
 
 async def test_of_a_restored_log_it_answers_once_the_cluster_was_listed() -> None:

@@ -1,4 +1,6 @@
-"""What the filter answers beside pods on their way is what the binding will find: nobody takes their place."""
+"""What the filter answers beside pods on their way is what the binding will find: nobody takes
+their place.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from tests.scheduler.test_cycle_last_resort import LIMITS, asks, crowded, simple
 
 
 def test_the_filter_refuses_who_would_take_the_place_of_a_pod_on_its_way() -> None:
-    """Zone 1 surely has room, but the kubelet gives the lowest zone that fits, the only one for the pod on its way."""
+    """Zone 1 surely has room, but the kubelet gives the lowest zone that fits, the only one for the
+    pod on its way.
+    """
     for coming, passes in ((amounts(4, gpu=1), False), (amounts(4), True)):
         world = World()
         world.node("n", zone(0, amounts(6, gpu=1)), zone(1, amounts(8), amounts(8, gpu=1)))
@@ -21,7 +25,9 @@ def test_the_filter_refuses_who_would_take_the_place_of_a_pod_on_its_way() -> No
 
 
 def test_where_no_node_passes_a_larger_budget_is_tried_as_for_our_own_pods() -> None:
-    """The filter, and the binding that follows it: one node is searched in vain, the other takes the pod."""
+    """The filter, and the binding that follows it: one node is searched in vain, the other takes
+    the pod.
+    """
     world = World(LIMITS)
     crowded(world, "n0")
     simple(world, "z")

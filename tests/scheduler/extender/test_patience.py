@@ -1,4 +1,6 @@
-"""kube-scheduler is kept waiting now and then, for a moment, and never for more than a share of its time."""
+"""kube-scheduler is kept waiting now and then, for a moment, and never for more than a share of its
+time.
+"""
 
 from __future__ import annotations
 

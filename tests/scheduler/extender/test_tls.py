@@ -1,4 +1,6 @@
-"""Who may ask: clients with a certificate of the authority and of a given name, as the files say when a connection begins."""
+"""Who may ask: clients with a certificate of the authority and of a given name, as the files say
+when a connection begins.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,34 @@ async def asked(world: World, trusted: str, client: str | None) -> int:
         context.load_cert_chain(client)
     async with httpx2.AsyncClient(verify=context, timeout=5) as https:
         try:
-            return (await https.post(f"{world.url}/filter", json={"Pod": pod("p"), "NodeNames": ["n2"]})).status_code
+            return (
+                await https.post(f"{world.url}/filter", json={"Pod": pod("p"), "NodeNames": ["n2"]})
+            ).status_code
         except httpx2.HTTPError:
             return 0
 
 
 async def test_only_clients_with_a_certificate_of_a_given_name_are_heard(tmp_path: Path) -> None:
     authority, stranger = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
-    server_pem, kube, other = authority.issue("localhost"), authority.issue("kube-scheduler"), authority.issue("somebody")
+    server_pem, kube, other = (
+        authority.issue("localhost"),
+        authority.issue("kube-scheduler"),
+        authority.issue("somebody"),
+    )
     foreign = stranger.issue("kube-scheduler")
-    settings = {"certificate": server_pem, "key": server_pem, "client_ca": authority.ca, "clients": ("kube-scheduler",)}
+    settings = {
+        "certificate": server_pem,
+        "key": server_pem,
+        "client_ca": authority.ca,
+        "clients": ("kube-scheduler",),
+    }
     async with (await small_and_large()).at_work(**settings) as world:
         assert await asked(world, authority.ca, kube) == 200
-        assert [await asked(world, authority.ca, each) for each in (None, other, foreign)] == [0, 0, 0]
+        assert [await asked(world, authority.ca, each) for each in (None, other, foreign)] == [
+            0,
+            0,
+            0,
+        ]
 
 
 async def test_certificate_and_authority_are_rotated_by_their_files(tmp_path: Path) -> None:
@@ -50,14 +67,20 @@ async def test_certificate_and_authority_are_rotated_by_their_files(tmp_path: Pa
     settings = {"certificate": str(server), "key": str(server), "client_ca": str(authority)}
     with structlog.testing.capture_logs() as lines:
         async with (await small_and_large()).at_work(**settings) as world:
-            assert [await asked(world, old.ca, was), await asked(world, old.ca, becomes)] == [200, 0]
+            assert [await asked(world, old.ca, was), await asked(world, old.ca, becomes)] == [
+                200,
+                0,
+            ]
 
             authority.write_text("half of it")
             assert await asked(world, old.ca, was) == 200, "what cannot be used leaves the old ones"
 
             shutil.copy(new.issue("localhost"), server)
             shutil.copy(new.ca, authority)
-            assert [await asked(world, new.ca, becomes), await asked(world, new.ca, was)] == [200, 0]
+            assert [await asked(world, new.ca, becomes), await asked(world, new.ca, was)] == [
+                200,
+                0,
+            ]
     (told,) = [line for line in lines if line["event"] == "extender.certificate"]
     assert str(authority) in told["problem"]
 
@@ -65,6 +88,8 @@ async def test_certificate_and_authority_are_rotated_by_their_files(tmp_path: Pa
 def test_files_that_cannot_be_used_are_named_at_the_start(tmp_path: Path) -> None:
     server = tmp_path / "server.pem"
     server.write_text("no certificate")
-    settings = ExtenderSettings(port=1, certificate=str(server), key=str(server), client_ca=str(server))
+    settings = ExtenderSettings(
+        port=1, certificate=str(server), key=str(server), client_ca=str(server)
+    )
     with pytest.raises(HttpTlsError, match=str(server)):
         ExtenderServer(None, settings)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""Victims that kube-scheduler offers are judged beside own reservations, also those that the log does not hold yet."""
+"""Victims that kube-scheduler offers are judged beside own reservations, also those that the log
+does not hold yet.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.scheduler.default.story import Story, foreign
 
 
 async def beside_own(story: Story, own: Pod, *running: tuple[Pod, int]) -> ColumnarPlacing:
-    """Two zones of 8 CPUs with these pods on 4 each; an own reservation was decided and is not appended yet."""
+    """Two zones of 8 CPUs with these pods on 4 each; an own reservation was decided and is not
+    appended yet.
+    """
     await story.node()
     for made, _ in running:
         await story.seen_bound(made, phase="Running")
@@ -38,14 +42,20 @@ def asking(cpus: int) -> Pod:
 async def test_room_that_an_own_reservation_takes_is_no_room_for_the_pod() -> None:
     """Whole zone 0 would be free without `a`, but the own reservation may come there."""
     story = Story()
-    placing = await beside_own(story, pod("own", cpus=4), (low("a"), 0), (low("b", priority=2000), 1))
+    placing = await beside_own(
+        story, pod("own", cpus=4), (low("a"), 0), (low("b", priority=2000), 1)
+    )
     pods = story.cores[0].ledger.pods
     assert preempted(placing, pods, asking(8), {"n1": Offer(("uid-a",))}) == {}
-    assert preempted(placing, pods, asking(4), {"n1": Offer(("uid-a",))}) == {"n1": Offer(("uid-a",))}
+    assert preempted(placing, pods, asking(4), {"n1": Offer(("uid-a",))}) == {
+        "n1": Offer(("uid-a",))
+    }
 
 
 async def test_an_offer_is_widened_by_what_an_own_reservation_takes() -> None:
-    """Zone 0 would be the pod's without anybody's end, were the own reservation not on its way there."""
+    """Zone 0 would be the pod's without anybody's end, were the own reservation not on its way
+    there.
+    """
     story = Story()
     placing = await beside_own(story, pod("own", cpus=8), (low("b"), 1))
     found = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": Offer(())})
@@ -61,4 +71,8 @@ async def test_once_the_log_holds_the_reservation_the_answer_is_the_same() -> No
     await story.tell(streams.node("n1"), NodeCharged("n1", "uid-own", {}))
     core.decide(0)
     assert not placing.around.nodes["n1"].overlay
-    assert preempted(placing, core.ledger.pods, asking(8), {"n1": Offer(())}) == before == {"n1": Offer(("uid-b",))}
+    assert (
+        preempted(placing, core.ledger.pods, asking(8), {"n1": Offer(())})
+        == before
+        == {"n1": Offer(("uid-b",))}
+    )

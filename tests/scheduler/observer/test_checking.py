@@ -1,4 +1,6 @@
-"""Lists beside the watch: what neither the first list nor the watch told is told, and nothing that the watch knows better."""
+"""Lists beside the watch: what neither the first list nor the watch told is told, and nothing that
+the watch knows better.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ OFTEN_S = 0.2
 
 
 @pytest.fixture
-async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811
+async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
     monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
     made = Scene(api)
     await made.node()
@@ -38,7 +40,9 @@ async def test_what_the_first_list_kept_back_is_told_by_a_later_one(
     asked = falsified(
         scene,
         monkeypatch,
-        lambda of, all_, before: Listed(all_.items[:1], all_.resource_version) if of == kind and not before else all_,
+        lambda of, all_, before: (
+            Listed(all_.items[:1], all_.resource_version) if of == kind and not before else all_
+        ),
     )
     async with scene.observer(relist_s=OFTEN_S):
         await scene.told(PodObserved, 2)
@@ -47,7 +51,9 @@ async def test_what_the_first_list_kept_back_is_told_by_a_later_one(
         assert len(await scene.settled()) == 4
 
 
-async def test_an_end_that_the_watch_kept_back_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_the_watch_kept_back_is_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watch = scene.kube.watch
 
     async def no_ends(kind: Kind, version: str) -> AsyncIterator[Seen]:
@@ -64,9 +70,11 @@ async def test_an_end_that_the_watch_kept_back_is_told(scene: Scene, monkeypatch
         assert ended.cause == "absent_from_list"
 
 
-async def test_what_the_watch_told_meanwhile_is_newer_than_the_list(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list is made, a pod that it shows ends, and one that it lacks comes; then its page arrives. The
-    pod has changed since it was told, in what is no fact: its commit would be another."""
+async def test_what_the_watch_told_meanwhile_is_newer_than_the_list(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list is made, a pod that it shows ends, and one that it lacks comes; then its page arrives.
+    The pod has changed since it was told, in what is no fact: its commit would be another."""
     late = asyncio.Event()
     lists = 0
 
@@ -98,7 +106,9 @@ async def test_what_the_watch_told_meanwhile_is_newer_than_the_list(scene: Scene
 async def test_what_the_watch_tells_late_of_a_pod_whose_end_a_list_told_is_not_told_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken for a new pod it would stay for ever: its end has been told, and is not told twice (seed 795585174)."""
+    """Taken for a new pod it would stay for ever: its end has been told, and is not told twice
+    (seed 795585174).
+    """
     steps = asyncio.Semaphore(0)
     watch = scene.kube.watch
 

@@ -1,4 +1,6 @@
-"""Which lists are believed, and what the next one must confirm: given what the log holds, when a list comes, then who ended."""
+"""Which lists are believed, and what the next one must confirm: given what the log holds, when a
+list comes, then who ended.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,16 @@ MANY = frozenset(sorted(ALL)[: int(PODS * MASS_SHARE) + 1])
 def known() -> Followed:
     history = History()
     for uid in sorted(ALL):
-        history.tell(f"pod/{uid}", PodObserved(pod=Pod(uid=uid, namespace="ns", name=uid), resource_version="5"))
+        history.tell(
+            f"pod/{uid}",
+            PodObserved(pod=Pod(uid=uid, namespace="ns", name=uid), resource_version="5"),
+        )
     return Followed(ledger=history.ledger)
 
 
-def of(present: frozenset[str], version: str = "9", adrift: frozenset[str] = frozenset()) -> WholeList:
+def of(
+    present: frozenset[str], version: str = "9", adrift: frozenset[str] = frozenset()
+) -> WholeList:
     return WholeList("pods", present, version, adrift)
 
 
@@ -63,7 +70,9 @@ def test_one_that_shows_nothing_is_asked_for_once_more() -> None:
     assert judged(Followed(), of(frozenset(), "10"), first.doubt).doubt is None
 
 
-def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agrees(known: Followed) -> None:
+def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agrees(
+    known: Followed,
+) -> None:
     """Pods younger than a list are not lacking in it; in a cluster that was set back they are gone."""
     first = judged(known, of(ALL - FEW, "4"), None)
     assert first.tells_of_set_back

@@ -1,4 +1,6 @@
-"""Lists that are none, or lack what is there: nothing that runs loses its charge by one wrong answer."""
+"""Lists that are none, or lack what is there: nothing that runs loses its charge by one wrong
+answer.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ PODS = 5
 
 
 @pytest.fixture
-async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811
+async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
     monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
     monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.05)
     made = Scene(api)
@@ -34,7 +36,9 @@ async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scen
 
 
 def falsified(scene: Scene, monkeypatch: pytest.MonkeyPatch, falsify: Falsify) -> list[str]:
-    """Every list passes through `falsify(kind, listed, number of lists of this kind before)`; returns the kinds listed."""
+    """Every list passes through `falsify(kind, listed, number of lists of this kind before)`;
+    returns the kinds listed.
+    """
     asked = list[str]()
 
     async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
@@ -45,7 +49,9 @@ def falsified(scene: Scene, monkeypatch: pytest.MonkeyPatch, falsify: Falsify) -
     return asked
 
 
-def relist(scene: Scene, monkeypatch: pytest.MonkeyPatch, pages: Callable[..., AsyncGenerator[Listed]]) -> None:
+def relist(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, pages: Callable[..., AsyncGenerator[Listed]]
+) -> None:
     """The observer's pages come from `pages`, which may ask `scene.kube.list`."""
     true_pages = scene.kube.pages
 
@@ -61,11 +67,21 @@ def relist(scene: Scene, monkeypatch: pytest.MonkeyPatch, pages: Callable[..., A
 
 
 async def ends(scene: Scene) -> list[str]:
-    return [type(fact).__name__ for fact in await scene.settled() if isinstance(fact, PodEnded | NodeEnded)]
+    return [
+        type(fact).__name__
+        for fact in await scene.settled()
+        if isinstance(fact, PodEnded | NodeEnded)
+    ]
 
 
-async def test_one_empty_list_ends_nothing_and_is_asked_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = falsified(scene, monkeypatch, lambda _kind, listed, before: listed if before else Listed([], listed.resource_version))
+async def test_one_empty_list_ends_nothing_and_is_asked_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = falsified(
+        scene,
+        monkeypatch,
+        lambda _kind, listed, before: listed if before else Listed([], listed.resource_version),
+    )
     async with scene.observer(2):
         assert await ends(scene) == []
         await scene.api.pod("after", spec=OURS)
@@ -73,20 +89,28 @@ async def test_one_empty_list_ends_nothing_and_is_asked_again(scene: Scene, monk
     assert asked.count("pods") == asked.count("nodes") == 2
 
 
-async def test_an_empty_first_list_of_all_hides_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+async def test_an_empty_first_list_of_all_hides_nothing(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing was known that could be absent, and no watch tells what was there before it."""
     monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.05)
     scene = Scene(api)
     await scene.node("n0")
     await scene.api.pod("p0", spec=OURS)
-    falsified(scene, monkeypatch, lambda _kind, listed, before: listed if before else Listed([], listed.resource_version))
+    falsified(
+        scene,
+        monkeypatch,
+        lambda _kind, listed, before: listed if before else Listed([], listed.resource_version),
+    )
     async with scene.observer(1):
         await scene.told(PodObserved, 1)
         await scene.told(NodeObserved, 1)
     await scene.kube.close()
 
 
-async def test_what_a_second_list_lacks_too_has_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_second_list_lacks_too_has_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(PODS - 1):
         await scene.drop("pods", f"p{number}")
     asked = falsified(scene, monkeypatch, lambda _kind, listed, _before: listed)
@@ -97,12 +121,17 @@ async def test_what_a_second_list_lacks_too_has_ended(scene: Scene, monkeypatch:
     assert asked.count("nodes") == 1
 
 
-async def test_only_what_two_lists_lack_one_after_the_other_has_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_what_two_lists_lack_one_after_the_other_has_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each list lacks another half: nobody is missing from all but p0."""
 
     def halves(kind: Kind, listed: Listed, before: int) -> Listed:
         lacking = (("p0", "p1", "p2"), ("p0", "p3", "p4"), ("p0",))[min(before, 2)]
-        return Listed([item for item in listed.items if item["metadata"]["name"] not in lacking], listed.resource_version)
+        return Listed(
+            [item for item in listed.items if item["metadata"]["name"] not in lacking],
+            listed.resource_version,
+        )
 
     falsified(scene, monkeypatch, halves)
     async with scene.observer(2):
@@ -110,12 +139,19 @@ async def test_only_what_two_lists_lack_one_after_the_other_has_ended(scene: Sce
         assert await ends(scene) == ["PodEnded"]
 
 
-async def test_what_two_lists_lack_ends_though_the_next_lacks_many_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where pods come and go faster than lists are made, there is no list that lacks little beside the one before it."""
+async def test_what_two_lists_lack_ends_though_the_next_lacks_many_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where pods come and go faster than lists are made, there is no list that lacks little beside
+    the one before it.
+    """
 
     def ever_others(kind: Kind, listed: Listed, before: int) -> Listed:
         lacking = (("p0", "p1", "p2"), ("p0", "p3", "p4"))[before % 2]
-        return Listed([item for item in listed.items if item["metadata"]["name"] not in lacking], listed.resource_version)
+        return Listed(
+            [item for item in listed.items if item["metadata"]["name"] not in lacking],
+            listed.resource_version,
+        )
 
     asked = falsified(scene, monkeypatch, ever_others)
     async with scene.observer(2):
@@ -124,8 +160,12 @@ async def test_what_two_lists_lack_ends_though_the_next_lacks_many_others(scene:
         assert await ends(scene) == ["PodEnded"]
 
 
-async def test_what_went_between_two_lists_has_ended_though_no_watch_tells(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first list lacked everything but p0, which went before the second: the watch begins after that."""
+async def test_what_went_between_two_lists_has_ended_though_no_watch_tells(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first list lacked everything but p0, which went before the second: the watch begins after
+    that.
+    """
     asked = list[Kind]()
 
     async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
@@ -133,7 +173,10 @@ async def test_what_went_between_two_lists_has_ended_though_no_watch_tells(scene
         listed = await scene.kube.list(kind)
         if kind == "pods" and asked.count(kind) == 1:
             await scene.drop("pods", "p0")
-            listed = Listed([item for item in listed.items if item["metadata"]["name"] == "p0"], listed.resource_version)
+            listed = Listed(
+                [item for item in listed.items if item["metadata"]["name"] == "p0"],
+                listed.resource_version,
+            )
         yield listed
 
     relist(scene, monkeypatch, listing)
@@ -142,7 +185,9 @@ async def test_what_went_between_two_lists_has_ended_though_no_watch_tells(scene
         assert await ends(scene) == ["PodEnded"]
 
 
-async def test_a_second_list_from_before_the_first_is_no_confirmation(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_list_from_before_the_first_is_no_confirmation(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def from_a_lagging_server(kind: Kind, listed: Listed, before: int) -> Listed:
         if kind != "pods" or before > 3:
             return listed
@@ -155,7 +200,9 @@ async def test_a_second_list_from_before_the_first_is_no_confirmation(scene: Sce
         assert await ends(scene) == []
 
 
-async def test_a_list_that_is_none_ends_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_is_none_ends_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the client says of an error page (`tests/kube/test_lists.py`)."""
     failures = ["pods", "nodes"] * 3
 
@@ -172,7 +219,9 @@ async def test_a_list_that_is_none_ends_nothing(scene: Scene, monkeypatch: pytes
         assert await ends(scene) == []
 
 
-async def test_a_stream_that_shows_nothing_is_confirmed_by_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_shows_nothing_is_confirmed_by_pages(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The mark alone is no reason to believe a mass absence."""
     asked = list[tuple[Kind, bool]]()
 
@@ -188,8 +237,12 @@ async def test_a_stream_that_shows_nothing_is_confirmed_by_pages(scene: Scene, m
     assert [streamed for kind, streamed in asked if kind == "pods"] == [True, False]
 
 
-async def test_what_a_stream_shows_and_takes_back_has_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod of an earlier part was deleted before the mark; its version is younger than the list's, which could not end it."""
+async def test_what_a_stream_shows_and_takes_back_has_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod of an earlier part was deleted before the mark; its version is younger than the list's,
+    which could not end it.
+    """
 
     async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
         listed = await scene.kube.list(kind)
@@ -209,7 +262,9 @@ async def test_what_a_stream_shows_and_takes_back_has_ended(scene: Scene, monkey
         assert await ends(scene) == ["PodEnded"]
 
 
-async def test_a_stream_that_breaks_off_ends_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_breaks_off_ends_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = [True] * 3
 
     async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from services.scheduler.observing import around, news
 from services.scheduler.observing.sightings import Sightings
 from services.scheduler.surroundings.surroundings import Surroundings
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning, Taint
+from shared.events.cluster_facts import (
+    NodeEnded,
+    NodeObserved,
+    PodEnded,
+    PodObserved,
+    PodRunning,
+    Taint,
+)
 from shared.events.codec import encode
 from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.events.surroundings_facts import DeviceClassObserved, Surrounding, SurroundingEnded
@@ -21,15 +28,30 @@ from tests.ledger.given import History
 Json = dict[str, Any]
 
 
-def pod(name: str = "a", version: int = 5, node: str = "", phase: str = "Pending", cpu: str = "2", **metadata: Any) -> Json:
+def pod(
+    name: str = "a",
+    version: int = 5,
+    node: str = "",
+    phase: str = "Pending",
+    cpu: str = "2",
+    **metadata: Any,
+) -> Json:
     amounts = {"cpu": cpu, "memory": "1Gi"}
     spec: Json = {
         "schedulerName": "topolog",
-        "containers": [{"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}],
+        "containers": [
+            {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+        ],
     }
     if node:
         spec["nodeName"] = node
-    meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": str(version), **metadata}
+    meta = {
+        "name": name,
+        "namespace": "ns",
+        "uid": f"uid-{name}",
+        "resourceVersion": str(version),
+        **metadata,
+    }
     return {"metadata": meta, "spec": spec, "status": {"phase": phase}}
 
 
@@ -73,19 +95,33 @@ def watched() -> Watched:
 
 def test_a_life_seen_step_by_step_tells_each_step_once(watched: Watched) -> None:
     told = []
-    steps = [pod(), pod(version=6), pod(version=7, node="n1"), pod(version=8, node="n1", phase="Running")]
+    steps = [
+        pod(),
+        pod(version=6),
+        pod(version=7, node="n1"),
+        pod(version=8, node="n1", phase="Running"),
+    ]
     for obj in [*steps[:2], *steps[:2]]:
         told.append(watched.pod(obj))
     watched.reserve("uid-a")
-    for obj in [*steps[2:], *steps[2:], pod(version=9, node="n1", phase="Succeeded"), pod(version=9, phase="Succeeded")]:
+    for obj in [
+        *steps[2:],
+        *steps[2:],
+        pod(version=9, node="n1", phase="Succeeded"),
+        pod(version=9, phase="Succeeded"),
+    ]:
         told.append(watched.pod(obj))
     kinds = [type(fact) for fact in told if fact is not None]
     assert kinds == [PodObserved, PodRunning, PodEnded], told
 
 
 @pytest.mark.parametrize("reserved", [False, True])
-def test_a_status_that_says_running_of_a_pod_on_no_node_says_nothing(watched: Watched, reserved: bool) -> None:
-    """Whoever may write statuses may write that; a fact without a node would set the pod's stream aside."""
+def test_a_status_that_says_running_of_a_pod_on_no_node_says_nothing(
+    watched: Watched, reserved: bool
+) -> None:
+    """Whoever may write statuses may write that; a fact without a node would set the pod's stream
+    aside.
+    """
     watched.pod(pod())
     if reserved:
         watched.reserve("uid-a")
@@ -95,7 +131,9 @@ def test_a_status_that_says_running_of_a_pod_on_no_node_says_nothing(watched: Wa
 def test_a_binding_that_merged_annotations_in_is_no_news(watched: Watched) -> None:
     watched.pod(pod())
     watched.reserve("uid-a")
-    assert watched.pod(pod(version=9, node="n1", annotations={"topolog.io/placement": "c=0"})) is None
+    assert (
+        watched.pod(pod(version=9, node="n1", annotations={"topolog.io/placement": "c=0"})) is None
+    )
 
 
 def test_a_resize_of_a_running_pod_is_news(watched: Watched) -> None:
@@ -153,7 +191,11 @@ def test_every_end_has_its_cause(watched: Watched, status: Json, cause: str) -> 
     obj["status"] = status
     fact = watched.pod(obj)
     assert isinstance(fact, PodEnded)
-    assert (fact.cause, fact.reason, fact.message) == (cause, status.get("reason", ""), status.get("message", ""))
+    assert (fact.cause, fact.reason, fact.message) == (
+        cause,
+        status.get("reason", ""),
+        status.get("message", ""),
+    )
 
 
 def test_the_end_of_a_pod_that_nobody_knew_is_no_fact(watched: Watched) -> None:
@@ -167,19 +209,25 @@ def test_an_unparsable_quantity_is_told_with_field_value_and_remedy(watched: Wat
     assert "cpu" in fact.problem
     assert "two" in fact.problem
     assert fact.pod.name == "a"
-    assert isinstance(watched.pod(pod(version=6, cpu="2")), PodObserved), "a corrected manifest is news"
+    assert isinstance(watched.pod(pod(version=6, cpu="2")), PodObserved), (
+        "a corrected manifest is news"
+    )
 
 
 def test_after_a_list_absent_pods_end_unless_they_are_younger_than_it(watched: Watched) -> None:
     for name, version in (("old", 5), ("present", 6), ("young", 99)):
         watched.pod(pod(name, version))
     absent = news.absent_pods(watched.history.ledger, {"uid-present"}, "50")
-    assert [(fact.uid, fact.cause, fact.resource_version) for fact in absent] == [("uid-old", "absent_from_list", "50")]
+    assert [(fact.uid, fact.cause, fact.resource_version) for fact in absent] == [
+        ("uid-old", "absent_from_list", "50")
+    ]
 
 
 def test_a_node_is_news_when_placement_depends_on_the_change(watched: Watched) -> None:
     assert isinstance(watched.node(node()), NodeObserved)
-    heartbeat = node(version=4, conditions=[{"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}])
+    heartbeat = node(
+        version=4, conditions=[{"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}]
+    )
     assert watched.node(heartbeat) is None
     tainted = node(version=5)
     tainted["spec"] = {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True}
@@ -211,7 +259,9 @@ def test_the_generation_of_a_spec_is_told_with_it_and_is_no_news_by_itself() -> 
     fact = watched.pod(pod("a", generation=1))
     assert isinstance(fact, PodObserved)
     assert fact.generation == 1
-    assert watched.pod(pod("a", version=6, generation=2)) is None, "an image, say: nothing that placement depends on"
+    assert watched.pod(pod("a", version=6, generation=2)) is None, (
+        "an image, say: nothing that placement depends on"
+    )
     fact = watched.pod(pod("a", version=7, cpu="3", generation=3))
     assert isinstance(fact, PodObserved)
     assert fact.generation == 3
@@ -234,8 +284,20 @@ def test_what_a_nodes_kubelet_declares_is_a_fact_in_any_order(watched: Watched) 
 def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
     """Not what it reserves of its own, nor what an object says that contradicts itself."""
     watched = Watched()
-    offered = {"cpu": "7", "memory": "15Gi", "example.com/gpu": "3", "example.com/nic": "2", "example.com/fpga": "1"}
-    counted = {"cpu": "8", "memory": "16Gi", "example.com/gpu": "4", "example.com/nic": "2", "example.com/tpu": "2"}
+    offered = {
+        "cpu": "7",
+        "memory": "15Gi",
+        "example.com/gpu": "3",
+        "example.com/nic": "2",
+        "example.com/fpga": "1",
+    }
+    counted = {
+        "cpu": "8",
+        "memory": "16Gi",
+        "example.com/gpu": "4",
+        "example.com/nic": "2",
+        "example.com/tpu": "2",
+    }
     fact = watched.node(node(allocatable=offered, capacity=counted))
     assert fact is not None
     assert fact.unhealthy == {"example.com/gpu": 1, "example.com/tpu": 2}
@@ -253,16 +315,20 @@ def test_nodes_that_a_list_lacks_end(watched: Watched) -> None:
 
 
 def test_a_node_that_is_younger_than_a_list_is_not_missed_by_it(watched: Watched) -> None:
-    """A slow list of a new leader, told after the leader before it had seen the node: its end would be final, because the
-    same version of the node is never told twice."""
+    """A slow list of a new leader, told after the leader before it had seen the node: its end would
+    be final, because the same version of the node is never told twice."""
     watched.node(node("n1", version=12))
     assert news.absent_nodes(watched.history.ledger, (), "8") == []
-    assert news.absent_nodes(watched.history.ledger, (), "12") == [NodeEnded("n1", "node-1", "absent_from_list")]
+    assert news.absent_nodes(watched.history.ledger, (), "12") == [
+        NodeEnded("n1", "node-1", "absent_from_list")
+    ]
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -284,7 +350,12 @@ def test_no_object_whatsoever_raises(data: st.DataObject) -> None:
     news.absent_pods(watched.history.ledger, (str(made),), "5")
 
 
-@given(st.lists(st.sampled_from(["pending", "bound", "running", "relabel", "resize", "deleting"]), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from(["pending", "bound", "running", "relabel", "resize", "deleting"]),
+        max_size=12,
+    )
+)
 def test_remembering_specs_changes_no_fact(events: list[str]) -> None:
     """With a memory of specs and without one, the same objects tell the same facts."""
     with_memory, without = Watched(), Watched()
@@ -314,13 +385,23 @@ SURROUNDING_OBJECTS: dict[Surrounding, Json] = {
         },
     },
     "claim": {
-        "metadata": {"name": "c", "namespace": "n", "ownerReferences": [{"kind": "Pod", "controller": True}]},
+        "metadata": {
+            "name": "c",
+            "namespace": "n",
+            "ownerReferences": [{"kind": "Pod", "controller": True}],
+        },
         "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]},
         "status": {"phase": "Bound"},
     },
-    "csinode": {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 3}}]}},
+    "csinode": {
+        "metadata": {"name": "n"},
+        "spec": {"drivers": [{"name": "d", "allocatable": {"count": 3}}]},
+    },
     "namespace": {"metadata": {"name": "n", "labels": {"a": "b"}}},
-    "deviceclass": {"metadata": {"name": "gpu.example.com"}, "spec": {"extendedResourceName": "example.com/gpu"}},
+    "deviceclass": {
+        "metadata": {"name": "gpu.example.com"},
+        "spec": {"extendedResourceName": "example.com/gpu"},
+    },
 }
 
 
@@ -343,12 +424,16 @@ def test_a_device_class_is_told_while_it_names_a_resource() -> None:
     known.hear(told)
     assert around.fact_of(known, "deviceclass", made) is None, "told once"
     silent = {"metadata": {"name": "gpu.example.com"}, "spec": {}}
-    assert around.fact_of(known, "deviceclass", silent) == SurroundingEnded("deviceclass", "gpu.example.com", "unbound")
+    assert around.fact_of(known, "deviceclass", silent) == SurroundingEnded(
+        "deviceclass", "gpu.example.com", "unbound"
+    )
     assert around.fact_of(Surroundings(), "deviceclass", silent) is None
 
 
 @given(st.data())
-def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(data: st.DataObject) -> None:
+def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(
+    data: st.DataObject,
+) -> None:
     kind = data.draw(st.sampled_from(sorted(SURROUNDING_OBJECTS)))
     known, made = Surroundings(), anything_in(data, SURROUNDING_OBJECTS[kind])
     for fact in (around.fact_of(known, kind, made), around.gone(known, kind, made)):
@@ -360,7 +445,9 @@ def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(data:
 
 
 @given(st.data())
-def test_no_nomination_whatsoever_raises_and_what_is_told_can_be_stored(data: st.DataObject) -> None:
+def test_no_nomination_whatsoever_raises_and_what_is_told_can_be_stored(
+    data: st.DataObject,
+) -> None:
     foreign = pod("f", cpu="1")
     foreign["spec"]["schedulerName"] = "other"
     foreign["status"]["nominatedNodeName"] = "n1"

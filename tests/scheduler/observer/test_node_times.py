@@ -1,4 +1,6 @@
-"""Times of a pod's status: whole seconds by the node's clock; 0 for all that is not told, or is no time."""
+"""Times of a pod's status: whole seconds by the node's clock; 0 for all that is not told, or is no
+time.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def status(**more: Any) -> dict[str, Any]:
     return {
         "startTime": START,
         "initContainerStatuses": [container("i", terminated=terminated(START))],
-        "containerStatuses": [container("a", terminated=terminated(LAST)), container("b", terminated=terminated(FIRST))],
+        "containerStatuses": [
+            container("a", terminated=terminated(LAST)),
+            container("b", terminated=terminated(FIRST)),
+        ],
         **more,
     }
 
@@ -48,10 +53,15 @@ def test_containers_that_run_or_are_forgotten_tell_nothing() -> None:
         container("c", terminated=terminated(None)),
     ]
     assert finished_s({"containerStatuses": others}) == 0
-    assert finished_s({"containerStatuses": [*others, container("d", terminated=terminated(FIRST))]}) == LAST_S - 59
+    assert (
+        finished_s({"containerStatuses": [*others, container("d", terminated=terminated(FIRST))]})
+        == LAST_S - 59
+    )
 
 
-@pytest.mark.parametrize("told", [None, 5, "", "soon", "2026-11-21T02:28:08", "0001-01-01T00:00:00Z", "9" * 400, {}, []])
+@pytest.mark.parametrize(
+    "told", [None, 5, "", "soon", "2026-11-21T02:28:08", "0001-01-01T00:00:00Z", "9" * 400, {}, []]
+)
 def test_what_is_no_time_is_unknown(told: object) -> None:
     assert started_s({"startTime": told}) == 0
     assert finished_s({"containerStatuses": [container("a", terminated={"finishedAt": told})]}) == 0
@@ -59,7 +69,10 @@ def test_what_is_no_time_is_unknown(told: object) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(("state", "terminated", "finishedAt")), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(("state", "terminated", "finishedAt")), inner)
+    ),
     max_leaves=8,
 )
 
@@ -72,17 +85,25 @@ def test_whatever_a_status_holds_is_read(listed: object, told: object) -> None:
 
 
 def test_facts_tell_when_by_the_node() -> None:
-    """A pod that was seen on its way, runs, and succeeded; one that was first seen running, and is deleted."""
+    """A pod that was seen on its way, runs, and succeeded; one that was first seen running, and is
+    deleted.
+    """
     watched = Watched()
     watched.pod(pod(node="n"))
-    running = pod(node="n", phase="Running", version=6) | {"status": status(phase="Running", containerStatuses=[])}
+    running = pod(node="n", phase="Running", version=6) | {
+        "status": status(phase="Running", containerStatuses=[])
+    }
     assert watched.pod(running) == PodRunning("uid-a", "n", "6", START_S)
-    found = watched.pod(pod(node="n", phase="Succeeded", version=7) | {"status": status(phase="Succeeded")})
+    found = watched.pod(
+        pod(node="n", phase="Succeeded", version=7) | {"status": status(phase="Succeeded")}
+    )
     assert isinstance(found, PodEnded)
     assert (found.started_s, found.finished_s) == (START_S, LAST_S)
     found = watched.pod(pod("b", node="n") | {"status": status(phase="Running")})
     assert isinstance(found, PodObserved)
     assert found.started_s == START_S
-    deleted = news.pod_deleted(watched.history.ledger, pod("b", node="n") | {"status": status(phase="Running")})
+    deleted = news.pod_deleted(
+        watched.history.ledger, pod("b", node="n") | {"status": status(phase="Running")}
+    )
     assert deleted is not None
     assert (deleted.started_s, deleted.finished_s) == (START_S, LAST_S)

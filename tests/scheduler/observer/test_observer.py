@@ -1,4 +1,6 @@
-"""The observer against the simulated API over HTTP: what nobody saw leaks nothing, and what two saw is told once."""
+"""The observer against the simulated API over HTTP: what nobody saw leaks nothing, and what two saw
+is told once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from services.scheduler.observing.teller import ROLE
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import ClusterListed, NodeEnded, NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_facts import (
+    ClusterListed,
+    NodeEnded,
+    NodeObserved,
+    PodEnded,
+    PodObserved,
+)
 from shared.events.codec import decode
 from shared.events.surroundings_facts import (
     ClaimObserved,
@@ -27,7 +35,14 @@ from shared.events.surroundings_facts import (
     VolumeObserved,
 )
 from shared.kube.client import KubeClient
-from shared.kube.port import Kind, KubeUnavailableError, Listed, Seen, UnknownKindError, WatchExpiredError
+from shared.kube.port import (
+    Kind,
+    KubeUnavailableError,
+    Listed,
+    Seen,
+    UnknownKindError,
+    WatchExpiredError,
+)
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Fold, Projector
@@ -39,7 +54,9 @@ OURS = {"schedulerName": "topolog"}
 
 
 class BrokenWatches(KubeClient):
-    """Watches that end by what is in `ends`, one a watch, before they tell anything; then they work."""
+    """Watches that end by what is in `ends`, one a watch, before they tell anything; then they
+    work.
+    """
 
     ends: Sequence[Exception] = ()
 
@@ -55,7 +72,7 @@ class BrokenWatches(KubeClient):
 class Scene:
     """A simulated cluster, a log in memory, and observers at both."""
 
-    def __init__(self, api: Api) -> None:  # noqa: F811
+    def __init__(self, api: Api) -> None:  # noqa: F811, RUF100
         self.api = api
         self.log = MemoryEventLog("observer")
         self.kube = BrokenWatches(api.server.url)
@@ -64,11 +81,14 @@ class Scene:
     async def observer(self, epoch: int = 1, relist_s: float = RELIST_S) -> AsyncIterator[Observer]:
         """An observer that leads, as a process of its own; killed at the end."""
         fold: Fold[SchedulerCore] = Fold(
-            lambda: SchedulerCore(CoreConfig()), lambda core, envelope, fact: core.evolve(envelope, fact)
+            lambda: SchedulerCore(CoreConfig()),
+            lambda core, envelope, fact: core.evolve(envelope, fact),
         )
         projector = Projector("scheduler", self.log, fold, options=QUICK)
         observer = Observer(self.log, self.kube, projector, ("topolog",), SYSTEM_CLOCK, relist_s)
-        async with running(projector.run(), observer.lead(Lease(ROLE, f"holder-{epoch}", epoch))) as tasks:
+        async with running(
+            projector.run(), observer.lead(Lease(ROLE, f"holder-{epoch}", epoch))
+        ) as tasks:
             self.leading = tasks[1]
             yield observer
 
@@ -89,7 +109,11 @@ class Scene:
         async with asyncio.timeout(10):
             while True:
                 found = [decode(envelope) for envelope in await self.log.read(0)]
-                same = (msgspec.structs.replace(fact, resource_version="") for fact in found if type(fact) is type(wanted))
+                same = (
+                    msgspec.structs.replace(fact, resource_version="")
+                    for fact in found
+                    if type(fact) is type(wanted)
+                )
                 if wanted in same:
                     return
                 await asyncio.sleep(0.01)
@@ -105,26 +129,36 @@ class Scene:
         assert answer.status_code == 201, answer.text
 
     async def drop(self, kind: str, name: str) -> None:
-        path = f"/api/v1/nodes/{name}" if kind == "nodes" else f"/api/v1/namespaces/apirec/pods/{name}"
+        path = (
+            f"/api/v1/nodes/{name}" if kind == "nodes" else f"/api/v1/namespaces/apirec/pods/{name}"
+        )
         assert (await self.api.ask("DELETE", f"{path}?gracePeriodSeconds=0")).status_code == 200
 
 
 @pytest.fixture
-async def scene(api: Api) -> AsyncIterator[Scene]:  # noqa: F811
+async def scene(api: Api) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
     made = Scene(api)
     yield made
     await made.kube.close()
 
 
-async def test_of_a_list_pods_that_stand_on_a_node_are_told_before_those_that_wait(scene: Scene) -> None:
-    """Decided in between, a pod would be sent beside others that nobody knows of yet: after a log was restored, say."""
+async def test_of_a_list_pods_that_stand_on_a_node_are_told_before_those_that_wait(
+    scene: Scene,
+) -> None:
+    """Decided in between, a pod would be sent beside others that nobody knows of yet: after a log
+    was restored, say.
+    """
     await scene.node()
     await scene.api.pod("a-waits", spec=OURS)
     await scene.api.pod("b-stands", spec={**OURS, "nodeName": "n1"})
     await scene.api.pod("c-waits", spec=OURS)
     async with scene.observer():
         told = await scene.told(PodObserved, 3)
-    assert [fact.pod.name for fact in told if isinstance(fact, PodObserved)] == ["b-stands", "a-waits", "c-waits"]
+    assert [fact.pod.name for fact in told if isinstance(fact, PodObserved)] == [
+        "b-stands",
+        "a-waits",
+        "c-waits",
+    ]
 
 
 async def test_what_is_listed_and_what_is_watched_is_told_once(scene: Scene) -> None:
@@ -134,7 +168,10 @@ async def test_what_is_listed_and_what_is_watched_is_told_once(scene: Scene) -> 
         await scene.told(PodObserved, 1)
         await scene.api.pod("watched", spec=OURS)
         seen = await scene.told(PodObserved, 2)
-        assert [fact.pod.name for fact in seen if isinstance(fact, PodObserved)] == ["listed", "watched"]
+        assert [fact.pod.name for fact in seen if isinstance(fact, PodObserved)] == [
+            "listed",
+            "watched",
+        ]
         assert len(await scene.settled()) == 3
 
 
@@ -149,7 +186,9 @@ async def test_an_observer_that_comes_after_another_repeats_nothing(scene: Scene
 
 
 async def test_two_observers_of_one_change_are_one_fact_by_commit_id(scene: Scene) -> None:
-    """A leader that was overtaken may still be appending: the commit id is made from the object, not from the observer."""
+    """A leader that was overtaken may still be appending: the commit id is made from the object,
+    not from the observer.
+    """
     await scene.node()
     async with scene.observer(1), scene.observer(1):
         for number in range(10):
@@ -201,7 +240,10 @@ async def test_a_pod_of_the_same_name_made_unseen_is_another_pod(scene: Scene) -
     async with scene.observer(2):
         seen = await scene.told(PodObserved, 2)
         (ended,) = await scene.told(PodEnded, 1)
-    assert [fact.pod.uid for fact in seen if isinstance(fact, PodObserved)] == [old["metadata"]["uid"], new["metadata"]["uid"]]
+    assert [fact.pod.uid for fact in seen if isinstance(fact, PodObserved)] == [
+        old["metadata"]["uid"],
+        new["metadata"]["uid"],
+    ]
     assert isinstance(ended, PodEnded)
     assert ended.uid == old["metadata"]["uid"]
 
@@ -219,7 +261,9 @@ async def test_a_node_of_another_uid_takes_the_place_of_the_old_one(scene: Scene
 
 
 @pytest.mark.parametrize("problem", [WatchExpiredError("pods"), KubeUnavailableError("cut")])
-async def test_a_broken_or_expired_watch_lists_again_and_misses_nothing(scene: Scene, problem: Exception) -> None:
+async def test_a_broken_or_expired_watch_lists_again_and_misses_nothing(
+    scene: Scene, problem: Exception
+) -> None:
     scene.kube.ends = [problem, problem]
     await scene.api.pod("before", spec=OURS)
     async with scene.observer():
@@ -230,7 +274,9 @@ async def test_a_broken_or_expired_watch_lists_again_and_misses_nothing(scene: S
         await scene.told(PodEnded, 1)
 
 
-async def test_a_list_that_fails_is_tried_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_fails_is_tried_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await scene.api.pod("p", spec=OURS)
     failures = [KubeUnavailableError("away")] * 2
     pages = scene.kube.pages
@@ -250,7 +296,9 @@ async def test_a_list_that_fails_is_tried_again(scene: Scene, monkeypatch: pytes
 async def test_a_cluster_that_cannot_be_listed_is_told_to_readiness_until_it_can(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The API server may answer everything else: without lists nothing becomes a fact, and nobody would look."""
+    """The API server may answer everything else: without lists nothing becomes a fact, and nobody
+    would look.
+    """
     await scene.api.pod("p", spec=OURS)
     away, pages = [True], scene.kube.pages
 
@@ -264,7 +312,10 @@ async def test_a_cluster_that_cannot_be_listed_is_told_to_readiness_until_it_can
     monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.02)
     async with scene.observer() as observer:
         await until(observer.problem)
-        assert observer.problem() == "pods of the cluster cannot be seen: list of pods is none; is a proxy in between?"
+        assert (
+            observer.problem()
+            == "pods of the cluster cannot be seen: list of pods is none; is a proxy in between?"
+        )
         away.clear()
         await scene.told(PodObserved, 1)
         await until(lambda: not observer.problem())
@@ -286,19 +337,28 @@ async def test_a_log_that_begins_anew_is_told_everything_again(scene: Scene) -> 
         assert len(await scene.settled()) == 3, "what the ledger holds already is no fact again"
 
 
-async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Listed, watched, changed, and gone while nobody looked."""
     monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
     csi = {"driver": "d", "volumeHandle": "h"}
-    claim = {"metadata": {"name": "c"}, "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]}}
+    claim = {
+        "metadata": {"name": "c"},
+        "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]},
+    }
     where = "/api/v1/namespaces/apirec/persistentvolumeclaims"
     reference = {"namespace": "apirec", "name": "c"}
     await scene.api.ask(
-        "POST", "/api/v1/persistentvolumes", {"metadata": {"name": "v"}, "spec": {"csi": csi, "claimRef": reference}}
+        "POST",
+        "/api/v1/persistentvolumes",
+        {"metadata": {"name": "v"}, "spec": {"csi": csi, "claimRef": reference}},
     )
     driver = {"name": "d", "nodeID": "x", "allocatable": {"count": 5}}
     node = {"metadata": {"name": "n1"}, "spec": {"drivers": [driver]}}
-    assert (await scene.api.ask("POST", "/apis/storage.k8s.io/v1/csinodes", node)).status_code == 201
+    assert (
+        await scene.api.ask("POST", "/apis/storage.k8s.io/v1/csinodes", node)
+    ).status_code == 201
     assert (await scene.api.ask("POST", where, claim)).status_code == 201
     await scene.api.pod("p", spec=OURS)
     async with scene.observer(1):
@@ -308,7 +368,9 @@ async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(scene:
         before = {type(fact) for fact in told[:pod]}
         assert {VolumeObserved, NodeVolumesLimited, NamespaceObserved} <= before
         patch = {"status": {"phase": "Bound"}}
-        answer = await scene.api.ask("PATCH", f"{where}/c/status", patch, {"Content-Type": "application/merge-patch+json"})
+        answer = await scene.api.ask(
+            "PATCH", f"{where}/c/status", patch, {"Content-Type": "application/merge-patch+json"}
+        )
         assert answer.status_code == 200, answer.text
         await scene.around(ClaimObserved("apirec/c", "v", alone=True))
     await scene.api.ask("DELETE", f"{where}/c")
@@ -320,7 +382,9 @@ async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(scene:
         await scene.around(SurroundingEnded("volume", "v", "deleted"))
 
 
-async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rights of an older release: readiness says so, and pods without volumes are placed as before."""
     pages = scene.kube.pages
 
@@ -334,7 +398,10 @@ async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(scene: 
     await scene.api.pod("p", spec=OURS)
     async with scene.observer() as observer:
         await scene.told(PodObserved, 1)
-        assert observer.problem() == "csinodes of the cluster cannot be seen: list of csinodes failed: HTTP 403"
+        assert (
+            observer.problem()
+            == "csinodes of the cluster cannot be seen: list of csinodes failed: HTTP 403"
+        )
 
 
 async def test_a_cluster_that_serves_no_device_classes_is_no_trouble_and_one_that_does_is_heard(
@@ -353,18 +420,31 @@ async def test_a_cluster_that_serves_no_device_classes_is_no_trouble_and_one_tha
         if kind == "csinodes":
             raise UnknownKindError("list of csinodes failed: HTTP 404")
         if kind == "deviceclasses":
-            yield Listed([{"metadata": {"name": "gpu", "uid": "u"}, "spec": {"extendedResourceName": "a.com/gpu"}}], "5")
+            yield Listed(
+                [
+                    {
+                        "metadata": {"name": "gpu", "uid": "u"},
+                        "spec": {"extendedResourceName": "a.com/gpu"},
+                    }
+                ],
+                "5",
+            )
             return
         async for page in pages(kind):
             yield page
 
     monkeypatch.setattr(scene.kube, "pages", served)
     monkeypatch.setattr(
-        scene.kube, "watch", lambda kind, version: watch("namespaces" if kind == "deviceclasses" else kind, version)
+        scene.kube,
+        "watch",
+        lambda kind, version: watch("namespaces" if kind == "deviceclasses" else kind, version),
     )
     async with scene.observer(2) as observer:
         await scene.around(DeviceClassObserved("gpu", "a.com/gpu"))
-        assert observer.problem() == "csinodes of the cluster cannot be seen: list of csinodes failed: HTTP 404"
+        assert (
+            observer.problem()
+            == "csinodes of the cluster cannot be seen: list of csinodes failed: HTTP 404"
+        )
 
 
 async def test_the_first_list_on_a_new_timeline_is_told_of_once(scene: Scene) -> None:
@@ -378,4 +458,7 @@ async def test_the_first_list_on_a_new_timeline_is_told_of_once(scene: Scene) ->
             await scene.told(ClusterListed, 2)
             found = await scene.settled()
     listed = [fact for fact in found if isinstance(fact, ClusterListed)]
-    assert sorted(listed, key=lambda fact: fact.kind) == [ClusterListed("nodes", 2), ClusterListed("pods", 2)]
+    assert sorted(listed, key=lambda fact: fact.kind) == [
+        ClusterListed("nodes", 2),
+        ClusterListed("pods", 2),
+    ]

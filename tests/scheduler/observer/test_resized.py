@@ -1,4 +1,6 @@
-"""A pod that is resized in place counts for what it had and for what it asks for, until the kubelet has settled it."""
+"""A pod that is resized in place counts for what it had and for what it asks for, until the kubelet
+has settled it.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,17 @@ COUNTED = [
 def resizing(asked: str, allocated: str, running: str, reason: str = "") -> Json:
     """A bound pod in the middle of a resize."""
     made = pod(node="n1", phase="Running", cpu=asked)
-    status: dict[str, Any] = {"name": "c", "resources": {"requests": {"cpu": running, "memory": "1Gi"}}}
-    made["status"]["containerStatuses"] = [{**status, "allocatedResources": {"cpu": allocated, "memory": "1Gi"}}]
+    status: dict[str, Any] = {
+        "name": "c",
+        "resources": {"requests": {"cpu": running, "memory": "1Gi"}},
+    }
+    made["status"]["containerStatuses"] = [
+        {**status, "allocatedResources": {"cpu": allocated, "memory": "1Gi"}}
+    ]
     if reason:
-        made["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+        made["status"]["conditions"] = [
+            {"type": "PodResizePending", "status": "True", "reason": reason}
+        ]
     return made
 
 
@@ -38,25 +47,46 @@ def cpus(fact: Any) -> int:
 
 
 @pytest.mark.parametrize(("asked", "allocated", "running", "reason", "counts"), COUNTED)
-def test_the_most_of_spec_and_status_counts(asked: str, allocated: str, running: str, reason: str, counts: int) -> None:
+def test_the_most_of_spec_and_status_counts(
+    asked: str, allocated: str, running: str, reason: str, counts: int
+) -> None:
     ledger = History().ledger
-    assert cpus(news.pod_fact(ledger, "topolog", resizing(asked, allocated, running, reason), Sightings())) == counts
+    assert (
+        cpus(
+            news.pod_fact(
+                ledger, "topolog", resizing(asked, allocated, running, reason), Sightings()
+            )
+        )
+        == counts
+    )
 
 
 def resizing_whole(asked: str, allocated: str, running: str, reason: str = "") -> Json:
-    """A bound pod whose `spec.resources` is in the middle of a resize; its container asks for 1 CPU throughout."""
+    """A bound pod whose `spec.resources` is in the middle of a resize; its container asks for 1 CPU
+    throughout.
+    """
     made = pod(node="n1", phase="Running", cpu="1")
     made["spec"]["resources"] = {"requests": {"cpu": asked, "memory": "2Gi"}}
-    made["status"]["allocatedResources"] = {"cpu": allocated, "memory": "2Gi", "example.com/gpu": "1"}
+    made["status"]["allocatedResources"] = {
+        "cpu": allocated,
+        "memory": "2Gi",
+        "example.com/gpu": "1",
+    }
     made["status"]["resources"] = {"requests": {"cpu": running, "memory": "2Gi"}}
     if reason:
-        made["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+        made["status"]["conditions"] = [
+            {"type": "PodResizePending", "status": "True", "reason": reason}
+        ]
     return made
 
 
 @pytest.mark.parametrize(("asked", "allocated", "running", "reason", "counts"), COUNTED)
-def test_the_pods_own_resources_count_so_too(asked: str, allocated: str, running: str, reason: str, counts: int) -> None:
-    fact = news.pod_fact(History().ledger, "topolog", resizing_whole(asked, allocated, running, reason), Sightings())
+def test_the_pods_own_resources_count_so_too(
+    asked: str, allocated: str, running: str, reason: str, counts: int
+) -> None:
+    fact = news.pod_fact(
+        History().ledger, "topolog", resizing_whole(asked, allocated, running, reason), Sightings()
+    )
     assert isinstance(fact, PodObserved)
     assert fact.pod.pod_level == {"cpu": counts, "memory": 2 << 30}
     assert cpus(fact) == 1000
@@ -64,8 +94,15 @@ def test_the_pods_own_resources_count_so_too(asked: str, allocated: str, running
 
 def test_shrinking_the_pods_own_resources_is_news_when_the_kubelet_has_done_it() -> None:
     history, sightings, told = History(), Sightings(), []
-    for asked, allocated, running in (("8", "8", "8"), ("4", "8", "8"), ("4", "4", "8"), ("4", "4", "4")):
-        fact = news.pod_fact(history.ledger, "topolog", resizing_whole(asked, allocated, running), sightings)
+    for asked, allocated, running in (
+        ("8", "8", "8"),
+        ("4", "8", "8"),
+        ("4", "4", "8"),
+        ("4", "4", "4"),
+    ):
+        fact = news.pod_fact(
+            history.ledger, "topolog", resizing_whole(asked, allocated, running), sightings
+        )
         if isinstance(fact, PodObserved):
             told.append((fact.pod.pod_level or {})["cpu"])
             history.seen(fact.pod, "n1", phase="Running")
@@ -80,10 +117,15 @@ def test_every_step_of_a_resize_is_news_and_a_heartbeat_is_none() -> None:
         ("1", "1", "2", 0),
         ("1", "1", "1", 1000),
     ):
-        fact = news.pod_fact(history.ledger, "topolog", resizing(asked, allocated, running), sightings)
+        fact = news.pod_fact(
+            history.ledger, "topolog", resizing(asked, allocated, running), sightings
+        )
         assert (cpus(fact) if isinstance(fact, PodObserved) else 0) == counts
         if isinstance(fact, PodObserved):
             history.seen(fact.pod, "n1", phase="Running")
         assert not isinstance(
-            news.pod_fact(history.ledger, "topolog", resizing(asked, allocated, running), sightings), PodObserved
+            news.pod_fact(
+                history.ledger, "topolog", resizing(asked, allocated, running), sightings
+            ),
+            PodObserved,
         )

@@ -1,4 +1,6 @@
-"""A cluster whose etcd was restored from a snapshot: versions go backwards, bindings are undone, pods vanish or are back."""
+"""A cluster whose etcd was restored from a snapshot: versions go backwards, bindings are undone,
+pods vanish or are back.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tests.simulator.contract import Api
 
 
 @pytest.fixture
-async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811
+async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
     monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
     monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.05)
     made = Scene(api)
@@ -32,8 +34,12 @@ async def snapshot(scene: Scene) -> dict[Kind, Listed]:
     return {kind: await scene.kube.list(kind) for kind in ("pods", "nodes")}
 
 
-def restored(scene: Scene, monkeypatch: pytest.MonkeyPatch, then: dict[Kind, Listed], lists: int = 1000) -> list[bool]:
-    """The first `lists` lists of pods and of nodes show the cluster as it was; whether each was streamed."""
+def restored(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, then: dict[Kind, Listed], lists: int = 1000
+) -> list[bool]:
+    """The first `lists` lists of pods and of nodes show the cluster as it was; whether each was
+    streamed.
+    """
     asked = dict[Kind, int]()
     streamed_pods = list[bool]()
 
@@ -51,11 +57,22 @@ async def bound(scene: Scene, uid: str) -> None:
     """The binder's word, and the API's."""
     draft = Draft(streams.pod(uid), PodBound(uid, "n1"))
     await scene.log.append(
-        [Commit(commit_id=f"bound/{uid}", role="binder", epoch=0, time_us=1, drafts=(draft,), correlation=uid)]
+        [
+            Commit(
+                commit_id=f"bound/{uid}",
+                role="binder",
+                epoch=0,
+                time_us=1,
+                drafts=(draft,),
+                correlation=uid,
+            )
+        ]
     )
 
 
-async def test_a_pod_whose_binding_is_undone_waits_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_whose_binding_is_undone_waits_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uid = (await scene.api.pod("a", spec=OURS))["metadata"]["uid"]
     async with scene.observer(1):
         await scene.told(PodObserved, 1)
@@ -65,7 +82,10 @@ async def test_a_pod_whose_binding_is_undone_waits_again(scene: Scene, monkeypat
     async with scene.observer(2):
         ended, again = (await scene.told(PodEnded, 1))[0], (await scene.told(PodObserved, 2))[1]
         assert ended == PodEnded(
-            uid, "absent_from_list", "n1", resource_version=before["pods"].items[0]["metadata"]["resourceVersion"]
+            uid,
+            "absent_from_list",
+            "n1",
+            resource_version=before["pods"].items[0]["metadata"]["resourceVersion"],
         )
         assert isinstance(again, PodObserved)
         assert (again.pod.uid, again.node) == (uid, "")
@@ -73,20 +93,28 @@ async def test_a_pod_whose_binding_is_undone_waits_again(scene: Scene, monkeypat
     assert streamed == [True, False], "it is confirmed where writes are"
 
 
-async def test_a_list_from_before_a_binding_undoes_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_from_before_a_binding_undoes_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uid = (await scene.api.pod("a", spec=OURS))["metadata"]["uid"]
     async with scene.observer(1):
         await scene.told(PodObserved, 1)
         before = await snapshot(scene)
         await bound(scene, uid)
         body = {"metadata": {"name": "a", "uid": uid}, "target": {"kind": "Node", "name": "n1"}}
-        await scene.api.ask("POST", "/api/v1/namespaces/apirec/pods/a/binding", {"apiVersion": "v1", "kind": "Binding", **body})
+        await scene.api.ask(
+            "POST",
+            "/api/v1/namespaces/apirec/pods/a/binding",
+            {"apiVersion": "v1", "kind": "Binding", **body},
+        )
         restored(scene, monkeypatch, before, lists=1)
     async with scene.observer(2):
         assert not [fact for fact in await scene.settled() if isinstance(fact, PodEnded)]
 
 
-async def test_what_came_after_the_snapshot_ends_though_younger(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_came_after_the_snapshot_ends_though_younger(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in "abcdefghijklmnopqrst":
         await scene.api.pod(name, spec=OURS)
     async with scene.observer(1):
@@ -101,7 +129,9 @@ async def test_what_came_after_the_snapshot_ends_though_younger(scene: Scene, mo
         assert (ended.uid, ended.cause) == (uid, "absent_from_list")
 
 
-async def test_one_list_older_than_the_log_ends_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_list_older_than_the_log_ends_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in "abcdefghijklmnopqrst":
         await scene.api.pod(name, spec=OURS)
     async with scene.observer(1):
@@ -115,7 +145,9 @@ async def test_one_list_older_than_the_log_ends_nothing(scene: Scene, monkeypatc
         assert not [fact for fact in await scene.settled() if isinstance(fact, PodEnded)]
 
 
-async def test_what_ended_and_is_there_again_as_it_was_is_told_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_ended_and_is_there_again_as_it_was_is_told_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its version was told before: the log takes the same commit for one that it has."""
     await scene.api.pod("a", spec={**OURS, "nodeName": "n1"})
     async with scene.observer(1):
@@ -136,7 +168,9 @@ async def test_what_ended_and_is_there_again_as_it_was_is_told_again(scene: Scen
         assert told.count(PodObserved) == told.count(NodeObserved) == 2
 
 
-async def test_a_watch_that_went_on_from_a_version_to_come_is_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_that_went_on_from_a_version_to_come_is_given_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It says nothing; the list beside it does."""
     for name in "abcdefghijklmnopqrst":
         await scene.api.pod(name, spec=OURS)

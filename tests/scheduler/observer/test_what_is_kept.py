@@ -1,4 +1,6 @@
-"""Facts carry what deciding needs and nothing else: no manifests in annotations, no environment, no arguments."""
+"""Facts carry what deciding needs and nothing else: no manifests in annotations, no environment, no
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,33 @@ from shared.events.codec import encode
 from shared.ledger.state import Ledger
 
 SECRET = "s3cr3t-t0ken"
-TERM = {"labelSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}}
+TERM = {
+    "labelSelector": {
+        "matchLabels": {"team": "a"},
+        "matchExpressions": [{"key": "tier", "operator": "Exists"}],
+    }
+}
 AFFINITY = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [{**TERM, "topologyKey": "zone"}],
         "preferredDuringSchedulingIgnoredDuringExecution": [
-            {"weight": 1, "podAffinityTerm": {"labelSelector": {"matchLabels": {"role": "x"}}, "matchLabelKeys": ["shard"]}}
+            {
+                "weight": 1,
+                "podAffinityTerm": {
+                    "labelSelector": {"matchLabels": {"role": "x"}},
+                    "matchLabelKeys": ["shard"],
+                },
+            }
         ],
     }
 }
-SPREAD = [{"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"ring": "1"}}}]
+SPREAD = [
+    {
+        "maxSkew": 1,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"ring": "1"}},
+    }
+]
 
 
 def manifest(**spec: Any) -> dict[str, Any]:
@@ -41,15 +60,28 @@ def manifest(**spec: Any) -> dict[str, Any]:
         "resources": {"requests": {"cpu": "1"}},
         "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}},
     }
-    labels = dict.fromkeys(("app", "team", "tier", "role", "shard", "ring"), "kept") | {"secret": SECRET}
+    labels = dict.fromkeys(("app", "team", "tier", "role", "shard", "ring"), "kept") | {
+        "secret": SECRET
+    }
     annotations = {
         "kubectl.kubernetes.io/last-applied-configuration": f'{{"env": "{SECRET}"}}',
         "vault.example/token": SECRET,
         policy.POD_ANNOTATION: "{}",
     }
     return {
-        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": labels, "annotations": annotations},
-        "spec": {"schedulerName": "topolog", "containers": [container], "initContainers": [{**container, "name": "i"}], **spec},
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "uid": "u",
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": {
+            "schedulerName": "topolog",
+            "containers": [container],
+            "initContainers": [{**container, "name": "i"}],
+            **spec,
+        },
         "status": {},
     }
 
@@ -61,20 +93,39 @@ def observed(obj: dict[str, Any]) -> PodObserved:
 
 
 def test_no_secret_of_a_manifest_enters_a_fact() -> None:
-    fact = observed(manifest(volumes=[{"name": "v", "configMap": {"name": "x", "items": [{"key": SECRET}]}}]))
+    fact = observed(
+        manifest(volumes=[{"name": "v", "configMap": {"name": "x", "items": [{"key": SECRET}]}}])
+    )
     assert SECRET.encode() not in encode(fact)
     assert fact.pod.annotations == {policy.POD_ANNOTATION: "{}"}
     assert fact.pod.labels["app"] == "kept"
-    assert {value for key, value in fact.pod.labels.items() if key != "app"} == {digest("kept"), digest(SECRET)}
+    assert {value for key, value in fact.pod.labels.items() if key != "app"} == {
+        digest("kept"),
+        digest(SECRET),
+    }
 
 
 def test_labels_that_the_pods_own_selectors_name_are_kept() -> None:
     fact = observed(manifest(affinity=AFFINITY, topologySpreadConstraints=SPREAD))
-    assert {key for key, value in fact.pod.labels.items() if value == "kept"} == {"app", "team", "tier", "role", "shard", "ring"}
+    assert {key for key, value in fact.pod.labels.items() if value == "kept"} == {
+        "app",
+        "team",
+        "tier",
+        "role",
+        "shard",
+        "ring",
+    }
 
 
 def test_nodes_keep_their_labels_and_none_of_their_annotations() -> None:
-    node = {"metadata": {"name": "n", "uid": "u", "labels": {"any/key": "v"}, "annotations": {"a": SECRET}}}
+    node = {
+        "metadata": {
+            "name": "n",
+            "uid": "u",
+            "labels": {"any/key": "v"},
+            "annotations": {"a": SECRET},
+        }
+    }
     fact = news.node_fact(Ledger(), node)
     assert fact is not None
     assert fact.labels == {"any/key": "v"}
@@ -95,8 +146,13 @@ _JSON: Any = st.recursive(
 
 
 @given(_JSON, _JSON)
-def test_selectors_of_whatever_shape_name_nothing_and_raise_nothing(affinity: Any, spread: Any) -> None:
-    trimmed(Pod("u", "ns", "p", labels={"a": "1"}), {"affinity": affinity, "topologySpreadConstraints": spread})
+def test_selectors_of_whatever_shape_name_nothing_and_raise_nothing(
+    affinity: Any, spread: Any
+) -> None:
+    trimmed(
+        Pod("u", "ns", "p", labels={"a": "1"}),
+        {"affinity": affinity, "topologySpreadConstraints": spread},
+    )
 
 
 @pytest.mark.parametrize("label", sorted(POD_LABELS))

@@ -1,4 +1,6 @@
-"""Columns and single nodes must score alike, for any request and any cluster within the stated bounds."""
+"""Columns and single nodes must score alike, for any request and any cluster within the stated
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from services.scheduler.scoring.fit import fitting
 from services.scheduler.scoring.keep_room import KeepRoom
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES, STRATEGIES
 from services.scheduler.scoring.room import BLOCK
-from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, LandingStrategy, PlainStrategy, Want, ZoneView
+from services.scheduler.scoring.strategy import (
+    COLUMN_LIMIT,
+    Bools,
+    Ints,
+    LandingStrategy,
+    PlainStrategy,
+    Want,
+    ZoneView,
+)
 from shared.domain.resources import is_device, is_numa_affine
 from tests.fixtures.examples import examples
 
@@ -41,14 +51,24 @@ def clusters(draw: st.DrawFn) -> Cluster:
     cells = count * zones * nodes
 
     def column(elements: st.SearchStrategy[int]) -> Ints:
-        return np.array(draw(st.lists(elements, min_size=cells, max_size=cells)), dtype=np.int64).reshape(shape)
+        return np.array(
+            draw(st.lists(elements, min_size=cells, max_size=cells)), dtype=np.int64
+        ).reshape(shape)
 
     present = column(st.sampled_from((0, 1, 1, 1))).astype(np.bool_)
     allocatable = column(st.integers(1, largest)) * present
     held = column(st.one_of(st.just(0), st.integers(0, largest)))
-    request = draw(st.lists(st.one_of(st.just(0), st.integers(0, largest)), min_size=count, max_size=count))
+    request = draw(
+        st.lists(st.one_of(st.just(0), st.integers(0, largest)), min_size=count, max_size=count)
+    )
     weights = draw(st.lists(st.integers(-1, 9), min_size=count, max_size=count))
-    return Cluster(np.array(request), np.maximum(allocatable - held, 0), allocatable, present, np.array(weights))
+    return Cluster(
+        np.array(request),
+        np.maximum(allocatable - held, 0),
+        allocatable,
+        present,
+        np.array(weights),
+    )
 
 
 def node_zones(cluster: Cluster, node: int) -> list[ZoneView]:
@@ -83,8 +103,13 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
     available, allocatable = cluster.available, cluster.allocatable
     if as_floats:
         available, allocatable = available.astype(np.float64), allocatable.astype(np.float64)
-    scores = strategy.score_nodes(cluster.request, available, allocatable, cluster.present, fits, cluster.weights, DEVICES)
-    alone = [strategy.score(request, node_zones(cluster, node), {}, weights, 8) for node in range(fits.shape[1])]
+    scores = strategy.score_nodes(
+        cluster.request, available, allocatable, cluster.present, fits, cluster.weights, DEVICES
+    )
+    alone = [
+        strategy.score(request, node_zones(cluster, node), {}, weights, 8)
+        for node in range(fits.shape[1])
+    ]
     assert scores.dtype == np.int64
     assert scores.tolist() == alone
     assert all(0 <= score <= 100 for score in alone)
@@ -94,19 +119,29 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
 def wants(draw: st.DrawFn) -> list[Want]:
     largest = draw(st.sampled_from((4, 100, 64_000, COLUMN_LIMIT)))
     asked = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, largest), min_size=1)
-    made = draw(st.lists(st.tuples(asked, st.sampled_from([2**power for power in range(13)])), max_size=5))
+    made = draw(
+        st.lists(st.tuples(asked, st.sampled_from([2**power for power in range(13)])), max_size=5)
+    )
     return [Want(tuple(sorted(amounts.items())), weight) for amounts, weight in made]
 
 
 def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[Want]) -> int:
-    """KeepRoom as a sentence: what is lost of each want's room, in exact fractions; then the share that is left."""
+    """KeepRoom as a sentence: what is lost of each want's room, in exact fractions; then the share
+    that is left.
+    """
     landing = fitting(request, zones)
-    asked = {name: amount for name, amount in request.items() if amount and landing and name in landing[0].allocatable}
+    asked = {
+        name: amount
+        for name, amount in request.items()
+        if amount and landing and name in landing[0].allocatable
+    }
     if not asked:
         return 100 if landing else 0
     free, whole = landing[0].available, landing[0].allocatable
     left = {name: amount - asked.get(name, 0) for name, amount in free.items()}
-    loss = sum(each.weight * (_places(each, free, whole) - _places(each, left, whole)) for each in wanted)
+    loss = sum(
+        each.weight * (_places(each, free, whole) - _places(each, left, whole)) for each in wanted
+    )
     shares = sum(left[name] * 100 // whole[name] for name in asked)
     steps = loss // 1024 + shares * 16 // (100 * len(asked))
     score, least = 100, 1
@@ -118,34 +153,58 @@ def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[Want]) 
 def _places(want: Want, free: dict[str, int], whole: dict[str, int]) -> int:
     if any(whole.get(name, 0) < amount for name, amount in want.amounts):
         return 0
-    sixty_fourths = min([1024 * 64, *(int(Fraction(free[name] * 64, amount)) for name, amount in want.amounts)])
+    sixty_fourths = min(
+        [1024 * 64, *(int(Fraction(free[name] * 64, amount)) for name, amount in want.amounts)]
+    )
     return sixty_fourths // 64 * 4096 + (sixty_fourths % 64) ** 3 // 64
 
 
 @given(cluster=clusters(), wanted=wants())
 @settings(max_examples=examples(100), deadline=None)
-def test_room_is_kept_alike_in_columns_in_plain_amounts_and_in_words(cluster: Cluster, wanted: list[Want]) -> None:
+def test_room_is_kept_alike_in_columns_in_plain_amounts_and_in_words(
+    cluster: Cluster, wanted: list[Want]
+) -> None:
     keep = KeepRoom(wanted)
     request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
     for node in range(cluster.present.shape[2]):
         zones = node_zones(cluster, node)
         listed = {name for zone in zones for name in zone.allocatable}
-        asked = {name: amount for name, amount in request.items() if amount and (name in listed or is_numa_affine(name))}
-        free, sizes = {zone.id: zone.available for zone in zones}, {zone.id: zone.allocatable for zone in zones}
+        asked = {
+            name: amount
+            for name, amount in request.items()
+            if amount and (name in listed or is_numa_affine(name))
+        }
+        free, sizes = (
+            {zone.id: zone.available for zone in zones},
+            {zone.id: zone.allocatable for zone in zones},
+        )
         assert keep.score(request, zones, {}, {}, 8) == plainly(request, zones, wanted)
-        assert keep.score_plain(tuple(asked.items()), free, sizes) == keep.score(asked, zones, {}, {}, 8)
+        assert keep.score_plain(tuple(asked.items()), free, sizes) == keep.score(
+            asked, zones, {}, {}, 8
+        )
         landing = fitting(asked, zones)
-        items = tuple((name, amount) for name, amount in asked.items() if landing and name in landing[0].allocatable)
+        items = tuple(
+            (name, amount)
+            for name, amount in asked.items()
+            if landing and name in landing[0].allocatable
+        )
         if items:
-            assert landed(keep, cluster, items, landing[0].id, node) == plainly(dict(items), [landing[0]], wanted)
+            assert landed(keep, cluster, items, landing[0].id, node) == plainly(
+                dict(items), [landing[0]], wanted
+            )
 
 
 def test_a_zone_that_is_too_small_for_a_want_loses_none_of_its_room() -> None:
     too_large, held = Want((("cpu", 20),), 4096), Want((("cpu", 16),), 4096)
     free, whole = np.array([[16, 16]]), np.array([[16.0, 32.0]])
-    scores = {want: KeepRoom([want]).landed((("cpu", 4),), ("cpu",)).scores(free, whole).tolist() for want in (too_large, held)}
+    scores = {
+        want: KeepRoom([want]).landed((("cpu", 4),), ("cpu",)).scores(free, whole).tolist()
+        for want in (too_large, held)
+    }
     zones = [ZoneView(0, {"cpu": 16}, {"cpu": size}) for size in (16, 32)]
-    assert scores == {want: [plainly({"cpu": 4}, [zone], [want]) for zone in zones] for want in scores}
+    assert scores == {
+        want: [plainly({"cpu": 4}, [zone], [want]) for zone in zones] for want in scores
+    }
     assert scores[too_large][0] > scores[held][0]
 
 
@@ -155,22 +214,39 @@ def test_best_fit_scores_the_zone_where_a_request_lands_like_the_node(cluster: C
     for node in range(cluster.present.shape[2]):
         for zone in node_zones(cluster, node):
             request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
-            items = tuple((name, amount) for name, amount in request.items() if amount and name in zone.allocatable)
+            items = tuple(
+                (name, amount)
+                for name, amount in request.items()
+                if amount and name in zone.allocatable
+            )
             if items and fitting(dict(items), [zone]):
-                assert landed(BestFit(), cluster, items, zone.id, node) == BestFit().score(dict(items), [zone], {}, {}, 8)
+                assert landed(BestFit(), cluster, items, zone.id, node) == BestFit().score(
+                    dict(items), [zone], {}, {}, 8
+                )
 
 
-def landed(strategy: LandingStrategy, cluster: Cluster, items: tuple[tuple[str, int], ...], zone: int, node: int) -> int:
+def landed(
+    strategy: LandingStrategy,
+    cluster: Cluster,
+    items: tuple[tuple[str, int], ...],
+    zone: int,
+    node: int,
+) -> int:
     """The score of one zone among many like it, in more than one block of columns."""
     many = [node] * (BLOCK + 1)
-    available, allocatable = cluster.available[:, zone, many], cluster.allocatable[:, zone, many].astype(np.float64)
+    available, allocatable = (
+        cluster.available[:, zone, many],
+        cluster.allocatable[:, zone, many].astype(np.float64),
+    )
     scores = strategy.landed(items, RESOURCES).scores(available, allocatable)
     assert len(scores) == BLOCK + 1
     assert len(set(scores.tolist())) == 1
     return int(scores[0])
 
 
-@pytest.mark.parametrize("name", sorted(name for name, each in STRATEGIES.items() if isinstance(each, PlainStrategy)))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, each in STRATEGIES.items() if isinstance(each, PlainStrategy))
+)
 @given(cluster=clusters())
 @settings(max_examples=examples(50), deadline=None)
 def test_amounts_score_like_zones(name: str, cluster: Cluster) -> None:
@@ -180,9 +256,18 @@ def test_amounts_score_like_zones(name: str, cluster: Cluster) -> None:
         zones = node_zones(cluster, node)
         listed = {name for zone in zones for name in zone.allocatable}
         asked = zip(RESOURCES, map(int, cluster.request), strict=True)
-        items = tuple((name, amount) for name, amount in asked if amount and (name in listed or is_numa_affine(name)))
-        free, sizes = {zone.id: zone.available for zone in zones}, {zone.id: zone.allocatable for zone in zones}
-        assert strategy.score_plain(items, free, sizes) == strategy.score(dict(items), zones, {}, {}, 8)
+        items = tuple(
+            (name, amount)
+            for name, amount in asked
+            if amount and (name in listed or is_numa_affine(name))
+        )
+        free, sizes = (
+            {zone.id: zone.available for zone in zones},
+            {zone.id: zone.allocatable for zone in zones},
+        )
+        assert strategy.score_plain(items, free, sizes) == strategy.score(
+            dict(items), zones, {}, {}, 8
+        )
 
 
 @pytest.mark.parametrize("name", sorted(COLUMN_STRATEGIES))
@@ -190,5 +275,7 @@ def test_a_cluster_without_zones_scores_zero_everywhere(name: str) -> None:
     empty = np.zeros((len(RESOURCES), 0, 3), dtype=np.int64)
     present, fits = empty.astype(np.bool_), np.zeros((0, 3), dtype=np.bool_)
     request = weights = np.ones(len(RESOURCES), dtype=np.int64)
-    scores = COLUMN_STRATEGIES[name].score_nodes(request, empty, empty, present, fits, weights, DEVICES)
+    scores = COLUMN_STRATEGIES[name].score_nodes(
+        request, empty, empty, present, fits, weights, DEVICES
+    )
     assert scores.tolist() == [0, 0, 0]

@@ -18,7 +18,9 @@ from shared.domain.resources import Amounts
 GI = 2**30
 
 
-def zone(zone_id: int, free: tuple[int, int], of: tuple[int, int] = (8000, 16 * GI), **devices: int) -> ZoneView:
+def zone(
+    zone_id: int, free: tuple[int, int], of: tuple[int, int] = (8000, 16 * GI), **devices: int
+) -> ZoneView:
     """A zone with cpu and memory, free of allocatable, and `gpu` free of 4."""
     available: Amounts = {"cpu": free[0], "memory": free[1]}
     allocatable: Amounts = {"cpu": of[0], "memory": of[1]}
@@ -30,7 +32,12 @@ def zone(zone_id: int, free: tuple[int, int], of: tuple[int, int] = (8000, 16 * 
 EMPTY = [zone(0, (8000, 16 * GI)), zone(1, (8000, 16 * GI))]
 HALF = [zone(0, (4000, 8 * GI)), zone(1, (8000, 16 * GI))]
 FULL = [zone(0, (0, 0)), zone(1, (1000, 0))]
-FOUR = [zone(0, (0, 0)), zone(1, (8000, 16 * GI)), zone(2, (8000, 16 * GI)), zone(3, (8000, 16 * GI))]
+FOUR = [
+    zone(0, (0, 0)),
+    zone(1, (8000, 16 * GI)),
+    zone(2, (8000, 16 * GI)),
+    zone(3, (8000, 16 * GI)),
+]
 SPARSE = [zone(7, (8000, 16 * GI)), zone(63, (4000, 8 * GI))]
 ASK: Amounts = {"cpu": 2000, "memory": 4 * GI}
 SKEWED: Amounts = {"cpu": 6000, "memory": 4 * GI}
@@ -94,7 +101,9 @@ def test_the_table_speaks_of_every_registered_strategy() -> None:
 
 def test_a_strategy_file_that_was_not_registered_is_noticed() -> None:
     folder = Path(scoring.__file__).parent
-    with_a_score = {path.stem for path in folder.glob("*.py") if "    combine: Literal" in path.read_text()}
+    with_a_score = {
+        path.stem for path in folder.glob("*.py") if "    combine: Literal" in path.read_text()
+    }
     assert with_a_score == {type(each).__module__.rsplit(".", 1)[1] for each in STRATEGIES.values()}
 
 
@@ -102,7 +111,10 @@ def test_weights_count_only_for_what_is_requested_and_at_least_one() -> None:
     uneven = [zone(0, (8000, 4 * GI))]
     score = STRATEGIES["LeastAllocated"].score
     assert score(ASK, uneven, {}, {"cpu": 3}, 8) == (75 * 3 + 0) // 4
-    assert score(ASK, uneven, {}, {"cpu": 0, "memory": -5, "vendor.example/gpu": 9}, 8) == (75 + 0) // 2
+    assert (
+        score(ASK, uneven, {}, {"cpu": 0, "memory": -5, "vendor.example/gpu": 9}, 8)
+        == (75 + 0) // 2
+    )
 
 
 def test_the_order_of_zones_does_not_matter() -> None:
@@ -115,23 +127,32 @@ WHOLE_ZONE = Want((("cpu", 8000), (GPU, 4)), 4096)
 
 
 def test_keep_room_spares_the_zone_that_still_holds_what_is_in_demand() -> None:
-    whole, begun, without = ([zone(0, (cpu, 16 * GI), gpu=gpus)] for cpu, gpus in ((8000, 4), (6000, 3), (8000, 0)))
+    whole, begun, without = (
+        [zone(0, (cpu, 16 * GI), gpu=gpus)] for cpu, gpus in ((8000, 4), (6000, 3), (8000, 0))
+    )
     keep = KeepRoom().given([WHOLE_ZONE])
     scores = [keep.score({"cpu": 2000}, each, {}, {}, 8) for each in (whole, begun, without)]
     assert scores[0] < scores[1] < scores[2]
-    assert keep.score({"cpu": 2000, GPU: 1}, whole, {}, {}, 8) < keep.score({"cpu": 2000, GPU: 1}, begun, {}, {}, 8)
+    assert keep.score({"cpu": 2000, GPU: 1}, whole, {}, {}, 8) < keep.score(
+        {"cpu": 2000, GPU: 1}, begun, {}, {}, 8
+    )
 
 
 def test_keep_room_loses_nothing_in_zones_that_could_never_hold_it() -> None:
     small = [zone(0, (4000, 8 * GI), of=(4000, 8 * GI), gpu=4)]
-    assert KeepRoom([WHOLE_ZONE]).score(ASK, small, {}, {}, 8) == KeepRoom().score(ASK, small, {}, {}, 8)
+    assert KeepRoom([WHOLE_ZONE]).score(ASK, small, {}, {}, 8) == KeepRoom().score(
+        ASK, small, {}, {}, 8
+    )
 
 
 def test_keep_room_weighs_a_place_by_its_want() -> None:
     """One node would lose a place of what is scarce, the other of what is not."""
     scarce, plenty = Want((("cpu", 8000),), 4096), Want((("memory", 16 * GI),), 1)
     cpu_whole, memory_whole = [zone(0, (8000, 8 * GI))], [zone(0, (4000, 16 * GI))]
-    for wants, better in (((scarce, plenty), memory_whole), ((Want(scarce.amounts, 1), Want(plenty.amounts, 4096)), cpu_whole)):
+    for wants, better in (
+        ((scarce, plenty), memory_whole),
+        ((Want(scarce.amounts, 1), Want(plenty.amounts, 4096)), cpu_whole),
+    ):
         keep = KeepRoom(wants)
         other = cpu_whole if better is memory_whole else memory_whole
         assert keep.score(ASK, better, {}, {}, 8) > keep.score(ASK, other, {}, {}, 8)
@@ -139,7 +160,9 @@ def test_keep_room_weighs_a_place_by_its_want() -> None:
 
 def test_a_nearer_set_scores_half_a_step_more() -> None:
     zones = [zone(0, (4000, GI)), zone(1, (1000, GI)), zone(2, (4000, GI))]
-    near = {(a, b): 10 if a == b else 12 if {a, b} == {0, 1} else 40 for a in range(3) for b in range(3)}
+    near = {
+        (a, b): 10 if a == b else 12 if {a, b} == {0, 1} else 40 for a in range(3) for b in range(3)
+    }
     score = STRATEGIES["LeastNUMANodes"].score
     assert score({"cpu": 5000}, zones, near, {}, 8) == 81
     assert score({"cpu": 8000}, zones, near, {}, 8) == 75
@@ -167,7 +190,10 @@ def scored(name: str, *containers: Container) -> int:
 
 
 def test_an_init_container_takes_nothing_from_the_app_containers() -> None:
-    assert scored("LeastNUMANodes", demand("init", 8000), demand("app", 8000), demand("app", 8000)) == 93
+    assert (
+        scored("LeastNUMANodes", demand("init", 8000), demand("app", 8000), demand("app", 8000))
+        == 93
+    )
 
 
 def test_a_sidecar_takes_its_share_from_the_app_containers() -> None:
@@ -200,7 +226,9 @@ def test_the_node_label_chooses_between_the_koordinator_strategies(
 
 
 @pytest.mark.parametrize("value", ["DistributeEvenly", "mostallocated", "x"])
-def test_a_label_value_that_nobody_implements_is_named_and_the_configured_strategy_serves(value: str) -> None:
+def test_a_label_value_that_nobody_implements_is_named_and_the_configured_strategy_serves(
+    value: str,
+) -> None:
     choice = strategy_for({LABEL: value})
     assert choice.strategy == "KoordinatorMostAllocated"
     assert value in choice.problem

@@ -1,5 +1,6 @@
-"""Vectors of whole admission sequences: pods admitted, started (all their containers, or the first so many), removed, devices
-listed anew by their plugin, kubelets restarted (with what the plugins then list, where that is told), on one machine."""
+"""Vectors of whole admission sequences: pods admitted, started (all their containers, or the first
+so many), removed, devices listed anew by their plugin, kubelets restarted (with what the plugins
+then list, where that is told), on one machine."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from typing import Any
 import msgspec
 
 from shared.domain.pod import Pod
-from shared.kubelet.admission import Admission, ContainerAssignment, admit, drop_stale, remove, restart, start_container
+from shared.kubelet.admission import (
+    Admission,
+    ContainerAssignment,
+    admit,
+    drop_stale,
+    remove,
+    restart,
+    start_container,
+)
 from shared.kubelet.checkpoint import CpuCheckpoint, write_cpu
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.cpuset import format_cpus
@@ -46,11 +55,17 @@ def check(case: Json) -> list[str]:
             return [*differences, f"op {at}: the kubelet should be running"]
         state, found = play(state, op, prefer)
         differences += [f"op {at} {op['op']}: {text}" for text in found]
-    return differences + _compare("final", None if state is None else _final(drop_stale(state)), case["final"])
+    return differences + _compare(
+        "final", None if state is None else _final(drop_stale(state)), case["final"]
+    )
 
 
-def play(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState | None, list[str]]:
-    """The kubelet after one recorded step (None where it does not start again), and what differs from the record."""
+def play(
+    state: KubeletState, op: Json, prefer: Preferred | None
+) -> tuple[KubeletState | None, list[str]]:
+    """The kubelet after one recorded step (None where it does not start again), and what differs
+    from the record.
+    """
     if op["op"] == "admit":
         return _admit(state, op, prefer)
     if op["op"] == "start" and op["uid"] not in state.pods:
@@ -75,16 +90,22 @@ def _listed(state: KubeletState, resource: str, devices: list[Json]) -> KubeletS
     return msgspec.structs.replace(state, devices=register(state.devices, resource, found))
 
 
-def _admit(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState, list[str]]:
+def _admit(
+    state: KubeletState, op: Json, prefer: Preferred | None
+) -> tuple[KubeletState, list[str]]:
     pod = pod_of(op["pod"])
     verdict = admit(state, pod, prefer=prefer)
     return verdict.state, _compare(pod.uid, _verdict(verdict, pod), op["expect"])
 
 
-def _restart(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState | None, list[str]]:
+def _restart(
+    state: KubeletState, op: Json, prefer: Preferred | None
+) -> tuple[KubeletState | None, list[str]]:
     expect, devices = op["expect"], op.get("devices")
     known: Registered = {resource: {} for resource in state.devices.registered}
-    restarted = restart(state, devices=None if devices is None else {**known, **_devices(devices)}, prefer=prefer)
+    restarted = restart(
+        state, devices=None if devices is None else {**known, **_devices(devices)}, prefer=prefer
+    )
     if isinstance(restarted, ConfigError):
         return None, _compare("restart", {"start_error": restarted.message}, expect)
     pods = {uid: active.pod for uid, active in state.pods.items()}
@@ -95,22 +116,41 @@ def _restart(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[K
 def _compare(what: str, got: Any, wanted: Any) -> list[str]:
     if isinstance(got, dict) and isinstance(wanted, dict):
         names = sorted({*got, *wanted})
-        return [text for name in names for text in _compare(f"{what}.{name}", got.get(name), wanted.get(name))]
+        return [
+            text
+            for name in names
+            for text in _compare(f"{what}.{name}", got.get(name), wanted.get(name))
+        ]
     if isinstance(got, list) and isinstance(wanted, list) and len(got) == len(wanted):
         pairs = enumerate(zip(got, wanted, strict=True))
-        return [text for at, (one, other) in pairs for text in _compare(f"{what}[{at}]", one, other)]
+        return [
+            text for at, (one, other) in pairs for text in _compare(f"{what}[{at}]", one, other)
+        ]
     return [] if got == wanted else [f"{what}: expected {wanted!r}, got {got!r}"]
 
 
 def _verdict(verdict: Admission, pod: Pod) -> Json:
     if not verdict.admitted:
-        return {"admitted": False, "qos": pod.qos, "reason": verdict.reason, "message": verdict.message}
+        return {
+            "admitted": False,
+            "qos": pod.qos,
+            "reason": verdict.reason,
+            "message": verdict.message,
+        }
     containers = {each.name: _container(each) for each in verdict.containers}
-    return {"admitted": True, "qos": pod.qos, "containers": containers, "state": _state(verdict.state)}
+    return {
+        "admitted": True,
+        "qos": pod.qos,
+        "containers": containers,
+        "state": _state(verdict.state),
+    }
 
 
 def _container(assignment: ContainerAssignment) -> Json:
-    shown: Json = {"hint": (hint_list([assignment.hint]) or [{}])[0], "exclusive_cpus": assignment.cpu_list}
+    shown: Json = {
+        "hint": (hint_list([assignment.hint]) or [{}])[0],
+        "exclusive_cpus": assignment.cpu_list,
+    }
     if assignment.memory:
         shown["memory"] = block_list(assignment.memory)
     if assignment.devices:
@@ -142,7 +182,9 @@ def _final(state: KubeletState) -> Json:
 
 def _cpu_file(state: KubeletState) -> Json:
     policy = state.kubelet.cpu.policy
-    written: Json = json.loads(write_cpu(CpuCheckpoint(policy, state.cpu.shared, state.cpu.entries)))
+    written: Json = json.loads(
+        write_cpu(CpuCheckpoint(policy, state.cpu.shared, state.cpu.entries))
+    )
     return written
 
 
@@ -150,7 +192,8 @@ def _memory_file(state: KubeletState) -> Json:
     if state.memory.config.policy != "Static":
         return {"policyName": "None", "machineState": {}}
     entries = {
-        uid: {name: block_list(blocks) for name, blocks in containers.items()} for uid, containers in state.memory.entries.items()
+        uid: {name: block_list(blocks) for name, blocks in containers.items()}
+        for uid, containers in state.memory.entries.items()
     }
     shown: Json = {"policyName": "Static", "machineState": machine_json(state.memory.nodes)}
     return {**shown, "entries": entries} if entries else shown
@@ -164,7 +207,9 @@ def _machine(machine: Json) -> MachineConfig:
             {page["page_size_kib"] * 1024: page["num_pages"] for page in memory["hugepages"]},
             tuple(distances),
         )
-        for (zone, memory), distances in zip(sorted(machine["memory"].items(), key=_zone), machine["distances"], strict=True)
+        for (zone, memory), distances in zip(
+            sorted(machine["memory"].items(), key=_zone), machine["distances"], strict=True
+        )
     )
     return MachineConfig(zones, tuple(Cpu(*row) for row in machine["cpus"]))
 
@@ -185,14 +230,18 @@ def _config(case: Json) -> KubeletConfig:
         reserved_cpus=kubelet["reserved_system_cpus"] or "",
         reserved_cpu_milli=kubelet["reserved_cpu_count"] * 1000,
         memory_policy=kubelet["memory_manager_policy"],
-        reserved_memory={int(zone): {"memory": each["reserved_memory"]} for zone, each in memory.items()},
+        reserved_memory={
+            int(zone): {"memory": each["reserved_memory"]} for zone, each in memory.items()
+        },
     )
 
 
 def _devices(devices: Json) -> Registered:
     return {
         resource: {
-            device["id"]: Device(None if device["numa"] is None else mask_of(device["numa"]), device["healthy"])
+            device["id"]: Device(
+                None if device["numa"] is None else mask_of(device["numa"]), device["healthy"]
+            )
             for device in listed
         }
         for resource, listed in devices.items()
@@ -202,7 +251,9 @@ def _devices(devices: Json) -> Registered:
 def preference(by_resource: dict[str, bool]) -> Preferred | None:
     """The recorded plugin: what must be included, then the lowest ids."""
 
-    def prefer(resource: str, available: frozenset[str], required: frozenset[str], size: int) -> frozenset[str]:
+    def prefer(
+        resource: str, available: frozenset[str], required: frozenset[str], size: int
+    ) -> frozenset[str]:
         if not by_resource.get(resource):
             return frozenset()
         return required.union(sorted(available - required)[: size - len(required)])

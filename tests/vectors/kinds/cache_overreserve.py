@@ -1,4 +1,5 @@
-"""Vectors of the OverReserve cache: scripted sequences with the whole observable state after every step.
+"""Vectors of the OverReserve cache: scripted sequences with the whole observable state after every
+step.
 
 A resync is one step (`resync`), or three (`desynced`, `updates`, `flush`) with others between them.
 """
@@ -44,7 +45,12 @@ class _Script:
         self.cache = OverReserve(
             self.api.values(),
             Profiles(config["scheduler_profile_names"], detection),
-            Settings(detection != "None", config["resync_method"], config["informer_mode"], config["resync_scope"] == "All"),
+            Settings(
+                detection != "None",
+                config["resync_method"],
+                config["informer_mode"],
+                config["resync_scope"] == "All",
+            ),
         )
 
     def play(self, step: dict[str, Any]) -> list[str]:
@@ -53,7 +59,11 @@ class _Script:
         if "watch_result" in step and watched != step["watch_result"]:
             return [f"watch result: expected {step['watch_result']}, got {watched}"]
         want = _numbers(step["after"])
-        return [f"{name}: expected {want[name]}, got {got}" for name, got in self._state().items() if got != want[name]]
+        return [
+            f"{name}: expected {want[name]}, got {got}"
+            for name, got in self._state().items()
+            if got != want[name]
+        ]
 
     def _do(self, step: dict[str, Any]) -> bool | None:
         match step["op"]:
@@ -114,14 +124,27 @@ class _Script:
 
 def _seen(nrt: Nrt) -> dict[str, Any]:
     manager = nrt.manager
-    zones = [{"name": zone.name, "available": {each.name: each.available.nano for each in zone.resources}} for zone in nrt.zones]
-    settings = {"max_numa_nodes": manager.max_numa_nodes, "policy": manager.policy, "scope": manager.scope}
+    zones = [
+        {
+            "name": zone.name,
+            "available": {each.name: each.available.nano for each in zone.resources},
+        }
+        for zone in nrt.zones
+    ]
+    settings = {
+        "max_numa_nodes": manager.max_numa_nodes,
+        "policy": manager.policy,
+        "scope": manager.scope,
+    }
     return {"topology_manager": settings, "zones": zones}
 
 
 def _numbers(after: dict[str, Any]) -> dict[str, Any]:
     """The observed state with quantities as numbers."""
-    return {**after, "nodes": {name: _numbers_of_node(node) for name, node in after["nodes"].items()}}
+    return {
+        **after,
+        "nodes": {name: _numbers_of_node(node) for name, node in after["nodes"].items()},
+    }
 
 
 def _numbers_of_node(node: dict[str, Any]) -> dict[str, Any]:

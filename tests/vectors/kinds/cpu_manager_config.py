@@ -1,4 +1,6 @@
-"""Vectors of the static CPU policy's construction: option conflicts, machine limits, and the reserved set."""
+"""Vectors of the static CPU policy's construction: option conflicts, machine limits, and the
+reserved set.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ KIND = "cpu_manager_config"
 
 
 def recognises(doc: dict[str, Any]) -> bool:
-    return {"machine_name", "topology_manager_policy", "reserved_count"} <= set(next(iter(doc["cases"]), {}))
+    return {"machine_name", "topology_manager_policy", "reserved_count"} <= set(
+        next(iter(doc["cases"]), {})
+    )
 
 
 def check(case: dict[str, Any]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Vectors of the static CPU policy: reserved set, hints, what a request takes, and what an allocation leaves."""
+"""Vectors of the static CPU policy: reserved set, hints, what a request takes, and what an
+allocation leaves.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ KIND = "cpu_manager_static"
 
 
 def recognises(doc: dict[str, Any]) -> bool:
-    return {"machine", "options", "reserved_count", "kind"} <= set(next(iter(doc["cases"]), {})) and "machines" in doc
+    return {"machine", "options", "reserved_count", "kind"} <= set(
+        next(iter(doc["cases"]), {})
+    ) and "machines" in doc
 
 
 def cases(doc: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -38,21 +42,34 @@ def check(case: dict[str, Any]) -> list[str]:
     else:
         got = _observed(manager, case)
     wanted = case["expect"]
-    return [f"{name}: expected {want}, got {got.get(name)}" for name, want in wanted.items() if got.get(name) != want]
+    return [
+        f"{name}: expected {want}, got {got.get(name)}"
+        for name, want in wanted.items()
+        if got.get(name) != want
+    ]
 
 
-def configured(case: dict[str, Any], topology: CpuTopology, policy: str) -> CpuManager | ConfigError:
+def configured(
+    case: dict[str, Any], topology: CpuTopology, policy: str
+) -> CpuManager | ConfigError:
     reserved = parse_cpus(case["reserved_cpus"])
     return configure(topology, "static", case["options"], case["reserved_count"], reserved, policy)
 
 
 def _observed(manager: CpuManager, case: dict[str, Any]) -> dict[str, Any]:
-    shared, reuse, count = parse_cpus(case["default_cpuset"]), parse_cpus(case["reusable"]), case["request"]
+    shared, reuse, count = (
+        parse_cpus(case["default_cpuset"]),
+        parse_cpus(case["reusable"]),
+        case["request"],
+    )
     available = shared & ~manager.reserved
     offered = hints(manager, available, reuse, count)
     return {
         "reserved": format_cpus(manager.reserved),
-        "hints": [{"mask": list(nodes_of(hint.mask or 0)), "preferred": hint.preferred} for hint in offered],
+        "hints": [
+            {"mask": list(nodes_of(hint.mask or 0)), "preferred": hint.preferred}
+            for hint in offered
+        ],
         "take": _taken(take(manager, available | reuse, count)),
         "allocate": _allocated(manager, case, shared, reuse),
     }
@@ -64,15 +81,24 @@ def _taken(taken: int | str) -> dict[str, Any]:
     return {"cpus": format_cpus(taken), "error": None}
 
 
-def _allocated(manager: CpuManager, case: dict[str, Any], shared: int, reuse: int) -> dict[str, Any]:
+def _allocated(
+    manager: CpuManager, case: dict[str, Any], shared: int, reuse: int
+) -> dict[str, Any]:
     container = Container("c", requests={"cpu": case["request"] * 1000})
     pod = Pod("uid", "default", "p", "Guaranteed", (container,))
     affinity = case["affinity"]
-    hint = Hint(None if affinity["mask"] is None else mask_of(affinity["mask"]), affinity["preferred"])
+    hint = Hint(
+        None if affinity["mask"] is None else mask_of(affinity["mask"]), affinity["preferred"]
+    )
     after = allocate(manager, CpuState(shared, {}, "uid", reuse), pod, container, hint)
     if isinstance(after, AllocationError):
-        inner = after.message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
-        return {"cpus": None, "error": {"error": inner, "message": after.message, "reason": after.reason}}
+        inner = after.message.removeprefix("Allocate failed due to ").removesuffix(
+            ", which is unexpected"
+        )
+        return {
+            "cpus": None,
+            "error": {"error": inner, "message": after.message, "reason": after.reason},
+        }
     return {
         "cpus": format_cpus(after.of("uid", "c")),
         "default_cpuset_after": format_cpus(after.shared),

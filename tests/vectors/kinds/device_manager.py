@@ -1,6 +1,8 @@
-"""Device Manager vectors: hints in both scopes, the split by affinity, and the outcome of one allocation.
+"""Device Manager vectors: hints in both scopes, the split by affinity, and the outcome of one
+allocation.
 
-Where the recorded devices are null the real kubelet picked at random; then the size of each group is still checked.
+Where the recorded devices are null the real kubelet picked at random; then the size of each group
+is still checked.
 """
 
 from __future__ import annotations
@@ -31,16 +33,28 @@ def check(case: dict[str, Any]) -> list[str]:
     hints = container_hints(state, pod, app) or {}
     differences = differ("hints present", RESOURCE in hints, expect["hints_present"])
     differences += differ("hints", hint_list(hints.get(RESOURCE)), expect["hints"])
-    differences += differ("pod hints", hint_list((pod_hints(state, pod) or {}).get(RESOURCE)), expect["pod_hints"])
+    differences += differ(
+        "pod hints", hint_list((pod_hints(state, pod) or {}).get(RESOURCE)), expect["pod_hints"]
+    )
     mask = hint_of(case["affinity"]).mask
-    split = dict(zip(_GROUPS, split_by_affinity(state, RESOURCE, state.available(RESOURCE), mask), strict=True))
-    differences += differ("split", {name: sorted(group) for name, group in split.items()}, expect["filter"])
+    split = dict(
+        zip(
+            _GROUPS,
+            split_by_affinity(state, RESOURCE, state.available(RESOURCE), mask),
+            strict=True,
+        )
+    )
+    differences += differ(
+        "split", {name: sorted(group) for name, group in split.items()}, expect["filter"]
+    )
     return differences + _allocation(case, state, pod, split)
 
 
 def _setting(case: dict[str, Any]) -> tuple[DeviceState, Pod]:
     devices = {
-        device["id"]: Device(None if device["numa"] is None else mask_of(device["numa"]), device["healthy"])
+        device["id"]: Device(
+            None if device["numa"] is None else mask_of(device["numa"]), device["healthy"]
+        )
         for device in case["devices"]
     }
     state = register(DeviceState(tuple(case["numa_nodes"])), RESOURCE, devices)
@@ -62,23 +76,33 @@ def _setting(case: dict[str, Any]) -> tuple[DeviceState, Pod]:
     return state, pod
 
 
-def _allocation(case: dict[str, Any], state: DeviceState, pod: Pod, split: dict[str, frozenset[str]]) -> list[str]:
+def _allocation(
+    case: dict[str, Any], state: DeviceState, pod: Pod, split: dict[str, frozenset[str]]
+) -> list[str]:
     recorded = case["expect"]["allocate"]
     prefer = _prefer_lowest if case["plugin_preferred_allocation"] else None
     after = allocate(state, pod, pod.containers[-1], hint_of(case["affinity"]), prefer=prefer)
     if isinstance(after, AllocationError):
-        inner = after.message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
+        inner = after.message.removeprefix("Allocate failed due to ").removesuffix(
+            ", which is unexpected"
+        )
         ours = {"error": inner, "message": after.message, "reason": after.reason}
         return differ("error", ours, recorded["error"])
     got = after.held.get("pod", {}).get("c", {}).get(RESOURCE, frozenset())
     reusable = state.reusable("pod", RESOURCE)
-    counts = {name: len(got & group) for name, group in split.items()} | {"reusable": len(got & reusable)}
-    differences = differ("counts", counts, recorded["counts"]) + differ("error", None, recorded["error"])
+    counts = {name: len(got & group) for name, group in split.items()} | {
+        "reusable": len(got & reusable)
+    }
+    differences = differ("counts", counts, recorded["counts"]) + differ(
+        "error", None, recorded["error"]
+    )
     if recorded["devices"] is not None:
         differences += differ("devices", sorted(got), recorded["devices"])
     return differences
 
 
-def _prefer_lowest(resource: str, available: frozenset[str], must: frozenset[str], size: int) -> list[str]:
+def _prefer_lowest(
+    resource: str, available: frozenset[str], must: frozenset[str], size: int
+) -> list[str]:
     """The plugin of the recordings: what must be included, then the lowest ids."""
     return [*sorted(must), *sorted(available - must)][:size]

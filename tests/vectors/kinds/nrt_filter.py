@@ -1,6 +1,7 @@
 """Vectors of the NodeResourceTopologyMatch Filter: one pod against one node.
 
-For a case in which the original panics the answer must be this project's stated one: the zone with id 64 does not count.
+For a case in which the original panics the answer must be this project's stated one: the zone with
+id 64 does not count.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def check(case: dict[str, Any]) -> list[str]:
         **_manager(nrt),
     }
     want = {**case["derived"], **case["expect"]}
-    return [f"{name}: expected {want.get(name)!r}, got {each!r}" for name, each in got.items() if each != _or_none(want, name)]
+    return [
+        f"{name}: expected {want.get(name)!r}, got {each!r}"
+        for name, each in got.items()
+        if each != _or_none(want, name)
+    ]
 
 
 def _or_none(want: dict[str, Any], name: str) -> Any:
@@ -46,7 +51,11 @@ def _manager(nrt: Nrt | None) -> dict[str, Any]:
     if nrt is None:
         return {}
     manager = nrt.manager
-    settings = {"max_numa_nodes": manager.max_numa_nodes, "policy": manager.policy, "scope": manager.scope}
+    settings = {
+        "max_numa_nodes": manager.max_numa_nodes,
+        "policy": manager.policy,
+        "scope": manager.scope,
+    }
     return {"topology_manager": settings}
 
 
@@ -57,4 +66,6 @@ def _check_stated(case: dict[str, Any], verdict: Verdict) -> list[str]:
         named_resources(case["node"]),
         cached_view({**case, "nrt": {**case["nrt"], "zones": zones}}),
     )
-    return [] if verdict == without else [f"zone 64 must not count: expected {without}, got {verdict}"]
+    return (
+        [] if verdict == without else [f"zone 64 must not count: expected {without}, got {verdict}"]
+    )

@@ -1,6 +1,7 @@
 """Vectors of the NodeResourceTopologyMatch Score: one pod and one strategy on one to four nodes.
 
-Where the original panics or leaves 0..100, any score within 0..100 is accepted; which one it is, `tests/scheduler` checks.
+Where the original panics or leaves 0..100, any score within 0..100 is accepted; which one it is,
+`tests/scheduler` checks.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ def recognises(doc: dict[str, Any]) -> bool:
 def check(case: dict[str, Any]) -> list[str]:
     pod = parse_pod(case["pod"])
     weights = {each["name"]: each["weight"] for each in case["resource_weights"] or []}
-    problems = [] if qos_class(pod) == case["derived"]["qos"] else [f"qos: expected {case['derived']['qos']}"]
+    problems = (
+        []
+        if qos_class(pod) == case["derived"]["qos"]
+        else [f"qos: expected {case['derived']['qos']}"]
+    )
     for entry in case["nodes"]:
         view = cached_view(entry)
         name = entry["node"]["metadata"]["name"]
-        problems += _compare(name, case["expect"][name], score_node(pod, view, case["strategy"], weights))
+        problems += _compare(
+            name, case["expect"][name], score_node(pod, view, case["strategy"], weights)
+        )
     return problems
 
 

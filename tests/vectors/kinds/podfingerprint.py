@@ -35,26 +35,37 @@ def podset(case: dict[str, Any]) -> list[str]:
 
 
 def method(case: dict[str, Any]) -> list[str]:
-    """Pods with specs on a node: who counts as exclusive, both fingerprints, and the verdict of each check.
+    """Pods with specs on a node: who counts as exclusive, both fingerprints, and the verdict of
+    each check.
 
-    Which pods are relevant in an informer mode, and how a resync method reads the object, is the plugin's own matter:
-    taken as recorded here, and checked for compat mode by `check_method`.
+    Which pods are relevant in an informer mode, and how a resync method reads the object, is the
+    plugin's own matter: taken as recorded here, and checked for compat mode by `check_method`.
     """
     expect = case["expect"]
     pods = [_pod(doc) for doc in case["pods"]]
-    names = {resource["name"] for zone in case["nrt"].get("zones") or [] for resource in zone.get("resources") or []}
+    names = {
+        resource["name"]
+        for zone in case["nrt"].get("zones") or []
+        for resource in zone.get("resources") or []
+    }
     differences: list[str] = []
     ours: list[Pod] = []
     for pod, seen in zip(pods, expect["pods"], strict=True):
         here = pod.constraints.node_name == case["node"]
         exclusive = spec_is_exclusive(pod, names if here else (), count_zero=True)
-        differences += differ(pod.key, (pod.key, pod.qos, exclusive), (seen["name"], seen["qos"], seen["exclusive"]))
+        differences += differ(
+            pod.key, (pod.key, pod.qos, exclusive), (seen["name"], seen["qos"], seen["exclusive"])
+        )
         ours += [pod] if here and seen["relevant"] else []
     for way, recorded in ((ALL, "fingerprint_all"), (EXCLUSIVE, "fingerprint_exclusive")):
-        differences += differ(recorded, fingerprint(members(ours, way, names, count_zero=True)), expect[recorded])
+        differences += differ(
+            recorded, fingerprint(members(ours, way, names, count_zero=True)), expect[recorded]
+        )
     for resync, seen in expect["per_resync_method"].items():
         if seen and seen.get("expected_in_nrt"):
-            differences += differ(resync, check_fingerprint(seen["expected_in_nrt"], seen["computed"]), seen["check"])
+            differences += differ(
+                resync, check_fingerprint(seen["expected_in_nrt"], seen["computed"]), seen["check"]
+            )
     return differences
 
 

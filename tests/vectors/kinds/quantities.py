@@ -1,6 +1,7 @@
 """Quantity vectors: texts, and what Kubernetes' own parser makes of them.
 
-Beyond 64 bits the original's `value` and `milli_value` wrap around; there ours only has to stay exact.
+Beyond 64 bits the original's `value` and `milli_value` wrap around; there ours only has to stay
+exact.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def _integers(quantity: Quantity, expect: dict[str, Any]) -> list[str]:
     differences: list[str] = []
     for name, ours in (("value", quantity.value()), ("milli_value", quantity.milli_value())):
         exact = quantity.exact * (1000 if name == "milli_value" else 1)
-        differences += differ(f"{name} covers the exact value", 0 <= abs(ours) - abs(exact) < 1, True)
+        differences += differ(
+            f"{name} covers the exact value", 0 <= abs(ours) - abs(exact) < 1, True
+        )
         if abs(ours) <= MAX_INT64:
             differences += differ(name, ours, expect[name])
     return differences

@@ -1,4 +1,6 @@
-"""Vectors of the Topology Manager's construction: policy, scope and options against the machine, or the error text."""
+"""Vectors of the Topology Manager's construction: policy, scope and options against the machine, or
+the error text.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ KIND = "topology_manager_config"
 
 
 def recognises(doc: dict[str, Any]) -> bool:
-    return {"distances_known", "numa_node_count", "policy", "scope"} <= set(next(iter(doc["cases"]), {}))
+    return {"distances_known", "numa_node_count", "policy", "scope"} <= set(
+        next(iter(doc["cases"]), {})
+    )
 
 
 def check(case: dict[str, Any]) -> list[str]:

@@ -12,19 +12,29 @@ KIND = "topology_manager_merge"
 
 
 def recognises(doc: dict[str, Any]) -> bool:
-    return {"providers", "numa_nodes", "policy", "prefer_closest_numa_nodes"} <= set(next(iter(doc["cases"]), {}))
+    return {"providers", "numa_nodes", "policy", "prefer_closest_numa_nodes"} <= set(
+        next(iter(doc["cases"]), {})
+    )
 
 
 def check(case: dict[str, Any]) -> list[str]:
     hint, admitted = merge(_manager(case), [_provider(each) for each in case["providers"]])
     mask = None if hint.mask is None else list(nodes_of(hint.mask))
     got = {"mask": mask, "preferred": hint.preferred, "admit": admitted}
-    return [f"{name}: expected {want}, got {got[name]}" for name, want in case["expect"].items() if got[name] != want]
+    return [
+        f"{name}: expected {want}, got {got[name]}"
+        for name, want in case["expect"].items()
+        if got[name] != want
+    ]
 
 
 def _manager(case: dict[str, Any]) -> TopologyManager:
     nodes = case["numa_nodes"]
-    distances = dict(zip(nodes, case["distances"], strict=True)) if case["prefer_closest_numa_nodes"] else None
+    distances = (
+        dict(zip(nodes, case["distances"], strict=True))
+        if case["prefer_closest_numa_nodes"]
+        else None
+    )
     return TopologyManager(case["policy"], "container", mask_of(nodes), distances)
 
 

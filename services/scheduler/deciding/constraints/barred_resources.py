@@ -1,7 +1,7 @@
 """Resources of which a node's kubelet gives nobody, or fails where somebody asks, whatever is free.
 
-Not a field of Kubernetes: nodes are barred by what was learnt of them, by resource (`Around.barred`), as few are and every pod
-asks. Which, and why, is for the rules in `_RULES`.
+Not a field of Kubernetes: nodes are barred by what was learnt of them, by resource
+(`Around.barred`), as few are and every pod asks. Which, and why, is for the rules in `_RULES`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def barred(pod: Pod, around: Around) -> dict[str, Refusal]:
     for name, asked in _named(pod).items() if around.barred else ():
         for node, bar in around.barred.get(name, {}).items():
             if bar.concerns(pod, asked):
-                found.setdefault(node, Refusal(node, bar.reason, bar.subject, name, asked=asked, remedy=bar.remedy))
+                found.setdefault(
+                    node,
+                    Refusal(node, bar.reason, bar.subject, name, asked=asked, remedy=bar.remedy),
+                )
     return found
 
 

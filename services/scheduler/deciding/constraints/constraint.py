@@ -1,7 +1,9 @@
-"""What a constraint of Kubernetes is to the cycle: what it keeps of a pod's spec, and which nodes it bars while others run there.
+"""What a constraint of Kubernetes is to the cycle: what it keeps of a pod's spec, and which nodes
+it bars while others run there.
 
-Constraints on a node's own object are `predicates`; those here depend on what else runs, or on what was learnt of the node. Each
-is one file that implements `Constraint` and one line in `registry`. Must not know zones (but for `nominee_zone`)."""
+Constraints on a node's own object are `predicates`; those here depend on what else runs, or on what
+was learnt of the node. Each is one file that implements `Constraint` and one line in `registry`.
+Must not know zones (but for `nominee_zone`)."""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ Check = Callable[[NodeFacts], Refusal | None]
 
 
 class NotHandled(Exception):
-    """A form of the field that the constraint does not implement: the field stays unsupported, and the pod waits with its
-    name."""
+    """A form of the field that the constraint does not implement: the field stays unsupported, and
+    the pod waits with its name."""
 
 
 class Bar(NamedTuple):
-    """Why a node takes nobody of those `who` want a resource: who names it, in an amount of 0, too; of these who is Guaranteed;
-    who asks for some."""
+    """Why a node takes nobody of those `who` want a resource: who names it, in an amount of 0, too;
+    of these who is Guaranteed; who asks for some."""
 
     reason: Reason
     subject: str
@@ -42,8 +44,9 @@ class Bar(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What a constraint may look at beside the node: all nodes by name, pods that are placed, what was learnt, what surrounds
-    them (volumes, namespaces), and by resource the nodes that are barred for it, and why (`barred_resources`)."""
+    """What a constraint may look at beside the node: all nodes by name, pods that are placed, what
+    was learnt, what surrounds them (volumes, namespaces), and by resource the nodes that are barred
+    for it, and why (`barred_resources`)."""
 
     nodes: Mapping[str, NodeFacts]
     neighbours: Neighbours
@@ -63,15 +66,16 @@ def label_of(facts: NodeFacts, key: str) -> str | None:
 
 
 class Constraint(Protocol):
-    """`name` is the key in `Constraints.kept`; `handles` are the names of spec fields (as `shared.domain.constraints` calls them)
-    that are no longer unsupported because this constraint keeps them."""
+    """`name` is the key in `Constraints.kept`; `handles` are the names of spec fields (as
+    `shared.domain.constraints` calls them) that are no longer unsupported because this constraint
+    keeps them."""
 
     name: str
     handles: frozenset[str]
 
     def read(self, spec: Json, pod: Pod) -> Any:
-        """What is kept of the spec: plain JSON values that two equal specs share, None for nothing. Raises NotHandled, and
-        `fields.RefusedError` for a spec that is wrong."""
+        """What is kept of the spec: plain JSON values that two equal specs share, None for nothing.
+        Raises NotHandled, and `fields.RefusedError` for a spec that is wrong."""
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         """The check of all nodes for this pod, None where every node passes."""

@@ -1,8 +1,10 @@
-"""Features of the kubelet that a pod needs and its node must declare (`status.declaredFeatures`, KEP-5328).
+"""Features of the kubelet that a pod needs and its node must declare (`status.declaredFeatures`,
+KEP-5328).
 
-Semantics: kube-scheduler's NodeDeclaredFeatures (1.36, on by default); a kubelet without the feature rejects the pod. Clusters
-that know no declared features know no pods that need one: the API server refuses or drops the fields. Features that only a change
-of a pod needs are the API server's affair.
+Semantics: kube-scheduler's NodeDeclaredFeatures (1.36, on by default); a kubelet without the
+feature rejects the pod. Clusters that know no declared features know no pods that need one: the API
+server refuses or drops the fields. Features that only a change of a pod needs are the API server's
+affair.
 """
 
 from __future__ import annotations

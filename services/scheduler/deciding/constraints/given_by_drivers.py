@@ -1,8 +1,10 @@
-"""Extended resources that DRA drivers give: Topolog's own scheduler allocates no devices, and says so instead of "too little".
+"""Extended resources that DRA drivers give: Topolog's own scheduler allocates no devices, and says
+so instead of "too little".
 
-Semantics: kube-scheduler 1.36 (NodeResourcesFit, KEP-5004). Where a node's allocatable has none of a resource, a driver may give
-it by a DeviceClass that names it (`extendedResourceName`), or by the class's own name behind a fixed prefix. Where a device
-plugin offers the resource it is the kubelet's, as ever. Not a field of the pod's spec, but a name among its requests.
+Semantics: kube-scheduler 1.36 (NodeResourcesFit, KEP-5004). Where a node's allocatable has none of
+a resource, a driver may give it by a DeviceClass that names it (`extendedResourceName`), or by the
+class's own name behind a fixed prefix. Where a device plugin offers the resource it is the
+kubelet's, as ever. Not a field of the pod's spec, but a name among its requests.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class GivenByDrivers(KeepsNothing):
 
 
 def given(pod: Pod, around: Around) -> dict[str, str]:
-    """Resources that the pod asks for and drivers may give, sorted -> the class. Asked for every decision: a plain loop."""
+    """Resources that the pod asks for and drivers may give, sorted -> the class. Asked for every
+    decision: a plain loop.
+    """
     classes = {each.resource: each.name for each in around.surroundings.classes.values()}
     found: dict[str, str] = {}
     for container in pod.containers:

@@ -1,6 +1,8 @@
-"""Host ports: two pods of one node cannot have the same one. Semantics: kube-scheduler's NodePorts (1.36).
+"""Host ports: two pods of one node cannot have the same one. Semantics: kube-scheduler's NodePorts
+(1.36).
 
-With the host's network every container port is a host port. 0.0.0.0 (or none) is every address of the node.
+With the host's network every container port is a host port. 0.0.0.0 (or none) is every address of
+the node.
 """
 
 from __future__ import annotations
@@ -28,10 +30,15 @@ class HostPorts:
         found = set()
         for group in ("containers", "initContainers"):
             for path, container in fields.objects(spec, group, "spec"):
-                lasting = group == "containers" or fields.text(container, "restartPolicy", path) == "Always"
+                lasting = (
+                    group == "containers"
+                    or fields.text(container, "restartPolicy", path) == "Always"
+                )
                 for where, port in fields.objects(container, "ports", path) if lasting else ():
                     number = fields.integer(port, "hostPort", where)
-                    number = number or (fields.integer(port, "containerPort", where) if host_network else 0)
+                    number = number or (
+                        fields.integer(port, "containerPort", where) if host_network else 0
+                    )
                     if number:
                         protocol = fields.text(port, "protocol", where) or "TCP"
                         found.add((protocol, fields.text(port, "hostIP", where), number))

@@ -1,5 +1,6 @@
-"""Which nodes the rules of running pods may have opened: where one with anti-affinity ends, every node of its topology domain may
-be open again, also to pods that have no rule themselves; its own node is looked at anyway. Must not know who waits."""
+"""Which nodes the rules of running pods may have opened: where one with anti-affinity ends, every
+node of its topology domain may be open again, also to pods that have no rule themselves; its own
+node is looked at anyway. Must not know who waits."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ class Lifted:
     def left(self, kept: Mapping[str, Any], node: NodeObserved | None) -> None:
         """A pod for which constraints keep this is on that node no more, or otherwise."""
         labels = node.labels if node is not None else {}
-        self._domains |= {(rule["key"], labels[rule["key"]]) for rule in kept.get(ANTI_AFFINITY, ()) if rule["key"] in labels}
+        self._domains |= {
+            (rule["key"], labels[rule["key"]])
+            for rule in kept.get(ANTI_AFFINITY, ())
+            if rule["key"] in labels
+        }
 
     def relabelled(self, neighbours: Neighbours, node: NodeObserved | None) -> None:
         """The node is as this no more: its pods' rules hold elsewhere now, or nowhere."""
@@ -38,4 +43,8 @@ class Lifted:
         if not domains:
             return []
         seen = ((name, facts.observed) for name, facts in nodes.items())
-        return [name for name, at in seen if at is not None and any(at.labels.get(key) == value for key, value in domains)]
+        return [
+            name
+            for name, at in seen
+            if at is not None and any(at.labels.get(key) == value for key, value in domains)
+        ]

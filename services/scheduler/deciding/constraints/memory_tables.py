@@ -1,9 +1,10 @@
 """Hugepages that the Memory Manager keeps a table of in some zones, and none in others.
 
-It looks into the table of every zone for every Guaranteed container that names them, in an amount of 0, too, and the kubelet
-ends by a nil pointer where one lacks it, again at each start while the pod is bound there. So it is with zones for which the
-kernel has no folder of hugepages, as those without memory may be. Only the checkpoint tells: elsewhere a zone without pages of a
-size looks like one without a table. Source: kubelet 1.36, memorymanager (calculateHints), executed.
+It looks into the table of every zone for every Guaranteed container that names them, in an amount
+of 0, too, and the kubelet ends by a nil pointer where one lacks it, again at each start while the
+pod is bound there. So it is with zones for which the kernel has no folder of hugepages, as those
+without memory may be. Only the checkpoint tells: elsewhere a zone without pages of a size looks
+like one without a table. Source: kubelet 1.36, memorymanager (calculateHints), executed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ _BAR = Bar(
 
 def bars(node: LedgerNode) -> dict[str, Bar]:
     """By resource; of nodes whose Memory Manager's own figures are known."""
-    tables = [zone.free.keys() for zone in (node.basis.zones if node.basis is not None else ()) if zone.free]
+    tables = [
+        zone.free.keys()
+        for zone in (node.basis.zones if node.basis is not None else ())
+        if zone.free
+    ]
     if all(names == tables[0] for names in tables):  # of nearly every node, at each of its changes
         return {}
     everywhere = set(tables[0]).intersection(*tables)

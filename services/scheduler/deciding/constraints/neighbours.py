@@ -1,8 +1,10 @@
-"""Who runs where, as constraints ask for it: how many pods of a selection a node has, and which selections bar newcomers.
+"""Who runs where, as constraints ask for it: how many pods of a selection a node has, and which
+selections bar newcomers.
 
-What a constraint keeps as a list of texts is counted by text and by node: names of claims differ from pod to pod. Counts are kept
-by selection and node from the first time that a selection is asked for; own reservations count at once. At 150,000 pods the
-first count of a selection costs a pass over them, each later change one comparison by selection. Must not know zones."""
+What a constraint keeps as a list of texts is counted by text and by node: names of claims differ
+from pod to pod. Counts are kept by selection and node from the first time that a selection is asked
+for; own reservations count at once. At 150,000 pods the first count of a selection costs a pass
+over them, each later change one comparison by selection. Must not know zones."""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Requirement = tuple[str, str, tuple[str, ...]]
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """A label selector within namespaces. `namespaces` () means all. An empty selector matches every pod, `nothing` none."""
+    """A label selector within namespaces. `namespaces` () means all. An empty selector matches
+    every pod, `nothing` none.
+    """
 
     namespaces: tuple[str, ...] = ()
     labels: tuple[Requirement, ...] = ()
@@ -36,21 +40,31 @@ class Selection(msgspec.Struct, frozen=True):
 
     def within(self, other: Selection) -> Selection:
         """The pods of both."""
-        common = set(self.namespaces or other.namespaces).intersection(other.namespaces or self.namespaces)
+        common = set(self.namespaces or other.namespaces).intersection(
+            other.namespaces or self.namespaces
+        )
         apart = bool(self.namespaces and other.namespaces) and not common
         labels = tuple(sorted({*self.labels, *other.labels}))
         return Selection(tuple(sorted(common)), labels, apart or self.nothing or other.nothing)
 
 
 _OWN = frozenset(
-    ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index")
+    (
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+    )
 )
 """Labels by which the pods of one set differ."""
 
 
 def likeness(pod: Pod) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Equal for pods that the rules of others can hardly tell apart: their namespace, and labels but those of each its own."""
-    return pod.namespace, tuple(sorted((key, value) for key, value in pod.labels.items() if key not in _OWN))
+    """Equal for pods that the rules of others can hardly tell apart: their namespace, and labels
+    but those of each its own.
+    """
+    return pod.namespace, tuple(
+        sorted((key, value) for key, value in pod.labels.items() if key not in _OWN)
+    )
 
 
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -125,7 +139,12 @@ class Neighbours:
     def put(self, pod: Pod, node: str, leaving: bool = False) -> Placed | None:
         """The pod stands there, or is on its way; returns how it stood before, if otherwise."""
         known = self._placed.get(pod.uid)
-        if known is not None and known.pod is pod and known.node == node and known.leaving == leaving:
+        if (
+            known is not None
+            and known.pod is pod
+            and known.node == node
+            and known.leaving == leaving
+        ):
             return None
         self.remove(pod.uid)
         placed = self._placed[pod.uid] = Placed(pod, node, leaving)
@@ -162,7 +181,9 @@ class Neighbours:
                     del counts[placed.node]
 
     def keeping(self, name: str) -> Collection[Keeping]:
-        """What placed pods have for the constraint of that name, each distinct value once; lists of texts are in `texts`."""
+        """What placed pods have for the constraint of that name, each distinct value once; lists of
+        texts are in `texts`.
+        """
         return self._keeping.get(name, {}).values()
 
     def texts(self, name: str) -> Texts:
@@ -179,7 +200,9 @@ class Neighbours:
         return placed is not None and placed.leaving
 
     def counted(self, selection: Selection, leaving: bool = True) -> Mapping[str, int]:
-        """Node -> pods of the selection, those being deleted included or not; nodes without any are left out."""
+        """Node -> pods of the selection, those being deleted included or not; nodes without any are
+        left out.
+        """
         key = selection, leaving
         found = self._counts.pop(key, None)
         if found is None:

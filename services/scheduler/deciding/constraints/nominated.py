@@ -1,10 +1,11 @@
-"""Room that another scheduler keeps: a pending pod with `status.nominatedNodeName` counts on its node as if it stood there, for
-pods of no higher priority. Semantics: kube-scheduler's filtering with nominated pods (1.36), which nominates pods that it evicts
-others for, and those whose binding may take a while.
+"""Room that another scheduler keeps: a pending pod with `status.nominatedNodeName` counts on its
+node as if it stood there, for pods of no higher priority. Semantics: kube-scheduler's filtering
+with nominated pods (1.36), which nominates pods that it evicts others for, and those whose binding
+may take a while.
 
-Not a field of our pod: what was seen of others' bars nodes. By amounts of the node, as kube-scheduler does, and where the node's
-kubelet aligns by the zone that the nominee needs, of which kube-scheduler knows nothing. Nominees of this scheduler hold zones in
-the ledger.
+Not a field of our pod: what was seen of others' bars nodes. By amounts of the node, as
+kube-scheduler does, and where the node's kubelet aligns by the zone that the nominee needs, of
+which kube-scheduler knows nothing. Nominees of this scheduler hold zones in the ledger.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Nominated(KeepsNothing):
 
 
 def zones_kept(pod: Pod, around: Around) -> dict[str, Refusal]:
-    """The nodes that the pod may not go to, as it might take a nominee's zone, by name: what kube-scheduler cannot judge of the
-    nominees that it has itself."""
+    """The nodes that the pod may not go to, as it might take a nominee's zone, by name: what
+    kube-scheduler cannot judge of the nominees that it has itself."""
     found: dict[str, Refusal] = {}
     for each in _ahead_of(pod, around):
         facts = around.nodes.get(each.node)
@@ -59,11 +60,15 @@ def _ahead_of(pod: Pod, around: Around) -> Iterator[NominationObserved]:
     nominations = around.surroundings.nominations
     own = nominations.get(pod.uid)
     for each in nominations.values():
-        if each.priority > pod.priority or (each.priority == pod.priority and (own is None or own.node != each.node)):
+        if each.priority > pod.priority or (
+            each.priority == pod.priority and (own is None or own.node != each.node)
+        ):
             yield each
 
 
-def _too_little(facts: NodeFacts, request: Amounts, nominees: list[NominationObserved]) -> Refusal | None:
+def _too_little(
+    facts: NodeFacts, request: Amounts, nominees: list[NominationObserved]
+) -> Refusal | None:
     for name, asked in request.items():
         kept = sum(1 if name == PODS else each.requests.get(name, 0) for each in nominees)
         if kept and 0 < asked > facts.free(name) - kept:
@@ -71,7 +76,9 @@ def _too_little(facts: NodeFacts, request: Amounts, nominees: list[NominationObs
     return None
 
 
-def _without_a_zone(facts: NodeFacts, pod: Pod, nominees: list[NominationObserved], around: Around) -> Refusal | None:
+def _without_a_zone(
+    facts: NodeFacts, pod: Pod, nominees: list[NominationObserved], around: Around
+) -> Refusal | None:
     leaves = around.neighbours.leaves
     for each in nominees:
         if each.zonal and not leaves_a_zone(facts, pod, each.zonal, leaves):

@@ -1,8 +1,8 @@
-"""Does a newcomer leave the nominee of another scheduler a zone? Cheap and sufficient, by what is surely free once those that are
-being deleted have ended: the room that they were evicted for.
+"""Does a newcomer leave the nominee of another scheduler a zone? Cheap and sufficient, by what is
+surely free once those that are being deleted have ended: the room that they were evicted for.
 
-Where no zone holds the nominee as it is, by its containers' amounts together, nobody can tell which zone is meant for it, and
-none is kept. Must not know who nominates, nor priorities.
+Where no zone holds the nominee as it is, by its containers' amounts together, nobody can tell which
+zone is meant for it, and none is kept. Must not know who nominates, nor priorities.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ from shared.ledger.what_if import most_without, newcomer
 NONE_TAKEN: Amounts = {}
 
 
-def leaves_a_zone(facts: NodeFacts, pod: Pod, nominee: Amounts, leaves: Callable[[str], bool]) -> bool:
-    """`nominee` is what it takes of one zone where all of that is tracked; `leaves` says of a uid whether it is being deleted."""
+def leaves_a_zone(
+    facts: NodeFacts, pod: Pod, nominee: Amounts, leaves: Callable[[str], bool]
+) -> bool:
+    """`nominee` is what it takes of one zone where all of that is tracked; `leaves` says of a uid
+    whether it is being deleted.
+    """
     if facts.report is None or facts.rule.policy not in (SINGLE_NUMA_NODE, RESTRICTED):
         return True
     wanted = {name: amount for name, amount in nominee.items() if name in facts.report.tracked}
@@ -31,7 +35,9 @@ def leaves_a_zone(facts: NodeFacts, pod: Pod, nominee: Amounts, leaves: Callable
         return True
     room = _once_they_ended(facts, leaves)
     fitting = [zone for zone, held in room.items() if _holds(held, wanted, NONE_TAKEN)]
-    one_each = facts.rule.policy == SINGLE_NUMA_NODE  # under restricted a container may take several zones
+    one_each = (
+        facts.rule.policy == SINGLE_NUMA_NODE
+    )  # under restricted a container may take several zones
     if not fitting or (one_each and len(fitting) > len(charge.demand)):
         return True
     return any(_holds(room[zone], wanted, charge.zones.get(zone, NONE_TAKEN)) for zone in fitting)

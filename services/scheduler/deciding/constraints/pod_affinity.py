@@ -1,9 +1,11 @@
-"""Required pod affinity and anti-affinity, both ways: what a pod asks of its neighbours, and what they ask of it.
+"""Required pod affinity and anti-affinity, both ways: what a pod asks of its neighbours, and what
+they ask of it.
 
-Semantics: kube-scheduler's InterPodAffinity (1.36). A node without the topology label satisfies no affinity and breaks no
-anti-affinity. Only who matches all terms of an affinity satisfies one of them. The first pod of a group that wants to be beside
-itself may go anywhere, where nobody of the group is on a node with such a label. Pods being deleted still count. A pod that
-selects namespaces by labels waits until those of its own are known: then others' are too.
+Semantics: kube-scheduler's InterPodAffinity (1.36). A node without the topology label satisfies no
+affinity and breaks no anti-affinity. Only who matches all terms of an affinity satisfies one of
+them. The first pod of a group that wants to be beside itself may go anywhere, where nobody of the
+group is on a node with such a label. Pods being deleted still count. A pod that selects namespaces
+by labels waits until those of its own are known: then others' are too.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Term(NamedTuple):
 
 
 class _Terms:
-    """What both kinds read. Kept: [{key, selector}, ...]. `among` in a selector is its selector of namespaces."""
+    """What both kinds read. Kept: [{key, selector}, ...]. `among` in a selector is its selector of
+    namespaces.
+    """
 
     def __init__(self, field: str) -> None:
         self.name = field
@@ -47,8 +51,12 @@ class _Terms:
 
     def read(self, spec: Json, pod: Pod) -> Any:
         path = f"spec.affinity.{self.name}"
-        affinity = fields.mapping(fields.mapping(spec, "affinity", "spec"), self.name, "spec.affinity")
-        return [_term(doc, where, pod) for where, doc in fields.objects(affinity, REQUIRED, path)] or None
+        affinity = fields.mapping(
+            fields.mapping(spec, "affinity", "spec"), self.name, "spec.affinity"
+        )
+        return [
+            _term(doc, where, pod) for where, doc in fields.objects(affinity, REQUIRED, path)
+        ] or None
 
     def terms(self, kept: Any, around: Around) -> list[Term]:
         known = around.surroundings.namespaces
@@ -58,7 +66,11 @@ class _Terms:
 def _term(doc: Json, path: str, pod: Pod) -> Json:
     key = fields.text(doc, "topologyKey", path)
     if not key:
-        raise fields.refuse(f"{path}.topologyKey", key, "write a label of nodes, kubernetes.io/hostname for one node each")
+        raise fields.refuse(
+            f"{path}.topologyKey",
+            key,
+            "write a label of nodes, kubernetes.io/hostname for one node each",
+        )
     named, among = sorted(fields.text_list(doc, "namespaces", path)), list[Any]()
     if doc.get("namespaceSelector") is not None:
         among = requirements(doc, "namespaceSelector", path)
@@ -71,9 +83,13 @@ def _term(doc: Json, path: str, pod: Pod) -> Json:
 
 def _unknown(pod: Pod, kept: Any, reason: Reason, around: Around) -> Check | None:
     """No node as long as namespaces are selected by labels that are not known."""
-    if pod.namespace in around.surroundings.namespaces or not any("among" in each["selector"] for each in kept or ()):
+    if pod.namespace in around.surroundings.namespaces or not any(
+        "among" in each["selector"] for each in kept or ()
+    ):
         return None
-    return lambda facts: Refusal(facts.name, reason, f"the labels of namespace {pod.namespace} are not known yet")
+    return lambda facts: Refusal(
+        facts.name, reason, f"the labels of namespace {pod.namespace} are not known yet"
+    )
 
 
 class PodAffinity(_Terms):
@@ -120,10 +136,16 @@ class PodAntiAffinity(_Terms):
         others: dict[str, set[str]] = {}
         for held, nodes in around.neighbours.keeping(self.name):
             for each in held:
-                if selection_in(pod.namespace, each["selector"], around.surroundings.namespaces).matches(pod):
-                    others.setdefault(each["key"], set()).update(_domains(each["key"], nodes, around))
+                if selection_in(
+                    pod.namespace, each["selector"], around.surroundings.namespaces
+                ).matches(pod):
+                    others.setdefault(each["key"], set()).update(
+                        _domains(each["key"], nodes, around)
+                    )
         barred = [(key, held, "its own rule") for key, held in own if held]
-        barred += [(key, held, "a running pod's rule") for key, held in sorted(others.items()) if held]
+        barred += [
+            (key, held, "a running pod's rule") for key, held in sorted(others.items()) if held
+        ]
         if not barred:
             return None
 

@@ -1,6 +1,8 @@
-"""Node-level predicates of a second scheduler: name, selector, affinity, taints, readiness, resources.
+"""Node-level predicates of a second scheduler: name, selector, affinity, taints, readiness,
+resources.
 
-Semantics: kube-scheduler (component-helpers nodeaffinity, corev1 helpers tolerations). Must not know zones.
+Semantics: kube-scheduler (component-helpers nodeaffinity, corev1 helpers tolerations). Must not
+know zones.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ from shared.domain.resources import PODS, Amounts
 from shared.events.cluster_facts import NodeObserved, Taint
 
 _UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-_NOT_READY_TAINTS = tuple(Taint(f"node.kubernetes.io/{key}", "", "NoSchedule") for key in ("not-ready", "unreachable"))
+_NOT_READY_TAINTS = tuple(
+    Taint(f"node.kubernetes.io/{key}", "", "NoSchedule") for key in ("not-ready", "unreachable")
+)
 """What the node's controller makes of the condition, some time later; kube-scheduler looks at these alone."""
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 """A number as tolerations and taints that are compared must be written, without leading zeros (KEP-5471)."""
 
 
-def constraint_refusal(constraints: Constraints, node: NodeObserved | None, name: str) -> Refusal | None:
+def constraint_refusal(
+    constraints: Constraints, node: NodeObserved | None, name: str
+) -> Refusal | None:
     """Why the pod may not go to this node whatever is free there; None when it may."""
     if node is None:
         return Refusal(name, Reason.UNKNOWN_NODE)
@@ -47,12 +53,16 @@ def selects(constraints: Constraints, node: NodeObserved) -> bool:
 def _availability(constraints: Constraints, node: NodeObserved) -> Refusal | None:
     if node.unschedulable and not tolerated(_UNSCHEDULABLE_TAINT, constraints.tolerations):
         return Refusal(node.name, Reason.UNSCHEDULABLE)
-    if not node.ready and not any(tolerated(taint, constraints.tolerations) for taint in _NOT_READY_TAINTS):
+    if not node.ready and not any(
+        tolerated(taint, constraints.tolerations) for taint in _NOT_READY_TAINTS
+    ):
         return Refusal(node.name, Reason.NOT_READY)
     taint = untolerated(constraints, node)
     if taint is None:
         return None
-    return Refusal(node.name, Reason.TAINT, f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":"))
+    return Refusal(
+        node.name, Reason.TAINT, f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":")
+    )
 
 
 def untolerated(constraints: Constraints, node: NodeObserved) -> Taint | None:
@@ -72,10 +82,14 @@ def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
 
 
 def _tolerates_value(toleration: Toleration, value: str) -> bool:
-    """Gt and Lt compare the taint's value with the toleration's (KEP-5471); an API server that does not have them takes none."""
+    """Gt and Lt compare the taint's value with the toleration's (KEP-5471); an API server that does
+    not have them takes none.
+    """
     operator, bound = toleration.operator, toleration.value
     if operator in ("Gt", "Lt"):
-        return all(map(_CANONICAL.fullmatch, (value, bound))) and _compares(operator, value, (bound,))
+        return all(map(_CANONICAL.fullmatch, (value, bound))) and _compares(
+            operator, value, (bound,)
+        )
     return operator == "Exists" or (operator in ("", "Equal") and value == bound)
 
 
@@ -84,7 +98,9 @@ def matches(term: NodeSelectorTerm, node: NodeObserved) -> bool:
     if not term.expressions and not term.fields:
         return False
     fields = {"metadata.name": node.name}
-    return all(_holds(req, node.labels) for req in term.expressions) and all(_holds(req, fields) for req in term.fields)
+    return all(_holds(req, node.labels) for req in term.expressions) and all(
+        _holds(req, fields) for req in term.fields
+    )
 
 
 def _holds(requirement: tuple[str, str, tuple[str, ...]], labels: Mapping[str, str]) -> bool:
@@ -124,6 +140,8 @@ def fits_node(request: Amounts, facts: NodeFacts) -> bool:
     """The same as a plain yes or no."""
     requested, allocatable = facts.requested, facts.allocatable
     for name, asked in request.items():
-        if allocatable.get(name, 0) - requested.get(name, 0) < asked and (name != PODS or name in allocatable):
+        if allocatable.get(name, 0) - requested.get(name, 0) < asked and (
+            name != PODS or name in allocatable
+        ):
             return False
     return True

@@ -1,7 +1,8 @@
-"""What a pod prefers of nodes: preferred node affinity and PreferNoSchedule taints, as points beside the zones' score.
+"""What a pod prefers of nodes: preferred node affinity and PreferNoSchedule taints, as points
+beside the zones' score.
 
-Weights as kube-scheduler's defaults (1.36): NodeAffinity 2, TaintToleration 3, each 0..100 after its normalising over all nodes.
-Must not know zones or what else runs.
+Weights as kube-scheduler's defaults (1.36): NodeAffinity 2, TaintToleration 3, each 0..100 after
+its normalising over all nodes. Must not know zones or what else runs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 class Preferences:
-    """Raw points by distinct preferences and node, kept until the node's object changes; the longest unused go first."""
+    """Raw points by distinct preferences and node, kept until the node's object changes; the
+    longest unused go first.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -60,7 +63,11 @@ class Preferences:
             column = np.concatenate([column, new], axis=1)
         for slot in np.flatnonzero(column[0] < 0).tolist():
             facts = nodes[slot]
-            column[:, slot] = (0, 0) if facts is None or facts.observed is None else _points(wanted, facts.observed)
+            column[:, slot] = (
+                (0, 0)
+                if facts is None or facts.observed is None
+                else _points(wanted, facts.observed)
+            )
         self._columns[key] = column
         if len(self._columns) > self._limit:
             del self._columns[next(iter(self._columns))]

@@ -1,4 +1,6 @@
-"""Every constraint that looks beyond the node's own object. A new one is a file beside this one and a line in `_ALL`."""
+"""Every constraint that looks beyond the node's own object. A new one is a file beside this one and
+a line in `_ALL`.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ _ALL: tuple[Constraint, ...] = (
 
 
 def constrained(pod: Pod, spec: Json) -> Pod:
-    """The pod with what the constraints keep of its spec; what they handle is unsupported no more. Raises
-    `fields.RefusedError`."""
+    """The pod with what the constraints keep of its spec; what they handle is unsupported no more.
+    Raises `fields.RefusedError`."""
     kept: dict[str, Any] = {}
     handled: set[str] = set()
     for constraint in _ALL:
@@ -54,11 +56,16 @@ def constrained(pod: Pod, spec: Json) -> Pod:
     unsupported = tuple(name for name in pod.constraints.unsupported if name not in handled)
     if not kept and unsupported == pod.constraints.unsupported:
         return pod
-    return msgspec.structs.replace(pod, constraints=msgspec.structs.replace(pod.constraints, kept=kept, unsupported=unsupported))
+    return msgspec.structs.replace(
+        pod,
+        constraints=msgspec.structs.replace(pod.constraints, kept=kept, unsupported=unsupported),
+    )
 
 
 class Bars:
-    """Which nodes these constraints bar for one pod, as things stand; computed node by node, or for all at once."""
+    """Which nodes these constraints bar for one pod, as things stand; computed node by node, or for
+    all at once.
+    """
 
     def __init__(self, checks: Sequence[Check]) -> None:
         self._checks = checks
@@ -72,11 +79,15 @@ class Bars:
 
     def open(self, slots: Sequence[NodeFacts | None]) -> npt.NDArray[np.bool_]:
         """True for each slot whose node is not barred."""
-        return np.array([facts is not None and self.refusal(facts) is None for facts in slots], dtype=np.bool_)
+        return np.array(
+            [facts is not None and self.refusal(facts) is None for facts in slots], dtype=np.bool_
+        )
 
 
 def bars(pod: Pod, around: Around) -> Bars:
-    """All constraints that have something to say about this pod now. Runs for every decision: a plain loop."""
+    """All constraints that have something to say about this pod now. Runs for every decision: a
+    plain loop.
+    """
     kept = pod.constraints.kept
     found = [strange] if kept and (strange := _strange(kept)) is not None else []
     for each in _ALL:
@@ -87,9 +98,13 @@ def bars(pod: Pod, around: Around) -> Bars:
 
 
 def _strange(kept: Mapping[str, Any]) -> Check | None:
-    """An observer of a newer release keeps what this one does not know: the pod is for a scheduler of that release."""
+    """An observer of a newer release keeps what this one does not know: the pod is for a scheduler
+    of that release.
+    """
     strange = sorted(kept.keys() - {each.name for each in _ALL})
     if not strange:
         return None
     remedy = "replace this scheduler by the release of the one that observes the cluster"
-    return lambda facts: Refusal(facts.name, Reason.UNSUPPORTED, f"{', '.join(strange)}, of a newer release", remedy=remedy)
+    return lambda facts: Refusal(
+        facts.name, Reason.UNSUPPORTED, f"{', '.join(strange)}, of a newer release", remedy=remedy
+    )

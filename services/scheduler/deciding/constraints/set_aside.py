@@ -1,4 +1,5 @@
-"""Nodes that are set aside for pods like this one: kubelets that rejected one, policies that denied one, races lost in a row.
+"""Nodes that are set aside for pods like this one: kubelets that rejected one, policies that denied
+one, races lost in a row.
 
 Not a field of Kubernetes: what was learnt (`setting_aside`) bars nodes as a constraint does.
 """
@@ -29,6 +30,11 @@ class SetAside(KeepsNothing):
             aside = held.get(facts.name)
             if aside is None:
                 return None
-            return Refusal(facts.name, Reason.SET_ASIDE, f"{aside.cause}: {aside.detail}", remedy=_REMEDIES[aside.cause])
+            return Refusal(
+                facts.name,
+                Reason.SET_ASIDE,
+                f"{aside.cause}: {aside.detail}",
+                remedy=_REMEDIES[aside.cause],
+            )
 
         return check if held else None

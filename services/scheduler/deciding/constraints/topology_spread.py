@@ -1,8 +1,9 @@
 """Topology spread with DoNotSchedule: no domain may be ahead of the emptiest by more than maxSkew.
 
-Semantics: kube-scheduler's PodTopologySpread (1.36). Domains are those of nodes that have the topology label and that count: by
-default those that the pod's selector and affinity allow, whatever their taints (`nodeAffinityPolicy: Honor`, `nodeTaintsPolicy:
-Ignore`). Pods being deleted do not count, and of an empty selector, which matches every pod, none does but the newcomer."""
+Semantics: kube-scheduler's PodTopologySpread (1.36). Domains are those of nodes that have the
+topology label and that count: by default those that the pod's selector and affinity allow, whatever
+their taints (`nodeAffinityPolicy: Honor`, `nodeTaintsPolicy: Ignore`). Pods being deleted do not
+count, and of an empty selector, which matches every pod, none does but the newcomer."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ from typing import Any, NamedTuple
 
 from services.scheduler.deciding.constraints.constraint import Around, Check, label_of
 from services.scheduler.deciding.constraints.predicates import selects, untolerated
-from services.scheduler.deciding.constraints.selectors import read_selector, selection, with_label_keys
+from services.scheduler.deciding.constraints.selectors import (
+    read_selector,
+    selection,
+    with_label_keys,
+)
 from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain import fields
 from shared.domain.fields import Json
@@ -20,7 +25,9 @@ from shared.domain.refusal import Reason, Refusal
 
 
 class _Spread(NamedTuple):
-    """One constraint of the pod: the label, how many pods of the selection each of its values has, and what is the least."""
+    """One constraint of the pod: the label, how many pods of the selection each of its values has,
+    and what is the least.
+    """
 
     key: str
     counts: Counter[str]
@@ -30,26 +37,38 @@ class _Spread(NamedTuple):
 
 
 class TopologySpread:
-    """Kept: [{key, skew, domains, selector}, ...]; `anywhere` and `untainted` where the policies are not the default ones."""
+    """Kept: [{key, skew, domains, selector}, ...]; `anywhere` and `untainted` where the policies
+    are not the default ones.
+    """
 
     name = "topologySpread"
     handles = frozenset(("spec.topologySpreadConstraints",))
 
     def read(self, spec: Json, pod: Pod) -> Any:
         objects = fields.objects(spec, "topologySpreadConstraints", "spec")
-        return [_kept(doc, path, pod) for path, doc in objects if doc.get("whenUnsatisfiable") != "ScheduleAnyway"] or None
+        return [
+            _kept(doc, path, pod)
+            for path, doc in objects
+            if doc.get("whenUnsatisfiable") != "ScheduleAnyway"
+        ] or None
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         if not kept:
             return None
         keys = [each["key"] for each in kept]
         nodes = [facts for facts in around.nodes.values() if _labelled(facts, keys)]
-        spreads = [_spread(each, pod, [facts for facts in nodes if _counts(facts, pod, each)], around) for each in kept]
+        spreads = [
+            _spread(each, pod, [facts for facts in nodes if _counts(facts, pod, each)], around)
+            for each in kept
+        ]
 
         def check(facts: NodeFacts) -> Refusal | None:
             for spread in spreads:
                 value = label_of(facts, spread.key)
-                if value is None or spread.counts.get(value, 0) + spread.own - spread.least > spread.most:
+                if (
+                    value is None
+                    or spread.counts.get(value, 0) + spread.own - spread.least > spread.most
+                ):
                     return Refusal(facts.name, Reason.TOPOLOGY_SPREAD, spread.key)
             return None
 

@@ -1,9 +1,11 @@
-"""Devices of which the kubelet refuses whoever names them, as unhealthy ones that nobody lists decide for it.
+"""Devices of which the kubelet refuses whoever names them, as unhealthy ones that nobody lists
+decide for it.
 
-Where none of a resource is healthy it refuses every container that names it, in an amount of 0, too. And one unhealthy device
-that lies in a zone is enough for it to look for zones for all of them: where those that it hands out lie in none, it finds no
-hint, and policies that insist on one refuse. The node's object tells of them: it counts more than it offers. Source: kubelet
-1.36, devicemanager (devicesToAllocate, deviceHasTopologyAlignment).
+Where none of a resource is healthy it refuses every container that names it, in an amount of 0,
+too. And one unhealthy device that lies in a zone is enough for it to look for zones for all of
+them: where those that it hands out lie in none, it finds no hint, and policies that insist on one
+refuse. The node's object tells of them: it counts more than it offers. Source: kubelet 1.36,
+devicemanager (devicesToAllocate, deviceHasTopologyAlignment).
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _NONE_HEALTHY = Bar(Reason.NODE_RESOURCE, "", _DO_NOT_NAME, "names")
 
 
 def bars(node: LedgerNode) -> dict[str, Bar]:
-    """By resource: whoever names one of which none is healthy, and who asks for some that has no hint."""
+    """By resource: whoever names one of which none is healthy, and who asks for some that has no
+    hint.
+    """
     if node.observed is None or not node.observed.unhealthy:
         return {}
     found, report = dict[str, Bar](), node.basis
@@ -37,4 +41,7 @@ def bars(node: LedgerNode) -> dict[str, Bar]:
 
 def _listed(report: Report | None, name: str) -> bool:
     """The report is newer than the node's object: some are healthy."""
-    return any(group.resource == name and group.ids for group in (report.devices or () if report is not None else ()))
+    return any(
+        group.resource == name and group.ids
+        for group in (report.devices or () if report is not None else ())
+    )

@@ -1,7 +1,9 @@
-"""Volumes of claims: a pod goes where all of them can be reached, and where the node attaches one more of each driver.
+"""Volumes of claims: a pod goes where all of them can be reached, and where the node attaches one
+more of each driver.
 
-Semantics: kube-scheduler's VolumeBinding, VolumeZone, NodeVolumeLimits and VolumeRestrictions (1.36), as far as nothing has to be
-provisioned: a claim that is not bound keeps its pod waiting, since binding it to a place is another scheduler's work.
+Semantics: kube-scheduler's VolumeBinding, VolumeZone, NodeVolumeLimits and VolumeRestrictions
+(1.36), as far as nothing has to be provisioned: a claim that is not bound keeps its pod waiting,
+since binding it to a place is another scheduler's work.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ class Volumes:
         if hopeless is not None:
             reason, claim = hopeless
             return lambda facts: Refusal(facts.name, reason, claim)
-        volumes = [(claim, volume) for claim in kept if (volume := around.surroundings.volume_of(claim)) is not None]
+        volumes = [
+            (claim, volume)
+            for claim in kept
+            if (volume := around.surroundings.volume_of(claim)) is not None
+        ]
 
         def check(facts: NodeFacts) -> Refusal | None:
             for claim, volume in volumes:
@@ -76,10 +82,14 @@ def _unusable(pod: Pod, claims: Sequence[str], around: Around) -> tuple[Reason, 
 
 
 def reaches(volume: VolumeObserved, node: NodeObserved) -> bool:
-    """Can the volume be reached from the node? Zone labels of a volume bar only nodes that have such labels themselves."""
+    """Can the volume be reached from the node? Zone labels of a volume bar only nodes that have
+    such labels themselves.
+    """
     if volume.terms and not any(matches(term, node) for term in volume.terms):
         return False
-    if not volume.zones or not any(key.startswith((_TOPOLOGY, _TOPOLOGY_BEFORE)) for key in node.labels):
+    if not volume.zones or not any(
+        key.startswith((_TOPOLOGY, _TOPOLOGY_BEFORE)) for key in node.labels
+    ):
         return True
     return all(_zone(node, key) in values for key, values in volume.zones)
 
@@ -90,23 +100,36 @@ def _zone(node: NodeObserved, key: str) -> str | None:
 
 
 def _full(node: str, volumes: Sequence[VolumeObserved], around: Around) -> str:
-    """The driver of which the node attaches no more, "" for none. Volumes that several pods share count once."""
+    """The driver of which the node attaches no more, "" for none. Volumes that several pods share
+    count once.
+    """
     limited = around.surroundings.limits.get(node)
     if limited is None:
         return ""
     texts = around.neighbours.texts(VOLUMES)
     claims = texts.on(node)
     for driver in sorted({volume.driver for volume in volumes} & limited.limits.keys()):
-        wanted, most = {volume.handle for volume in volumes if volume.driver == driver}, limited.limits[driver]
-        if len(claims) + len(wanted) > most and len(_attached(node, texts, around).get(driver, set()) | wanted) > most:
+        wanted, most = (
+            {volume.handle for volume in volumes if volume.driver == driver},
+            limited.limits[driver],
+        )
+        if (
+            len(claims) + len(wanted) > most
+            and len(_attached(node, texts, around).get(driver, set()) | wanted) > most
+        ):
             return driver
     return ""
 
 
 def _attached(node: str, texts: Texts, around: Around) -> dict[str, set[str]]:
-    """Driver -> handles on the node; worked out once for as long as its pods and the claims stand as they do."""
+    """Driver -> handles on the node; worked out once for as long as its pods and the claims stand
+    as they do.
+    """
     known = texts.derived.get(node)
     if known is None or known[0] != around.surroundings.bindings:
-        known = texts.derived[node] = around.surroundings.bindings, around.surroundings.attached(texts.on(node))
+        known = texts.derived[node] = (
+            around.surroundings.bindings,
+            around.surroundings.attached(texts.on(node)),
+        )
     found: dict[str, set[str]] = known[1]
     return found

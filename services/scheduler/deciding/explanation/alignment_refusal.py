@@ -1,4 +1,6 @@
-"""Why one node's zones cannot take a pod: the part, resource and zone that came nearest, and what would help."""
+"""Why one node's zones cannot take a pod: the part, resource and zone that came nearest, and what
+would help.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,33 @@ from shared.kubelet.layout import threads_per_core
 from shared.ledger.state import ZoneAmounts
 
 
-def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int) -> Refusal | None:
+def alignment_refusal(
+    facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int
+) -> Refusal | None:
     """None when the node takes the pod."""
     found = verdict(facts, shape, plan, config, steps)
     if found == ADMITTED:
         return None
     if found == ENDANGERS:
         remedy = "wait until the pods on their way to the node are admitted"
-        return Refusal(facts.name, Reason.NOT_ON_EVERY_BRANCH, "may take the place of pods on their way", remedy=remedy)
+        return Refusal(
+            facts.name,
+            Reason.NOT_ON_EVERY_BRANCH,
+            "may take the place of pods on their way",
+            remedy=remedy,
+        )
     if found == UNKNOWN:
-        remedy = "wait for a newer topology report of the node, or raise steps_last_resort and steps_pod"
+        remedy = (
+            "wait for a newer topology report of the node, or raise steps_last_resort and steps_pod"
+        )
         return Refusal(facts.name, Reason.BRANCH_LIMIT, str(steps), remedy=remedy)
     short = _smt(facts, plan, config) or _shortage(facts, plan)
-    return short or unoffered(facts, plan, steps) or drawn_by_zeros(facts, plan, steps) or _uncertain(facts, plan)
+    return (
+        short
+        or unoffered(facts, plan, steps)
+        or drawn_by_zeros(facts, plan, steps)
+        or _uncertain(facts, plan)
+    )
 
 
 def larger_than_zones(facts: NodeFacts, plan: Plan) -> Refusal | None:
@@ -56,7 +72,14 @@ def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
         asked = part.amounts.get(CPU, 0)
         if asked % (1000 * threads):
             remedy = f"ask for a multiple of {threads} CPUs: the kubelet runs with full-pcpus-only"
-            return Refusal(facts.name, Reason.SMT_ALIGNMENT, resource=CPU, container=part.name, asked=asked, remedy=remedy)
+            return Refusal(
+                facts.name,
+                Reason.SMT_ALIGNMENT,
+                resource=CPU,
+                container=part.name,
+                asked=asked,
+                remedy=remedy,
+            )
     return None
 
 
@@ -68,7 +91,11 @@ def _threads_per_core(facts: NodeFacts, config: CycleConfig) -> int:
 
 def _shortage(facts: NodeFacts, plan: Plan) -> Refusal | None:
     for part in plan.parts:
-        found = _total(facts, _by_amounts(part)) if plan.mode == "unaligned" else _zonal(facts, plan, part)
+        found = (
+            _total(facts, _by_amounts(part))
+            if plan.mode == "unaligned"
+            else _zonal(facts, plan, part)
+        )
         if found is not None:
             return found
     return None
@@ -78,31 +105,54 @@ def _by_amounts(part: Part) -> Part:
     """Without what the zones' amounts say nothing of: its provider is asked (`unoffered`)."""
     if registry.amounts_are_all():
         return part
-    amounts = {name: asked for name, asked in part.amounts.items() if not registry.beyond_amounts(name)}
+    amounts = {
+        name: asked for name, asked in part.amounts.items() if not registry.beyond_amounts(name)
+    }
     return msgspec.structs.replace(part, amounts=amounts)
 
 
 def _given(report: Report | None, part: Part, zone: int) -> bool:
-    """Whether every provider may give the part something in this zone, whatever amounts the report shows there."""
+    """Whether every provider may give the part something in this zone, whatever amounts the report
+    shows there.
+    """
     if registry.amounts_are_all() or report is None:
         return True
-    told = (registry.zones_of(report, name) for name in part.amounts if registry.beyond_amounts(name))
+    told = (
+        registry.zones_of(report, name) for name in part.amounts if registry.beyond_amounts(name)
+    )
     return all(zones is None or zone in zones for zones in told)
 
 
 def _total(facts: NodeFacts, part: Part) -> Refusal | None:
     for name, asked in part.amounts.items():
-        free = sum(zone.get(name, 0) for zone in facts.lower.values()) if is_memory(name) else facts.totals.get(name, 0)
+        free = (
+            sum(zone.get(name, 0) for zone in facts.lower.values())
+            if is_memory(name)
+            else facts.totals.get(name, 0)
+        )
         if free < asked:
             remedy = f"free {format_amount(name, asked - free)} more {name} on the node"
-            return Refusal(facts.name, Reason.TOO_LITTLE_FREE, "", name, part.name, asked, max(0, free), remedy=remedy)
+            return Refusal(
+                facts.name,
+                Reason.TOO_LITTLE_FREE,
+                "",
+                name,
+                part.name,
+                asked,
+                max(0, free),
+                remedy=remedy,
+            )
     return None
 
 
 def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
     lower = {zone: held for zone, held in facts.lower.items() if _given(facts.report, whole, zone)}
     part = _by_amounts(whole)
-    if facts.report is not None and plan.rule.policy != SINGLE_NUMA_NODE and not _fits_a_zone_when_empty(facts, part):
+    if (
+        facts.report is not None
+        and plan.rule.policy != SINGLE_NUMA_NODE
+        and not _fits_a_zone_when_empty(facts, part)
+    ):
         return _wide(facts, part, lower, facts.report)
     if not lower and plan.rule.policy == SINGLE_NUMA_NODE:
         return _never(facts, whole)
@@ -110,11 +160,21 @@ def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
         return None
     never = _never(facts, whole)
     if never is not None:
-        return (_first_short(facts, plan) if plan.may_be_split and not whole.name else None) or never
+        return (
+            _first_short(facts, plan) if plan.may_be_split and not whole.name else None
+        ) or never
     name, zone, best, subject = _nearest(lower, part)
     remedy = _free_more(name, part.amounts[name] - best, f"in zone {zone}")
     return Refusal(
-        facts.name, Reason.NO_SINGLE_ZONE, subject, name, part.name, part.amounts[name], max(0, best), zone, remedy=remedy
+        facts.name,
+        Reason.NO_SINGLE_ZONE,
+        subject,
+        name,
+        part.name,
+        part.amounts[name],
+        max(0, best),
+        zone,
+        remedy=remedy,
     )
 
 
@@ -139,10 +199,13 @@ def _free_more(name: str, amount: int, where: str) -> str:
 
 
 def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> Refusal | None:
-    """restricted, and no zone holds the part when it is empty: as many zones as would do then are what the kubelet prefers, and
-    it takes none unless that is one number for all resources (kubelet 1.36)."""
+    """restricted, and no zone holds the part when it is empty: as many zones as would do then are
+    what the kubelet prefers, and it takes none unless that is one number for all resources (kubelet
+    1.36)."""
     known = facts.make.capacities.largest
-    part = msgspec.structs.replace(part, amounts={name: asked for name, asked in part.amounts.items() if known.get(name)})
+    part = msgspec.structs.replace(
+        part, amounts={name: asked for name, asked in part.amounts.items() if known.get(name)}
+    )
     widths = preferred_widths(part.amounts, report)
     count = max(widths.values(), default=0)
     if not lower or not count or len(lower) > MOST_ZONES:
@@ -151,33 +214,71 @@ def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> R
         largest = min(name for name in widths if widths[name] == count)
         told = ", ".join(f"{name} {held}" for name, held in sorted(widths.items()))
         remedy = f"ask for amounts that fit as few zones each when these are empty (now: {told})"
-        asked, best = part.amounts[largest], sum(max(0, held.get(largest, 0)) for held in lower.values())
+        asked, best = (
+            part.amounts[largest],
+            sum(max(0, held.get(largest, 0)) for held in lower.values()),
+        )
         subject = "that all resources prefer"
-        return Refusal(facts.name, Reason.NEVER_ALIGNED, subject, largest, part.name, asked, best, remedy=remedy)
+        return Refusal(
+            facts.name,
+            Reason.NEVER_ALIGNED,
+            subject,
+            largest,
+            part.name,
+            asked,
+            best,
+            remedy=remedy,
+        )
     nearest = _nearest_set(lower, part, count)
     if nearest is None:
         return None
     name, zones, best, subject = nearest
-    asked, sizes = part.amounts[name], [zone.resources[name].allocatable for zone in report.zones if name in zone.resources]
+    asked, sizes = (
+        part.amounts[name],
+        [zone.resources[name].allocatable for zone in report.zones if name in zone.resources],
+    )
     most = sum(sorted(sizes, reverse=True)[:count])
     if most < asked:
         remedy = f"ask for at most {format_amount(name, most)} {name} at once, or use nodes with larger zones"
-        return Refusal(facts.name, Reason.NEVER_ALIGNED, "when empty", name, part.name, asked, most, remedy=remedy)
+        return Refusal(
+            facts.name,
+            Reason.NEVER_ALIGNED,
+            "when empty",
+            name,
+            part.name,
+            asked,
+            most,
+            remedy=remedy,
+        )
     remedy = _free_more(name, asked - best, f"in zones {', '.join(map(str, zones))} together")
-    return Refusal(facts.name, Reason.NO_ZONE_SET, subject, name, part.name, asked, best, remedy=remedy)
+    return Refusal(
+        facts.name, Reason.NO_ZONE_SET, subject, name, part.name, asked, best, remedy=remedy
+    )
 
 
-def _nearest_set(lower: ZoneAmounts, part: Part, count: int) -> tuple[str, tuple[int, ...], int, str] | None:
-    """(resource, zones, free there, beside what) of the set of so many zones that comes nearest; None where one has all. Sets are
-    tried only where each resource has one of its own: every node may be asked."""
-    free = {name: {zone: max(0, held.get(name, 0)) for zone, held in lower.items()} for name in part.amounts}
-    fullest = {name: sorted((-each, zone) for zone, each in zones.items())[:count] for name, zones in free.items()}
+def _nearest_set(
+    lower: ZoneAmounts, part: Part, count: int
+) -> tuple[str, tuple[int, ...], int, str] | None:
+    """(resource, zones, free there, beside what) of the set of so many zones that comes nearest;
+    None where one has all. Sets are tried only where each resource has one of its own: every node
+    may be asked."""
+    free = {
+        name: {zone: max(0, held.get(name, 0)) for zone, held in lower.items()}
+        for name in part.amounts
+    }
+    fullest = {
+        name: sorted((-each, zone) for zone, each in zones.items())[:count]
+        for name, zones in free.items()
+    }
     most = {name: -sum(each for each, _ in zones) for name, zones in fullest.items()}
     name = min(part.amounts, key=lambda each: (most[each] / part.amounts[each], each))
     if most[name] < part.amounts[name]:
         return name, tuple(sorted(zone for _, zone in fullest[name])), most[name], ""
     sets = list(combinations(sorted(lower), min(count, len(lower))))
-    places = {at: {name: sum(zones[zone] for zone in each) for name, zones in free.items()} for at, each in enumerate(sets)}
+    places = {
+        at: {name: sum(zones[zone] for zone in each) for name, zones in free.items()}
+        for at, each in enumerate(sets)
+    }
     if any(fits(part.amounts, held) for held in places.values()):
         return None
     name, at, best, subject = _nearest(places, part)
@@ -190,7 +291,11 @@ def _fits_a_zone_when_empty(facts: NodeFacts, part: Part) -> bool:
 
 def _never(facts: NodeFacts, part: Part) -> Refusal | None:
     """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
-    zones = [each for each in facts.report.zones if _given(facts.report, part, each.id)] if facts.report is not None else []
+    zones = (
+        [each for each in facts.report.zones if _given(facts.report, part, each.id)]
+        if facts.report is not None
+        else []
+    )
     if not zones and facts.report is not None and facts.report.zones:
         return _given_nowhere(facts, facts.report, part)
     for name, asked in _by_amounts(part).amounts.items():
@@ -202,7 +307,9 @@ def _never(facts: NodeFacts, part: Part) -> Refusal | None:
         remedy = f"ask for at most {format_amount(name, best)} {name} at once, or use nodes with larger zones"
         if not best:
             remedy = f"use nodes whose zones have {name}"
-        return Refusal(facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, zone, remedy=remedy)
+        return Refusal(
+            facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, zone, remedy=remedy
+        )
     return None
 
 
@@ -210,12 +317,31 @@ def _given_nowhere(facts: NodeFacts, report: Report, part: Part) -> Refusal | No
     """No zone may ever give all of the part: one resource none gives, or each of two other zones."""
     names = [name for name in part.amounts if registry.beyond_amounts(name)]
     for name in names:
-        if not any(_given(report, msgspec.structs.replace(part, amounts={name: 1}), zone.id) for zone in report.zones):
+        if not any(
+            _given(report, msgspec.structs.replace(part, amounts={name: 1}), zone.id)
+            for zone in report.zones
+        ):
             remedy = f"use nodes whose zones have {name}"
-            return Refusal(facts.name, Reason.NEVER_ALIGNED, "", name, part.name, part.amounts[name], remedy=remedy)
+            return Refusal(
+                facts.name,
+                Reason.NEVER_ALIGNED,
+                "",
+                name,
+                part.name,
+                part.amounts[name],
+                remedy=remedy,
+            )
     remedy = f"ask for {' and '.join(names)} in containers of their own, or use nodes where one zone gives all of it"
     asked = part.amounts[names[0]]
-    return Refusal(facts.name, Reason.NEVER_ALIGNED, "where the rest is given", names[0], part.name, asked, remedy=remedy)
+    return Refusal(
+        facts.name,
+        Reason.NEVER_ALIGNED,
+        "where the rest is given",
+        names[0],
+        part.name,
+        asked,
+        remedy=remedy,
+    )
 
 
 def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
@@ -228,7 +354,9 @@ def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
 
 
 def _scarcest(lower: ZoneAmounts, part: Part) -> tuple[str, int, int]:
-    """(resource, zone, free there) of the resource whose best zone covers the smallest share of what is asked."""
+    """(resource, zone, free there) of the resource whose best zone covers the smallest share of
+    what is asked.
+    """
     found = []
     for name, asked in part.amounts.items():
         best, zone = max((held.get(name, 0), -zone) for zone, held in lower.items())

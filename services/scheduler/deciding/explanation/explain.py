@@ -1,4 +1,6 @@
-"""Refusals in full and in one line: which resource, which zone had how much, who holds it, what would make the pod fit."""
+"""Refusals in full and in one line: which resource, which zone had how much, who holds it, what
+would make the pod fit.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.deciding.constraints.registry import Bars
-from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal, larger_than_zones
+from services.scheduler.deciding.explanation.alignment_refusal import (
+    alignment_refusal,
+    larger_than_zones,
+)
 from services.scheduler.deciding.explanation.known_within import behind
 from services.scheduler.deciding.explanation.remedies import remedy
 from services.scheduler.deciding.explanation.wording import grouped, headline, line, within
@@ -37,7 +42,9 @@ _ORDER = {reason: place for place, reason in enumerate(Reason)}
 
 
 def hopeless(shape: Shape, pod: Pod) -> Unplaceable:
-    """A pod that no node is asked for: invalid, or with constraints that Topolog does not implement."""
+    """A pod that no node is asked for: invalid, or with constraints that Topolog does not
+    implement.
+    """
     refusal = _invalid(shape, pod, "")
     assert refusal is not None
     text = f"{refusal.reason}: {refusal.subject}"
@@ -55,7 +62,9 @@ def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
 
 
 def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
-    """Every node's reason, counted; the nearest misses in detail. Kept for the shape until a node changes."""
+    """Every node's reason, counted; the nearest misses in detail. Kept for the shape until a node
+    changes.
+    """
     known = shape.unplaceable
     if known is not None and known[0] == cluster.judging.table.changes and not bars:
         return known[1]
@@ -70,22 +79,35 @@ def _unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
     groups = grouped(refusals)
     counts = {text: len(groups[text]) for text in sorted(groups)}
     nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
-    detail = tuple(_as_json(_detailed(cluster, cluster.node(each.node), shape, each)) for each in nearest)
+    detail = tuple(
+        _as_json(_detailed(cluster, cluster.node(each.node), shape, each)) for each in nearest
+    )
     return Unplaceable(line(len(cluster), groups, _bounds(cluster, shape, nearest)), counts, detail)
 
 
 def _bounds(cluster: Cluster, shape: Shape, nearest: Sequence[Refusal]) -> dict[str, set[str]]:
-    """What is known within bounds only of the nearest misses, by the text that counts them. No other node is asked, as there may
-    be thousands; a refusal that hangs on the kubelet's state is nearer than any other."""
+    """What is known within bounds only of the nearest misses, by the text that counts them. No
+    other node is asked, as there may be thousands; a refusal that hangs on the kubelet's state is
+    nearer than any other."""
     found: dict[str, set[str]] = {}
     for each in nearest:
-        found.setdefault(headline(each), set()).update(bounds_of(cluster, cluster.node(each.node), shape, each))
+        found.setdefault(headline(each), set()).update(
+            bounds_of(cluster, cluster.node(each.node), shape, each)
+        )
     return found
 
 
-def bounds_of(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal) -> tuple[str, ...]:
-    """What is known within bounds only of a node that refuses, where another state of its kubelet might not."""
-    return behind(refusal, facts, plan_for(shape, facts.profile, cluster.config)) if facts is not None else ()
+def bounds_of(
+    cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal
+) -> tuple[str, ...]:
+    """What is known within bounds only of a node that refuses, where another state of its kubelet
+    might not.
+    """
+    return (
+        behind(refusal, facts, plan_for(shape, facts.profile, cluster.config))
+        if facts is not None
+        else ()
+    )
 
 
 def _refusals(cluster: Cluster, shape: Shape, bars: Bars) -> list[Refusal]:
@@ -101,7 +123,9 @@ def _refusals(cluster: Cluster, shape: Shape, bars: Bars) -> list[Refusal]:
     return [each for each in (found | harder).values() if each is not None]
 
 
-def _by_last_resort(cluster: Cluster, shape: Shape, undecided: Sequence[NodeFacts]) -> dict[str, Refusal | None]:
+def _by_last_resort(
+    cluster: Cluster, shape: Shape, undecided: Sequence[NodeFacts]
+) -> dict[str, Refusal | None]:
     """By the larger budget, as long as the pod's own lasts."""
     found, left = dict[str, Refusal | None](), cluster.config.steps_pod
     for facts in cluster.judging.easiest_first(shape, undecided):
@@ -113,7 +137,9 @@ def _by_last_resort(cluster: Cluster, shape: Shape, undecided: Sequence[NodeFact
 
 
 def remembered(cluster: Cluster, facts: NodeFacts, shape: Shape, steps: int) -> Refusal | None:
-    """The node's refusal within so many steps, worked out once for as long as the node stands as it does."""
+    """The node's refusal within so many steps, worked out once for as long as the node stands as it
+    does.
+    """
     known = shape.refusals.get(facts.name)
     if known is not None and known[0] == (facts.version, steps) and known[1] is facts.observed:
         return known[2]
@@ -130,16 +156,21 @@ def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | No
         return invalid
     facts = cluster.node(node)
     if facts is None:
-        return Refusal(node, Reason.UNKNOWN_NODE, remedy="check the node's name with `kubectl get nodes`")
+        return Refusal(
+            node, Reason.UNKNOWN_NODE, remedy="check the node's name with `kubectl get nodes`"
+        )
     claimed = cluster.claimed_by(pod.uid)
     facts = claimed if claimed is not None and claimed.name == node else facts
-    found = cluster.bars(pod).refusal(facts) or refusal(facts, shape, cluster.config, cluster.config.steps_last_resort)
+    found = cluster.bars(pod).refusal(facts) or refusal(
+        facts, shape, cluster.config, cluster.config.steps_last_resort
+    )
     return _detailed(cluster, facts, shape, found) if found is not None else None
 
 
 def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig, steps: int) -> Refusal | None:
-    """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps` are for the search. What is
-    too large for every zone is told before what is in use now: no end of a pod helps it."""
+    """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps`
+    are for the search. What is too large for every zone is told before what is in use now: no end
+    of a pod helps it."""
     found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name)
     if found is not None:
         return found
@@ -159,7 +190,9 @@ def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig, steps: int) -> 
 
 def _ruled(found: Refusal, plan: Plan) -> Refusal:
     rule = plan.rule
-    return msgspec.structs.replace(found, policy=rule.policy, scope=rule.scope, policy_source=rule.source)
+    return msgspec.structs.replace(
+        found, policy=rule.policy, scope=rule.scope, policy_source=rule.source
+    )
 
 
 def _distance(refusal: Refusal) -> tuple[int, float, str]:
@@ -169,16 +202,29 @@ def _distance(refusal: Refusal) -> tuple[int, float, str]:
 
 
 def _detailed(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal) -> Refusal:
-    helps = remedy(refusal, facts.observed.allocatable if facts is not None and facts.observed is not None else {})
+    helps = remedy(
+        refusal,
+        facts.observed.allocatable if facts is not None and facts.observed is not None else {},
+    )
     if facts is not None:
         plan = plan_for(shape, facts.profile, cluster.config)
         helps += within(behind(refusal, facts, plan))
-        zonal = bool(refusal.resource) and refusal.reason is not Reason.NODE_RESOURCE and plan.mode != "free"
+        zonal = (
+            bool(refusal.resource)
+            and refusal.reason is not Reason.NODE_RESOURCE
+            and plan.mode != "free"
+        )
         helps += _preemption(facts, plan, zonal) if refusal.reason in EVICTION_MAY_HELP else ""
     refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
-    if facts is None or facts.report is None or not any(refusal.resource in zone.resources for zone in facts.report.zones):
+    if (
+        facts is None
+        or facts.report is None
+        or not any(refusal.resource in zone.resources for zone in facts.report.zones)
+    ):
         return refusal
-    zones = tuple(_zone_state(facts, facts.report, zone, refusal.resource) for zone in facts.zone_ids)
+    zones = tuple(
+        _zone_state(facts, facts.report, zone, refusal.resource) for zone in facts.zone_ids
+    )
     return msgspec.structs.replace(refusal, zones=zones)
 
 
@@ -188,11 +234,22 @@ def _preemption(facts: NodeFacts, plan: Plan, zonal: bool) -> str:
     if why:
         return f"; nobody is evicted there, whatever the priority: {why}"
     waits = zonal and may_fit(facts, plan) and leaves_open(facts, plan)
-    return "; it may fit already: nobody is evicted before the node's next report tells" if waits else ""
+    return (
+        "; it may fit already: nobody is evicted before the node's next report tells"
+        if waits
+        else ""
+    )
 
 
 def _zone_state(facts: NodeFacts, report: Report, zone: int, resource: str) -> ZoneState:
-    allocatable = next((z.resources[resource].allocatable for z in report.zones if z.id == zone and resource in z.resources), 0)
+    allocatable = next(
+        (
+            z.resources[resource].allocatable
+            for z in report.zones
+            if z.id == zone and resource in z.resources
+        ),
+        0,
+    )
     free, most = facts.lower[zone].get(resource, 0), facts.upper.get(zone, {}).get(resource, 0)
     return ZoneState(zone, free, most, allocatable, _holders(facts, zone, resource))
 

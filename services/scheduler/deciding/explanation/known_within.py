@@ -1,8 +1,10 @@
-"""Why the state of a node's kubelet is known within bounds only: a closed set of names, the same in every refusal and prediction.
+"""Why the state of a node's kubelet is known within bounds only: a closed set of names, the same in
+every refusal and prediction.
 
-The providers and the ledger tell a name with the states that they leave open; here those are picked that a pod's verdict may hang
-on. Which devices a kubelet or its plugin picks for the pod itself is told, too, where one pick admits it and another does not.
-Must not know how a refusal was found, nor other nodes.
+The providers and the ledger tell a name with the states that they leave open; here those are picked
+that a pod's verdict may hang on. Which devices a kubelet or its plugin picks for the pod itself is
+told, too, where one pick admits it and another does not. Must not know how a refusal was found, nor
+other nodes.
 """
 
 from __future__ import annotations
@@ -64,21 +66,29 @@ _CONCERNS: dict[str, Callable[[str], bool]] = {
 
 
 def known_within(facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
-    """The names for a pod of this plan, sorted; empty where the state is known as far as the pod depends on it."""
+    """The names for a pod of this plan, sorted; empty where the state is known as far as the pod
+    depends on it.
+    """
     if plan.mode == "free" or facts.report is None:
         return ()
     outlook = outlook_of(facts, plan)
     asked = {name for part in plan.demand for name in part.amounts}
-    found = {name for name in outlook.bounds if name not in _CONCERNS or any(map(_CONCERNS[name], asked))}
+    found = {
+        name for name in outlook.bounds if name not in _CONCERNS or any(map(_CONCERNS[name], asked))
+    }
     chooses = plan.rule.policy != NONE and any(map(is_device, asked))
-    if chooses and found.isdisjoint({MEMORY_GROUPS, WHOLE_CORES, SPREAD}) and _picks_decide(outlook, plan):
+    if (
+        chooses
+        and found.isdisjoint({MEMORY_GROUPS, WHOLE_CORES, SPREAD})
+        and _picks_decide(outlook, plan)
+    ):
         found.add(PICKS)
     return tuple(sorted(found))
 
 
 def behind(refusal: Refusal, facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
-    """The names that a refusal is told with: none where too little is free at best, as no state of the kubelet lets the pod in
-    then."""
+    """The names that a refusal is told with: none where too little is free at best, as no state of
+    the kubelet lets the pod in then."""
     if refusal.subject == MAY_LIE_IN_ZONES:
         return (UNHEALTHY,)
     hangs_on_it = refusal.reason in DEPENDS_ON_STATE and (plan.one_by_one or possible(facts, plan))
@@ -86,7 +96,9 @@ def behind(refusal: Refusal, facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
 
 
 def of_pod(cluster: Cluster, pod: Pod, node: str) -> tuple[str, ...]:
-    """The names for this pod on a node of the cluster as it stands; none of a node that it does not have."""
+    """The names for this pod on a node of the cluster as it stands; none of a node that it does not
+    have.
+    """
     facts = cluster.node(node)
     if facts is None or not facts.zone_ids:
         return ()

@@ -1,6 +1,8 @@
-"""What would make the pod fit, for refusals whose finders do not say so themselves: one sentence a reason.
+"""What would make the pod fit, for refusals whose finders do not say so themselves: one sentence a
+reason.
 
-Those of zones come with their remedy (`alignment_refusal`), as it needs the zones' amounts. Must not know zones.
+Those of zones come with their remedy (`alignment_refusal`), as it needs the zones' amounts. Must
+not know zones.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _FIXED = {
 
 
 def remedy(refusal: Refusal, allocatable: Amounts) -> str:
-    """The refusal's own remedy where it has one; `allocatable` is the node's. Every reason has an answer."""
+    """The refusal's own remedy where it has one; `allocatable` is the node's. Every reason has an
+    answer.
+    """
     if refusal.remedy:
         return refusal.remedy
     if refusal.reason is Reason.NODE_RESOURCE:

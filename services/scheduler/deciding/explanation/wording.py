@@ -1,4 +1,6 @@
-"""Refusals as short English: the text that nodes are counted by, and the one line of the Kubernetes event."""
+"""Refusals as short English: the text that nodes are counted by, and the one line of the Kubernetes
+event.
+"""
 
 from __future__ import annotations
 
@@ -70,15 +72,22 @@ def grouped(refusals: Sequence[Refusal]) -> dict[str, list[Refusal]]:
 
 
 def within(names: Collection[str]) -> str:
-    """Behind a sentence: ` (known within bounds only: device picks)`; nothing where nothing is left open."""
+    """Behind a sentence: ` (known within bounds only: device picks)`; nothing where nothing is left
+    open.
+    """
     return f" ({WITHIN}{', '.join(names)})" if names else ""
 
 
-def line(nodes: int, groups: Mapping[str, list[Refusal]], bounds: Mapping[str, Collection[str]]) -> str:
-    """`0/200 nodes: 131 no single zone with 8 cpu free (best: 6 on n17/zone 1; known within bounds only: device picks), 69 too
-    little memory`. `bounds` are names by the text of a group."""
+def line(
+    nodes: int, groups: Mapping[str, list[Refusal]], bounds: Mapping[str, Collection[str]]
+) -> str:
+    """`0/200 nodes: 131 no single zone with 8 cpu free (best: 6 on n17/zone 1; known within bounds
+    only: device picks), 69 too little memory`. `bounds` are names by the text of a group."""
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    texts = [f"{len(group)} {remarked(text, _best(group), bounds.get(text, ()))}" for text, group in ordered[:MOST_TEXTS]]
+    texts = [
+        f"{len(group)} {remarked(text, _best(group), bounds.get(text, ()))}"
+        for text, group in ordered[:MOST_TEXTS]
+    ]
     rest = sum(len(group) for _, group in ordered[MOST_TEXTS:])
     if rest:
         texts.append(f"{rest} for other reasons")
@@ -86,7 +95,9 @@ def line(nodes: int, groups: Mapping[str, list[Refusal]], bounds: Mapping[str, C
 
 
 def remarked(text: str, best: str, bounds: Collection[str]) -> str:
-    """With what comes nearest, and what is known within bounds only; few names, as it may stand in a Kubernetes event."""
+    """With what comes nearest, and what is known within bounds only; few names, as it may stand in
+    a Kubernetes event.
+    """
     names = sorted(bounds)
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     remarks = [best, f"{WITHIN}{', '.join(names[:MOST_NAMES])}{more}" if names else ""]
@@ -95,7 +106,9 @@ def remarked(text: str, best: str, bounds: Collection[str]) -> str:
 
 
 def without_bounds(line: str) -> str:
-    """The line as it was written before it told what is known within bounds only: logs hold such lines for ever."""
+    """The line as it was written before it told what is known within bounds only: logs hold such
+    lines for ever.
+    """
     return _BOUNDS.sub("", line)
 
 

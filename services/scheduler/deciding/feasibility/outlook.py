@@ -1,6 +1,7 @@
 """What a node's kubelet may look like before a newcomer, kept as long as the node's facts stand.
 
-An own reservation adds one pod on its way and leaves the rest: so one decision after another is cheap. Must not know bounds.
+An own reservation adds one pod on its way and leaves the rest: so one decision after another is
+cheap. Must not know bounds.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.domain.policies import BEST_EFFORT
 from shared.hints.admission import Admitted, States
-from shared.hints.arrivals import UNKNOWN, Budget, Coming, OverBudgetError, Reachable, Verdict, judged, reachable
+from shared.hints.arrivals import (
+    UNKNOWN,
+    Budget,
+    Coming,
+    OverBudgetError,
+    Reachable,
+    Verdict,
+    judged,
+    reachable,
+)
 from shared.hints.ends import reachable_after_ends
 from shared.hints.hidden_devices import asked_of
 from shared.hints.orders import UNHEARD, Gone, disorder
@@ -42,8 +52,8 @@ class Searched(NamedTuple):
 
 
 class Outlook:
-    """`states` is None where there are too many; `bounds` names what of them is only known within bounds. `coming` counts own
-    reservations already among those on their way."""
+    """`states` is None where there are too many; `bounds` names what of them is only known within
+    bounds. `coming` counts own reservations already among those on their way."""
 
     def __init__(self, states: KubeletStates | Untold, coming: int) -> None:
         self.states = states if isinstance(states, KubeletStates) else None
@@ -59,13 +69,21 @@ class Outlook:
     def disorder(self) -> int:
         """What a search costs grows with it."""
         if self._disorder < 0:
-            self._disorder = disorder(self.states.coming, self.states.gone) if self.states is not None else UNHEARD
+            self._disorder = (
+                disorder(self.states.coming, self.states.gone)
+                if self.states is not None
+                else UNHEARD
+            )
         return self._disorder
 
     def verdict(self, request: Request, steps: int) -> Verdict:
-        """The search's answer. What it is with some steps it is with more, unless they were too few."""
+        """The search's answer. What it is with some steps it is with more, unless they were too
+        few.
+        """
         known = self._verdicts.get(request.key)
-        if known is not None and (steps <= known.budget if known.verdict == UNKNOWN else steps >= known.budget):
+        if known is not None and (
+            steps <= known.budget if known.verdict == UNKNOWN else steps >= known.budget
+        ):
             return known.verdict
         if len(self._verdicts) >= MOST_VERDICTS:
             self._verdicts.clear()
@@ -85,9 +103,9 @@ class Outlook:
         return Searched(found, steps, self._needed + steps - budget.left)
 
     def before(self, steps: int) -> Sequence[Reachable] | None:
-        """Every moment that may come before the newcomer, by the node's states where they must be told apart. None where `steps`
-        do not reach that far, also where somebody has looked with more of them: a verdict that depends on who asked before could
-        not be made again."""
+        """Every moment that may come before the newcomer, by the node's states where they must be
+        told apart. None where `steps` do not reach that far, also where somebody has looked with
+        more of them: a verdict that depends on who asked before could not be made again."""
         states = self.states
         if self._before is None and states is not None and steps > self._steps:
             self._steps, budget = steps, Budget(steps)
@@ -99,15 +117,17 @@ class Outlook:
         return self._before if steps >= self._needed else None
 
     def likely(self, request: Request) -> Admitted | None:
-        """What becomes of the newcomer if all on their way came in the order in which they were reserved; None where nobody
-        can say."""
+        """What becomes of the newcomer if all on their way came in the order in which they were
+        reserved; None where nobody can say."""
         states = self.states
         if states is None or len(states.coming) > MOST_COMING or not _plain(states.gone):
             return None
         try:
             now = self._likely
             if now is None:
-                now = states.rules.released(states.bases[0], [item for gone in states.gone for item in gone.held])
+                now = states.rules.released(
+                    states.bases[0], [item for gone in states.gone for item in gone.held]
+                )
                 for each in states.coming:
                     now = _after(states, now, each.request)
                 self._likely = now
@@ -123,7 +143,14 @@ class Outlook:
         request, likely = request_of(charge.demand), self._likely
         states = self.states
         self.states = states._replace(coming=(*states.coming, Coming(request, charge.sent_at)))
-        self._before, self._steps, self._needed, self._disorder, self._likely, self._verdicts = None, -1, 0, -1, None, {}
+        self._before, self._steps, self._needed, self._disorder, self._likely, self._verdicts = (
+            None,
+            -1,
+            0,
+            -1,
+            None,
+            {},
+        )
         if likely is not None and len(states.coming) < MOST_COMING:
             try:
                 self._likely = _after(states, likely, request)
@@ -137,7 +164,9 @@ def _plain(gone: Sequence[Gone]) -> bool:
 
 
 def _all_reachable(states: KubeletStates, budget: Budget) -> tuple[Reachable, ...]:
-    """From all bases together, which meet again and again; from each alone where somebody is doomed from one of them."""
+    """From all bases together, which meet again and again; from each alone where somebody is doomed
+    from one of them.
+    """
     together = _reachable(states, states.bases, budget)
     if len(states.bases) == 1 or not together.doomed:
         return (together,)
@@ -172,19 +201,34 @@ def _look(facts: NodeFacts, plan: Plan, hidden: Asked = ()) -> Outlook:
     if facts.report is None:
         return Outlook(Untold(frozenset()), len(facts.overlay))
     rule, charges = plan.rule, facts.charges()
-    states = kubelet_states(facts.ledger, facts.report, charges, facts.claims, rule.policy, rule.scope, plan.inits, hidden)
+    states = kubelet_states(
+        facts.ledger,
+        facts.report,
+        charges,
+        facts.claims,
+        rule.policy,
+        rule.scope,
+        plan.inits,
+        hidden,
+    )
     return Outlook(states, len(facts.overlay))
 
 
 def reserved(facts: NodeFacts, charge: Charge) -> None:
-    """Tell the node's outlooks of an own reservation. They are made anew where an init container comes, as those that know
-    CPUs by number only must know then which are free; where it asks for devices of which some may be hidden; and where pods ended
-    that the report may still count: before or after?"""
+    """Tell the node's outlooks of an own reservation. They are made anew where an init container
+    comes, as those that know CPUs by number only must know then which are free; where it asks for
+    devices of which some may be hidden; and where pods ended that the report may still count:
+    before or after?"""
     kept = facts.outlooks
     if kept is None:
         return
     hidden = any(name in part.amounts for part in charge.demand for name in kept[3])
-    if hidden or facts.ledger.ended or facts.ledger.freed or any(part.kind == "init" for part in charge.demand):
+    if (
+        hidden
+        or facts.ledger.ended
+        or facts.ledger.freed
+        or any(part.kind == "init" for part in charge.demand)
+    ):
         facts.outlooks = None
         return
     for outlook in kept[2].values():

@@ -1,7 +1,8 @@
-"""Patience: what a pod may wait for on a node, as it may have room there already, or as nobody could tell what an eviction frees.
+"""Patience: what a pod may wait for on a node, as it may have room there already, or as nobody
+could tell what an eviction frees.
 
-The optimistic bound must refuse, and where amounts do not bound, the hint providers in every state: pessimism is no reason to
-kill. Must not know victims, priorities or other nodes.
+The optimistic bound must refuse, and where amounts do not bound, the hint providers in every state:
+pessimism is no reason to kill. Must not know victims, priorities or other nodes.
 """
 
 from __future__ import annotations
@@ -42,14 +43,20 @@ def is_known(facts: NodeFacts, plan: Plan) -> bool:
 
 
 def obstacle(facts: NodeFacts) -> str:
-    """Why nobody is evicted from this node, whoever asks and whoever stands there; empty where somebody may be."""
+    """Why nobody is evicted from this node, whoever asks and whoever stands there; empty where
+    somebody may be.
+    """
     if not facts.ledger.charges:
         return ""
     if facts.ledger.report is None:
         return "it has not reported yet: what is free there is not known"
     if facts.ledger.listed is None:
         return "its reports carry no placements: what an eviction frees there is not known"
-    anywhere = sorted(c.key for c in facts.ledger.charges.values() if len(c.zones) > 1 and not (c.proven or c.held))
+    anywhere = sorted(
+        c.key
+        for c in facts.ledger.charges.values()
+        if len(c.zones) > 1 and not (c.proven or c.held)
+    )
     if not anywhere:
         return ""
     more = f" and {len(anywhere) - NAMED} more" if len(anywhere) > NAMED else ""
@@ -57,7 +64,9 @@ def obstacle(facts: NodeFacts) -> str:
 
 
 def _hopeful(facts: NodeFacts) -> NodeFacts:
-    """The node at best: what pods on their way will hold for sure is no room, nor are nominees' claims."""
+    """The node at best: what pods on their way will hold for sure is no room, nor are nominees'
+    claims.
+    """
     hopeful = copy(facts)
     hopeful.upper = {zone: dict(amounts) for zone, amounts in facts.upper.items()}
     for charge in facts.ledger.charges.values():

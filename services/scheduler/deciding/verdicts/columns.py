@@ -1,7 +1,8 @@
-"""The cluster in columns: integer arrays laid out [resource, zone, node], refreshed lazily from the nodes' facts.
+"""The cluster in columns: integer arrays laid out [resource, zone, node], refreshed lazily from the
+nodes' facts.
 
-Zone rows are the node's zones in ascending order of id; missing zones and resources are zeros, which fit nothing.
-Must not know pods.
+Zone rows are the node's zones in ascending order of id; missing zones and resources are zeros,
+which fit nothing. Must not know pods.
 """
 
 from __future__ import annotations
@@ -37,14 +38,18 @@ class Group(NamedTuple):
     @property
     def slots(self) -> Slots:
         """The slots one by one."""
-        return np.arange(self.selection.stop) if isinstance(self.selection, slice) else self.selection
+        return (
+            np.arange(self.selection.stop) if isinstance(self.selection, slice) else self.selection
+        )
 
 
 class Columns:
-    """`lower`, `upper` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what is `offered` [resource, node],
-    `largest` zone capacity and `widest` whole zone (at least 1) [resource, node], `totals` what is surely free in all zones
-    together [resource, node], of nodes where that counts, `limits` of zones for a container [node]. `uneven`: slots of nodes of
-    which no zone has the most of every kind of memory; `overstated`: of those whose `whole` may be more than is allocatable."""
+    """`lower`, `upper` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what
+    is `offered` [resource, node], `largest` zone capacity and `widest` whole zone (at least 1)
+    [resource, node], `totals` what is surely free in all zones together [resource, node], of nodes
+    where that counts, `limits` of zones for a container [node]. `uneven`: slots of nodes of which
+    no zone has the most of every kind of memory; `overstated`: of those whose `whole` may be more
+    than is allocatable."""
 
     def __init__(self) -> None:
         self.size = self.filled = 0
@@ -101,9 +106,14 @@ class Columns:
         self.lower, self.upper = _grown(self.lower, 2, wide), _grown(self.upper, 2, wide)
         self.whole, self.offered = _grown(self.whole, 2, wide), _grown(self.offered, 1, wide)
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
-        self.totals, self.widest = _grown(self.totals, 1, wide), np.maximum(_grown(self.widest, 1, wide), 1)
+        self.totals, self.widest = (
+            _grown(self.totals, 1, wide),
+            np.maximum(_grown(self.widest, 1, wide), 1),
+        )
         self.limits = _grown(self.limits, 0, wide)
-        self.profile = np.append(self.profile, np.full(wide - len(self.profile), EMPTY, dtype=np.int32))
+        self.profile = np.append(
+            self.profile, np.full(wide - len(self.profile), EMPTY, dtype=np.int32)
+        )
 
     def set_profile(self, slot: int, profile: Profile | None) -> int:
         """Move a slot to a profile and return its number; None empties the slot."""
@@ -128,7 +138,9 @@ class Columns:
             if count == self.size:
                 found.append(Group(number, self.profiles[number], slice(0, self.size), count))
             elif count:
-                found.append(Group(number, self.profiles[number], np.flatnonzero(profiles == number), count))
+                found.append(
+                    Group(number, self.profiles[number], np.flatnonzero(profiles == number), count)
+                )
         return found
 
     def in_use(self) -> list[int]:
@@ -164,7 +176,9 @@ class Columns:
         for number, nodes in alike.items():
             self._write_zones(number, nodes)
         self.free[:, slots] = _table(self.free_rows, [facts.left() for facts in many])
-        self._write_offers([facts for facts in many if self._offers.get(facts.slot) is not facts.allocatable])
+        self._write_offers(
+            [facts for facts in many if self._offers.get(facts.slot) is not facts.allocatable]
+        )
 
     def _write_zones(self, number: int, many: Sequence[NodeFacts]) -> None:
         """The zones of nodes of one profile, which have the same resources in the same zones."""
@@ -178,8 +192,12 @@ class Columns:
         self.upper.reshape(-1, self.capacity)[at] = _values([f.upper for f in many], layout)
         counted = [facts for facts in many if facts.unaligned]
         if counted:
-            self.totals[:, [facts.slot for facts in counted]] = _table(self.rows, [facts.totals for facts in counted])
-        self._write_sizes(number, [facts for facts in many if self._sized.get(facts.slot) is not facts.make])
+            self.totals[:, [facts.slot for facts in counted]] = _table(
+                self.rows, [facts.totals for facts in counted]
+            )
+        self._write_sizes(
+            number, [facts for facts in many if self._sized.get(facts.slot) is not facts.make]
+        )
 
     def _write_sizes(self, number: int, many: Sequence[NodeFacts]) -> None:
         """What changes with the make of the node alone."""
@@ -192,9 +210,13 @@ class Columns:
         self.overstated.difference_update(slots)
         self.overstated.update(facts.slot for facts in many if facts.make.overstated)
         self.limits[slots] = [facts.make.max_numa_nodes for facts in many]
-        self.largest[:, slots] = _table(self.rows, [facts.make.capacities.largest for facts in many])
+        self.largest[:, slots] = _table(
+            self.rows, [facts.make.capacities.largest for facts in many]
+        )
         whole = self.whole.reshape(-1, self.capacity)
-        whole[self._places(number)[:, None], slots] = _values([facts.sizes for facts in many], self.profiles[number][4])
+        whole[self._places(number)[:, None], slots] = _values(
+            [facts.sizes for facts in many], self.profiles[number][4]
+        )
         self.widest[:, slots] = np.maximum(self.whole[:, :, slots].max(axis=1), 1)
 
     def _clear(self, slots: Sequence[int]) -> None:
@@ -215,7 +237,9 @@ class Columns:
         known = self._placed.get(number)
         if known is None or known[0] != wide:
             layout = enumerate(self.profiles[number][4])
-            places = [self.rows[name] * wide + zone for zone, (_, names) in layout for name in names]
+            places = [
+                self.rows[name] * wide + zone for zone, (_, names) in layout for name in names
+            ]
             known = self._placed[number] = wide, np.array(places, dtype=np.int64)
         return known[1]
 
@@ -223,7 +247,9 @@ class Columns:
         """What changes with the node's object and with claims alone."""
         if many:
             self._offers.update((facts.slot, facts.allocatable) for facts in many)
-            self.offered[:, [facts.slot for facts in many]] = _table(self.free_rows, [facts.allocatable for facts in many])
+            self.offered[:, [facts.slot for facts in many]] = _table(
+                self.free_rows, [facts.allocatable for facts in many]
+            )
 
     def delta(self, facts: NodeFacts, zones: Mapping[int, Amounts], request: Amounts) -> Delta:
         """An own reservation as columns, for every node with these zones and rows."""
@@ -238,7 +264,9 @@ class Columns:
         return Delta(lower, _table(self.free_rows, [request])[:, 0], least)
 
     def subtract(self, facts: NodeFacts, delta: Delta) -> None:
-        """Take an own reservation out of one node's columns, which are otherwise up to date, at the next `apply_due`."""
+        """Take an own reservation out of one node's columns, which are otherwise up to date, at the
+        next `apply_due`.
+        """
         self._due.setdefault(facts.slot, []).append(delta)
 
     def take_changed(self) -> Slots:
@@ -265,7 +293,11 @@ class Columns:
 
     def _learn(self, many: Sequence[NodeFacts]) -> None:
         """Make room for the zones and resources of these nodes."""
-        for layout in {facts.profile_id: facts.profile[4] for facts in many if facts.profile_id not in self._placed}.values():
+        for layout in {
+            facts.profile_id: facts.profile[4]
+            for facts in many
+            if facts.profile_id not in self._placed
+        }.values():
             for _, names in layout:
                 for name in names:
                     self.rows.setdefault(name, len(self.rows))
@@ -273,12 +305,17 @@ class Columns:
             for name in (PODS, *facts.allocatable):
                 self.free_rows.setdefault(name, len(self.free_rows))
         zones, rows = max(len(facts.zone_ids) for facts in many), len(self.rows)
-        self.lower, self.upper = (_grown(_grown(each, 1, zones), 0, rows) for each in (self.lower, self.upper))
+        self.lower, self.upper = (
+            _grown(_grown(each, 1, zones), 0, rows) for each in (self.lower, self.upper)
+        )
         self.whole = _grown(_grown(self.whole, 1, zones), 0, rows)
         self.largest, self.totals = _grown(self.largest, 0, rows), _grown(self.totals, 0, rows)
         if len(self.widest) < rows:
             self.widest = np.maximum(_grown(self.widest, 0, rows), 1)
-        self.free, self.offered = _grown(self.free, 0, len(self.free_rows)), _grown(self.offered, 0, len(self.free_rows))
+        self.free, self.offered = (
+            _grown(self.free, 0, len(self.free_rows)),
+            _grown(self.offered, 0, len(self.free_rows)),
+        )
 
 
 def _values(bounds: Sequence[Bounds], layout: Layout) -> Ints:
@@ -293,7 +330,9 @@ def _values(bounds: Sequence[Bounds], layout: Layout) -> Ints:
 
 
 def _table(rows: Mapping[str, int], amounts: list[Amounts]) -> npt.NDArray[np.int64]:
-    return np.array([[_clipped(each.get(name, 0)) for each in amounts] for name in rows], dtype=np.int64)
+    return np.array(
+        [[_clipped(each.get(name, 0)) for each in amounts] for name in rows], dtype=np.int64
+    )
 
 
 def _clipped(amount: int) -> int:

@@ -1,7 +1,9 @@
-"""Parts that no zone holds even when it is empty, under restricted, on many nodes: which have enough in as few zones as it takes?
+"""Parts that no zone holds even when it is empty, under restricted, on many nodes: which have
+enough in as few zones as it takes?
 
-Restricted admits no hint that is not preferred, and of a resource so many zones are preferred as would do if they were empty
-(kubelet 1.36). What `feasibility.bounds` says of one node. Must not know scores.
+Restricted admits no hint that is not preferred, and of a resource so many zones are preferred as
+would do if they were empty (kubelet 1.36). What `feasibility.bounds` says of one node. Must not
+know scores.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ EXACT = 2.0**53
 """Sums of sizes below it are exact in floats."""
 
 
-def in_as_few_zones(columns: Columns, plan: Plan, wide: Bools, selection: Selection, zones: int) -> Bools:
+def in_as_few_zones(
+    columns: Columns, plan: Plan, wide: Bools, selection: Selection, zones: int
+) -> Bools:
     """Of the nodes where the plan is `wide`, those that may have enough."""
     enough, overstated = wide.copy(), _overstated(columns, selection, len(wide))
     for part in plan.parts if zones and wide.any() else ():
@@ -42,8 +46,12 @@ def _overstated(columns: Columns, selection: Selection, count: int) -> Bools:
     return np.isin(slots, list(columns.overstated))
 
 
-def _within(free: npt.NDArray[np.int64], size: npt.NDArray[np.float64], amount: int, all_of_them: Bools) -> Bools:
-    """Of several kinds of memory the kubelet wants one number of zones, which may be more: all may be taken."""
+def _within(
+    free: npt.NDArray[np.int64], size: npt.NDArray[np.float64], amount: int, all_of_them: Bools
+) -> Bools:
+    """Of several kinds of memory the kubelet wants one number of zones, which may be more: all may
+    be taken.
+    """
     last = len(free) - 1
     would_do = (size >= amount) & (size[last] < EXACT) & ~all_of_them
     at = np.where(would_do.any(axis=0), would_do.argmax(axis=0), last)

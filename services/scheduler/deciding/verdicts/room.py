@@ -1,4 +1,6 @@
-"""How many more containers of a kind the zones of all nodes would hold, each kind for itself. Must not know pods."""
+"""How many more containers of a kind the zones of all nodes would hold, each kind for itself. Must
+not know pods.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,27 @@ class Room:
 
     def of(self, wants: Sequence[Items]) -> list[int]:
         """By want, or NOWHERE."""
-        known = [want for want in dict.fromkeys(wants) if want and all(name in self._rows for name, _ in want)]
+        known = [
+            want
+            for want in dict.fromkeys(wants)
+            if want and all(name in self._rows for name, _ in want)
+        ]
         found = dict(zip(known, self._of(known), strict=True)) if known else {}
         return [found.get(want, NOWHERE) for want in wants]
 
     def _of(self, wants: Sequence[Items]) -> list[int]:
-        pairs, held, ever = Pairs(wants, self._rows), np.zeros(len(wants), dtype=np.int64), np.zeros(len(wants), dtype=np.bool_)
+        pairs, held, ever = (
+            Pairs(wants, self._rows),
+            np.zeros(len(wants), dtype=np.int64),
+            np.zeros(len(wants), dtype=np.bool_),
+        )
         for first in range(0, self._free.shape[1], AT_ONCE):
             cut = slice(first, first + AT_ONCE)
             free = np.minimum(np.maximum(self._free[:, cut], 0), MOST)
             times = pairs.least(np.floor(free.take(pairs.rows, axis=0) / pairs.amounts))
             held += times.astype(np.int64).sum(axis=1)
-            ever |= pairs.least(self._whole[:, cut].take(pairs.rows, axis=0) >= pairs.amounts).any(axis=1)
+            ever |= pairs.least(self._whole[:, cut].take(pairs.rows, axis=0) >= pairs.amounts).any(
+                axis=1
+            )
         found: list[int] = np.where(ever, held, NOWHERE).tolist()
         return found

@@ -1,7 +1,8 @@
-"""What each zone is worth as it stands, whatever is asked of it: half of a score under strategies that look at room.
+"""What each zone is worth as it stands, whatever is asked of it: half of a score under strategies
+that look at room.
 
-Kept for sweeps over many nodes, each of which would compute it anew; brought up to date when one begins, for the nodes that
-changed since. Must not know requests.
+Kept for sweeps over many nodes, each of which would compute it anew; brought up to date when one
+begins, for the nodes that changed since. Must not know requests.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Standing:
         self._made_for: object = None
 
     def of(self, at: Slots) -> Floats | None:
-        """Of zones by their place in columns [zone * capacity + node]; None where the strategy has nothing to keep."""
+        """Of zones by their place in columns [zone * capacity + node]; None where the strategy has
+        nothing to keep.
+        """
         if not self._strategy.looks_at_wants:
             return None
         columns, changed = self._columns, self._columns.take_changed()
@@ -39,4 +42,6 @@ class Standing:
         rows, zones = self._columns.lower.shape[:2]
         free = self._columns.lower.take(slots, axis=2).reshape(rows, -1)
         whole = self._columns.whole.take(slots, axis=2).reshape(rows, -1)
-        self._values[:, slots] = self._strategy.standing(free, whole, self._columns.rows).reshape(zones, -1)
+        self._values[:, slots] = self._strategy.standing(free, whole, self._columns.rows).reshape(
+            zones, -1
+        )

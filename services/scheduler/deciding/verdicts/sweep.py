@@ -1,7 +1,7 @@
 """All nodes of one profile at once: which could take a shape, with what score, and which surely do.
 
-A vectorised necessary condition, and a sufficient one where it is cheap: what lies between is left to the exact judgement of
-one node. Single parts are decided here entirely.
+A vectorised necessary condition, and a sufficient one where it is cheap: what lies between is left
+to the exact judgement of one node. Single parts are decided here entirely.
 """
 
 from __future__ import annotations
@@ -30,21 +30,30 @@ NOT = -1
 class Sweep:
     """`scores` (-1: ruled out) and `sure` (no exact judgement needed) for the nodes of `selection`."""
 
-    def __init__(self, columns: Columns, selection: Selection, count: int, zones: int, strategy: Scorer) -> None:
+    def __init__(
+        self, columns: Columns, selection: Selection, count: int, zones: int, strategy: Scorer
+    ) -> None:
         self._columns, self._selection, self._count = columns, selection, count
         self._zones, self._strategy = zones, strategy
         self._gathered: dict[str, npt.NDArray[np.int64]] = {}
         self._fit_cache: dict[tuple[tuple[str, int], ...], Bools | None] = {}
         self._points_cache: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
-        self._singly = strategy if isinstance(strategy, Registered) and not strategy.at_once else None
+        self._singly = (
+            strategy if isinstance(strategy, Registered) and not strategy.at_once else None
+        )
         """A strategy that scores node by node: here are upper bounds of its scores."""
 
     def run(self, shape: Shape, plan: Plan, unbarred: Bools) -> tuple[Scores, Bools]:
-        """Judge the shape; scores and certainty in the selection's order. `unbarred` is where its constraints let it go."""
+        """Judge the shape; scores and certainty in the selection's order. `unbarred` is where its
+        constraints let it go.
+        """
         if plan.mode == "aligned":
             candidates, sure, scores = self._aligned(plan)
         elif plan.mode == "unaligned":
-            candidates, sure, scores = (*self._unaligned(plan), self._whole(shape) if self._singly is None else self._most(plan))
+            candidates, sure, scores = (
+                *self._unaligned(plan),
+                self._whole(shape) if self._singly is None else self._most(plan),
+            )
         else:
             candidates, sure, scores = self._every(), self._every(), self._whole(shape)
         if self._singly is not None:
@@ -54,7 +63,8 @@ class Sweep:
         candidates &= unbarred & self._fits_node(shape.request)
         return np.where(candidates, scores, NOT).astype(np.int16), sure | ~candidates
 
-    # -- zones -----------------------------------------------------------------------------------------------------
+    # -- zones
+    # -----------------------------------------------------------------------------------------------------
 
     def _aligned(self, plan: Plan) -> tuple[Bools, Bools, npt.NDArray[Any]]:
         necessary, sure = self._every(), self._every()
@@ -69,20 +79,31 @@ class Sweep:
             necessary &= somewhere
             if at:
                 sure &= self._in_spite_of(part, fit, at, before)
-            before = {name: before.get(name, 0) + part.amounts.get(name, 0) for name in {*before, *part.amounts}}
+            before = {
+                name: before.get(name, 0) + part.amounts.get(name, 0)
+                for name in {*before, *part.amounts}
+            }
         if not plan.together:
             sure[:] = False
         sure &= necessary
         candidates = self._with_upper(plan, necessary)
         if plan.rule.policy == policies.RESTRICTED:
             wide = ~self._fits_one_zone(plan)
-            candidates, sure = candidates | in_as_few_zones(self._columns, plan, wide, self._selection, self._zones), sure & ~wide
+            candidates, sure = (
+                candidates
+                | in_as_few_zones(self._columns, plan, wide, self._selection, self._zones),
+                sure & ~wide,
+            )
             scores = np.where(wide, 0, scores) if self._singly is None else scores
         return candidates, sure, scores
 
     def _in_spite_of(self, part: Part, fit: Bools, at: int, before: Amounts) -> Bools:
-        """One zone holds this part and all before it, or more zones fit it than there are parts before it."""
-        together = self._fit({name: amount + before.get(name, 0) for name, amount in part.amounts.items()})
+        """One zone holds this part and all before it, or more zones fit it than there are parts
+        before it.
+        """
+        together = self._fit(
+            {name: amount + before.get(name, 0) for name, amount in part.amounts.items()}
+        )
         enough: Bools = np.count_nonzero(fit, axis=0) > at
         return enough if together is None else enough | together.any(axis=0)
 
@@ -96,19 +117,30 @@ class Sweep:
         return np.floor(total / len(plan.parts))
 
     def _most(self, plan: Plan) -> npt.NDArray[Any]:
-        """An upper bound of the score by a strategy that is asked node by node: of every part alone, on all that may be free."""
+        """An upper bound of the score by a strategy that is asked node by node: of every part
+        alone, on all that may be free.
+        """
         most, limits = np.full(self._count, HIGHEST), self._columns.limits[self._selection]
         if self._singly is None or not self._singly.bounded:
             return most
         for items, _ in plan.kinds:
-            known = tuple((name, amount) for name, amount in items if amount > 0 and name in self._columns.rows)
+            known = tuple(
+                (name, amount)
+                for name, amount in items
+                if amount > 0 and name in self._columns.rows
+            )
             if known:
-                most = np.minimum(most, self._singly.most(known, np.stack([self._at_best(*item) for item in known]), limits))
+                most = np.minimum(
+                    most,
+                    self._singly.most(
+                        known, np.stack([self._at_best(*item) for item in known]), limits
+                    ),
+                )
         return most
 
     def _at_best(self, name: str, amount: int) -> npt.NDArray[np.int64]:
-        """What may be free by zone, as far as the strategy looks: it knows no groups of zones that hold memory, and passes over
-        what no zone of the node lists."""
+        """What may be free by zone, as far as the strategy looks: it knows no groups of zones that
+        hold memory, and passes over what no zone of the node lists."""
         free, size = self._lower(name), self._size(name)
         if is_memory(name):
             upper = self._columns.upper[self._columns.rows[name], : self._zones][:, self._selection]
@@ -118,7 +150,10 @@ class Sweep:
     def _part_scores(self, items: Items, fit: Bools) -> npt.NDArray[Any]:
         if isinstance(self._strategy, Registered):
             named = self._strategy.beside(items, self._columns.rows)
-            lower, whole = [self._lower(name) for name, _ in named], [self._size(name) for name, _ in named]
+            lower, whole = (
+                [self._lower(name) for name, _ in named],
+                [self._size(name) for name, _ in named],
+            )
             return self._strategy.column(named, np.stack(lower), np.stack(whole), fit)
         scores = self._strategy.mean(items, [self._points(self._strategy, *item) for item in items])
         np.copyto(scores, 0.0, where=~fit)
@@ -128,11 +163,15 @@ class Sweep:
     def _points(self, strategy: ZoneStrategy, name: str, amount: int) -> npt.NDArray[np.float64]:
         found = self._points_cache.get((name, amount))
         if found is None:
-            found = self._points_cache[name, amount] = strategy.points(amount, self._lower(name), self._size(name))
+            found = self._points_cache[name, amount] = strategy.points(
+                amount, self._lower(name), self._size(name)
+            )
         return found
 
     def _with_upper(self, plan: Plan, necessary: Bools) -> Bools:
-        """Nodes that the upper bound does not rule out either: the exact judgement may find them certain."""
+        """Nodes that the upper bound does not rule out either: the exact judgement may find them
+        certain.
+        """
         doubtful = np.flatnonzero(~necessary)
         if not len(doubtful):
             return necessary
@@ -155,10 +194,18 @@ class Sweep:
         for part in plan.parts:
             for name, amount in part.amounts.items():
                 row = self._columns.rows.get(name)
-                fitting &= self._columns.largest[row, self._selection] >= amount if row is not None else False
-            memory = [name for name in several_kinds_of_memory(part.amounts) if name in self._columns.rows]
+                fitting &= (
+                    self._columns.largest[row, self._selection] >= amount
+                    if row is not None
+                    else False
+                )
+            memory = [
+                name for name in several_kinds_of_memory(part.amounts) if name in self._columns.rows
+            ]
             if memory and self._columns.uneven:
-                fitting &= np.all([self._size(name) >= part.amounts[name] for name in memory], axis=0).any(axis=0)
+                fitting &= np.all(
+                    [self._size(name) >= part.amounts[name] for name in memory], axis=0
+                ).any(axis=0)
         return fitting
 
     def _fit(self, amounts: Amounts) -> Bools | None:
@@ -185,7 +232,8 @@ class Sweep:
     def _size(self, name: str) -> npt.NDArray[np.float64]:
         return self._columns.whole[self._columns.rows[name], : self._zones][:, self._selection]
 
-    # -- unaligned --------------------------------------------------------------------------------------------------
+    # -- unaligned
+    # --------------------------------------------------------------------------------------------------
 
     def _unaligned(self, plan: Plan) -> tuple[Bools, Bools]:
         held = most(plan.demand)
@@ -193,11 +241,15 @@ class Sweep:
         rest = {name: amount for name, amount in held.items() if name not in memory}
         candidates, sure = self._every(), self._every()
         for part in plan.parts:
-            bounded = {name: amount for name, amount in part.amounts.items() if name not in plan.placeless}
+            bounded = {
+                name: amount for name, amount in part.amounts.items() if name not in plan.placeless
+            }
             candidates &= self._total(self._columns.upper, bounded)
         for name, amount in rest.items():
             row = self._columns.rows.get(name)
-            sure &= self._columns.totals[row, self._selection] >= amount if row is not None else False
+            sure &= (
+                self._columns.totals[row, self._selection] >= amount if row is not None else False
+            )
         if memory:
             fit = self._fit(memory)
             if plan.rule.policy == policies.BEST_EFFORT:
@@ -213,16 +265,21 @@ class Sweep:
         enough = self._every()
         for name, amount in amounts.items():
             row = self._columns.rows.get(name)
-            enough &= bound[row][:, self._selection].sum(axis=0) >= amount if row is not None else False
+            enough &= (
+                bound[row][:, self._selection].sum(axis=0) >= amount if row is not None else False
+            )
         return enough
 
-    # -- the node as a whole -----------------------------------------------------------------------------------------
+    # -- the node as a whole
+    # -----------------------------------------------------------------------------------------
 
     def _fits_node(self, request: Amounts) -> Bools:
         enough = self._every()
         for name, amount in request.items():
             row = self._columns.free_rows.get(name)
-            enough &= self._columns.free[row, self._selection] >= amount if row is not None else False
+            enough &= (
+                self._columns.free[row, self._selection] >= amount if row is not None else False
+            )
         return enough
 
     def _whole(self, shape: Shape) -> npt.NDArray[Any]:
@@ -230,9 +287,14 @@ class Sweep:
         rows = [self._columns.free_rows.get(name) for name in asked]
         if not asked or None in rows:
             return np.zeros(self._count)
-        free, whole = ([each[row, self._selection] for row in rows] for each in (self._columns.free, self._columns.offered))
+        free, whole = (
+            [each[row, self._selection] for row in rows]
+            for each in (self._columns.free, self._columns.offered)
+        )
         if self._singly is not None:
-            return self._singly.most(tuple(asked.items()), np.stack(free)[:, None], np.ones(self._count, dtype=np.int64))
+            return self._singly.most(
+                tuple(asked.items()), np.stack(free)[:, None], np.ones(self._count, dtype=np.int64)
+            )
         if isinstance(self._strategy, Registered):
             return self._strategy.whole_column(asked, np.stack(free), np.stack(whole))
         scores = self._strategy.many(tuple(asked.items()), free, whole)

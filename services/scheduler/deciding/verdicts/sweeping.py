@@ -1,4 +1,5 @@
-"""A shape on the nodes of one profile: its plan, and the sweep that answers for them, each made once.
+"""A shape on the nodes of one profile: its plan, and the sweep that answers for them, each made
+once.
 
 Must not know the table of verdicts, nor which nodes changed.
 """
@@ -46,13 +47,25 @@ class Selected(NamedTuple):
 
 
 class Sweeping:
-    """Reads the cluster's columns, which are up to date; keeps what it made on the shape. `ranks`: a sweep knows the scores of
-    nodes that changed, so that they need not be judged one by one to be ranked; `singly`: nodes are scored one by one, and a
-    sweep knows at most a bound. `ranks_from`: changed nodes from which a sweep is cheaper than to rank each; None where neither
-    is worth it."""
+    """Reads the cluster's columns, which are up to date; keeps what it made on the shape. `ranks`:
+    a sweep knows the scores of nodes that changed, so that they need not be judged one by one to be
+    ranked; `singly`: nodes are scored one by one, and a sweep knows at most a bound. `ranks_from`:
+    changed nodes from which a sweep is cheaper than to rank each; None where neither is worth it.
+    """
 
-    def __init__(self, columns: Columns, constraints: ConstraintColumns, config: CycleConfig, strategy: Scorer) -> None:
-        self._columns, self._constraints, self._config, self._strategy = columns, constraints, config, strategy
+    def __init__(
+        self,
+        columns: Columns,
+        constraints: ConstraintColumns,
+        config: CycleConfig,
+        strategy: Scorer,
+    ) -> None:
+        self._columns, self._constraints, self._config, self._strategy = (
+            columns,
+            constraints,
+            config,
+            strategy,
+        )
         registered = strategy if isinstance(strategy, Registered) else None
         self._standing = Standing(columns, registered) if registered is not None else None
         self._by_landing = registered is not None and registered.by_landing
@@ -66,14 +79,18 @@ class Sweeping:
         if found is None:
             plan = plan_for(shape, profile, self._config)
             barred = blocked(shape, profile, plan, self._config) is not None
-            alike = (each for each in shape.planned.values() if each.plan == plan and each.barred == barred)
+            alike = (
+                each
+                for each in shape.planned.values()
+                if each.plan == plan and each.barred == barred
+            )
             found = shape.planned[number] = next(alike, None) or Planned(plan, barred)
             found.widen(len(profile[4]))
         return found
 
     def parted(self, shape: Shape, only: Slots | None) -> Iterator[tuple[Selection, Selected]]:
-        """All nodes, or those of the slots in `only`, none of which is empty, parted by the shape's plan on them: where in `only`
-        they are, and themselves."""
+        """All nodes, or those of the slots in `only`, none of which is empty, parted by the shape's
+        plan on them: where in `only` they are, and themselves."""
         columns = self._columns
         profiles = columns.profile[: columns.size] if only is None else columns.profile.take(only)
         numbers = columns.in_use() if only is None else dict.fromkeys(profiles.tolist())
@@ -81,10 +98,19 @@ class Sweeping:
         for number in numbers:
             plans.setdefault(self.plan(shape, columns.profiles[number], number), []).append(number)
         if len(plans) == 1 and (only is not None or columns.filled == columns.size):
-            yield slice(None), Selected(next(iter(plans)), slice(0, columns.size) if only is None else only, len(profiles))
+            yield (
+                slice(None),
+                Selected(
+                    next(iter(plans)),
+                    slice(0, columns.size) if only is None else only,
+                    len(profiles),
+                ),
+            )
             return
         for planned, members in plans.items():
-            among = np.zeros(len(columns.profiles) + 1, dtype=np.bool_)  # the last is that of empty slots
+            among = np.zeros(
+                len(columns.profiles) + 1, dtype=np.bool_
+            )  # the last is that of empty slots
             among[members] = True
             here = np.flatnonzero(among.take(profiles))
             yield here, Selected(planned, here if only is None else only[here], len(here))
@@ -97,7 +123,9 @@ class Sweeping:
         unbarred = self._constraints.allowed(shape.pod.constraints, nodes, selection)
         if planned.plan.mode == "aligned" and self._by_landing:
             return self._landing_sweep(shape, planned).run(selection, size, unbarred)
-        return Sweep(self._columns, selection, size, planned.zones, self._strategy).run(shape, planned.plan, unbarred)
+        return Sweep(self._columns, selection, size, planned.zones, self._strategy).run(
+            shape, planned.plan, unbarred
+        )
 
     def _landing_sweep(self, shape: Shape, planned: Planned) -> LandingSweep:
         """Kept while the columns have these rows and zones."""

@@ -1,8 +1,9 @@
 """Verdicts kept per shape and node: a score or "ruled out", and whether that is sure.
 
-An unsure score is an upper bound on the true one, so that only nodes that come out on top need a second look. A change
-that can only lower scores makes them unsure; any other change sets them to OPTIMISTIC. Between two of the latter scores only
-fall, so that the nodes that once shared the top hold it until each of them fell. Must not know why.
+An unsure score is an upper bound on the true one, so that only nodes that come out on top need a
+second look. A change that can only lower scores makes them unsure; any other change sets them to
+OPTIMISTIC. Between two of the latter scores only fall, so that the nodes that once shared the top
+hold it until each of them fell. Must not know why.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ NOTHING_NEW: Slots = np.zeros(0, dtype=np.int64)
 
 
 class _Top(NamedTuple):
-    """Those who stood at the best score of a row when it was looked for last, when so many changes were told."""
+    """Those who stood at the best score of a row when it was looked for last, when so many changes
+    were told.
+    """
 
     best: int
     slots: Slots
@@ -35,8 +38,8 @@ class _Top(NamedTuple):
 
 
 class VerdictTable:
-    """`scores`, `sure` and `exact` (judged singly as things stand) are [shape, node]; `ranks` orders ties by node name, apart for
-    every pod. `changes` counts changes of nodes."""
+    """`scores`, `sure` and `exact` (judged singly as things stand) are [shape, node]; `ranks`
+    orders ties by node name, apart for every pod. `changes` counts changes of nodes."""
 
     def __init__(self) -> None:
         self.scores = np.full((8, 64), RULED_OUT, dtype=np.int16)
@@ -56,9 +59,13 @@ class VerdictTable:
         wide = self.scores.shape[1]
         if slot >= wide:
             rows, more = self.scores.shape[0], grown(wide) - wide
-            self.scores = np.concatenate([self.scores, np.full((rows, more), RULED_OUT, dtype=np.int16)], axis=1)
+            self.scores = np.concatenate(
+                [self.scores, np.full((rows, more), RULED_OUT, dtype=np.int16)], axis=1
+            )
             self.sure = np.concatenate([self.sure, np.ones((rows, more), dtype=np.bool_)], axis=1)
-            self.exact = np.concatenate([self.exact, np.zeros((rows, more), dtype=np.bool_)], axis=1)
+            self.exact = np.concatenate(
+                [self.exact, np.zeros((rows, more), dtype=np.bool_)], axis=1
+            )
             self.ranks = np.append(self.ranks, np.zeros(more, dtype=np.uint64))
         self.ranks[slot] = xxhash.xxh3_64_intdigest(name.encode())
         self.changed(slot)
@@ -80,7 +87,9 @@ class VerdictTable:
         self._candidates.clear()
 
     def tightened(self, slot: int) -> None:
-        """Something more is held on the node: its scores may be any, but what is ruled out stays so."""
+        """Something more is held on the node: its scores may be any, but what is ruled out stays
+        so.
+        """
         self.changes += 1
         scores = self.scores[:, slot]
         ruled_out = scores == RULED_OUT
@@ -99,7 +108,9 @@ class VerdictTable:
         self._read.clear()
 
     def lowered(self, slot: int, drops: npt.NDArray[np.int16] | None = None) -> None:
-        """Scores on the node can only have fallen, by `drops` at least for each shape; what is ruled out stays so."""
+        """Scores on the node can only have fallen, by `drops` at least for each shape; what is
+        ruled out stays so.
+        """
         self.changes += 1
         scores = self.scores[:, slot]
         if drops is not None:
@@ -108,7 +119,9 @@ class VerdictTable:
         self.exact[:, slot] = False
 
     def confirmed(self, slot: int) -> None:
-        """Bounds on the node are what they were; what kubelet states were asked for, and what refusals tell of, may not be."""
+        """Bounds on the node are what they were; what kubelet states were asked for, and what
+        refusals tell of, may not be.
+        """
         self.changes += 1
         self.exact[:, slot] = False
 
@@ -124,7 +137,9 @@ class VerdictTable:
         before = self.scores[row, slot]
         if score == RULED_OUT and row in self._candidates and before != RULED_OUT:
             self._candidates[row] -= 1
-        if before == OPTIMISTIC or score > before:  # those who were the best before may not be all of them
+        if (
+            before == OPTIMISTIC or score > before
+        ):  # those who were the best before may not be all of them
             self._tops.pop(row, None)
         self.scores[row, slot] = score
         self.sure[row, slot] = self.exact[row, slot] = True
@@ -132,12 +147,17 @@ class VerdictTable:
     def doubted(self, row: int, bounds: Mapping[int, int]) -> None:
         """Slot -> the upper bound of its score, as it was before."""
         slots = list(bounds)
-        self.scores[row, slots], self.sure[row, slots], self.exact[row, slots] = list(bounds.values()), False, False
+        self.scores[row, slots], self.sure[row, slots], self.exact[row, slots] = (
+            list(bounds.values()),
+            False,
+            False,
+        )
         self._tops.pop(row, None)
         self._candidates.pop(row, None)
         self._read.pop(row, None)
 
-    # -- what changed since a row was ranked -------------------------------------------------------------------------
+    # -- what changed since a row was ranked
+    # -------------------------------------------------------------------------
 
     def _tell(self, slot: int) -> None:
         """Some rows stand at OPTIMISTIC on the node from now on."""
@@ -148,8 +168,8 @@ class VerdictTable:
             self._forgotten += half
 
     def news(self, row: int) -> Slots:
-        """The nodes that stand at OPTIMISTIC, without being sure of it; those that changed since the row was `ranked_all`, where
-        that is known. Looks at all where much changed."""
+        """The nodes that stand at OPTIMISTIC, without being sure of it; those that changed since
+        the row was `ranked_all`, where that is known. Looks at all where much changed."""
         read, told = self._read.get(row), self._forgotten + len(self._log)
         if read == told:
             return NOTHING_NEW
@@ -159,9 +179,17 @@ class VerdictTable:
         found: Slots = slots[self.scores[row].take(slots) == OPTIMISTIC]
         return found
 
-    def ranked_all(self, row: int, slots: Slots, scores: Slots, sure: npt.NDArray[np.bool_]) -> None:
-        """The scores of all of `news`, upper bounds where they are not sure: no node stands at OPTIMISTIC any more."""
-        top, told, standing = self._tops.get(row), self._forgotten + len(self._log), self.scores[row]
+    def ranked_all(
+        self, row: int, slots: Slots, scores: Slots, sure: npt.NDArray[np.bool_]
+    ) -> None:
+        """The scores of all of `news`, upper bounds where they are not sure: no node stands at
+        OPTIMISTIC any more.
+        """
+        top, told, standing = (
+            self._tops.get(row),
+            self._forgotten + len(self._log),
+            self.scores[row],
+        )
         if top is not None and len(slots) and top.told == self._read.get(row):
             self._keep_top(row, top, slots, scores, told)
         standing[slots], self.sure[row][slots] = scores, sure
@@ -184,10 +212,13 @@ class VerdictTable:
         """All nodes of the row were scored as they stand."""
         self._read[row] = self._forgotten + len(self._log)
 
-    # -- the best ----------------------------------------------------------------------------------------------------
+    # -- the best
+    # ----------------------------------------------------------------------------------------------------
 
     def top(self, row: int, salt: int) -> tuple[int, int]:
-        """(slot, score) of the best node, ties in the pod's own order; score RULED_OUT when nobody is left."""
+        """(slot, score) of the best node, ties in the pod's own order; score RULED_OUT when nobody
+        is left.
+        """
         scores, mixer = self.scores[row], np.uint64(salt)
         top = self._tops.get(row)
         if top is None or top.told != self._forgotten + len(self._log):
@@ -201,7 +232,9 @@ class VerdictTable:
         return -1, RULED_OUT
 
     def top_lifted(self, row: int, salt: int, lifts: Lifts) -> tuple[int, int]:
-        """The same for a pod that prefers nodes, or is kept from some: the slot of the best sum, with its own score."""
+        """The same for a pod that prefers nodes, or is kept from some: the slot of the best sum,
+        with its own score.
+        """
         scores = self.scores[row, : self.size]
         sums = np.where(scores == RULED_OUT, BARRED, scores + lifts[: self.size])
         best = int(sums.max()) if self.size else BARRED
@@ -214,7 +247,9 @@ class VerdictTable:
     def _found(self, row: int) -> _Top:
         scores = self.scores[row, : self.size]
         best = int(scores.max()) if self.size else RULED_OUT
-        return self._keep(row, best, (scores == best).nonzero()[0], self._forgotten + len(self._log))
+        return self._keep(
+            row, best, (scores == best).nonzero()[0], self._forgotten + len(self._log)
+        )
 
     def _after_drops(self, row: int, top: _Top) -> _Top:
         """Without those whose score dropped since; the next best when all of them did."""
@@ -227,19 +262,25 @@ class VerdictTable:
 
     def unsure_at(self, row: int, score: int) -> Slots:
         """The nodes that stand at this score without being sure of it."""
-        found: Slots = np.flatnonzero((self.scores[row, : self.size] == score) & ~self.sure[row, : self.size])
+        found: Slots = np.flatnonzero(
+            (self.scores[row, : self.size] == score) & ~self.sure[row, : self.size]
+        )
         return found
 
     def unsure(self, row: int) -> Slots:
         """The nodes that are not ruled out for the shape and not sure of their score."""
-        found: Slots = np.flatnonzero((self.scores[row, : self.size] != RULED_OUT) & ~self.sure[row, : self.size])
+        found: Slots = np.flatnonzero(
+            (self.scores[row, : self.size] != RULED_OUT) & ~self.sure[row, : self.size]
+        )
         return found
 
     def candidates(self, row: int) -> int:
         """Nodes not ruled out."""
         found = self._candidates.get(row)
         if found is None:
-            found = self._candidates[row] = int(np.count_nonzero(self.scores[row, : self.size] != RULED_OUT))
+            found = self._candidates[row] = int(
+                np.count_nonzero(self.scores[row, : self.size] != RULED_OUT)
+            )
         return found
 
     def row(self, row: int) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.bool_]]:

@@ -1,1 +1,3 @@
-"""Pure rules of the simulated API server: objects in, objects or a refusal out. No clock, no I/O, no event loop."""
+"""Pure rules of the simulated API server: objects in, objects or a refusal out. No clock, no I/O,
+no event loop.
+"""

@@ -1,8 +1,10 @@
-"""Server-side apply: who owns which field, what conflicts, what an apply takes away. Must not know storage or requests.
+"""Server-side apply: who owns which field, what conflicts, what an apply takes away. Must not know
+storage or requests.
 
-Owned fields live in metadata.managedFields as on a real server (FieldsV1). Only apply managers are tracked: a plain write
-takes changed fields away from them. Lists of built-in kinds that merge by key are owned element by element, all others
-are atomic (NodeResourceTopology's `zones` among them). Source: KEP-555 and the recordings of kube-apiserver 1.36.
+Owned fields live in metadata.managedFields as on a real server (FieldsV1). Only apply managers are
+tracked: a plain write takes changed fields away from them. Lists of built-in kinds that merge by
+key are owned element by element, all others are atomic (NodeResourceTopology's `zones` among them).
+Source: KEP-555 and the recordings of kube-apiserver 1.36.
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ Json = dict[str, Any]
 Path = tuple[str, ...]
 """Steps as FieldsV1 writes them: `f:spec`, `f:containers`, `k:{"name":"c"}`, `f:image`."""
 
-_UNOWNED = frozenset({"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"})
+_UNOWNED = frozenset(
+    {
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "managedFields",
+    }
+)
 
 
 def with_owner(kind: Kind, applied: Json, manager: str, stamp: str) -> Json:
@@ -29,8 +41,12 @@ def with_owner(kind: Kind, applied: Json, manager: str, stamp: str) -> Json:
     return {**applied, "metadata": {**applied["metadata"], "managedFields": managed}}
 
 
-def merged(kind: Kind, live: Json, applied: Json, manager: str, force: bool, stamp: str, subresource: str) -> Json | Refusal:
-    """The object after the apply, or 409 naming every field that another manager holds with another value."""
+def merged(
+    kind: Kind, live: Json, applied: Json, manager: str, force: bool, stamp: str, subresource: str
+) -> Json | Refusal:
+    """The object after the apply, or 409 naming every field that another manager holds with another
+    value.
+    """
     wanted = _owned_by(kind, applied)
     others = _owners(live, subresource, without=manager)
     clashes = [
@@ -74,9 +90,11 @@ def _with_managed(
 
 
 def released(kind: Kind, old: Json, new: Json) -> list[Json]:
-    """managedFields after a plain write: fields whose value it changed belong to no apply manager any more.
+    """managedFields after a plain write: fields whose value it changed belong to no apply manager
+    any more.
 
-    Returns the list to store, empty when there is none. An apply brings its own list, which is kept.
+    Returns the list to store, empty when there is none. An apply brings its own list, which is
+    kept.
     """
     before, after = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
     if not before or before is not after:
@@ -90,8 +108,15 @@ def released(kind: Kind, old: Json, new: Json) -> list[Json]:
     return entries
 
 
-def _entry(kind: Kind, manager: str, fields: frozenset[Path], stamp: str, subresource: str = "") -> Json:
-    entry: Json = {"manager": manager, "operation": "Apply", "apiVersion": kind.api_version, "time": stamp}
+def _entry(
+    kind: Kind, manager: str, fields: frozenset[Path], stamp: str, subresource: str = ""
+) -> Json:
+    entry: Json = {
+        "manager": manager,
+        "operation": "Apply",
+        "apiVersion": kind.api_version,
+        "time": stamp,
+    }
     entry |= {"fieldsType": "FieldsV1", "fieldsV1": _tree(fields)}
     return {**entry, "subresource": subresource} if subresource else entry
 
@@ -108,14 +133,21 @@ def _owners(live: Json, subresource: str, without: str = "") -> dict[str, frozen
 
 def _conflicts(clashes: list[tuple[str, Path]]) -> Refusal:
     causes = [
-        {"reason": "FieldManagerConflict", "message": f'conflict with "{name}"', "field": _shown(path)} for name, path in clashes
+        {
+            "reason": "FieldManagerConflict",
+            "message": f'conflict with "{name}"',
+            "field": _shown(path),
+        }
+        for name, path in clashes
     ]
     first = causes[0]
     if len(causes) == 1:
         text = f"Apply failed with 1 conflict: {first['message']}: {first['field']}"
     else:
         lines = "\n".join(f"- {cause['field']}" for cause in causes)
-        text = f'Apply failed with {len(causes)} conflicts: conflicts with "{clashes[0][0]}":\n{lines}'
+        text = (
+            f'Apply failed with {len(causes)} conflicts: conflicts with "{clashes[0][0]}":\n{lines}'
+        )
     return refuse(409, text, "Conflict", {"causes": causes})
 
 
@@ -252,6 +284,9 @@ def _overlay(kind: Kind, live: Any, applied: Json) -> Json:
 
 def _overlay_list(kind: Kind, live: list[Json], applied: list[Json], key: str) -> list[Json]:
     wanted = {item[key]: item for item in applied}
-    result = [_overlay(kind, item, wanted[item[key]]) if item.get(key) in wanted else item for item in live]
+    result = [
+        _overlay(kind, item, wanted[item[key]]) if item.get(key) in wanted else item
+        for item in live
+    ]
     present = {item.get(key) for item in live}
     return [*result, *(item for item in applied if item[key] not in present)]

@@ -19,10 +19,14 @@ _TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 """Labels of a node that its pods are given with the binding (PodTopologyLabels, on by default since Kubernetes 1.35)."""
 
 
-def bind(store: Store, namespace: str, name: str, body: Any, dry_run: bool, moment: Moment) -> Entry | Refusal:
-    """Assign a pod to a node. The node need not exist; the Binding's labels and annotations overwrite the pod's, and the node's
-    region and zone those."""
-    if refused := _wrong_body(namespace, name, body) or namespace_ends(store, PODS, namespace, name):
+def bind(
+    store: Store, namespace: str, name: str, body: Any, dry_run: bool, moment: Moment
+) -> Entry | Refusal:
+    """Assign a pod to a node. The node need not exist; the Binding's labels and annotations
+    overwrite the pod's, and the node's region and zone those."""
+    if refused := _wrong_body(namespace, name, body) or namespace_ends(
+        store, PODS, namespace, name
+    ):
         return refused
     pod = store.get("pods", namespace, name)
     if pod is None:
@@ -42,12 +46,16 @@ def bind(store: Store, namespace: str, name: str, body: Any, dry_run: bool, mome
 
 def _wrong_body(namespace: str, name: str, body: Any) -> Refusal | None:
     if not isinstance(body, dict):
-        return bad_request("the object provided is unrecognized (must be of type Binding): no JSON object")
+        return bad_request(
+            "the object provided is unrecognized (must be of type Binding): no JSON object"
+        )
     if wrong := schema.mistyped("Binding", body):
         return bad_request(f'Binding in version "v1" cannot be handled as a Binding: {wrong}')
     metadata, target = body.get("metadata") or {}, body.get("target") or {}
     if metadata.get("namespace") not in (None, "", namespace):
-        return bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        return bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
     if metadata.get("name") != name:
         return bad_request("name in URL does not match name in Binding object")
     if target.get("kind") not in (None, "", "Node"):
@@ -65,7 +73,9 @@ def _precondition(pod: Entry, metadata: Json) -> Refusal | None:
         return conflict(PODS, pod.name, f"{where}, AdditionalErrorMsg: Precondition failed: {why}")
     current = pod.obj["metadata"]["resourceVersion"]
     if version and version != current:
-        why = f"ResourceVersion in precondition: {version}, ResourceVersion in object meta: {current}"
+        why = (
+            f"ResourceVersion in precondition: {version}, ResourceVersion in object meta: {current}"
+        )
         return conflict(PODS, pod.name, f"{where}, AdditionalErrorMsg: Precondition failed: {why}")
     return None
 
@@ -87,15 +97,21 @@ def _bound(pod: Json, node: str, given: Json, stamp: str) -> Json:
     for field in ("labels", "annotations"):
         if given.get(field):
             metadata[field] = {**(metadata.get(field) or {}), **given[field]}
-    status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}  # cleared since Kubernetes 1.35
+    status = {
+        key: value for key, value in pod["status"].items() if key != "nominatedNodeName"
+    }  # cleared since Kubernetes 1.35
     return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node},
             "status": with_condition(status, {"type": "PodScheduled", "status": "True"}, stamp)}  # fmt: skip
 
 
 def with_condition(status: Json, condition: Json, stamp: str) -> Json:
     """A pod status with one condition set; its transition time moves only when its status does."""
-    old = next((item for item in status.get("conditions") or [] if item["type"] == condition["type"]), None)
-    since = old.get("lastTransitionTime") if old and old.get("status") == condition["status"] else stamp
+    old = next(
+        (item for item in status.get("conditions") or [] if item["type"] == condition["type"]), None
+    )
+    since = (
+        old.get("lastTransitionTime") if old and old.get("status") == condition["status"] else stamp
+    )
     new = {"lastProbeTime": None, "lastTransitionTime": since, **condition}
     if old is None:
         return {**status, "conditions": [*(status.get("conditions") or []), new]}

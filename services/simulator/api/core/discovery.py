@@ -1,7 +1,9 @@
-"""What the server says about itself: resource lists, groups, versions, tiny OpenAPI. Must not know objects or HTTP.
+"""What the server says about itself: resource lists, groups, versions, tiny OpenAPI. Must not know
+objects or HTTP.
 
-Source: recordings A and B of kube-apiserver 1.36; README fact 6: an OpenAPI v3 document with one PATCH operation a kind that
-takes `fieldValidation` is all that kubectl needs before create, apply and server-side apply.
+Source: recordings A and B of kube-apiserver 1.36; README fact 6: an OpenAPI v3 document with one
+PATCH operation a kind that takes `fieldValidation` is all that kubectl needs before create, apply
+and server-side apply.
 """
 
 from __future__ import annotations
@@ -59,7 +61,11 @@ def groups() -> list[tuple[str, str]]:
 
 def group_list() -> Json:
     """GET /apis, plain."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name, version) for name, version in groups()]}
+    return {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [_group(name, version) for name, version in groups()],
+    }
 
 
 def group(name: str) -> Json | None:
@@ -79,10 +85,19 @@ def resource_list(group_name: str, version: str) -> Json | None:
     """GET /api/v1 or /apis/GROUP/VERSION."""
     if (group_name, version) not in kinds.GROUP_VERSIONS:
         return None
-    head: Json = {"kind": "APIResourceList"} if not group_name else {"kind": "APIResourceList", "apiVersion": "v1"}
+    head: Json = (
+        {"kind": "APIResourceList"}
+        if not group_name
+        else {"kind": "APIResourceList", "apiVersion": "v1"}
+    )
     head["groupVersion"] = f"{group_name}/{version}" if group_name else version
     resources = [item for kind in _kinds_of(group_name) for item in _resources(kind)]
-    return {**head, "resources": sorted([*resources, *_virtual(group_name)], key=lambda item: str(item["name"]))}
+    return {
+        **head,
+        "resources": sorted(
+            [*resources, *_virtual(group_name)], key=lambda item: str(item["name"])
+        ),
+    }
 
 
 def _kinds_of(group_name: str) -> list[Kind]:
@@ -95,7 +110,13 @@ def _virtual(group_name: str) -> list[Json]:
     if not group_name:
         found.append(("bindings", "Binding", True))
     return [
-        {"name": resource, "singularName": kind.lower(), "namespaced": scoped, "kind": kind, "verbs": ["create"]}
+        {
+            "name": resource,
+            "singularName": kind.lower(),
+            "namespaced": scoped,
+            "kind": kind,
+            "verbs": ["create"],
+        }
         for resource, kind, scoped in found
     ]
 
@@ -116,8 +137,14 @@ def _resources(kind: Kind) -> list[Json]:
 
 
 def _subresource(kind: Kind, name: str) -> Json:
-    group_name, version, shown, verbs = _SUB_KINDS.get(name, ("", "", kind.kind, ["get", "patch", "update"]))
-    entry: Json = {"name": f"{kind.resource}/{name}", "singularName": "", "namespaced": kind.namespaced}
+    group_name, version, shown, verbs = _SUB_KINDS.get(
+        name, ("", "", kind.kind, ["get", "patch", "update"])
+    )
+    entry: Json = {
+        "name": f"{kind.resource}/{name}",
+        "singularName": "",
+        "namespaced": kind.namespaced,
+    }
     if group_name:
         entry |= {"group": group_name, "version": version}
     return {**entry, "kind": shown, "verbs": verbs}
@@ -127,7 +154,12 @@ def aggregated(*, core: bool) -> Json:
     """GET /api or /apis as APIGroupDiscoveryList v2."""
     chosen = [("", "v1")] if core else groups()
     items = [_aggregated_group(name, version) for name, version in chosen]
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    }
 
 
 def _aggregated_group(name: str, version: str) -> Json:
@@ -139,7 +171,11 @@ def _aggregated_group(name: str, version: str) -> Json:
     for item in listed["resources"]:
         owner, slash, sub = item["name"].partition("/")
         if slash:
-            kind = {"group": item.get("group", name), "version": item.get("version", version), "kind": item["kind"]}
+            kind = {
+                "group": item.get("group", name),
+                "version": item.get("version", version),
+                "kind": item["kind"],
+            }
             entry = {"subresource": sub, "responseKind": kind, "verbs": item["verbs"]}
             resources[owner].setdefault("subresources", []).append(entry)
     body = {"version": version, "resources": list(resources.values()), "freshness": "Current"}
@@ -154,13 +190,21 @@ def _aggregated_resource(item: Json, group_name: str, version: str) -> Json:
         "singularResource": item["singularName"],
         "verbs": item["verbs"],
     }
-    return {**entry, **{field: item[field] for field in ("shortNames", "categories") if field in item}}
+    return {
+        **entry,
+        **{field: item[field] for field in ("shortNames", "categories") if field in item},
+    }
 
 
 def openapi_index() -> Json:
     """GET /openapi/v3."""
-    places = ["api/v1" if not name else f"apis/{name}/{version}" for name, version in [("", "v1"), *groups()]]
-    return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}?hash=1"} for place in places}}
+    places = [
+        "api/v1" if not name else f"apis/{name}/{version}"
+        for name, version in [("", "v1"), *groups()]
+    ]
+    return {
+        "paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}?hash=1"} for place in places}
+    }
 
 
 def openapi_document(group_name: str, version: str) -> Json | None:
@@ -180,11 +224,19 @@ def object_path(kind: Kind) -> str:
 
 
 def _patch_operation(kind: Kind) -> Json:
-    parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+    parameter = {
+        "name": "fieldValidation",
+        "in": "query",
+        "schema": {"type": "string", "uniqueItems": True},
+    }
     return {
         "parameters": [parameter],
         "responses": {"200": {"description": "OK"}},
-        "x-kubernetes-group-version-kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "x-kubernetes-group-version-kind": {
+            "group": kind.group,
+            "version": kind.version,
+            "kind": kind.kind,
+        },
     }
 
 

@@ -1,4 +1,6 @@
-"""Events in their two API forms: stored as core/v1, shown as either, and judged. Must not know storage."""
+"""Events in their two API forms: stored as core/v1, shown as either, and judged. Must not know
+storage.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def with_defaults(event: Json) -> Json:
 
 
 def problems(kind: Kind, event: Json) -> list[Cause]:
-    """Violations of a stored-form event that came in as `kind`: events.k8s.io/v1 asks for much more than core/v1."""
+    """Violations of a stored-form event that came in as `kind`: events.k8s.io/v1 asks for much more
+    than core/v1.
+    """
     namespace = event["metadata"].get("namespace", "")
     involved = (event.get("involvedObject") or {}).get("namespace", "")
     causes: list[Cause] = []
@@ -69,7 +73,9 @@ def problems(kind: Kind, event: Json) -> list[Cause]:
         return [*causes, Cause("FieldValueRequired", "Required value", "eventTime")]
     if causes or not event.get("eventTime"):
         return causes
-    return _modern_problems(event, "reportingController" if modern else "reportingComponent", modern)
+    return _modern_problems(
+        event, "reportingController" if modern else "reportingComponent", modern
+    )
 
 
 def _modern_problems(event: Json, controller_field: str, modern: bool) -> list[Cause]:
@@ -78,7 +84,11 @@ def _modern_problems(event: Json, controller_field: str, modern: bool) -> list[C
     if not controller:
         causes.append(Cause("FieldValueRequired", "Required value", controller_field))
     for problem in qualified_problems(controller):
-        causes.append(Cause("FieldValueInvalid", f'Invalid value: "{controller}": {problem}', controller_field))
+        causes.append(
+            Cause(
+                "FieldValueInvalid", f'Invalid value: "{controller}": {problem}', controller_field
+            )
+        )
     for field in ("reportingInstance", "action", "reason"):
         if not event.get(field):
             causes.append(Cause("FieldValueRequired", "Required value", field))

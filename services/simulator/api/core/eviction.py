@@ -1,7 +1,8 @@
-"""The eviction subresource and PodDisruptionBudgets: may this pod be disturbed now. Must not know HTTP.
+"""The eviction subresource and PodDisruptionBudgets: may this pod be disturbed now. Must not know
+HTTP.
 
-Source: recordings D of kube-apiserver 1.36, KEP-85 and pkg/registry/core/pod/storage/eviction.go. The budget's status,
-on a real cluster the disruption controller's work, is computed here.
+Source: recordings D of kube-apiserver 1.36, KEP-85 and pkg/registry/core/pod/storage/eviction.go.
+The budget's status, on a real cluster the disruption controller's work, is computed here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the evicti
 _BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-def evict(store: Store, namespace: str, name: str, body: Any, options: DeleteOptions, moment: Moment) -> Entry | Refusal:
+def evict(
+    store: Store, namespace: str, name: str, body: Any, options: DeleteOptions, moment: Moment
+) -> Entry | Refusal:
     """Delete a pod unless a budget forbids it. A terminating pod is left alone, with success."""
     wrong = schema.mistyped("Eviction", body) if isinstance(body, dict) else "it is no JSON object"
     if wrong:
@@ -61,7 +64,9 @@ _DISRUPTED: Json = {
 
 
 def _blocked(store: Store, pod: Entry, stamp: str) -> Refusal | None:
-    budgets = [entry for entry in store.entries("poddisruptionbudgets", pod.key[0]) if _covers(entry, pod)]
+    budgets = [
+        entry for entry in store.entries("poddisruptionbudgets", pod.key[0]) if _covers(entry, pod)
+    ]
     if len(budgets) > 1:
         return refuse(500, _TWO_BUDGETS)
     if not budgets or pod.obj["status"].get("phase") in ("Succeeded", "Failed", "Pending"):
@@ -80,7 +85,9 @@ def _blocked(store: Store, pod: Entry, stamp: str) -> Refusal | None:
 def _unguarded(budget: Entry, status: Json, pod: Entry) -> bool:
     """A pod that is not ready may go where the rest suffices, or the budget says so."""
     always = budget.obj["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
-    return not _healthy(pod) and (always or status["currentHealthy"] >= status["desiredHealthy"] > 0)
+    return not _healthy(pod) and (
+        always or status["currentHealthy"] >= status["desiredHealthy"] > 0
+    )
 
 
 def _covers(budget: Entry, pod: Entry) -> bool:
@@ -90,7 +97,9 @@ def _covers(budget: Entry, pod: Entry) -> bool:
 def budget_status(store: Store, budget: Entry, stamp: str) -> Json:
     """The status that the disruption controller would write for the pods as they are now."""
     pods = [pod for pod in store.entries("pods", budget.key[0]) if _covers(budget, pod)]
-    expected = [pod for pod in pods if pod.obj["status"].get("phase") not in ("Succeeded", "Failed")]
+    expected = [
+        pod for pod in pods if pod.obj["status"].get("phase") not in ("Succeeded", "Failed")
+    ]
     healthy = sum(1 for pod in expected if _healthy(pod))
     spec = budget.obj["spec"]
     if spec.get("maxUnavailable") is not None:

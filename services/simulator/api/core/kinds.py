@@ -1,4 +1,6 @@
-"""Which resources this server knows, and how each behaves. Must not know objects, requests or storage."""
+"""Which resources this server knows, and how each behaves. Must not know objects, requests or
+storage.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """One resource of the API: its names, scope and the traits that rules ask about.
 
-    `storage` is the shelf that holds its objects (core and events.k8s.io Events share one); `generation` says what raises
-    metadata.generation; `custom` marks a CustomResourceDefinition, whose patches and errors differ from built-in kinds.
+    `storage` is the shelf that holds its objects (core and events.k8s.io Events share one);
+    `generation` says what raises metadata.generation; `custom` marks a CustomResourceDefinition,
+    whose patches and errors differ from built-in kinds.
     """
 
     group: str
@@ -57,7 +60,18 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
 
 _EVENT_LABELS = (
-    *(f"involvedObject.{part}" for part in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")),
+    *(
+        f"involvedObject.{part}"
+        for part in (
+            "kind",
+            "namespace",
+            "name",
+            "uid",
+            "apiVersion",
+            "resourceVersion",
+            "fieldPath",
+        )
+    ),
     "reason",
     "reportingComponent",
     "source",
@@ -86,7 +100,10 @@ SERVICES = Kind("", "v1", "services", "Service", "service", True, "services", ("
 EVENTS = Kind("", "v1", "events", "Event", "event", True, "events", ("ev",), creates_on_update=True,
               field_labels=_EVENT_LABELS)  # fmt: skip
 _MODERN_EVENT_LABELS = tuple(
-    label.replace("involvedObject.", "regarding.").replace("reportingComponent", "reportingController") for label in _EVENT_LABELS
+    label.replace("involvedObject.", "regarding.").replace(
+        "reportingComponent", "reportingController"
+    )
+    for label in _EVENT_LABELS
 )
 EVENTS_V1 = Kind("events.k8s.io", "v1", "events", "Event", "event", True, "events", ("ev",), creates_on_update=True,
                  error_group="", field_labels=_MODERN_EVENT_LABELS)  # fmt: skip
@@ -101,13 +118,22 @@ TOPOLOGIES = Kind("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", 
 
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", "configmap", True, "configmaps", ("cm",))
 PRIORITIES = Kind(
-    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", "priorityclass", False, "priorityclasses", ("pc",)
+    "scheduling.k8s.io",
+    "v1",
+    "priorityclasses",
+    "PriorityClass",
+    "priorityclass",
+    False,
+    "priorityclasses",
+    ("pc",),
 )
 VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", "persistentvolume", False, "persistentvolumes", ("pv",),
                has_status=True, subresources=("status",))  # fmt: skip
 CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolumeclaim", True,
               "persistentvolumeclaims", ("pvc",), has_status=True, subresources=("status",))  # fmt: skip
-RUNTIMES = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", "runtimeclass", False, "runtimeclasses")
+RUNTIMES = Kind(
+    "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", "runtimeclass", False, "runtimeclasses"
+)
 CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", "csinode", False, "csinodes")
 _SCALED = ("scale", "status")
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", "deployment", True, "deployments", ("deploy",), generation="spec",
@@ -124,8 +150,11 @@ KINDS: tuple[Kind, ...] = (
     REPLICA_SETS, STATEFUL_SETS, JOBS, VOLUMES, CLAIMS, CSI_NODES, RUNTIMES,
 )  # fmt: skip
 WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
-BY_PATH: dict[tuple[str, str, str], Kind] = {(kind.group, kind.version, kind.resource): kind for kind in KINDS}
+BY_PATH: dict[tuple[str, str, str], Kind] = {
+    (kind.group, kind.version, kind.resource): kind for kind in KINDS
+}
 BY_STORAGE: dict[str, Kind] = {kind.storage: kind for kind in reversed(KINDS)}
 GROUP_VERSIONS: frozenset[tuple[str, str]] = frozenset(
-    {(kind.group, kind.version) for kind in KINDS} | {("authorization.k8s.io", "v1"), ("authentication.k8s.io", "v1")}
+    {(kind.group, kind.version) for kind in KINDS}
+    | {("authorization.k8s.io", "v1"), ("authentication.k8s.io", "v1")}
 )

@@ -1,7 +1,8 @@
-"""What `matchLabelKeys` and `mismatchLabelKeys` of a Pod become at its creation: requirements of their selectors, with the pod's
-own values (KEP-3633, KEP-3243).
+"""What `matchLabelKeys` and `mismatchLabelKeys` of a Pod become at its creation: requirements of
+their selectors, with the pod's own values (KEP-3633, KEP-3243).
 
-Source: k8s.io/kubernetes pkg/registry/core/pod/strategy.go, held against kube-apiserver 1.36.2. Must not judge.
+Source: k8s.io/kubernetes pkg/registry/core/pod/strategy.go, held against kube-apiserver 1.36.2.
+Must not judge.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ def merged(spec: Json, labels: dict[str, str]) -> Json:
     """The PodSpec of a pod with these labels."""
     full = dict(spec)
     if spec.get("topologySpreadConstraints"):
-        full["topologySpreadConstraints"] = [_selecting(each, labels) for each in spec["topologySpreadConstraints"]]
+        full["topologySpreadConstraints"] = [
+            _selecting(each, labels) for each in spec["topologySpreadConstraints"]
+        ]
     if spec.get("affinity"):
         full["affinity"] = dict(spec["affinity"])
         for kind in ("podAffinity", "podAntiAffinity"):
@@ -32,7 +35,8 @@ def _of_terms(affinity: Json, labels: dict[str, str]) -> Json:
         full[REQUIRED] = [_selecting(term, labels) for term in affinity[REQUIRED]]
     if affinity.get(PREFERRED):
         full[PREFERRED] = [
-            {**each, "podAffinityTerm": _selecting(each.get("podAffinityTerm") or {}, labels)} for each in affinity[PREFERRED]
+            {**each, "podAffinityTerm": _selecting(each.get("podAffinityTerm") or {}, labels)}
+            for each in affinity[PREFERRED]
         ]
     return full
 
@@ -49,4 +53,10 @@ def _selecting(rule: Json, labels: dict[str, str]) -> Json:
     ]
     if not added:
         return rule
-    return {**rule, "labelSelector": {**selector, "matchExpressions": [*(selector.get("matchExpressions") or []), *added]}}
+    return {
+        **rule,
+        "labelSelector": {
+            **selector,
+            "matchExpressions": [*(selector.get("matchExpressions") or []), *added],
+        },
+    }

@@ -1,4 +1,6 @@
-"""Names, labels and annotations: are they allowed. Must not know kinds or storage. Source: apimachinery validation."""
+"""Names, labels and annotations: are they allowed. Must not know kinds or storage. Source:
+apimachinery validation.
+"""
 
 from __future__ import annotations
 
@@ -62,27 +64,43 @@ def qualified_problems(name: str) -> list[str]:
 
 
 def metadata_problems(metadata: Json, *, as_label: bool = False) -> list[Cause]:
-    """Violations in an object's metadata. `as_label` for kinds whose names are DNS labels (namespaces)."""
+    """Violations in an object's metadata. `as_label` for kinds whose names are DNS labels
+    (namespaces).
+    """
     causes: list[Cause] = []
     name = metadata.get("name") or ""
     if not name:
         text = "Required value: name or generateName is required"
         causes.append(Cause("FieldValueRequired", text, "metadata.name"))
     elif problem := (label_problem(name) if as_label else subdomain_problem(name)):
-        causes.append(Cause("FieldValueInvalid", f'Invalid value: "{name}": {problem}', "metadata.name"))
-    return causes + _label_problems(metadata.get("labels") or {}) + _annotation_problems(metadata.get("annotations") or {})
+        causes.append(
+            Cause("FieldValueInvalid", f'Invalid value: "{name}": {problem}', "metadata.name")
+        )
+    return (
+        causes
+        + _label_problems(metadata.get("labels") or {})
+        + _annotation_problems(metadata.get("annotations") or {})
+    )
 
 
 def _label_problems(labels: Json) -> list[Cause]:
     causes: list[Cause] = []
     for key, value in sorted(labels.items()):
         for problem in qualified_problems(key):
-            causes.append(Cause("FieldValueInvalid", f'Invalid value: "{key}": {problem}', "metadata.labels"))
+            causes.append(
+                Cause("FieldValueInvalid", f'Invalid value: "{key}": {problem}', "metadata.labels")
+            )
         if len(value) > 63:
             text = f'Invalid value: "{value}": must be no more than 63 bytes'
             causes.append(Cause("FieldValueInvalid", text, "metadata.labels"))
         elif not _VALUE.fullmatch(value):
-            causes.append(Cause("FieldValueInvalid", f'Invalid value: "{value}": {_VALUE_TEXT}', "metadata.labels"))
+            causes.append(
+                Cause(
+                    "FieldValueInvalid",
+                    f'Invalid value: "{value}": {_VALUE_TEXT}',
+                    "metadata.labels",
+                )
+            )
     return causes
 
 

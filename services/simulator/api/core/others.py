@@ -1,5 +1,5 @@
-"""Defaults and checks of the small kinds: nodes, namespaces, volumes, leases, budgets, classes, topologies. Must not know
-storage."""
+"""Defaults and checks of the small kinds: nodes, namespaces, volumes, leases, budgets, classes,
+topologies. Must not know storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _NODE_INFO = (
 
 
 def new_node(node: Json, *, add_taint: bool) -> Json:
-    """A Node at creation. The TaintNodesByCondition admission plugin taints every new one, even when posted Ready."""
+    """A Node at creation. The TaintNodesByCondition admission plugin taints every new one, even
+    when posted Ready.
+    """
     spec = dict(node.get("spec") or {})
     taints = list(spec.get("taints") or [])
     if add_taint and NOT_READY_TAINT not in taints:
@@ -31,7 +33,9 @@ def new_node(node: Json, *, add_taint: bool) -> Json:
 
 
 def node_status(status: Json) -> Json:
-    """A Node's status as Go writes it: quantities canonical, condition times and node info always there."""
+    """A Node's status as Go writes it: quantities canonical, condition times and node info always
+    there.
+    """
     full = dict(status)
     for field in ("capacity", "allocatable"):
         if field in full:
@@ -47,8 +51,15 @@ def node_status(status: Json) -> Json:
 def new_namespace(namespace: Json) -> Json:
     """A Namespace at creation: its name label, finalizer and phase."""
     metadata = dict(namespace["metadata"])
-    metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
-    return {"metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+    metadata["labels"] = {
+        **(metadata.get("labels") or {}),
+        "kubernetes.io/metadata.name": metadata.get("name", ""),
+    }
+    return {
+        "metadata": metadata,
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
 
 
 def new_volume(obj: Json, phase: str) -> Json:
@@ -109,7 +120,11 @@ RESERVED = "system-"
 
 def new_priority_class(obj: Json) -> Json:
     """A PriorityClass at creation."""
-    return {"value": 0, **obj, "preemptionPolicy": obj.get("preemptionPolicy") or "PreemptLowerPriority"}
+    return {
+        "value": 0,
+        **obj,
+        "preemptionPolicy": obj.get("preemptionPolicy") or "PreemptLowerPriority",
+    }
 
 
 def priority_class_problems(obj: Json) -> list[Cause]:
@@ -130,7 +145,12 @@ def new_runtime_class(obj: Json) -> Json:
     overhead = obj.get("overhead") or {}
     if not overhead.get("podFixed"):
         return obj
-    return {**obj, "overhead": {"podFixed": quantities.canonical_map(overhead["podFixed"]) or overhead["podFixed"]}}
+    return {
+        **obj,
+        "overhead": {
+            "podFixed": quantities.canonical_map(overhead["podFixed"]) or overhead["podFixed"]
+        },
+    }
 
 
 def runtime_class_malformed(obj: Json) -> str:
@@ -145,8 +165,12 @@ def runtime_class_problems(obj: Json) -> list[Cause]:
     if not handler:
         causes.append(Cause("FieldValueRequired", "Required value", "handler"))
     elif problem := label_problem(handler):
-        causes.append(Cause("FieldValueInvalid", f'Invalid value: "{handler}": {problem}', "handler"))
-    return causes + pod_rules.overhead_problems((obj.get("overhead") or {}).get("podFixed") or {}, "overhead")
+        causes.append(
+            Cause("FieldValueInvalid", f'Invalid value: "{handler}": {problem}', "handler")
+        )
+    return causes + pod_rules.overhead_problems(
+        (obj.get("overhead") or {}).get("podFixed") or {}, "overhead"
+    )
 
 
 def _is_count(value: Any) -> bool:
@@ -174,13 +198,21 @@ _QUANTITY = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|(
 
 def _no_quantities(resource: Json, path: str) -> list[Cause]:
     amounts = {f"{path}.{name}": resource[name] for name in _AMOUNTS}
-    bad = {at: text for at, text in amounts.items() if isinstance(text, str) and not re.match(_QUANTITY, text)}
+    bad = {
+        at: text
+        for at, text in amounts.items()
+        if isinstance(text, str) and not re.match(_QUANTITY, text)
+    }
     why = "Invalid value: \"{1}\": {0} in body should match '{2}'"
-    return [Cause("FieldValueInvalid", why.format(at, text, _QUANTITY), at) for at, text in bad.items()]
+    return [
+        Cause("FieldValueInvalid", why.format(at, text, _QUANTITY), at) for at, text in bad.items()
+    ]
 
 
 def topology_problems(topology: Json) -> list[Cause]:
-    """Schema of NodeResourceTopology v1alpha2: zones with name and type, resources with their four fields."""
+    """Schema of NodeResourceTopology v1alpha2: zones with name and type, resources with their four
+    fields.
+    """
     zones = topology.get("zones")
     if not isinstance(zones, list):
         return [Cause("FieldValueRequired", "Required value", "zones")]
@@ -189,7 +221,9 @@ def topology_problems(topology: Json) -> list[Cause]:
         causes += _missing(zone, ("name", "type"), f"zones[{index}]")
         for place, resource in enumerate(_list(zone, "resources")):
             path = f"zones[{index}].resources[{place}]"
-            causes += _missing(resource, ("name", *_AMOUNTS), path) or _no_quantities(resource, path)
+            causes += _missing(resource, ("name", *_AMOUNTS), path) or _no_quantities(
+                resource, path
+            )
         for place, cost in enumerate(_list(zone, "costs")):
             causes += _missing(cost, ("name", "value"), f"zones[{index}].costs[{place}]")
     for index, attribute in enumerate(_list(topology, "attributes")):
@@ -204,4 +238,8 @@ def _list(holder: Any, field: str) -> list[Any]:
 
 def _missing(holder: Any, fields: tuple[str, ...], path: str) -> list[Cause]:
     present = holder if isinstance(holder, dict) else {}
-    return [Cause("FieldValueRequired", "Required value", f"{path}.{f}") for f in fields if present.get(f) is None]
+    return [
+        Cause("FieldValueRequired", "Required value", f"{path}.{f}")
+        for f in fields
+        if present.get(f) is None
+    ]

@@ -1,4 +1,6 @@
-"""JSON merge patch (RFC 7396) and JSON patch (RFC 6902) on plain values, never in place. Must not know kinds."""
+"""JSON merge patch (RFC 7396) and JSON patch (RFC 6902) on plain values, never in place. Must not
+know kinds.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def _write(target: Any, path: list[str], value: Any, operation: str) -> Any:
     raise PatchError(f"path part {head!r} does not exist")
 
 
-def _write_in_object(target: dict[str, Any], head: str, rest: list[str], value: Any, operation: str) -> dict[str, Any]:
+def _write_in_object(
+    target: dict[str, Any], head: str, rest: list[str], value: Any, operation: str
+) -> dict[str, Any]:
     result = dict(target)
     if not rest:
         if operation != "add" and head not in target:
@@ -106,7 +110,9 @@ def _write_in_object(target: dict[str, Any], head: str, rest: list[str], value: 
     return result
 
 
-def _write_in_list(target: list[Any], head: str, rest: list[str], value: Any, operation: str) -> list[Any]:
+def _write_in_list(
+    target: list[Any], head: str, rest: list[str], value: Any, operation: str
+) -> list[Any]:
     result = list(target)
     if not rest and operation == "add":
         result.insert(len(result) if head == "-" else _index(head, len(result)), value)

@@ -1,7 +1,8 @@
-"""Whether what a Pod says of its place is well formed: ports, node selector, affinity, gates, spread, tolerations.
+"""Whether what a Pod says of its place is well formed: ports, node selector, affinity, gates,
+spread, tolerations.
 
-Messages and their order are kube-apiserver 1.36's (pkg/apis/core/validation) with TaintTolerationComparisonOperators. Must not
-know storage or requests.
+Messages and their order are kube-apiserver 1.36's (pkg/apis/core/validation) with
+TaintTolerationComparisonOperators. Must not know storage or requests.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def problems(spec: Json) -> list[Cause]:
     for kind in ("podAffinity", "podAntiAffinity"):
         causes += _pod_affinity(affinity.get(kind) or {}, f"spec.affinity.{kind}")
     causes += _gates(spec.get("schedulingGates") or [])
-    causes += _each(spec, "topologySpreadConstraints", _spread) + _spread_twice(spec.get("topologySpreadConstraints") or [])
+    causes += _each(spec, "topologySpreadConstraints", _spread) + _spread_twice(
+        spec.get("topologySpreadConstraints") or []
+    )
     return causes + _each(spec, "tolerations", _toleration)
 
 
@@ -38,32 +41,49 @@ def port_problems(container: Json, path: str) -> list[Cause]:
     """Of one container's ports, each by itself."""
     causes = []
     for at, port in enumerate(container.get("ports") or []):
-        where, number, host = f"{path}.ports[{at}]", port.get("containerPort") or 0, port.get("hostPort") or 0
+        where, number, host = (
+            f"{path}.ports[{at}]",
+            port.get("containerPort") or 0,
+            port.get("hostPort") or 0,
+        )
         if not number:
             causes.append(_required(f"{where}.containerPort"))
         elif number not in _PORTS:
-            causes.append(_invalid(f"{where}.containerPort", number, "must be between 1 and 65535, inclusive"))
+            causes.append(
+                _invalid(f"{where}.containerPort", number, "must be between 1 and 65535, inclusive")
+            )
         if host and host not in _PORTS:
-            causes.append(_invalid(f"{where}.hostPort", host, "must be between 1 and 65535, inclusive"))
+            causes.append(
+                _invalid(f"{where}.hostPort", host, "must be between 1 and 65535, inclusive")
+            )
     return causes
 
 
 def _each(spec: Json, field: str, check: Callable[[Json, str], Iterator[Cause]]) -> list[Cause]:
-    return [cause for at, each in enumerate(spec.get(field) or []) for cause in check(each, f"spec.{field}[{at}]")]
+    return [
+        cause
+        for at, each in enumerate(spec.get(field) or [])
+        for cause in check(each, f"spec.{field}[{at}]")
+    ]
 
 
 def _node_affinity(affinity: Json, path: str) -> list[Cause]:
     causes: list[Cause] = []
     required = affinity.get(REQUIRED)
     if required is not None:
-        terms, where = required.get("nodeSelectorTerms") or [], f"{path}.{REQUIRED}.nodeSelectorTerms"
+        terms, where = (
+            required.get("nodeSelectorTerms") or [],
+            f"{path}.{REQUIRED}.nodeSelectorTerms",
+        )
         causes += [] if terms else [_required(where, "must have at least one node selector term")]
         for at, term in enumerate(terms):
             causes += _node_term(term, f"{where}[{at}]")
     return causes + _preferred(affinity, path, "preference", _node_term)
 
 
-def _preferred(affinity: Json, path: str, field: str, check: Callable[[Json, str], list[Cause]]) -> list[Cause]:
+def _preferred(
+    affinity: Json, path: str, field: str, check: Callable[[Json, str], list[Cause]]
+) -> list[Cause]:
     causes: list[Cause] = []
     for at, each in enumerate(affinity.get(PREFERRED) or []):
         where, weight = f"{path}.{PREFERRED}[{at}]", each.get("weight") or 0
@@ -85,16 +105,26 @@ def _requirement(each: Json, path: str) -> Iterator[Cause]:
     operator, values = each.get("operator") or "", each.get("values") or []
     if operator in ("In", "NotIn"):
         if not values:
-            yield _required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+            yield _required(
+                f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"
+            )
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            yield _forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+            yield _forbidden(
+                f"{path}.values",
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            )
     elif operator in ("Gt", "Lt"):
         if len(values) != 1:
-            yield _required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+            yield _required(
+                f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            )
     else:
         yield _invalid(f"{path}.operator", operator, "not a valid selector operator")
-    yield from (_invalid(f"{path}.key", each.get("key") or "", text) for text in qualified_problems(each.get("key") or ""))
+    yield from (
+        _invalid(f"{path}.key", each.get("key") or "", text)
+        for text in qualified_problems(each.get("key") or "")
+    )
 
 
 def _pod_affinity(affinity: Json, path: str) -> list[Cause]:
@@ -107,25 +137,41 @@ def _pod_affinity(affinity: Json, path: str) -> list[Cause]:
 def _pod_term(term: Json, path: str) -> list[Cause]:
     key = term.get("topologyKey") or ""
     missing = [] if key else [_required(f"{path}.topologyKey", "can not be empty")]
-    return _label_keys(term, path) + missing + [_invalid(f"{path}.topologyKey", key, text) for text in qualified_problems(key)]
+    return (
+        _label_keys(term, path)
+        + missing
+        + [_invalid(f"{path}.topologyKey", key, text) for text in qualified_problems(key)]
+    )
 
 
 def _label_keys(rule: Json, path: str) -> list[Cause]:
     """Of a rule into whose selector its label keys are merged already."""
-    selector, match, mismatch = rule.get("labelSelector"), rule.get("matchLabelKeys") or [], rule.get("mismatchLabelKeys") or []
+    selector, match, mismatch = (
+        rule.get("labelSelector"),
+        rule.get("matchLabelKeys") or [],
+        rule.get("mismatchLabelKeys") or [],
+    )
     causes = [
         *_keys_themselves(match, f"{path}.matchLabelKeys", selector),
         *_keys_themselves(mismatch, f"{path}.mismatchLabelKeys", selector),
         *_keys_of_selector(match, path, selector or {}),
     ]
     text = "exists in both matchLabelKeys and mismatchLabelKeys"
-    return causes + [_invalid(f"{path}.matchLabelKeys[{at}]", key, text) for at, key in enumerate(match) if key in mismatch]
+    return causes + [
+        _invalid(f"{path}.matchLabelKeys[{at}]", key, text)
+        for at, key in enumerate(match)
+        if key in mismatch
+    ]
 
 
 def _keys_themselves(keys: list[str], path: str, selector: Json | None) -> list[Cause]:
     if keys and selector is None:
         return [_forbidden(path, "must not be specified when labelSelector is not set")]
-    return [_invalid(f"{path}[{at}]", key, text) for at, key in enumerate(keys) for text in qualified_problems(key)]
+    return [
+        _invalid(f"{path}[{at}]", key, text)
+        for at, key in enumerate(keys)
+        for text in qualified_problems(key)
+    ]
 
 
 def _keys_of_selector(match: list[str], path: str, selector: Json) -> Iterator[Cause]:
@@ -135,7 +181,9 @@ def _keys_of_selector(match: list[str], path: str, selector: Json) -> Iterator[C
     for each in selector.get("matchExpressions") or []:
         key = each.get("key") or ""
         if key in at_of and key in seen:
-            yield _invalid(f"{path}[{at_of[key]}]", key, "exists in both matchLabelKeys and labelSelector")
+            yield _invalid(
+                f"{path}[{at_of[key]}]", key, "exists in both matchLabelKeys and labelSelector"
+            )
         seen.add(key)
 
 
@@ -144,7 +192,9 @@ def _gates(gates: list[Json]) -> list[Cause]:
     seen: set[str] = set()
     for at, gate in enumerate(gates):
         name = gate.get("name") or ""
-        causes += [_invalid(f"spec.schedulingGates[{at}]", name, text) for text in qualified_problems(name)]
+        causes += [
+            _invalid(f"spec.schedulingGates[{at}]", name, text) for text in qualified_problems(name)
+        ]
         if name in seen:
             causes.append(_duplicate(f"spec.schedulingGates[{at}]", name))
         seen.add(name)
@@ -174,27 +224,40 @@ def _spread(each: Json, path: str) -> Iterator[Cause]:
 def _spread_twice(given: list[Json]) -> list[Cause]:
     pairs = [(each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in given]
     return [
-        _duplicate(f"spec.topologySpreadConstraints[{at}].{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}")
+        _duplicate(
+            f"spec.topologySpreadConstraints[{at}].{{topologyKey, whenUnsatisfiable}}",
+            f"{{{pair[0]}, {pair[1]}}}",
+        )
         for at, pair in enumerate(pairs)
         if pair in pairs[at + 1 :]
     ]
 
 
 def _toleration(each: Json, path: str) -> Iterator[Cause]:
-    key, operator, effect = each.get("key") or "", each.get("operator") or "", each.get("effect") or ""
+    key, operator, effect = (
+        each.get("key") or "",
+        each.get("operator") or "",
+        each.get("effect") or "",
+    )
     if key:
         yield from (_invalid(f"{path}.key", key, text) for text in qualified_problems(key))
     elif operator != "Exists":
         text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield _invalid(f"{path}.operator", operator, text)
     if each.get("tolerationSeconds") is not None and effect != "NoExecute":
-        yield _invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+        yield _invalid(
+            f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        )
     if operator == "Exists" and each.get("value"):
-        yield _invalid(f"{path}.operator", each["value"], "value must be empty when `operator` is 'Exists'")
+        yield _invalid(
+            f"{path}.operator", each["value"], "value must be empty when `operator` is 'Exists'"
+        )
     if operator not in ("", "Equal", "Exists", "Gt", "Lt"):
         yield _unsupported(f"{path}.operator", operator, ("Equal", "Exists"))
     if effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
-        yield _unsupported(f"{path}.effect", effect, ("NoSchedule", "PreferNoSchedule", "NoExecute"))
+        yield _unsupported(
+            f"{path}.effect", effect, ("NoSchedule", "PreferNoSchedule", "NoExecute")
+        )
 
 
 def _shown(value: Any) -> str:
@@ -206,7 +269,9 @@ def _invalid(field: str, value: Any, text: str) -> Cause:
 
 
 def _required(field: str, text: str = "") -> Cause:
-    return Cause("FieldValueRequired", f"Required value: {text}" if text else "Required value", field)
+    return Cause(
+        "FieldValueRequired", f"Required value: {text}" if text else "Required value", field
+    )
 
 
 def _forbidden(field: str, text: str) -> Cause:
@@ -219,4 +284,8 @@ def _duplicate(field: str, value: Any) -> Cause:
 
 def _unsupported(field: str, value: Any, allowed: tuple[str, ...]) -> Cause:
     listed = ", ".join(f'"{each}"' for each in allowed)
-    return Cause("FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {listed}", field)
+    return Cause(
+        "FieldValueNotSupported",
+        f"Unsupported value: {_shown(value)}: supported values: {listed}",
+        field,
+    )

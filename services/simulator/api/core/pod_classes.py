@@ -1,7 +1,8 @@
-"""What a pod's classes make of it at creation: the admission plugins Priority and RuntimeClass (kube-apiserver 1.36).
+"""What a pod's classes make of it at creation: the admission plugins Priority and RuntimeClass
+(kube-apiserver 1.36).
 
-Both complete the pod before it is judged; whether its overhead is the one of its class is asked afterwards. Must not know storage
-but for the look-up of a class.
+Both complete the pod before it is judged; whether its overhead is the one of its class is asked
+afterwards. Must not know storage but for the look-up of a class.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ Json = dict[str, Any]
 
 SYSTEM_CLASSES: dict[str, Json] = {
     name: {"metadata": {"name": name}, "value": value}
-    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
+    for name, value in (
+        ("system-cluster-critical", 2_000_000_000),
+        ("system-node-critical", 2_000_001_000),
+    )
 }
 NO_CLASS: Json = {"metadata": {"name": ""}}
 UNASKED = (
@@ -27,7 +31,9 @@ UNASKED = (
 
 
 def completed(store: Store, pod: Json) -> Json | Refusal:
-    """The pod with the priority and the runtime's needs that its classes give it; 403 where it says otherwise."""
+    """The pod with the priority and the runtime's needs that its classes give it; 403 where it says
+    otherwise.
+    """
     spec = dict(pod.get("spec") or {})
     why = _prioritise(store, spec) or _suit_runtime(store, spec)
     return _forbidden(kinds.PODS, pod, why) if why else {**pod, "spec": spec}
@@ -38,7 +44,11 @@ def overhead_refusal(store: Store, pod: Json) -> Refusal | None:
     spec = pod["spec"]
     if "overhead" not in spec or "overhead" in (_runtime_class(store, spec) or {}):
         return None
-    return _forbidden(kinds.PODS, pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+    return _forbidden(
+        kinds.PODS,
+        pod,
+        "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+    )
 
 
 def second_default(store: Store, priority_class: Json) -> Refusal | None:
@@ -55,7 +65,9 @@ def _forbidden(kind: Kind, obj: Json, why: str) -> Refusal:
     """403 as an admission plugin says it."""
     metadata = obj.get("metadata") or {}
     shown = metadata.get("name") or metadata.get("generateName") or ""
-    return refuse(403, f'{kind.qualified} "{shown}" is forbidden: {why}', "Forbidden", details_of(kind, shown))
+    return refuse(
+        403, f'{kind.qualified} "{shown}" is forbidden: {why}', "Forbidden", details_of(kind, shown)
+    )
 
 
 def _prioritise(store: Store, spec: Json) -> str:
@@ -64,7 +76,10 @@ def _prioritise(store: Store, spec: Json) -> str:
     found = _priority_class(store, name) if name else _default_class(store)
     if found is None:
         return f"no PriorityClass with name {name} was found"
-    priority, policy = found.get("value", 0), found.get("preemptionPolicy") or "PreemptLowerPriority"
+    priority, policy = (
+        found.get("value", 0),
+        found.get("preemptionPolicy") or "PreemptLowerPriority",
+    )
     if spec.get("priority") not in (None, priority):
         return UNASKED.format("integer", "priority", spec["priority"], priority)
     if spec.get("preemptionPolicy") not in (None, "", policy):
@@ -81,7 +96,14 @@ def _priority_class(store: Store, name: str) -> Json | None:
 
 
 def _default_class(store: Store) -> Json:
-    return next((one.obj for one in store.entries(kinds.PRIORITIES.storage, "") if one.obj.get("globalDefault")), NO_CLASS)
+    return next(
+        (
+            one.obj
+            for one in store.entries(kinds.PRIORITIES.storage, "")
+            if one.obj.get("globalDefault")
+        ),
+        NO_CLASS,
+    )
 
 
 def _runtime_class(store: Store, spec: Json) -> Json | None:
@@ -91,7 +113,9 @@ def _runtime_class(store: Store, spec: Json) -> Json | None:
 
 
 def _suit_runtime(store: Store, spec: Json) -> str:
-    """Give the pod the overhead of its runtime class, and lead it to the nodes that have it; or why not."""
+    """Give the pod the overhead of its runtime class, and lead it to the nodes that have it; or why
+    not.
+    """
     found = _runtime_class(store, spec)
     if found is None:
         name = spec.get("runtimeClassName")
@@ -137,6 +161,13 @@ def _covers(wide: Json, narrow: Json) -> bool:
     if wide.get("effect", "") not in ("", narrow.get("effect", "")):
         return False
     limit_s, asked_s = wide.get("tolerationSeconds"), narrow.get("tolerationSeconds")
-    if wide.get("effect") == "NoExecute" and limit_s is not None and (asked_s is None or asked_s > limit_s):
+    if (
+        wide.get("effect") == "NoExecute"
+        and limit_s is not None
+        and (asked_s is None or asked_s > limit_s)
+    ):
         return False
-    return exists or (operator == narrow.get("operator") == "Equal" and wide.get("value", "") == narrow.get("value", ""))
+    return exists or (
+        operator == narrow.get("operator") == "Equal"
+        and wide.get("value", "") == narrow.get("value", "")
+    )

@@ -1,7 +1,9 @@
-"""What the server fills into `spec.resources` of a Pod (KEP-2837): limits of hugepages and requests from those of the containers.
+"""What the server fills into `spec.resources` of a Pod (KEP-2837): limits of hugepages and requests
+from those of the containers.
 
-Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go (defaultHugePagePodLimits, defaultPodRequests), held against
-kube-apiserver 1.36.2. Amounts are canonical quantities here already. Must not judge.
+Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go (defaultHugePagePodLimits,
+defaultPodRequests), held against kube-apiserver 1.36.2. Amounts are canonical quantities here
+already. Must not judge.
 """
 
 from __future__ import annotations
@@ -22,15 +24,31 @@ def completed(resources: Json, spec: Json) -> Json:
     limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
     if limits or requests:
         together = _together(spec, "limits")
-        limits |= {name: text for name, text in together.items() if _is_hugepages(name) and name not in {**limits, **requests}}
+        limits |= {
+            name: text
+            for name, text in together.items()
+            if _is_hugepages(name) and name not in {**limits, **requests}
+        }
     if limits:
-        from_containers = {name: text for name, text in _together(spec, "requests").items() if name in ("cpu", "memory")}
+        from_containers = {
+            name: text
+            for name, text in _together(spec, "requests").items()
+            if name in ("cpu", "memory")
+        }
         requests = {**_supported(limits), **from_containers, **requests}
-    return {**resources, **({"limits": limits} if limits else {}), **({"requests": requests} if requests else {})}
+    return {
+        **resources,
+        **({"limits": limits} if limits else {}),
+        **({"requests": requests} if requests else {}),
+    }
 
 
 def _supported(amounts: Json) -> Json:
-    return {name: text for name, text in amounts.items() if name in ("cpu", "memory") or _is_hugepages(name)}
+    return {
+        name: text
+        for name, text in amounts.items()
+        if name in ("cpu", "memory") or _is_hugepages(name)
+    }
 
 
 def _is_hugepages(name: str) -> bool:
@@ -38,8 +56,8 @@ def _is_hugepages(name: str) -> bool:
 
 
 def _together(spec: Json, field: str) -> dict[str, str]:
-    """What the containers have of each resource at once: app containers and sidecars, or an init container beside the sidecars
-    that were started before it, whichever is more."""
+    """What the containers have of each resource at once: app containers and sidecars, or an init
+    container beside the sidecars that were started before it, whichever is more."""
     running, sidecars, peak = Amounts(), Amounts(), Amounts()
     for container in spec.get("initContainers") or []:
         held = _held(container, field)
@@ -56,9 +74,15 @@ def _together(spec: Json, field: str) -> dict[str, str]:
 
 def _held(container: Json, field: str) -> Amounts:
     amounts = (container.get("resources") or {}).get(field) or {}
-    return {name: held for name, text in amounts.items() if (held := quantities.value_of(text)) is not None}
+    return {
+        name: held
+        for name, text in amounts.items()
+        if (held := quantities.value_of(text)) is not None
+    }
 
 
 def _each(left: Amounts, right: Amounts, make: Callable[[Fraction, Fraction], Fraction]) -> Amounts:
     nothing = Fraction(0)
-    return {name: make(left.get(name, nothing), right.get(name, nothing)) for name in {**left, **right}}
+    return {
+        name: make(left.get(name, nothing), right.get(name, nothing)) for name in {**left, **right}
+    }

@@ -1,7 +1,7 @@
 """Whether a Pod may be created or changed so. Must not know storage or requests.
 
-Messages are kube-apiserver 1.36's for what users hit: names, containers, images, resources, immutability; of its place,
-`placement_rules`.
+Messages are kube-apiserver 1.36's for what users hit: names, containers, images, resources,
+immutability; of its place, `placement_rules`.
 """
 
 from __future__ import annotations
@@ -56,17 +56,27 @@ def problems(spec: Json) -> list[Cause]:
     if spec.get("nodeName") and spec.get("schedulingGates"):
         causes.append(Cause("FieldValueForbidden", "Forbidden: cannot be set until all schedulingGates have been cleared",
                             "spec.nodeName"))  # fmt: skip
-    return causes + overhead_problems(spec.get("overhead") or {}, "spec.overhead") + placement_rules.problems(spec)
+    return (
+        causes
+        + overhead_problems(spec.get("overhead") or {}, "spec.overhead")
+        + placement_rules.problems(spec)
+    )
 
 
 def overhead_problems(overhead: Json, path: str) -> list[Cause]:
     """Violations in what a runtime takes beside a pod's containers."""
-    return [cause for name, text in sorted(overhead.items()) for cause in _amount(name, text, f"{path}.limits[{name}]")]
+    return [
+        cause
+        for name, text in sorted(overhead.items())
+        for cause in _amount(name, text, f"{path}.limits[{name}]")
+    ]
 
 
 def _unsupported(field: str, value: Any, allowed: tuple[str, ...]) -> Cause:
     listed = ", ".join(f'"{item}"' for item in allowed)
-    return Cause("FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {listed}', field)
+    return Cause(
+        "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {listed}', field
+    )
 
 
 def _container(container: Json, path: str, seen: set[str]) -> list[Cause]:
@@ -75,7 +85,9 @@ def _container(container: Json, path: str, seen: set[str]) -> list[Cause]:
     if not name:
         causes.append(Cause("FieldValueRequired", "Required value", f"{path}.name"))
     elif problem := label_problem(name):
-        causes.append(Cause("FieldValueInvalid", f'Invalid value: "{name}": {problem}', f"{path}.name"))
+        causes.append(
+            Cause("FieldValueInvalid", f'Invalid value: "{name}": {problem}', f"{path}.name")
+        )
     elif name in seen:
         causes.append(Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{path}.name"))
     seen.add(name)
@@ -94,19 +106,29 @@ def _resources(resources: Json, path: str) -> list[Cause]:
     for name, text in sorted(requests.items()):
         limit = limits.get(name)
         if limit is not None and _exceeds(text, limit):
-            message = f'Invalid value: "{text}": must be less than or equal to {name} limit of {limit}'
+            message = (
+                f'Invalid value: "{text}": must be less than or equal to {name} limit of {limit}'
+            )
             causes.append(Cause("FieldValueInvalid", message, f"{path}.requests"))
-        elif name not in _NATIVE and (limit is None or quantities.value_of(text) != quantities.value_of(limit)):
+        elif name not in _NATIVE and (
+            limit is None or quantities.value_of(text) != quantities.value_of(limit)
+        ):
             causes.append(_overcommitted(name, text, limit, path))
     named = limits.keys() | requests.keys()
     if any(name.startswith("hugepages-") for name in named) and not named & {"cpu", "memory"}:
-        causes.append(Cause("FieldValueForbidden", "Forbidden: HugePages require cpu or memory", path))
+        causes.append(
+            Cause("FieldValueForbidden", "Forbidden: HugePages require cpu or memory", path)
+        )
     return causes
 
 
 def _overcommitted(name: str, text: str, limit: str | None, path: str) -> Cause:
     if limit is None:
-        return Cause("FieldValueRequired", "Required value: Limit must be set for non overcommitable resources", f"{path}.limits")
+        return Cause(
+            "FieldValueRequired",
+            "Required value: Limit must be set for non overcommitable resources",
+            f"{path}.limits",
+        )
     message = f'Invalid value: "{text}": must be equal to {name} limit of {limit}'
     return Cause("FieldValueInvalid", message, f"{path}.requests")
 
@@ -117,7 +139,13 @@ def _amount(name: str, text: str, path: str) -> list[Cause]:
         message = f'Invalid value: "{name}": must be a standard resource type or fully qualified'
         return [Cause("FieldValueInvalid", message, path)]
     if value is not None and value < 0:
-        return [Cause("FieldValueInvalid", f'Invalid value: "{text}": must be greater than or equal to 0', path)]
+        return [
+            Cause(
+                "FieldValueInvalid",
+                f'Invalid value: "{text}": must be greater than or equal to 0',
+                path,
+            )
+        ]
     if value is not None and name not in _NATIVE and value.denominator != 1:
         return [Cause("FieldValueInvalid", f'Invalid value: "{text}": must be an integer', path)]
     return []
@@ -135,7 +163,10 @@ def immutability(old: Json, new: Json) -> list[Cause]:
     changed = _changed_fields(old, new)
     if not changed:
         return []
-    lines = [f"\n- {_go(name)}: {_shown(old.get(name))}\n+ {_go(name)}: {_shown(new.get(name))}" for name in changed]
+    lines = [
+        f"\n- {_go(name)}: {_shown(old.get(name))}\n+ {_go(name)}: {_shown(new.get(name))}"
+        for name in changed
+    ]
     return [Cause("FieldValueForbidden", _IMMUTABLE + "".join(lines), "spec")]
 
 
@@ -156,7 +187,9 @@ def _changed_fields(old: Json, new: Json) -> list[str]:
 
 
 def _without_images(containers: Any) -> list[Json]:
-    return [{key: value for key, value in item.items() if key != "image"} for item in containers or []]
+    return [
+        {key: value for key, value in item.items() if key != "image"} for item in containers or []
+    ]
 
 
 def _go(name: str) -> str:

@@ -1,7 +1,9 @@
-"""What the server fills into a Pod: defaults, priority, tolerations, QoS class. Must not judge (see pod_rules).
+"""What the server fills into a Pod: defaults, priority, tolerations, QoS class. Must not judge (see
+pod_rules).
 
-Source: kube-apiserver 1.36 recordings; k8s.io/kubernetes pkg/apis/core/v1/defaults.go. The ServiceAccount admission
-plugin's token volume is left out: a simulated cluster has no service accounts.
+Source: kube-apiserver 1.36 recordings; k8s.io/kubernetes pkg/apis/core/v1/defaults.go. The
+ServiceAccount admission plugin's token volume is left out: a simulated cluster has no service
+accounts.
 """
 
 from __future__ import annotations
@@ -13,7 +15,12 @@ from services.simulator.api.core import label_keys, pod_level, quantities
 Json = dict[str, Any]
 
 DEFAULT_TOLERATIONS: tuple[Json, ...] = tuple(
-    {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    {
+        "key": f"node.kubernetes.io/{state}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
     for state in ("not-ready", "unreachable")
 )
 _SPEC_DEFAULTS: Json = {
@@ -28,8 +35,12 @@ _SPEC_DEFAULTS: Json = {
 
 
 def with_defaults(pod: Json, stamp: str) -> Json:
-    """The pod as it is stored at creation: spec completed, status Pending (a posted status is dropped)."""
-    spec = label_keys.merged(complete_spec(pod.get("spec") or {}), pod["metadata"].get("labels") or {})
+    """The pod as it is stored at creation: spec completed, status Pending (a posted status is
+    dropped).
+    """
+    spec = label_keys.merged(
+        complete_spec(pod.get("spec") or {}), pod["metadata"].get("labels") or {}
+    )
     status: Json = {"phase": "Pending"}
     if spec.get("schedulingGates"):
         status["conditions"] = [_gated_condition(stamp)]
@@ -50,7 +61,10 @@ def _gated_condition(stamp: str) -> Json:
 
 def complete_spec(spec: Json) -> Json:
     """A PodSpec with the defaults of the real server."""
-    full: Json = {**_SPEC_DEFAULTS, **{key: value for key, value in spec.items() if value is not None}}
+    full: Json = {
+        **_SPEC_DEFAULTS,
+        **{key: value for key, value in spec.items() if value is not None},
+    }
     full["containers"] = [_container(item) for item in spec.get("containers") or []]
     for field in ("initContainers", "ephemeralContainers"):
         if spec.get(field):
@@ -60,7 +74,9 @@ def complete_spec(spec: Json) -> Json:
     full["priority"] = spec.get("priority") or 0
     full["tolerations"] = with_usual_tolerations(spec.get("tolerations") or [])
     if spec.get("resources"):
-        full["resources"] = pod_level.completed(_resources(spec["resources"], defaulted=False), full)
+        full["resources"] = pod_level.completed(
+            _resources(spec["resources"], defaulted=False), full
+        )
     if spec.get("overhead"):
         full["overhead"] = quantities.canonical_map(spec["overhead"]) or spec["overhead"]
     if full["terminationGracePeriodSeconds"] < 0:
@@ -72,16 +88,27 @@ def complete_spec(spec: Json) -> Json:
 
 
 def changed_spec(old: Json, new: Json) -> Json:
-    """The spec of an update, completed; what it does not say of the priority stays (the Priority admission plugin)."""
-    given: Json = {field: old[field] for field in ("priority", "preemptionPolicy") if new.get(field) is None and field in old}
+    """The spec of an update, completed; what it does not say of the priority stays (the Priority
+    admission plugin).
+    """
+    given: Json = {
+        field: old[field]
+        for field in ("priority", "preemptionPolicy")
+        if new.get(field) is None and field in old
+    }
     return complete_spec({**new, **given})
 
 
 def with_usual_tolerations(given: list[Json]) -> list[Json]:
-    """The given ones, without what says nothing, and the two that the DefaultTolerationSeconds admission plugin adds when not
-    covered."""
-    added = [item for item in DEFAULT_TOLERATIONS if not any(_covers(old, item["key"]) for old in given)]
-    return [*({name: value for name, value in each.items() if value != ""} for each in given), *added]
+    """The given ones, without what says nothing, and the two that the DefaultTolerationSeconds
+    admission plugin adds when not covered."""
+    added = [
+        item for item in DEFAULT_TOLERATIONS if not any(_covers(old, item["key"]) for old in given)
+    ]
+    return [
+        *({name: value for name, value in each.items() if value != ""} for each in given),
+        *added,
+    ]
 
 
 def _covers(toleration: Json, key: str) -> bool:
@@ -102,11 +129,17 @@ def _container(container: Json) -> Json:
 
 def _pull_policy(image: str) -> str:
     name = image.rpartition("/")[2]
-    return "IfNotPresent" if "@" in name or (":" in name and not name.endswith(":latest")) else "Always"
+    return (
+        "IfNotPresent"
+        if "@" in name or (":" in name and not name.endswith(":latest"))
+        else "Always"
+    )
 
 
 def _resources(resources: Json, defaulted: bool = True) -> Json:
-    """Quantities in canonical form; a limit without a request is also the request, where that is `defaulted`."""
+    """Quantities in canonical form; a limit without a request is also the request, where that is
+    `defaulted`.
+    """
     full = dict(resources)
     for field in ("limits", "requests"):
         if field in full:
@@ -117,7 +150,9 @@ def _resources(resources: Json, defaulted: bool = True) -> Json:
 
 
 def with_canonical_amounts(pod: Json) -> Json:
-    """A partial pod whose quantities are written as the stored ones are, so that equal amounts compare equal."""
+    """A partial pod whose quantities are written as the stored ones are, so that equal amounts
+    compare equal.
+    """
     spec = dict(pod.get("spec") or {})
     for field in ("containers", "initContainers"):
         if isinstance(spec.get(field), list):
@@ -134,8 +169,8 @@ def _with_amounts(container: Json) -> Json:
 
 
 def qos_class(spec: Json) -> str:
-    """Guaranteed, Burstable or BestEffort from cpu and memory of the pod (KEP-2837), or else of its containers (init containers
-    count too)."""
+    """Guaranteed, Burstable or BestEffort from cpu and memory of the pod (KEP-2837), or else of its
+    containers (init containers count too)."""
     whole = spec.get("resources") or {}
     containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
     if whole.get("limits") or whole.get("requests"):
@@ -147,7 +182,9 @@ def qos_class(spec: Json) -> str:
         amounts = [group.get(name) for group in (limits, requests) for name in ("cpu", "memory")]
         any_amount = any_amount or any(_positive(amount) for amount in amounts)
         for name in ("cpu", "memory"):
-            if not _positive(limits.get(name)) or requests.get(name, limits.get(name)) != limits.get(name):
+            if not _positive(limits.get(name)) or requests.get(
+                name, limits.get(name)
+            ) != limits.get(name):
                 guaranteed = False
     if guaranteed and any_amount:
         return "Guaranteed"

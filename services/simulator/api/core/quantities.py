@@ -1,4 +1,6 @@
-"""Kubernetes quantities: are they well formed, how do they compare, how are they written. Must not know objects."""
+"""Kubernetes quantities: are they well formed, how do they compare, how are they written. Must not
+know objects.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from typing import Any
 PATTERN = r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
 WRONG_QUANTITY = f"quantities must match the regular expression '{PATTERN}'"
 
-_FORM = re.compile(r"^(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<suffix>(?:[KMGTPE]i)|[numkMGTPE]|[eE][+-]?\d+)?$")
+_FORM = re.compile(
+    r"^(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<suffix>(?:[KMGTPE]i)|[numkMGTPE]|[eE][+-]?\d+)?$"
+)
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -3, "u": -2, "m": -1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
@@ -27,7 +31,9 @@ def value_of(text: str) -> Fraction | None:
     if suffix in _BINARY:
         return number * int(1024 ** _BINARY[suffix])
     if suffix in _DECIMAL:
-        return number * Fraction(10 ** (3 * max(_DECIMAL[suffix], 0)), 10 ** (3 * max(-_DECIMAL[suffix], 0)))
+        return number * Fraction(
+            10 ** (3 * max(_DECIMAL[suffix], 0)), 10 ** (3 * max(-_DECIMAL[suffix], 0))
+        )
     exponent = int(suffix[1:]) if suffix else 0
     if abs(exponent) > 32:
         return None
@@ -36,7 +42,9 @@ def value_of(text: str) -> Fraction | None:
 
 @lru_cache(maxsize=4096)
 def canonical(value: str | int | float) -> str | None:
-    """The quantity as the API server writes it back (`0.5` -> `500m`, `1024Mi` -> `1Gi`), None when it is none."""
+    """The quantity as the API server writes it back (`0.5` -> `500m`, `1024Mi` -> `1Gi`), None when
+    it is none.
+    """
     text = str(value)
     exact = value_of(text)
     if exact is None:
@@ -52,7 +60,11 @@ def canonical(value: str | int | float) -> str | None:
 
 def written(value: Fraction, binary: bool) -> str:
     """A value as it is written where the server adds some up."""
-    return _binary(int(value)) if binary and value >= 1024 and value.denominator == 1 else _decimal(value)
+    return (
+        _binary(int(value))
+        if binary and value >= 1024 and value.denominator == 1
+        else _decimal(value)
+    )
 
 
 def _binary(value: int) -> str:
@@ -68,18 +80,38 @@ def _decimal(value: Fraction) -> str:
     nano = -((-abs(value) * 10**9) // 1)
     sign = "-" if value < 0 else ""
     amount = int(nano)
-    for suffix, power in (("E", 27), ("P", 24), ("T", 21), ("G", 18), ("M", 15), ("k", 12), ("", 9), ("m", 6), ("u", 3)):
+    for suffix, power in (
+        ("E", 27),
+        ("P", 24),
+        ("T", 21),
+        ("G", 18),
+        ("M", 15),
+        ("k", 12),
+        ("", 9),
+        ("m", 6),
+        ("u", 3),
+    ):
         if amount % 10**power == 0:
             return f"{sign}{amount // 10**power}{suffix}"
     return f"{sign}{amount}n"
 
 
 def canonical_map(amounts: Any) -> dict[str, str] | None:
-    """A resource list in canonical form, where nothing is smaller than a thousandth; None when a value in it is no quantity."""
+    """A resource list in canonical form, where nothing is smaller than a thousandth; None when a
+    value in it is no quantity.
+    """
     result: dict[str, str] = {}
     for name, value in (amounts or {}).items():
-        text = canonical(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+        text = (
+            canonical(value)
+            if isinstance(value, str | int | float) and not isinstance(value, bool)
+            else None
+        )
         if text is None:
             return None
-        result[name] = text if text[-1] not in "nu" else _decimal(Fraction(math.ceil((value_of(text) or 0) * 1000), 1000))
+        result[name] = (
+            text
+            if text[-1] not in "nu"
+            else _decimal(Fraction(math.ceil((value_of(text) or 0) * 1000), 1000))
+        )
     return result

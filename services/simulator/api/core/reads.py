@@ -13,7 +13,14 @@ from typing import Any
 import msgspec
 
 from services.simulator.api.core.kinds import Kind
-from services.simulator.api.core.refusals import Refusal, bad_request, expired, options_invalid, refuse, too_large_version
+from services.simulator.api.core.refusals import (
+    Refusal,
+    bad_request,
+    expired,
+    options_invalid,
+    refuse,
+    too_large_version,
+)
 from services.simulator.api.core.selectors import Selection
 from services.simulator.api.core.store import Change, Entry, Gone, Store
 
@@ -55,7 +62,9 @@ def bad_version(text: str) -> str:
 
 
 def page(store: Store, kind: Kind, chosen: Selection, options: ReadOptions) -> Page | Refusal:
-    """The objects of a list, in key order; at a past version when the request or its token asks for one."""
+    """The objects of a list, in key order; at a past version when the request or its token asks for
+    one.
+    """
     if refused := _refused(store, options):
         return refused
     version, start = store.version, ""
@@ -73,7 +82,9 @@ def page(store: Store, kind: Kind, chosen: Selection, options: ReadOptions) -> P
     return _cut(chosen, options, entries, start, version)
 
 
-def _cut(chosen: Selection, options: ReadOptions, entries: list[Entry], start: str, version: int) -> Page:
+def _cut(
+    chosen: Selection, options: ReadOptions, entries: list[Entry], start: str, version: int
+) -> Page:
     if chosen.selective:
         entries = [entry for entry in entries if chosen.takes(entry)]
     if start:
@@ -93,7 +104,9 @@ def _refused(store: Store, options: ReadOptions) -> Refusal | None:
         return options_invalid("ListOptions", "resourceVersionMatch", "FieldValueForbidden", text)
     if options.match not in ("", "Exact", "NotOlderThan"):
         text = f'Unsupported value: "{options.match}": supported values: "Exact", "NotOlderThan"'
-        return options_invalid("ListOptions", "resourceVersionMatch", "FieldValueNotSupported", text)
+        return options_invalid(
+            "ListOptions", "resourceVersionMatch", "FieldValueNotSupported", text
+        )
     if options.version and int(options.version) > store.version:
         return too_large_version(int(options.version), store.version)
     return None
@@ -124,22 +137,36 @@ def _decode(token: str) -> Json | Refusal:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         body = msgspec.json.decode(raw)
     except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError):
-        return bad_request("invalid continue token: continue key is not valid: it does not decode; list without it")
-    if not isinstance(body, dict) or not isinstance(body.get("rv"), int) or not isinstance(body.get("start"), str):
-        return bad_request("invalid continue token: continue key is not valid: incorrect encoded start resourceVersion")
+        return bad_request(
+            "invalid continue token: continue key is not valid: it does not decode; list without it"
+        )
+    if (
+        not isinstance(body, dict)
+        or not isinstance(body.get("rv"), int)
+        or not isinstance(body.get("start"), str)
+    ):
+        return bad_request(
+            "invalid continue token: continue key is not valid: incorrect encoded start resourceVersion"
+        )
     return body
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """How a watch starts: live objects to send as ADDED, or past changes to replay, then everything after `version`."""
+    """How a watch starts: live objects to send as ADDED, or past changes to replay, then everything
+    after `version`.
+    """
 
     entries: list[Entry]
     changes: list[Change]
     version: int
 
 
-def beginning(store: Store, kind: Kind, chosen: Selection, options: ReadOptions) -> Beginning | Refusal | Gone:
-    """Where a watch starts. Gone (HTTP 200 with an ERROR event) when the version is older than the history."""
+def beginning(
+    store: Store, kind: Kind, chosen: Selection, options: ReadOptions
+) -> Beginning | Refusal | Gone:
+    """Where a watch starts. Gone (HTTP 200 with an ERROR event) when the version is older than the
+    history.
+    """
     if options.send_initial_events and options.match != "NotOlderThan":
         text = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         return options_invalid("ListOptions", "resourceVersionMatch", "FieldValueForbidden", text)
@@ -149,7 +176,9 @@ def beginning(store: Store, kind: Kind, chosen: Selection, options: ReadOptions)
     if why := bad_version(options.version):
         return refuse(500, why)
     if options.send_initial_events or options.version in ("", "0"):
-        entries = [entry for entry in store.entries(kind.storage, chosen.namespace) if chosen.takes(entry)]
+        entries = [
+            entry for entry in store.entries(kind.storage, chosen.namespace) if chosen.takes(entry)
+        ]
         return Beginning(entries, [], store.version)
     changes = store.changes_after(kind.storage, int(options.version))
     if isinstance(changes, Gone):
@@ -158,7 +187,9 @@ def beginning(store: Store, kind: Kind, chosen: Selection, options: ReadOptions)
 
 
 def seen(chosen: Selection, change: Change) -> tuple[str, Entry] | None:
-    """What a selective watch sees of a change: entering is ADDED, leaving is DELETED with the OLD object at the NEW version."""
+    """What a selective watch sees of a change: entering is ADDED, leaving is DELETED with the OLD
+    object at the NEW version.
+    """
     entry, old = change.entry, change.old
     if change.kind == "DELETED":
         return ("DELETED", entry) if chosen.takes(entry) else None
@@ -167,6 +198,9 @@ def seen(chosen: Selection, change: Change) -> tuple[str, Entry] | None:
     if now:
         return ("MODIFIED" if before else "ADDED", entry)
     if before and old is not None:
-        metadata = {**old.obj["metadata"], "resourceVersion": entry.obj["metadata"]["resourceVersion"]}
+        metadata = {
+            **old.obj["metadata"],
+            "resourceVersion": entry.obj["metadata"]["resourceVersion"],
+        }
         return "DELETED", Entry(old.key, {**old.obj, "metadata": metadata}, entry.version)
     return None

@@ -1,4 +1,6 @@
-"""How the server says no: Status objects, worded as kube-apiserver 1.36 words them. Must not know HTTP or storage."""
+"""How the server says no: Status objects, worded as kube-apiserver 1.36 words them. Must not know
+HTTP or storage.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,19 @@ class Refusal(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def refuse(code: int, message: str, reason: str = "", details: Json | None = None, **metadata: Any) -> Refusal:
-    """A Status of failure; `reason` and `details` are left out when the real server leaves them out."""
-    body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure", "message": message}
+def refuse(
+    code: int, message: str, reason: str = "", details: Json | None = None, **metadata: Any
+) -> Refusal:
+    """A Status of failure; `reason` and `details` are left out when the real server leaves them
+    out.
+    """
+    body: Json = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": metadata,
+        "status": "Failure",
+        "message": message,
+    }
     if reason:
         body["reason"] = reason
     if details is not None:
@@ -65,32 +77,53 @@ def resource_not_found() -> Refusal:
 
 def method_not_allowed() -> Refusal:
     """405 of a verb that the path does not have."""
-    return refuse(405, "the server does not allow this method on the requested resource", "MethodNotAllowed", {})
+    return refuse(
+        405,
+        "the server does not allow this method on the requested resource",
+        "MethodNotAllowed",
+        {},
+    )
 
 
 def already_exists(kind: Kind, name: str) -> Refusal:
     """409 of a create."""
-    return refuse(409, f'{kind.qualified} "{name}" already exists', "AlreadyExists", details_of(kind, name))
+    return refuse(
+        409, f'{kind.qualified} "{name}" already exists', "AlreadyExists", details_of(kind, name)
+    )
 
 
 def conflict(kind: Kind, name: str, why: str, *, label: str = "", shown_kind: str = "") -> Refusal:
-    """409 Conflict. `label` replaces the resource in the text (`pods/binding`), `shown_kind` the one in details."""
+    """409 Conflict. `label` replaces the resource in the text (`pods/binding`), `shown_kind` the
+    one in details.
+    """
     shown = label or kind.qualified
     details = details_of(kind, name)
     if label or shown_kind:
         details = {"name": name, "kind": shown_kind or label}
-    return refuse(409, f'Operation cannot be fulfilled on {shown} "{name}": {why}', "Conflict", details)
+    return refuse(
+        409, f'Operation cannot be fulfilled on {shown} "{name}": {why}', "Conflict", details
+    )
 
 
 def stale(kind: Kind, name: str) -> Refusal:
     """409 of a write that carries an old resourceVersion."""
-    return conflict(kind, name, "the object has been modified; please apply your changes to the latest version and try again")
+    return conflict(
+        kind,
+        name,
+        "the object has been modified; please apply your changes to the latest version and try again",
+    )
 
 
-def invalid(kind: Kind, name: str, causes: Sequence[Cause], *, by_resource: bool = False) -> Refusal:
-    """422 with its causes; `by_resource` for the few checks of the generic registry that name the resource."""
+def invalid(
+    kind: Kind, name: str, causes: Sequence[Cause], *, by_resource: bool = False
+) -> Refusal:
+    """422 with its causes; `by_resource` for the few checks of the generic registry that name the
+    resource.
+    """
     shown = kind.qualified if by_resource else kind.qualified_kind
-    return invalid_as(shown, kind.group_in_errors, kind.resource if by_resource else kind.kind, name, causes)
+    return invalid_as(
+        shown, kind.group_in_errors, kind.resource if by_resource else kind.kind, name, causes
+    )
 
 
 def invalid_as(shown: str, group: str, kind: str, name: str, causes: Sequence[Cause]) -> Refusal:
@@ -99,7 +132,9 @@ def invalid_as(shown: str, group: str, kind: str, name: str, causes: Sequence[Ca
     if group:
         details["group"] = group
     details["kind"] = kind
-    details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
+    details["causes"] = [
+        {"reason": c.reason, "message": c.message, "field": c.field} for c in causes
+    ]
     texts = list(dict.fromkeys(f"{c.field}: {c.message}" for c in causes))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return refuse(422, f'{shown} "{name}" is invalid: {text}', "Invalid", details)
@@ -107,7 +142,9 @@ def invalid_as(shown: str, group: str, kind: str, name: str, causes: Sequence[Ca
 
 def options_invalid(options: str, field: str, reason: str, message: str) -> Refusal:
     """422 of a query parameter, as meta.k8s.io ListOptions or PatchOptions."""
-    return invalid_as(f"{options}.meta.k8s.io", "meta.k8s.io", options, "", [Cause(reason, message, field)])
+    return invalid_as(
+        f"{options}.meta.k8s.io", "meta.k8s.io", options, "", [Cause(reason, message, field)]
+    )
 
 
 def expired(message: str, **metadata: Any) -> Refusal:
@@ -122,7 +159,9 @@ def too_large_version(wanted: int, current: int) -> Refusal:
         "retryAfterSeconds": 1,
     }
     text = f"Timeout: Too large resource version: {wanted}, current: {current}"
-    return msgspec.structs.replace(refuse(504, text, "Timeout", details), headers=(("Retry-After", "1"),))
+    return msgspec.structs.replace(
+        refuse(504, text, "Timeout", details), headers=(("Retry-After", "1"),)
+    )
 
 
 SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}

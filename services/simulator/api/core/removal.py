@@ -1,4 +1,6 @@
-"""Deleting: graceful for bound pods, at once for the rest, finalizers respected, namespaces emptied. Must not know HTTP."""
+"""Deleting: graceful for bound pods, at once for the rest, finalizers respected, namespaces
+emptied. Must not know HTTP.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Deleted(msgspec.Struct, frozen=True):
     gone: bool
 
 
-def delete(store: Store, kind: Kind, namespace: str, name: str, options: DeleteOptions, moment: Moment) -> Deleted | Refusal:
+def delete(
+    store: Store, kind: Kind, namespace: str, name: str, options: DeleteOptions, moment: Moment
+) -> Deleted | Refusal:
     """DELETE of one object."""
     entry = store.get(kind.storage, namespace, name)
     if entry is None:
@@ -86,7 +90,9 @@ def grace_of(pod: Json, options: DeleteOptions) -> int:
 def _preview(kind: Kind, entry: Entry, options: DeleteOptions, moment: Moment) -> Entry:
     if kind is not kinds.PODS:
         return entry
-    return Entry(entry.key, _marked(entry.obj, grace_of(entry.obj, options), moment.now), entry.version)
+    return Entry(
+        entry.key, _marked(entry.obj, grace_of(entry.obj, options), moment.now), entry.version
+    )
 
 
 def _delete_pod(store: Store, entry: Entry, options: DeleteOptions, moment: Moment) -> Deleted:
@@ -94,7 +100,9 @@ def _delete_pod(store: Store, entry: Entry, options: DeleteOptions, moment: Mome
     grace_s = grace_of(entry.obj, options)
     terminating = bool(metadata.get("deletionTimestamp"))
     left_s = metadata.get("deletionGracePeriodSeconds", 0)
-    if terminating and (grace_s > left_s if grace_s else left_s == 0 and bool(metadata.get("finalizers"))):
+    if terminating and (
+        grace_s > left_s if grace_s else left_s == 0 and bool(metadata.get("finalizers"))
+    ):
         return Deleted(entry, False)
     if terminating and grace_s and grace_s == left_s:
         return Deleted(entry, False)
@@ -110,10 +118,14 @@ def _marked(pod: Json, grace_s: int, now: datetime) -> Json:
     metadata = dict(pod["metadata"])
     begun = now
     if metadata.get("deletionTimestamp"):
-        begun = _time(metadata["deletionTimestamp"]) - timedelta(seconds=metadata.get("deletionGracePeriodSeconds", 0))
+        begun = _time(metadata["deletionTimestamp"]) - timedelta(
+            seconds=metadata.get("deletionGracePeriodSeconds", 0)
+        )
     else:
         metadata["generation"] = metadata.get("generation", 1) + 1
-    metadata["deletionTimestamp"] = (begun + timedelta(seconds=grace_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    metadata["deletionTimestamp"] = (begun + timedelta(seconds=grace_s)).strftime(
+        "%Y-%m-%dT%H:%M:%SZ"
+    )
     metadata["deletionGracePeriodSeconds"] = grace_s
     return {**pod, "metadata": metadata}
 
@@ -137,7 +149,9 @@ def _delete_namespace(store: Store, entry: Entry, moment: Moment) -> Deleted:
     if not entry.obj["metadata"].get("deletionTimestamp"):
         metadata = {**entry.obj["metadata"], "deletionTimestamp": moment.stamp}
         status = {**entry.obj.get("status", {}), "phase": "Terminating"}
-        entry = store.put("namespaces", entry.key, {**entry.obj, "metadata": metadata, "status": status})
+        entry = store.put(
+            "namespaces", entry.key, {**entry.obj, "metadata": metadata, "status": status}
+        )
     for storage, kind in sorted(kinds.BY_STORAGE.items()):
         if kind.namespaced:
             for inside in store.entries(storage, entry.name):

@@ -1,7 +1,8 @@
-"""Which fields a kind has: unknown fields and wrong JSON types in a body. Must not know rules about values.
+"""Which fields a kind has: unknown fields and wrong JSON types in a body. Must not know rules about
+values.
 
-The field tables are read from lightkube's generated models (made from the Kubernetes OpenAPI document). Messages are those
-of kube-apiserver's strict decoder.
+The field tables are read from lightkube's generated models (made from the Kubernetes OpenAPI
+document). Messages are those of kube-apiserver's strict decoder.
 """
 
 from __future__ import annotations
@@ -96,13 +97,24 @@ _MODELS: dict[str, Any] = {
     "CSINode": storage_v1.CSINode,
     "RuntimeClass": node_v1.RuntimeClass,
 }
-_QUANTITY_MAPS = frozenset({"requests", "limits", "capacity", "allocatable", "overhead", "podFixed", "allocatedResources"})
+_QUANTITY_MAPS = frozenset(
+    {"requests", "limits", "capacity", "allocatable", "overhead", "podFixed", "allocatedResources"}
+)
 _STRING_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
-_GO_NAMES = {str: "string", bool: "bool", dict: "object", list: "array", int: "number", float: "number"}
+_GO_NAMES = {
+    str: "string",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    int: "number",
+    float: "number",
+}
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Paths of unknown fields, and the first JSON type error in Go's words (empty when there is none)."""
+    """Paths of unknown fields, and the first JSON type error in Go's words (empty when there is
+    none).
+    """
 
     unknown: tuple[str, ...]
     wrong_type: str = ""
@@ -123,7 +135,9 @@ _STRING = _Node("string", "string")
 
 
 def examine(kind: Kind, body: dict[str, Any], *, patch: bool = False) -> Findings:
-    """Walk a body along its kind's fields; in a patch, null stands for removal and `$` fields for directives."""
+    """Walk a body along its kind's fields; in a patch, null stands for removal and `$` fields for
+    directives.
+    """
     model = _MODELS.get(kind.kind) or _MODELS[f"{kind.api_version}/{kind.kind}"]
     walk = _Walk(patch)
     walk.visit(_node_of(model), body, "", "")
@@ -171,7 +185,8 @@ class _Walk:
         """An element of a list or map: unlike a field, it may not be null."""
         if value is None:
             self.wrong_type = (
-                self.wrong_type or f"json: cannot unmarshal null into Go struct field {owner} of type {node.go_type}"
+                self.wrong_type
+                or f"json: cannot unmarshal null into Go struct field {owner} of type {node.go_type}"
             )
         else:
             self.visit(node, value, path, owner)
@@ -186,7 +201,9 @@ class _Walk:
             if child is None:
                 self.unknown.append(place)
             else:
-                self.visit(_resolve(child), item, place, f"{node.name}.{trail + '.' if trail else ''}{key}")
+                self.visit(
+                    _resolve(child), item, place, f"{node.name}.{trail + '.' if trail else ''}{key}"
+                )
 
 
 def _fits(form: str, value: Any) -> bool:

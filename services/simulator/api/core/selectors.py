@@ -19,7 +19,9 @@ _COMPARE = re.compile(r"^(?P<key>[^\s!=,()<>]+)\s*(?P<op>[<>])\s*(?P<value>-?\d+
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Label tests, field tests and a namespace, all of which must hold. An empty one takes everything."""
+    """Label tests, field tests and a namespace, all of which must hold. An empty one takes
+    everything.
+    """
 
     namespace: str = ""
     labels: tuple[Callable[[dict[str, str]], bool], ...] = ()
@@ -42,7 +44,9 @@ class Selection(msgspec.Struct, frozen=True):
         return all(field_test(entry.obj) for field_test in self.fields)
 
 
-def selection(kind: Kind, namespace: str, label_selector: str, field_selector: str) -> Selection | Refusal:
+def selection(
+    kind: Kind, namespace: str, label_selector: str, field_selector: str
+) -> Selection | Refusal:
     """Compile the two selectors of a request, or say 400 in the server's words."""
     labels = parse_labels(label_selector)
     if isinstance(labels, Refusal):
@@ -73,7 +77,9 @@ def _split(text: str) -> list[str]:
 def _label_refusal(part: str) -> Refusal:
     if "==" in part and "===" in part:
         return bad_request("unable to parse requirement: found '=', expected: identifier")
-    return bad_request(f"unable to parse requirement: found '{part}', expected: a requirement such as key=value")
+    return bad_request(
+        f"unable to parse requirement: found '{part}', expected: a requirement such as key=value"
+    )
 
 
 def _label_test(part: str) -> Callable[[dict[str, str]], bool] | None:
@@ -118,7 +124,9 @@ def _compare_test(key: str, op: str, bound: int) -> Callable[[dict[str, str]], b
 
 
 def parse_fields(kind: Kind, text: str) -> tuple[Callable[[dict[str, Any]], bool], ...] | Refusal:
-    """`spec.nodeName=,status.phase!=Failed` as tests of an object; 400 for a field the kind does not select on."""
+    """`spec.nodeName=,status.phase!=Failed` as tests of an object; 400 for a field the kind does
+    not select on.
+    """
     tests: list[Callable[[dict[str, Any]], bool]] = []
     for part in _split(text):
         found = re.match(r"^(?P<path>[^=!]+)(?P<op>==|!=|=)(?P<value>.*)$", part)
@@ -131,7 +139,9 @@ def parse_fields(kind: Kind, text: str) -> tuple[Callable[[dict[str, Any]], bool
     return tuple(tests)
 
 
-def _field_test(kind: Kind, path: str, negated: bool, value: str) -> Callable[[dict[str, Any]], bool]:
+def _field_test(
+    kind: Kind, path: str, negated: bool, value: str
+) -> Callable[[dict[str, Any]], bool]:
     steps = _stored_path(path)
 
     def test(obj: dict[str, Any]) -> bool:
@@ -145,7 +155,9 @@ def _field_test(kind: Kind, path: str, negated: bool, value: str) -> Callable[[d
 
 def _stored_path(path: str) -> tuple[str, ...]:
     """Events are stored in core/v1 form: a selector of events.k8s.io/v1 is turned into that form."""
-    path = path.replace("regarding.", "involvedObject.").replace("reportingController", "reportingComponent")
+    path = path.replace("regarding.", "involvedObject.").replace(
+        "reportingController", "reportingComponent"
+    )
     if path == "source":
         path = "source.component"
     return tuple(path.split("."))
@@ -163,7 +175,10 @@ def from_label_selector(selector: dict[str, Any] | None) -> Callable[[dict[str, 
     """A metav1.LabelSelector as a test. None selects nothing, an empty one everything (policy/v1)."""
     if selector is None:
         return lambda labels: False
-    tests = [_equal_test(key, "=", value) for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    tests = [
+        _equal_test(key, "=", value)
+        for key, value in sorted((selector.get("matchLabels") or {}).items())
+    ]
     for term in selector.get("matchExpressions") or []:
         tests.append(_expression_test(term))
     return lambda labels: all(test(labels) for test in tests)

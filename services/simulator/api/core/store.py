@@ -1,4 +1,6 @@
-"""The objects and their history: one counter of versions, a shelf a resource. Must not know HTTP, clocks or rules of kinds."""
+"""The objects and their history: one counter of versions, a shelf a resource. Must not know HTTP,
+clocks or rules of kinds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Entry:
-    """One version of one object. `obj` carries neither kind nor apiVersion and must never be changed in place."""
+    """One version of one object. `obj` carries neither kind nor apiVersion and must never be
+    changed in place.
+    """
 
     __slots__ = ("_body", "key", "obj", "version")
 
@@ -47,7 +51,9 @@ class Entry:
 
 
 class Change:
-    """One step of history: `kind` is ADDED, MODIFIED or DELETED; `old` the version before it, if any."""
+    """One step of history: `kind` is ADDED, MODIFIED or DELETED; `old` the version before it, if
+    any.
+    """
 
     __slots__ = ("entry", "kind", "lines", "old")
 
@@ -89,11 +95,13 @@ class Shelf:
 class Store:
     """All shelves under one version counter. Every write makes exactly one version and one change.
 
-    `history_limit` bounds the changes kept a resource; `capacities` bounds objects of a resource (oldest leave first, as
-    Events expire on a real server).
+    `history_limit` bounds the changes kept a resource; `capacities` bounds objects of a resource
+    (oldest leave first, as Events expire on a real server).
     """
 
-    def __init__(self, history_limit: int = 8192, capacities: dict[str, int] | None = None, version: int = 0) -> None:
+    def __init__(
+        self, history_limit: int = 8192, capacities: dict[str, int] | None = None, version: int = 0
+    ) -> None:
         self.version = version
         self._history_limit = history_limit
         self._capacities = capacities or {}
@@ -123,7 +131,9 @@ class Store:
         return entry
 
     def erase(self, storage: str, key: Key) -> Entry:
-        """Take an object away; its last version gets a version number of its own. KeyError when it is not there."""
+        """Take an object away; its last version gets a version number of its own. KeyError when it
+        is not there.
+        """
         shelf = self.shelf(storage)
         old = shelf.objects.pop(key)
         entry = self._stamp(key, old.obj)
@@ -182,7 +192,11 @@ class Store:
 
     def everything(self) -> list[tuple[str, Entry]]:
         """All live objects with their shelf, in the order in which they were made."""
-        return [(name, entry) for name, shelf in sorted(self._shelves.items()) for entry in shelf.objects.values()]
+        return [
+            (name, entry)
+            for name, shelf in sorted(self._shelves.items())
+            for entry in shelf.objects.values()
+        ]
 
     def listen(self, storage: str, listener: Listener) -> Callable[[], None]:
         """Call `listener` at each change of a resource, in order; returns the call that stops it."""

@@ -1,7 +1,7 @@
 """Strategic merge patch: lists of keyed elements merge by key. Must not know requests or storage.
 
-Source: k8s.io/apimachinery strategicpatch, and the `patchMergeKey` tags of k8s.io/api core/v1. Lists not named here are
-atomic (taints and tolerations among them).
+Source: k8s.io/apimachinery strategicpatch, and the `patchMergeKey` tags of k8s.io/api core/v1.
+Lists not named here are atomic (taints and tolerations among them).
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _merge_field(result: Json, key: str, value: Any, order: Any) -> None:
     elif isinstance(value, list) and key in MERGED_SCALARS:
         result[key] = [*(old or []), *(item for item in value if item not in (old or []))]
     elif isinstance(value, list) and key in MERGE_KEYS and _is_keyed(value):
-        merged = _merge_keyed(old if isinstance(old, list) else [], value, _key_for(key, value, old), order)
+        merged = _merge_keyed(
+            old if isinstance(old, list) else [], value, _key_for(key, value, old), order
+        )
         result[key] = merged
     else:
         result[key] = value
@@ -85,7 +87,9 @@ def _is_keyed(items: list[Any]) -> bool:
 
 
 def _key_for(field: str, patch: list[Json], old: Any) -> str:
-    """The merge key in use: `ports` are keyed by containerPort in containers and by port in services."""
+    """The merge key in use: `ports` are keyed by containerPort in containers and by port in
+    services.
+    """
     keys = MERGE_KEYS[field]
     for item in [*patch, *(old if isinstance(old, list) else [])]:
         for key in keys:
@@ -107,12 +111,16 @@ def _merge_keyed(old: list[Any], patch: list[Json], key: str, order: Any) -> lis
         patched[item[key]] = item
     by_key = {item.get(key): item for item in old if isinstance(item, dict)}
     results = [strategic_merge(by_key.get(name, {}), item) for name, item in patched.items()]
-    untouched = [item for item in old if item.get(key) not in patched and item.get(key) not in deleted]
+    untouched = [
+        item for item in old if item.get(key) not in patched and item.get(key) not in deleted
+    ]
     merged = _interleave(untouched, results, [item.get(key) for item in old], key)
     return _ordered(merged, order, key)
 
 
-def _interleave(untouched: list[Json], patched: list[Json], positions: list[Any], key: str) -> list[Json]:
+def _interleave(
+    untouched: list[Json], patched: list[Json], positions: list[Any], key: str
+) -> list[Json]:
     """Keep the old order where both elements are old; a new element goes before untouched ones."""
     place = {name: index for index, name in reversed(list(enumerate(positions)))}
     result: list[Json] = []

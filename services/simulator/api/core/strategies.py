@@ -1,24 +1,41 @@
-"""What each kind does to an object on create and on update: fill in, then judge. Must not know requests or storage."""
+"""What each kind does to an object on create and on update: fill in, then judge. Must not know
+requests or storage.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from services.simulator.api.core import events, kinds, names, others, pod_rules, pods, schema, workloads
+from services.simulator.api.core import (
+    events,
+    kinds,
+    names,
+    others,
+    pod_rules,
+    pods,
+    schema,
+    workloads,
+)
 from services.simulator.api.core.kinds import Kind
 from services.simulator.api.core.refusals import Cause, Refusal, bad_request, invalid
 
 Json = dict[str, Any]
 
 
-def decode(kind: Kind, body: Any, field_validation: str, examined: Json | None = None) -> tuple[Json, tuple[str, ...]] | Refusal:
-    """A request body as an object of `kind`, and warnings. 400 for a wrong kind, type or (under Strict) unknown field.
+def decode(
+    kind: Kind, body: Any, field_validation: str, examined: Json | None = None
+) -> tuple[Json, tuple[str, ...]] | Refusal:
+    """A request body as an object of `kind`, and warnings. 400 for a wrong kind, type or (under
+    Strict) unknown field.
 
-    `examined` is the part to walk for unknown fields when the rest is known to be good (the patch of a stored object).
+    `examined` is the part to walk for unknown fields when the rest is known to be good (the patch
+    of a stored object).
     """
     if not isinstance(body, dict):
-        return _unhandled(kind, f"json: cannot unmarshal {_go_type(body)} into Go value of type v1.{kind.kind}")
+        return _unhandled(
+            kind, f"json: cannot unmarshal {_go_type(body)} into Go value of type v1.{kind.kind}"
+        )
     if refused := _wrong_kind(kind, body):
         return refused
     found = schema.examine(kind, body if examined is None else examined, patch=examined is not None)
@@ -45,13 +62,21 @@ def _without(body: Json, unknown: tuple[str, ...]) -> Json:
 
 
 def _pruned(value: Any, steps: list[str]) -> Any:
-    """A copy without what stands at a path of field names and list indices; as it is when nothing stands there."""
+    """A copy without what stands at a path of field names and list indices; as it is when nothing
+    stands there.
+    """
     head, rest = steps[0], steps[1:]
     if isinstance(value, dict) and head in value:
         if not rest:
             return {key: item for key, item in value.items() if key != head}
         return {**value, head: _pruned(value[head], rest)}
-    if isinstance(value, list) and head.isascii() and head.isdigit() and int(head) < len(value) and rest:
+    if (
+        isinstance(value, list)
+        and head.isascii()
+        and head.isdigit()
+        and int(head) < len(value)
+        and rest
+    ):
         at = int(head)
         return [*value[:at], _pruned(value[at], rest), *value[at + 1 :]]
     return value
@@ -62,14 +87,18 @@ def _go_type(value: Any) -> str:
 
 
 def _unhandled(kind: Kind, why: str) -> Refusal:
-    return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
+    return bad_request(
+        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}'
+    )
 
 
 def _wrong_kind(kind: Kind, body: Json) -> Refusal | None:
     given, version = body.get("kind"), body.get("apiVersion")
     if kind.custom and (not given or not version):
         missing = "Kind" if not given else "apiVersion"
-        return unrecognized(kind, f"Object '{missing}' is missing in '{_echo(body)}' ({_echo(body)})")
+        return unrecognized(
+            kind, f"Object '{missing}' is missing in '{_echo(body)}' ({_echo(body)})"
+        )
     if given not in (None, "", kind.kind):
         inner = f"converting (v1.{given}) to (core.{kind.kind}): unknown conversion"
         return bad_request(f'{given} in version "v1" cannot be handled as a {kind.kind}: {inner}')
@@ -97,7 +126,9 @@ def _malformed(kind: Kind, body: Json) -> str:
 
 
 def prepare_new(kind: Kind, obj: Json, stamp: str, *, taint_nodes: bool = True) -> Json | Refusal:
-    """The object as it will be stored (metadata still without uid and versions), or 422 with every violation."""
+    """The object as it will be stored (metadata still without uid and versions), or 422 with every
+    violation.
+    """
     full = _filled(kind, obj, stamp, taint_nodes)
     causes = names.metadata_problems(full["metadata"], as_label=kind is kinds.NAMESPACES)
     causes += _own_problems(kind, full)
@@ -145,7 +176,9 @@ def _own_problems(kind: Kind, full: Json) -> list[Cause]:
 
 
 def prepare_change(kind: Kind, old: Json, new: Json, subresource: str) -> Json | Refusal:
-    """The next version from an old and a wanted one: a status write takes status and a little metadata, others no status."""
+    """The next version from an old and a wanted one: a status write takes status and a little
+    metadata, others no status.
+    """
     if subresource == "status":
         return _status_change(kind, old, new)
     full = dict(new)
@@ -154,7 +187,11 @@ def prepare_change(kind: Kind, old: Json, new: Json, subresource: str) -> Json |
         if "status" in old:
             full["status"] = old["status"]
     if kind is kinds.PODS and full.get("spec") is not old["spec"]:
-        full["spec"] = old["spec"] if full.get("spec") == old["spec"] else pods.changed_spec(old["spec"], full.get("spec") or {})
+        full["spec"] = (
+            old["spec"]
+            if full.get("spec") == old["spec"]
+            else pods.changed_spec(old["spec"], full.get("spec") or {})
+        )
     causes = _change_problems(kind, old, full)
     name = old["metadata"]["name"]
     return invalid(kind, name, causes) if causes else full
@@ -168,7 +205,9 @@ def _status_change(kind: Kind, old: Json, new: Json) -> Json:
             metadata[field] = new["metadata"][field]
     status = new.get("status") or {}
     if kind is kinds.PODS:
-        status = pods.complete_status({**status, "qosClass": old["status"].get("qosClass", "BestEffort")})
+        status = pods.complete_status(
+            {**status, "qosClass": old["status"].get("qosClass", "BestEffort")}
+        )
     elif kind is kinds.NODES:
         status = others.node_status(status)
     return {**old, "metadata": metadata, "status": status}
@@ -176,9 +215,9 @@ def _status_change(kind: Kind, old: Json, new: Json) -> Json:
 
 def _change_problems(kind: Kind, old: Json, full: Json) -> list[Cause]:
     causes = []
-    if full["metadata"].get("labels") != old["metadata"].get("labels") or full["metadata"].get("annotations") != old[
-        "metadata"
-    ].get("annotations"):
+    if full["metadata"].get("labels") != old["metadata"].get("labels") or full["metadata"].get(
+        "annotations"
+    ) != old["metadata"].get("annotations"):
         causes = names.metadata_problems(full["metadata"], as_label=kind is kinds.NAMESPACES)
     if kind is kinds.PODS:
         return causes + pod_rules.immutability(old["spec"], full["spec"])

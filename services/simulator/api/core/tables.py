@@ -1,6 +1,7 @@
 """Objects as rows of a Table: what `kubectl get` prints. Must not know HTTP; the time is given.
 
-Source: k8s.io/kubernetes pkg/printers/internalversion and recordings A and B of kube-apiserver 1.36.
+Source: k8s.io/kubernetes pkg/printers/internalversion and recordings A and B of kube-apiserver
+1.36.
 """
 
 from __future__ import annotations
@@ -40,10 +41,22 @@ def _included(kind: Kind, entry: Entry, include: str) -> Json | None:
 
 def partial(entry: Entry) -> Json:
     """The object as PartialObjectMetadata."""
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": entry.obj["metadata"]}
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": entry.obj["metadata"],
+    }
 
 
-def table(kind: Kind, entries: list[Entry], now: datetime, include: str, metadata: Json, *, headed: bool = True) -> Json:
+def table(
+    kind: Kind,
+    entries: list[Entry],
+    now: datetime,
+    include: str,
+    metadata: Json,
+    *,
+    headed: bool = True,
+) -> Json:
     """A Table; in a watch only the first one is headed."""
     return {
         "kind": "Table",
@@ -110,7 +123,9 @@ def _plain(obj: Json, now: datetime) -> list[Any]:
 def _pod(pod: Json, now: datetime) -> list[Any]:
     spec, status = pod["spec"], pod["status"]
     statuses = status.get("containerStatuses") or []
-    ready = sum(1 for item in statuses if item.get("ready") and "running" in (item.get("state") or {}))
+    ready = sum(
+        1 for item in statuses if item.get("ready") and "running" in (item.get("state") or {})
+    )
     addresses = status.get("podIPs") or []
     address = addresses[0].get("ip") if addresses else status.get("podIP")
     return [
@@ -129,11 +144,17 @@ def _pod(pod: Json, now: datetime) -> list[Any]:
 def _gates(spec: Json, status: Json) -> str:
     gates = spec.get("readinessGates") or []
     true = {item["type"] for item in status.get("conditions") or [] if item["status"] == "True"}
-    return f"{sum(1 for gate in gates if gate.get('conditionType') in true)}/{len(gates)}" if gates else _NONE
+    return (
+        f"{sum(1 for gate in gates if gate.get('conditionType') in true)}/{len(gates)}"
+        if gates
+        else _NONE
+    )
 
 
 def _pod_reason(pod: Json, statuses: list[Json]) -> str:
-    """The STATUS column: the pod's reason or phase, sharpened by its containers and by its deletion."""
+    """The STATUS column: the pod's reason or phase, sharpened by its containers and by its
+    deletion.
+    """
     status = pod["status"]
     reason = status.get("reason") or status.get("phase") or "Unknown"
     for condition in status.get("conditions") or []:
@@ -174,7 +195,9 @@ def _node(node: Json, now: datetime) -> list[Any]:
         for key in node["metadata"].get("labels") or {}
         if key.startswith("node-role.kubernetes.io/") and key.partition("/")[2]
     )
-    kernel = f"{info.get('kernelVersion') or '<unknown>'} ({info.get('architecture') or '<unknown>'})"
+    kernel = (
+        f"{info.get('kernelVersion') or '<unknown>'} ({info.get('architecture') or '<unknown>'})"
+    )
     return [
         node["metadata"]["name"],
         word,
@@ -195,7 +218,11 @@ def _address(status: Json, kind: str) -> str:
 
 
 def _event(event: Json, now: datetime) -> list[Any]:
-    first, last, count = event.get("firstTimestamp"), event.get("lastTimestamp"), event.get("count") or 0
+    first, last, count = (
+        event.get("firstTimestamp"),
+        event.get("lastTimestamp"),
+        event.get("count") or 0,
+    )
     series = event.get("series") or {}
     moment = event.get("eventTime")
     first_seen = age(first or moment, now)
@@ -204,7 +231,9 @@ def _event(event: Json, now: datetime) -> list[Any]:
     kind = str(target.get("kind") or "").lower()
     source = event.get("source") or {}
     component = source.get("component") or event.get("reportingComponent") or ""
-    host = source.get("host") or (event.get("reportingInstance") or "" if not source.get("component") else "")
+    host = source.get("host") or (
+        event.get("reportingInstance") or "" if not source.get("component") else ""
+    )
     return [
         last_seen,
         event.get("type") or "",
@@ -220,11 +249,19 @@ def _event(event: Json, now: datetime) -> list[Any]:
 
 
 def _namespace(namespace: Json, now: datetime) -> list[Any]:
-    return [namespace["metadata"]["name"], (namespace.get("status") or {}).get("phase", ""), _created(namespace, now)]
+    return [
+        namespace["metadata"]["name"],
+        (namespace.get("status") or {}).get("phase", ""),
+        _created(namespace, now),
+    ]
 
 
 def _lease(lease: Json, now: datetime) -> list[Any]:
-    return [lease["metadata"]["name"], (lease.get("spec") or {}).get("holderIdentity") or "", _created(lease, now)]
+    return [
+        lease["metadata"]["name"],
+        (lease.get("spec") or {}).get("holderIdentity") or "",
+        _created(lease, now),
+    ]
 
 
 def _budget(budget: Json, now: datetime) -> list[Any]:
@@ -236,11 +273,20 @@ def _budget(budget: Json, now: datetime) -> list[Any]:
 
 
 def _config_map(obj: Json, now: datetime) -> list[Any]:
-    return [obj["metadata"]["name"], len(obj.get("data") or {}) + len(obj.get("binaryData") or {}), _created(obj, now)]
+    return [
+        obj["metadata"]["name"],
+        len(obj.get("data") or {}) + len(obj.get("binaryData") or {}),
+        _created(obj, now),
+    ]
 
 
 def _priority(obj: Json, now: datetime) -> list[Any]:
-    return [obj["metadata"]["name"], obj.get("value", 0), bool(obj.get("globalDefault")), _created(obj, now)]
+    return [
+        obj["metadata"]["name"],
+        obj.get("value", 0),
+        bool(obj.get("globalDefault")),
+        _created(obj, now),
+    ]
 
 
 def _asked(obj: Json, *names: str) -> list[int]:
@@ -250,8 +296,16 @@ def _asked(obj: Json, *names: str) -> list[int]:
 
 
 def _deployment(obj: Json, now: datetime) -> list[Any]:
-    wanted, ready, updated, available = _asked(obj, "readyReplicas", "updatedReplicas", "availableReplicas")
-    return [obj["metadata"]["name"], f"{ready}/{wanted}", str(updated), str(available), _created(obj, now)]
+    wanted, ready, updated, available = _asked(
+        obj, "readyReplicas", "updatedReplicas", "availableReplicas"
+    )
+    return [
+        obj["metadata"]["name"],
+        f"{ready}/{wanted}",
+        str(updated),
+        str(available),
+        _created(obj, now),
+    ]
 
 
 def _replica_set(obj: Json, now: datetime) -> list[Any]:
@@ -265,18 +319,40 @@ def _stateful_set(obj: Json, now: datetime) -> list[Any]:
 
 def _job(obj: Json, now: datetime) -> list[Any]:
     status, wanted = obj.get("status") or {}, (obj.get("spec") or {}).get("completions", 1)
-    ended = next((one["type"] for one in status.get("conditions") or [] if one.get("status") == "True"), "Running")
-    return [obj["metadata"]["name"], ended, f"{status.get('succeeded', 0)}/{wanted}", _created(obj, now), _created(obj, now)]
+    ended = next(
+        (one["type"] for one in status.get("conditions") or [] if one.get("status") == "True"),
+        "Running",
+    )
+    return [
+        obj["metadata"]["name"],
+        ended,
+        f"{status.get('succeeded', 0)}/{wanted}",
+        _created(obj, now),
+        _created(obj, now),
+    ]
 
 
 def _volume(obj: Json, now: datetime) -> list[Any]:
     spec, claim = obj.get("spec") or {}, (obj.get("spec") or {}).get("claimRef") or {}
-    of = f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else spec.get("volumeName", "")
-    return [obj["metadata"]["name"], (obj.get("status") or {}).get("phase", ""), of, _created(obj, now)]
+    of = (
+        f"{claim.get('namespace', '')}/{claim.get('name', '')}"
+        if claim
+        else spec.get("volumeName", "")
+    )
+    return [
+        obj["metadata"]["name"],
+        (obj.get("status") or {}).get("phase", ""),
+        of,
+        _created(obj, now),
+    ]
 
 
 def _csi_node(obj: Json, now: datetime) -> list[Any]:
-    return [obj["metadata"]["name"], len((obj.get("spec") or {}).get("drivers") or []), _created(obj, now)]
+    return [
+        obj["metadata"]["name"],
+        len((obj.get("spec") or {}).get("drivers") or []),
+        _created(obj, now),
+    ]
 
 
 def _runtime(obj: Json, now: datetime) -> list[Any]:

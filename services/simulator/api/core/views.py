@@ -1,4 +1,6 @@
-"""How a stored object is shown: with or without kind and apiVersion, and Events in either API form. Must not know HTTP."""
+"""How a stored object is shown: with or without kind and apiVersion, and Events in either API form.
+Must not know HTTP.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from services.simulator.api.core.store import Entry
 
 Json = dict[str, Any]
 
-_PREFIXES = {kind: f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'.encode() for kind in kinds.KINDS}
+_PREFIXES = {
+    kind: f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'.encode()
+    for kind in kinds.KINDS
+}
 
 
 def view_of(kind: Kind, entry: Entry, *, with_type: bool) -> Json:
@@ -22,7 +27,9 @@ def view_of(kind: Kind, entry: Entry, *, with_type: bool) -> Json:
 
 
 def item_bytes(kind: Kind, entry: Entry) -> bytes:
-    """The object as an element of a List: items of built-in kinds carry no kind, items of custom ones do."""
+    """The object as an element of a List: items of built-in kinds carry no kind, items of custom
+    ones do.
+    """
     if kind is kinds.EVENTS_V1:
         return msgspec.json.encode(events.from_core(entry.obj))
     return _PREFIXES[kind] + entry.body[1:] if kind.custom else entry.body
@@ -30,7 +37,9 @@ def item_bytes(kind: Kind, entry: Entry) -> bytes:
 
 def object_bytes(kind: Kind, entry: Entry) -> bytes:
     """The object on its own, kind and apiVersion first."""
-    body = msgspec.json.encode(events.from_core(entry.obj)) if kind is kinds.EVENTS_V1 else entry.body
+    body = (
+        msgspec.json.encode(events.from_core(entry.obj)) if kind is kinds.EVENTS_V1 else entry.body
+    )
     return _PREFIXES[kind] + body[1:]
 
 

@@ -18,7 +18,12 @@ def with_defaults(kind: Kind, obj: Json) -> Json:
     """A workload at creation: one replica, one completion; a Job selects its pods by itself."""
     spec = dict(obj.get("spec") or {})
     if kind is kinds.JOBS:
-        spec = {"parallelism": 1, "completions": spec.get("parallelism") or 1, "backoffLimit": 6, **spec}
+        spec = {
+            "parallelism": 1,
+            "completions": spec.get("parallelism") or 1,
+            "backoffLimit": 6,
+            **spec,
+        }
         template = dict(spec.get("template") or {})
         template["spec"] = {"restartPolicy": "Never", **(template.get("spec") or {})}
         spec["template"] = template
@@ -30,7 +35,9 @@ def with_defaults(kind: Kind, obj: Json) -> Json:
 
 
 def problems(kind: Kind, full: Json) -> list[Cause]:
-    """Violations of a workload's spec that a user meets: no template, no containers, a selector that does not select."""
+    """Violations of a workload's spec that a user meets: no template, no containers, a selector
+    that does not select.
+    """
     spec = full.get("spec") or {}
     template = spec.get("template") or {}
     causes = []
@@ -39,7 +46,9 @@ def problems(kind: Kind, full: Json) -> list[Cause]:
             text = f"Invalid value: {spec[field]}: must be greater than or equal to 0"
             causes.append(Cause("FieldValueInvalid", text, f"spec.{field}"))
     if not (template.get("spec") or {}).get("containers"):
-        causes.append(Cause("FieldValueRequired", "Required value", "spec.template.spec.containers"))
+        causes.append(
+            Cause("FieldValueRequired", "Required value", "spec.template.spec.containers")
+        )
     if kind is kinds.JOBS:
         return causes
     wanted = (spec.get("selector") or {}).get("matchLabels") or {}
@@ -47,6 +56,8 @@ def problems(kind: Kind, full: Json) -> list[Cause]:
     if not wanted and not (spec.get("selector") or {}).get("matchExpressions"):
         causes.append(Cause("FieldValueRequired", "Required value", "spec.selector"))
     elif any(labels.get(key) != value for key, value in wanted.items()):
-        text = f"Invalid value: {labels}: `selector` does not match template `labels`".replace("'", '"')
+        text = f"Invalid value: {labels}: `selector` does not match template `labels`".replace(
+            "'", '"'
+        )
         causes.append(Cause("FieldValueInvalid", text, "spec.template.metadata.labels"))
     return causes

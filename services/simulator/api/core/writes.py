@@ -1,4 +1,6 @@
-"""Create, update and patch: the generic registry. Must not know HTTP, clocks or randomness (a `Moment` brings both)."""
+"""Create, update and patch: the generic registry. Must not know HTTP, clocks or randomness (a
+`Moment` brings both).
+"""
 
 from __future__ import annotations
 
@@ -53,14 +55,18 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A write that was carried out (or would have been): HTTP code, the object and warnings for the client."""
+    """A write that was carried out (or would have been): HTTP code, the object and warnings for the
+    client.
+    """
 
     code: int
     entry: Entry
     warnings: tuple[str, ...] = ()
 
 
-def create(store: Store, kind: Kind, namespace: str, body: Any, options: Options, moment: Moment) -> Written | Refusal:
+def create(
+    store: Store, kind: Kind, namespace: str, body: Any, options: Options, moment: Moment
+) -> Written | Refusal:
     """POST of an object."""
     decoded = strategies.decode(kind, body, options.field_validation)
     if isinstance(decoded, Refusal):
@@ -95,13 +101,19 @@ def _not_admitted(store: Store, kind: Kind, full: Json) -> Refusal | None:
     return pod_classes.second_default(store, full) if kind is kinds.PRIORITIES else None
 
 
-def _misplaced(store: Store, kind: Kind, namespace: str, metadata: Json, moment: Moment) -> Refusal | None:
-    """The body's namespace against the URL's, and the namespace itself: there, and not on its way out."""
+def _misplaced(
+    store: Store, kind: Kind, namespace: str, metadata: Json, moment: Moment
+) -> Refusal | None:
+    """The body's namespace against the URL's, and the namespace itself: there, and not on its way
+    out.
+    """
     given = metadata.get("namespace") or ""
     if not kind.namespaced:
         return bad_request("namespace is not allowed on this type") if given else None
     if given not in ("", namespace):
-        return bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        return bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
     home = store.get("namespaces", "", namespace)
     if home is None:
         return not_found(kinds.NAMESPACES, namespace)
@@ -110,7 +122,9 @@ def _misplaced(store: Store, kind: Kind, namespace: str, metadata: Json, moment:
 
 
 def namespace_ends(store: Store, kind: Kind, namespace: str, name: str) -> Refusal | None:
-    """Nothing is created in a namespace that is on its way out, subresources of what is there included."""
+    """Nothing is created in a namespace that is on its way out, subresources of what is there
+    included.
+    """
     home = store.get("namespaces", "", namespace)
     ends = home is not None and home.obj["metadata"].get("deletionTimestamp")
     return _terminating(kind, namespace, name) if ends else None
@@ -128,7 +142,16 @@ def _terminating(kind: Kind, namespace: str, name: str) -> Refusal:
 
 
 def _new_metadata(kind: Kind, given: Json, moment: Moment) -> Json:
-    kept = ("name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers", "managedFields")
+    kept = (
+        "name",
+        "generateName",
+        "namespace",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    )
     metadata: Json = {field: given[field] for field in kept if given.get(field)}
     metadata["uid"] = moment.uid
     metadata["creationTimestamp"] = moment.stamp
@@ -144,7 +167,14 @@ def _commit(store: Store, kind: Kind, key: tuple[str, str], obj: Json, options: 
 
 
 def update(
-    store: Store, kind: Kind, namespace: str, name: str, body: Any, subresource: str, options: Options, moment: Moment
+    store: Store,
+    kind: Kind,
+    namespace: str,
+    name: str,
+    body: Any,
+    subresource: str,
+    options: Options,
+    moment: Moment,
 ) -> Written | Refusal:
     """PUT of an object or of its status."""
     decoded = strategies.decode(kind, body, options.field_validation)
@@ -161,20 +191,35 @@ def update(
         return not_found(kind, name)
     if kind.needs_version_on_update and not obj["metadata"].get("resourceVersion"):
         text = "Invalid value: 0: must be specified for an update"
-        return invalid(kind, name, [Cause("FieldValueInvalid", text, "metadata.resourceVersion")], by_resource=True)
+        return invalid(
+            kind,
+            name,
+            [Cause("FieldValueInvalid", text, "metadata.resourceVersion")],
+            by_resource=True,
+        )
     if kind is kinds.EVENTS_V1:
         obj = events.to_core(obj)
     return replace(store, kind, old, obj, subresource, options, warnings)
 
 
 def _wrong_name(given: str, name: str) -> Refusal:
-    return bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    return bad_request(
+        f"the name of the object ({given}) does not match the name on the URL ({name})"
+    )
 
 
 def replace(
-    store: Store, kind: Kind, old: Entry, new: Json, subresource: str, options: Options, warnings: tuple[str, ...] = ()
+    store: Store,
+    kind: Kind,
+    old: Entry,
+    new: Json,
+    subresource: str,
+    options: Options,
+    warnings: tuple[str, ...] = (),
 ) -> Written | Refusal:
-    """Store `new` (in stored form) in place of `old`: preconditions, rules, generation, no version for no change."""
+    """Store `new` (in stored form) in place of `old`: preconditions, rules, generation, no version
+    for no change.
+    """
     metadata = new["metadata"]
     if metadata.get("resourceVersion") not in (None, "", old.obj["metadata"]["resourceVersion"]):
         return stale(kind, old.name)
@@ -194,12 +239,16 @@ def replace(
 
 
 def _wrong_uid(kind: Kind, old: Entry, given: str) -> Refusal:
-    cause = Cause("FieldValueInvalid", f'Invalid value: "{given}": field is immutable', "metadata.uid")
+    cause = Cause(
+        "FieldValueInvalid", f'Invalid value: "{given}": field is immutable', "metadata.uid"
+    )
     return invalid(kind, old.name, [cause, cause])
 
 
 def _kept_metadata(old: Json, new: Json) -> Json:
-    """Labels, annotations, finalizers and owners from the new version, everything else from the old one."""
+    """Labels, annotations, finalizers and owners from the new version, everything else from the old
+    one.
+    """
     metadata = {key: value for key, value in old.items() if key not in _CHANGEABLE}
     for field in _CHANGEABLE:
         if new.get(field):
@@ -215,7 +264,8 @@ def _raised(kind: Kind, old: Json, new: Json, managed: list[Json]) -> Json:
     if managed:
         metadata["managedFields"] = managed
     if (kind.generation == "spec" and new.get("spec") != old.get("spec")) or (
-        kind.generation == "all" and any(new.get(key) != old.get(key) for key in {*new, *old} - {"metadata"})
+        kind.generation == "all"
+        and any(new.get(key) != old.get(key) for key in {*new, *old} - {"metadata"})
     ):
         metadata["generation"] = metadata.get("generation", 0) + 1
     return metadata
@@ -224,7 +274,9 @@ def _raised(kind: Kind, old: Json, new: Json, managed: list[Json]) -> Json:
 def _finished(metadata: Json) -> bool:
     """Whether the last finalizer of a terminating object has just gone."""
     waiting = metadata.get("deletionGracePeriodSeconds", 0)
-    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers") and not waiting
+    return (
+        bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers") and not waiting
+    )
 
 
 def patch(
@@ -258,10 +310,14 @@ def _patched(view: Json, body: Any, form: str) -> Any:
         if form == "json":
             return json_patch(view, body)
         if not isinstance(body, dict):
-            return bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}")
+            return bad_request(
+                "json: cannot unmarshal array into Go value of type map[string]interface {}"
+            )
         return merge_patch(view, body) if form == "merge" else strategic_merge(view, body)
     except PatchError:
-        return refuse(422, "the server rejected our request due to an error in our request", "Invalid", {})
+        return refuse(
+            422, "the server rejected our request due to an error in our request", "Invalid", {}
+        )
     except (StrategicError, TypeError, AttributeError) as error:
         return refuse(422, str(error), "Invalid", {})
 
@@ -270,7 +326,9 @@ def _apply(
     store: Store, kind: Kind, key: tuple[str, str], old: Entry | None, body: Any, subresource: str, options: Options,
     moment: Moment,
 ) -> Written | Refusal:  # fmt: skip
-    """Server-side apply: create when missing, else merge what the manager applies with what others own."""
+    """Server-side apply: create when missing, else merge what the manager applies with what others
+    own.
+    """
     decoded = strategies.decode(kind, body, "Ignore")
     if isinstance(decoded, Refusal):
         return decoded
@@ -281,16 +339,31 @@ def _apply(
         if subresource:
             return not_found(kind, key[1])
         made = apply.with_owner(kind, applied, options.field_manager, moment.stamp)
-        return create(store, kind, key[0], {"kind": kind.kind, "apiVersion": kind.api_version, **made}, options, moment)
-    if applied["metadata"].get("resourceVersion") not in (None, "", old.obj["metadata"]["resourceVersion"]):
+        return create(
+            store,
+            kind,
+            key[0],
+            {"kind": kind.kind, "apiVersion": kind.api_version, **made},
+            options,
+            moment,
+        )
+    if applied["metadata"].get("resourceVersion") not in (
+        None,
+        "",
+        old.obj["metadata"]["resourceVersion"],
+    ):
         return stale(kind, key[1])
-    merged = apply.merged(kind, old.obj, applied, options.field_manager, options.force, moment.stamp, subresource)
+    merged = apply.merged(
+        kind, old.obj, applied, options.field_manager, options.force, moment.stamp, subresource
+    )
     if isinstance(merged, Refusal):
         return merged
     return replace(store, kind, old, merged, subresource, options)
 
 
-def _apply_refused(kind: Kind, name: str, body: Json, applied: Json, options: Options) -> Refusal | None:
+def _apply_refused(
+    kind: Kind, name: str, body: Json, applied: Json, options: Options
+) -> Refusal | None:
     if not options.field_manager:
         text = "Required value: is required for apply patch"
         return options_invalid("PatchOptions", "fieldManager", "FieldValueRequired", text)
@@ -300,5 +373,8 @@ def _apply_refused(kind: Kind, name: str, body: Json, applied: Json, options: Op
     unknown = schema.examine(kind, body).unknown
     if unknown:
         shown = f"({applied['metadata'].get('namespace', '')}/{name}; {kind.api_version}, Kind={kind.kind})"
-        return refuse(500, f"failed to create typed patch object {shown}: .{unknown[0]}: field not declared in schema")
+        return refuse(
+            500,
+            f"failed to create typed patch object {shown}: .{unknown[0]}: field not declared in schema",
+        )
     return None

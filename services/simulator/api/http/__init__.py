@@ -1,1 +1,3 @@
-"""The HTTP face of the simulated API server: routes, content negotiation, streams. Rules live in the core."""
+"""The HTTP face of the simulated API server: routes, content negotiation, streams. Rules live in
+the core.
+"""

@@ -1,4 +1,6 @@
-"""Everything that is not an object: discovery, versions, health, OpenAPI, reviews. Must not know the store."""
+"""Everything that is not an object: discovery, versions, health, OpenAPI, reviews. Must not know
+the store.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from services.simulator.api.core.refusals import Refusal, method_not_allowed, re
 from services.simulator.api.http import openapi_v2
 from services.simulator.api.http.negotiate import Form
 from services.simulator.api.http.request import Request
-from services.simulator.api.http.responses import NO_SUCH_PAGE, Answer, refusal_answer, text_answer, value_answer
+from services.simulator.api.http.responses import (
+    NO_SUCH_PAGE,
+    Answer,
+    refusal_answer,
+    text_answer,
+    value_answer,
+)
 
 Json = dict[str, Any]
 
@@ -25,7 +33,9 @@ def answer(request: Request, form: Form | None, address: str) -> Answer:
     if request.method not in ("GET", "HEAD"):
         return refusal_answer(method_not_allowed())
     if parts == ["openapi", "v2"]:
-        return Answer(200, openapi_v2.document(), [(b"content-type", openapi_v2.CONTENT_TYPE.encode())])
+        return Answer(
+            200, openapi_v2.document(), [(b"content-type", openapi_v2.CONTENT_TYPE.encode())]
+        )
     form = form or Form("object")
     if parts in (["api"], ["apis"]) and form.shape == "Discovery":
         return value_answer(200, discovery.aggregated(core=parts == ["api"]), _AGGREGATED)
@@ -75,17 +85,32 @@ def review(resource: str, request: Request, body: Any) -> Answer:
     spec = given.get("spec") or {}
     everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     anywhere = {"verbs": ["*"], "nonResourceURLs": ["*"]}
-    rules: Json = {"resourceRules": [everything], "nonResourceRules": [anywhere], "incomplete": False}
+    rules: Json = {
+        "resourceRules": [everything],
+        "nonResourceRules": [anywhere],
+        "incomplete": False,
+    }
     made: dict[str, tuple[str, str, Json]] = {
-        "selfsubjectaccessreviews": ("SelfSubjectAccessReview", "authorization.k8s.io/v1", {"allowed": True}),
+        "selfsubjectaccessreviews": (
+            "SelfSubjectAccessReview",
+            "authorization.k8s.io/v1",
+            {"allowed": True},
+        ),
         "selfsubjectrulesreviews": ("SelfSubjectRulesReview", "authorization.k8s.io/v1", rules),
         "selfsubjectreviews": (
             "SelfSubjectReview",
             "authentication.k8s.io/v1",
-            {"userInfo": {"username": "simulated-admin", "groups": ["system:masters", "system:authenticated"]}},
+            {
+                "userInfo": {
+                    "username": "simulated-admin",
+                    "groups": ["system:masters", "system:authenticated"],
+                }
+            },
         ),
     }
     if resource not in made:
         return refusal_answer(resource_not_found())
     kind, version, status = made[resource]
-    return value_answer(201, {"kind": kind, "apiVersion": version, "metadata": {}, "spec": spec, "status": status})
+    return value_answer(
+        201, {"kind": kind, "apiVersion": version, "metadata": {}, "spec": spec, "status": status}
+    )

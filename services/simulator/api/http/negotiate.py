@@ -1,4 +1,6 @@
-"""What form of answer a client accepts, and what form its body has. Must not know kinds' rules or storage."""
+"""What form of answer a client accepts, and what form its body has. Must not know kinds' rules or
+storage.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def _form(media: str, options: dict[str, str]) -> Form | None:
 def not_acceptable() -> Refusal:
     """406 in the server's words."""
     known = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-    return refuse(406, f"406: Not Acceptable\n\nAvailable representations: {known}", "NotAcceptable", {})
+    return refuse(
+        406, f"406: Not Acceptable\n\nAvailable representations: {known}", "NotAcceptable", {}
+    )
 
 
 def decoded_body(kind: Kind, content_type: str, body: bytes) -> Any:
@@ -70,16 +74,21 @@ def decoded_body(kind: Kind, content_type: str, body: bytes) -> Any:
     if content_type == _PROTOBUF:
         found = protobuf.decode(body)
         return found if found is not None else _unsupported_body()
-    if content_type not in ("", "application/json", "application/yaml", "application/apply-patch+yaml") and (
-        content_type not in PATCH_FORMS
-    ):
+    if content_type not in (
+        "",
+        "application/json",
+        "application/yaml",
+        "application/apply-patch+yaml",
+    ) and (content_type not in PATCH_FORMS):
         return _unsupported_body()
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if "yaml" in content_type:
             return _from_yaml(body)
-        return unrecognized(kind, f"couldn't get version/kind; json parse error: {_go_error(error)} ({_echo(body)})")
+        return unrecognized(
+            kind, f"couldn't get version/kind; json parse error: {_go_error(error)} ({_echo(body)})"
+        )
 
 
 def _go_error(error: Exception) -> str:
@@ -100,7 +109,9 @@ def _from_yaml(body: bytes) -> Any:
 
 def _unsupported_body() -> Refusal:
     known = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-    text = f"the body of the request was in an unknown format - accepted media types include: {known}"
+    text = (
+        f"the body of the request was in an unknown format - accepted media types include: {known}"
+    )
     return refuse(415, text, "UnsupportedMediaType")
 
 

@@ -1,4 +1,6 @@
-"""One request on a collection or object: from query and body to the store's rules, and back to bytes. No rules of its own."""
+"""One request on a collection or object: from query and body to the store's rules, and back to
+bytes. No rules of its own.
+"""
 
 from __future__ import annotations
 
@@ -89,14 +91,24 @@ def _list(store: ClusterStore, target: Target, request: Request, form: Form) -> 
     return _shaped_list(store, target.kind, found, metadata, request, form)
 
 
-def _shaped_list(store: ClusterStore, kind: Kind, found: Page, metadata: Json, request: Request, form: Form) -> Answer:
+def _shaped_list(
+    store: ClusterStore, kind: Kind, found: Page, metadata: Json, request: Request, form: Form
+) -> Answer:
     if form.shape == "Table":
         include = request.query.get("includeObject", "Metadata")
         body = tables.table(kind, found.entries, store.moment().now, include, metadata)
         return value_answer(200, body, as_yaml=form.as_yaml)
     if form.shape == "PartialObjectMetadata":
-        body = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
-        return value_answer(200, {**body, "items": [tables.partial(entry) for entry in found.entries]}, as_yaml=form.as_yaml)
+        body = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": metadata,
+        }
+        return value_answer(
+            200,
+            {**body, "items": [tables.partial(entry) for entry in found.entries]},
+            as_yaml=form.as_yaml,
+        )
     return json_answer(200, list_bytes(kind, found.entries, metadata), as_yaml=form.as_yaml)
 
 
@@ -124,13 +136,19 @@ def _one(
     if form.shape == "Table":
         metadata = {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")}
         include = request.query.get("includeObject", "Metadata")
-        return value_answer(code, tables.table(kind, [entry], store.moment().now, include, metadata), as_yaml=form.as_yaml)
+        return value_answer(
+            code,
+            tables.table(kind, [entry], store.moment().now, include, metadata),
+            as_yaml=form.as_yaml,
+        )
     if form.shape == "PartialObjectMetadata":
         return value_answer(code, tables.partial(entry), as_yaml=form.as_yaml)
     return json_answer(code, object_bytes(kind, entry), warnings, as_yaml=form.as_yaml)
 
 
-def _written(store: ClusterStore, kind: Kind, result: Written | Refusal, request: Request, form: Form) -> Answer:
+def _written(
+    store: ClusterStore, kind: Kind, result: Written | Refusal, request: Request, form: Form
+) -> Answer:
     if isinstance(result, Refusal):
         return refusal_answer(result)
     return _one(store, kind, result.code, result.entry, request, form, result.warnings)
@@ -151,7 +169,9 @@ def _post(store: ClusterStore, target: Target, request: Request, form: Form) -> 
     body = decoded_body(target.kind, request.content_type, request.body)
     if isinstance(body, Refusal):
         return refusal_answer(body)
-    made = create(store.core, target.kind, target.namespace, body, _options(store, request), store.moment())
+    made = create(
+        store.core, target.kind, target.namespace, body, _options(store, request), store.moment()
+    )
     if target.name and not isinstance(made, Refusal):
         return refusal_answer(method_not_allowed())
     return _written(store, target.kind, made, request, form)
@@ -182,7 +202,9 @@ def _patch(store: ClusterStore, target: Target, request: Request, form: Form) ->
 
 def _delete_options(request: Request, body: Any) -> DeleteOptions | Refusal:
     if wrong := schema.mistyped("DeleteOptions", body):
-        return bad_request(f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {wrong}')
+        return bad_request(
+            f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {wrong}'
+        )
     given: Json = body or {}
     unmet = given.get("preconditions") or {}
     grace = given.get("gracePeriodSeconds")
@@ -210,7 +232,9 @@ def _delete(store: ClusterStore, target: Target, request: Request, form: Form) -
     return _deleted(store, target, result, request, form)
 
 
-def _deleted(store: ClusterStore, target: Target, result: Deleted, request: Request, form: Form) -> Answer:
+def _deleted(
+    store: ClusterStore, target: Target, result: Deleted, request: Request, form: Form
+) -> Answer:
     """Pods and namespaces, and whatever stays, answer with the object; the rest with a Status."""
     if target.kind in (kinds.PODS, kinds.NAMESPACES) or not result.gone:
         return _one(store, target.kind, 200, result.entry, request, form)

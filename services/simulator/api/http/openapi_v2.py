@@ -1,7 +1,8 @@
-"""A tiny OpenAPI v2 document in protobuf, which kubectl up to 1.28 asks for before create and apply. Nothing else.
+"""A tiny OpenAPI v2 document in protobuf, which kubectl up to 1.28 asks for before create and
+apply. Nothing else.
 
-One PATCH operation a kind with a `fieldValidation` query parameter, as in the v3 document. Message and field numbers are
-those of gnostic's openapiv2/OpenAPIv2.proto.
+One PATCH operation a kind with a `fieldValidation` query parameter, as in the v3 document. Message
+and field numbers are those of gnostic's openapiv2/OpenAPIv2.proto.
 """
 
 from __future__ import annotations
@@ -17,14 +18,20 @@ CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 @cache
 def document() -> bytes:
-    """Document {1: swagger, 2: info, 8: paths {2: NamedPathItem {1: name, 2: PathItem {8: patch}}}}."""
-    paths = b"".join(_field(2, _named(object_path(kind), _field(8, _operation(kind)))) for kind in kinds.KINDS)
+    """Document {1: swagger, 2: info, 8: paths {2: NamedPathItem {1: name, 2: PathItem {8:
+    patch}}}}.
+    """
+    paths = b"".join(
+        _field(2, _named(object_path(kind), _field(8, _operation(kind)))) for kind in kinds.KINDS
+    )
     info = _text(1, "Topolog simulated cluster") + _text(2, str(VERSION["gitVersion"]))
     return _text(1, "2.0") + _field(2, info) + _field(8, paths)
 
 
 def _operation(kind: Kind) -> bytes:
-    """Operation {8: ParametersItem {1: Parameter {2: NonBodyParameter {3: query}}}, 9: responses, 13: extension}."""
+    """Operation {8: ParametersItem {1: Parameter {2: NonBodyParameter {3: query}}}, 9: responses,
+    13: extension}.
+    """
     query = _text(2, "query") + _text(4, "fieldValidation") + _text(6, "string")
     parameter = _field(1, _field(2, _field(3, query)))
     names = f'group: "{kind.group}"\nkind: {kind.kind}\nversion: {kind.version}\n'

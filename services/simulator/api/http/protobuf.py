@@ -1,7 +1,9 @@
-"""The few protobuf bodies kubectl sends (create namespace, deployment, configmap ..., auth can-i) as JSON values. Nothing else.
+"""The few protobuf bodies kubectl sends (create namespace, deployment, configmap ..., auth can-i)
+as JSON values. Nothing else.
 
-Wire form: `k8s\\0` and a runtime.Unknown {1: TypeMeta {1: apiVersion, 2: kind}, 2: raw}. Only the fields that this server
-reads are taken out of `raw`. Source: k8s.io/apimachinery runtime/generated.proto, k8s.io/api generated.proto files.
+Wire form: `k8s\\0` and a runtime.Unknown {1: TypeMeta {1: apiVersion, 2: kind}, 2: raw}. Only the
+fields that this server reads are taken out of `raw`. Source: k8s.io/apimachinery
+runtime/generated.proto, k8s.io/api generated.proto files.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ Json = dict[str, Any]
 Fields = dict[int, list[bytes | int]]
 
 _MAGIC = b"k8s\x00"
-_ATTRIBUTES = {1: "namespace", 2: "verb", 3: "group", 4: "version", 5: "resource", 6: "subresource", 7: "name"}
+_ATTRIBUTES = {
+    1: "namespace",
+    2: "verb",
+    3: "group",
+    4: "version",
+    5: "resource",
+    6: "subresource",
+    7: "name",
+}
 
 
 class _MalformedError(ValueError):
@@ -47,7 +57,11 @@ def _object(head: Json, raw: Fields) -> Json | None:
     spec = fields_of(_bytes(raw, 2))
     if kind == "SelfSubjectAccessReview":
         given = fields_of(_bytes(spec, 1))
-        attributes = {name: _text(given, number) for number, name in _ATTRIBUTES.items() if _text(given, number)}
+        attributes = {
+            name: _text(given, number)
+            for number, name in _ATTRIBUTES.items()
+            if _text(given, number)
+        }
         return {**head, "spec": {"resourceAttributes": attributes}}
     if kind == "SelfSubjectRulesReview":
         return {**head, "spec": {"namespace": _text(spec, 1)}}
@@ -82,12 +96,17 @@ def _scalar(form: str, found: list[bytes | int]) -> Any:
     if form == "map":
         return {_text(fields_of(part), 1): _text(fields_of(part), 2) for part in parts}
     if form == "bytes map":
-        return {_text(fields_of(part), 1): base64.b64encode(_bytes(fields_of(part), 2)).decode() for part in parts}
+        return {
+            _text(fields_of(part), 1): base64.b64encode(_bytes(fields_of(part), 2)).decode()
+            for part in parts
+        }
     return parts[-1].decode() if parts else ""
 
 
 def fields_of(data: bytes) -> Fields:
-    """The fields of one message: numbers as int, everything of a length as bytes; ValueError when malformed."""
+    """The fields of one message: numbers as int, everything of a length as bytes; ValueError when
+    malformed.
+    """
     found: Fields = {}
     at = 0
     while at < len(data):

@@ -1,4 +1,6 @@
-"""One HTTP request as a value: method, path, query, the few headers that matter, body. Must not know kinds or rules."""
+"""One HTTP request as a value: method, path, query, the few headers that matter, body. Must not
+know kinds or rules.
+"""
 
 from __future__ import annotations
 

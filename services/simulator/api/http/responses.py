@@ -14,7 +14,10 @@ Headers = list[tuple[bytes, bytes]]
 
 _JSON: Headers = [(b"cache-control", b"no-cache, private"), (b"content-type", b"application/json")]
 _YAML: Headers = [(b"cache-control", b"no-cache, private"), (b"content-type", b"application/yaml")]
-_TEXT: Headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
+_TEXT: Headers = [
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"x-content-type-options", b"nosniff"),
+]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -25,10 +28,14 @@ class Answer(msgspec.Struct, frozen=True):
     headers: Headers
 
 
-def json_answer(code: int, body: bytes, warnings: tuple[str, ...] = (), *, as_yaml: bool = False) -> Answer:
+def json_answer(
+    code: int, body: bytes, warnings: tuple[str, ...] = (), *, as_yaml: bool = False
+) -> Answer:
     """Encoded JSON, as YAML when the client prefers that."""
     if as_yaml:
-        return Answer(code, yaml.safe_dump(msgspec.json.decode(body), sort_keys=True).encode(), _YAML)
+        return Answer(
+            code, yaml.safe_dump(msgspec.json.decode(body), sort_keys=True).encode(), _YAML
+        )
     if not warnings:
         return Answer(code, body, _JSON)
     extra = [(b"warning", f'299 - "{_quoted(text)}"'.encode()) for text in warnings]

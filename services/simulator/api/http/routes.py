@@ -11,7 +11,9 @@ from services.simulator.api.core.kinds import Kind
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a path names: a collection (no `name`), an object, or a subresource. `watching` for the old /watch/ prefix."""
+    """What a path names: a collection (no `name`), an object, or a subresource. `watching` for the
+    old /watch/ prefix.
+    """
 
     kind: Kind
     namespace: str = ""
@@ -28,7 +30,9 @@ class Virtual(msgspec.Struct, frozen=True):
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Nothing is there; `status` when the group and version exist (a Status answer instead of plain text)."""
+    """Nothing is there; `status` when the group and version exist (a Status answer instead of plain
+    text).
+    """
 
     status: bool
 
@@ -68,6 +72,8 @@ def _within(group: str, version: str, rest: list[str]) -> Place:
     if kind is None or len(rest) > 3 or "" in rest or bool(namespace) > kind.namespaced:
         return Missing(True)
     name, sub = (rest[1] if len(rest) > 1 else ""), (rest[2] if len(rest) > 2 else "")
-    if (name and kind.namespaced and not namespace) or (sub and sub not in kind.subresources and not kind.custom):
+    if (name and kind.namespaced and not namespace) or (
+        sub and sub not in kind.subresources and not kind.custom
+    ):
         return Missing(True)
     return Target(kind, namespace, name, sub, watching)

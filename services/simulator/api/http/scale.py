@@ -1,4 +1,6 @@
-"""The scale subresource of workloads, autoscaling/v1: `kubectl scale` and `kubectl autoscale` read and write it."""
+"""The scale subresource of workloads, autoscaling/v1: `kubectl scale` and `kubectl autoscale` read
+and write it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ from typing import Any
 
 from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.api.core.kinds import Kind
-from services.simulator.api.core.refusals import Refusal, bad_request, method_not_allowed, not_found, stale
+from services.simulator.api.core.refusals import (
+    Refusal,
+    bad_request,
+    method_not_allowed,
+    not_found,
+    stale,
+)
 from services.simulator.api.core.store import Entry
 from services.simulator.api.http.negotiate import decoded_body
 from services.simulator.api.http.request import Request
@@ -27,7 +35,11 @@ def answer(store: ClusterStore, target: Target, request: Request) -> Answer:
         return refusal_answer(method_not_allowed())
     body = decoded_body(target.kind, request.content_type, request.body)
     changed = body if isinstance(body, Refusal) else _changed(store, target.kind, entry, body)
-    return refusal_answer(changed) if isinstance(changed, Refusal) else value_answer(200, _scale(changed))
+    return (
+        refusal_answer(changed)
+        if isinstance(changed, Refusal)
+        else value_answer(200, _scale(changed))
+    )
 
 
 def _changed(store: ClusterStore, kind: Kind, entry: Entry, body: Any) -> Entry | Refusal:
@@ -39,12 +51,25 @@ def _changed(store: ClusterStore, kind: Kind, entry: Entry, body: Any) -> Entry 
     wanted = (body.get("metadata") or {}).get("resourceVersion")
     if wanted and wanted != metadata["resourceVersion"]:
         return stale(kind, metadata["name"])
-    return store.patch(kind, metadata["name"], metadata["namespace"], {"spec": {"replicas": replicas}}, form="merge")
+    return store.patch(
+        kind,
+        metadata["name"],
+        metadata["namespace"],
+        {"spec": {"replicas": replicas}},
+        form="merge",
+    )
 
 
 def _scale(entry: Entry) -> Json:
-    metadata, spec, status = entry.obj["metadata"], entry.obj.get("spec") or {}, entry.obj.get("status") or {}
-    kept = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")}
+    metadata, spec, status = (
+        entry.obj["metadata"],
+        entry.obj.get("spec") or {},
+        entry.obj.get("status") or {},
+    )
+    kept = {
+        key: metadata[key]
+        for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    }
     labels = (spec.get("selector") or {}).get("matchLabels") or {}
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     return {

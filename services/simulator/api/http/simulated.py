@@ -1,4 +1,6 @@
-"""What a simulated pod cannot do, said clearly: no container runs, so there is no log, no shell, no port."""
+"""What a simulated pod cannot do, said clearly: no container runs, so there is no log, no shell, no
+port.
+"""
 
 from __future__ import annotations
 
@@ -17,5 +19,9 @@ def answer(store: ClusterStore, target: Target) -> Answer:
     key = f"{target.namespace}/{target.name}"
     words = f"{key} is simulated: no container runs in it"
     if target.subresource == "log":
-        return text_answer(200, f"{words}, so it logs nothing. Its story: topolog replay explain {key}\n")
-    return refusal_answer(refuse(501, f"{words}, so there is nothing to {target.subresource}", "NotImplemented"))
+        return text_answer(
+            200, f"{words}, so it logs nothing. Its story: topolog replay explain {key}\n"
+        )
+    return refusal_answer(
+        refuse(501, f"{words}, so there is nothing to {target.subresource}", "NotImplemented")
+    )

@@ -1,4 +1,6 @@
-"""Watch streams: one line of JSON an event, encoded once for all who watch alike. Must not know rules of kinds."""
+"""Watch streams: one line of JSON an event, encoded once for all who watch alike. Must not know
+rules of kinds.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _LINES_A_CHUNK = 256
 class Watch:
     """One open watch: lines that wait to be sent, and why it ends."""
 
-    def __init__(self, store: ClusterStore, target: Target, request: Request, form: Form, chosen: Selection) -> None:
+    def __init__(
+        self, store: ClusterStore, target: Target, request: Request, form: Form, chosen: Selection
+    ) -> None:
         self.kind: Kind = target.kind
         self.lines: list[bytes] = []
         self.wake = asyncio.Event()
@@ -92,7 +96,9 @@ class Watch:
         if self._form.shape == "Table":
             metadata = {"resourceVersion": entry.obj["metadata"]["resourceVersion"]}
             now = self._store.moment().now
-            obj = tables.table(self.kind, [entry], now, self._include, metadata, headed=not self._headed)
+            obj = tables.table(
+                self.kind, [entry], now, self._include, metadata, headed=not self._headed
+            )
             self._headed = True
         elif self._form.shape == "PartialObjectMetadata":
             obj = tables.partial(entry)
@@ -109,9 +115,20 @@ class Watch:
         metadata: Json = {"resourceVersion": str(max(self._store.version, self._after))}
         if annotations:
             metadata["annotations"] = annotations
-        obj: Json = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
+        obj: Json = {
+            "kind": self.kind.kind,
+            "apiVersion": self.kind.api_version,
+            "metadata": metadata,
+        }
         if self._form.shape == "Table":
-            obj = tables.table(self.kind, [], self._store.moment().now, self._include, metadata, headed=not self._headed)
+            obj = tables.table(
+                self.kind,
+                [],
+                self._store.moment().now,
+                self._include,
+                metadata,
+                headed=not self._headed,
+            )
             obj["rows"] = [{"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
                                                     "metadata": metadata}}]  # fmt: skip
             self._headed = True
@@ -126,7 +143,13 @@ class Watch:
 
 
 async def serve_watch(
-    store: ClusterStore, target: Target, request: Request, form: Form, receive: Receive, send: Send, open_watches: set[Watch]
+    store: ClusterStore,
+    target: Target,
+    request: Request,
+    form: Form,
+    receive: Receive,
+    send: Send,
+    open_watches: set[Watch],
 ) -> None:
     """Answer a watch until its timeout, the client's leave or the server's end."""
     chosen = chosen_by(target, request)
@@ -161,7 +184,9 @@ def _error_line(refusal: Refusal) -> bytes:
 
 
 async def _pump(watch: Watch, send: Send) -> None:
-    """Send waiting lines in chunks; lines that come while one is being sent travel together in the next."""
+    """Send waiting lines in chunks; lines that come while one is being sent travel together in the
+    next.
+    """
     await send({"type": "http.response.body", "body": b"", "more_body": True})
     while True:
         while watch.lines:
