@@ -12,11 +12,11 @@ import msgspec
 from shared.domain.demand import ContainerDemand, zonal_demand
 from shared.domain.pod import Pod
 from shared.domain.report import Placement
-from shared.events.binding_facts import PodBound
+from shared.events.binding_events import PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodObserved
-from shared.events.report_facts import NodeReportChanged, NodeReported
-from shared.events.scheduling_facts import PodReserved
+from shared.events.cluster_events import PodEnded, PodObserved
+from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.events.scheduling_events import PodReserved
 from shared.ledger.proof import covers
 
 KEPT = 5_000

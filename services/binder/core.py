@@ -18,13 +18,13 @@ import msgspec
 from services.binder import evicting
 from services.binder.evicting import Evictions
 from shared.domain.state_hash import state_hash
-from shared.events import binding_facts as binding
-from shared.events import cluster_facts as cluster
-from shared.events import scheduling_facts as scheduling
+from shared.events import binding_events as binding
+from shared.events import cluster_events as cluster
+from shared.events import scheduling_events as scheduling
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.events.log_facts import LogOpened
+from shared.events.log_events import LogOpened
 from shared.ledger.listings import Listings
 
 Stage = Literal["reserved", "intended"]

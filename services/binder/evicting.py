@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from shared.events import binding_facts as binding
-from shared.events import cluster_facts as cluster
-from shared.events import scheduling_facts as scheduling
+from shared.events import binding_events as binding
+from shared.events import cluster_events as cluster
+from shared.events import scheduling_events as scheduling
 from shared.events.catalog import Fact
 
 

@@ -21,7 +21,7 @@ from services.binder.core import BinderState
 from services.binder.evicting import Eviction
 from services.binder.settings import BinderSettings
 from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Lease, Place
-from shared.events import binding_facts as binding
+from shared.events import binding_events as binding
 from shared.kube.port import Kube, Lost
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point

@@ -17,7 +17,7 @@ from services.binder.appending import append_fenced
 from services.binder.core import BinderState, Identity, Reply, Work
 from services.binder.settings import BinderSettings
 from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Lease, Outcome, Place
-from shared.events import binding_facts as binding
+from shared.events import binding_events as binding
 from shared.kube.port import Answer, Kube, Lost
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point

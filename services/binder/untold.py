@@ -14,11 +14,11 @@ import msgspec
 from services.binder import announcements
 from services.binder.admissions import Admissions
 from services.binder.core import BinderState, Identity
-from shared.events.binding_facts import BindRefused, EvictIntended, PodBound, PodEvicted
+from shared.events.binding_events import BindRefused, EvictIntended, PodBound, PodEvicted
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import (
+from shared.events.scheduling_events import (
     NodeSetAside,
     NominationWithdrawn,
     PodNominated,

@@ -31,8 +31,8 @@ from services.doctor.nodes import Machine
 from services.replay.reading import envelopes, fold_one
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
-from shared.events.cluster_facts import PodEnded
-from shared.events.setting_aside import Aside
+from shared.events.cluster_events import PodEnded
+from shared.events.exclusions import Aside
 from shared.kube.port import Answer, Kube, KubeUnavailableError, Lost
 from shared.kube.rights import BY_SERVICE, TOPOLOGY_GROUP, Right
 from shared.ledger.state import Ledger

@@ -14,8 +14,8 @@ from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, CommandError, json_line
 from shared.eventlog.port import Appended, Commit, Draft, EventLog
 from shared.events import streams
-from shared.events.report_facts import NodeReleased
-from shared.events.scheduling_facts import NodeReadmitted
+from shared.events.report_events import NodeReleased
+from shared.events.scheduling_events import NodeReadmitted
 
 ROLE = "operator"
 TRIES = 5

@@ -180,7 +180,7 @@ def verdict(found: Verdict) -> None:
 def predictions(found: Predictions, by: str) -> None:
     """Hit rates, then the misses in words."""
     out = console()
-    from services.scheduler.deciding.explanation.wording import within
+    from services.scheduler.explain.wording import within
 
     out.print(
         table("", (by, "#predicted", "#hit", "#rate"), [group.row() for group in found.groups])
@@ -197,7 +197,7 @@ def predictions(found: Predictions, by: str) -> None:
 def shadow(found: Judgement) -> None:
     """The counts in words, then the pods that came out differently."""
     out = console()
-    from services.scheduler.shadow.shadow import OUTCOMES
+    from services.scheduler.explain.shadow import OUTCOMES
 
     rows = [[str(found.counts[outcome]), words] for outcome, words in OUTCOMES.items()]
     out.print(table("", ("#pods", "what became of them"), rows))

@@ -152,7 +152,7 @@ def _changes(changes: list[str], nodes: str) -> tuple[dict[str, str], Changes]:
 
 def _variables() -> dict[str, str]:
     """Key -> variable, for the settings that deciding depends on."""
-    from services.scheduler.deciding.config import CycleConfig
+    from services.scheduler.snapshot.config import CycleConfig
 
     cycle = {
         field.name: f"TOPOLOG_CYCLE_{field.name.upper()}"

@@ -8,12 +8,12 @@ import msgspec
 
 from services.comparison.rows import Reservation
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.reserving.proposals import Proposal
+from services.scheduler.reserve.proposals import Proposal
 from services.topology_store import core as store
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events import streams
-from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Fact
 from shared.events.codec import type_of
 from shared.events.envelope import Envelope

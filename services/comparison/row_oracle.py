@@ -26,7 +26,7 @@ from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.cluster_events import PodEnded, PodObserved
 from shared.kubelet import admission
 
 TRIES = 64

@@ -30,7 +30,7 @@ from services.comparison.rows import Reservation
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.kubelet.fingerprint import fingerprint
 
 CacheName = Literal["none", "passthrough", "discardreserved", "overreserve"]

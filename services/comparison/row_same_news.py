@@ -16,18 +16,18 @@ from services.comparison.row_ledger import LedgerRow
 from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode, free_of
 from services.scheduler.core import CoreConfig
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.judge import rank
-from services.scheduler.deciding.judging import Judging
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.shape import Shape
-from services.scheduler.deciding.verdicts.table import RULED_OUT
-from services.scheduler.placing.placing import ColumnarPlacing, Placing
+from services.scheduler.select.evaluate import rank
+from services.scheduler.select.judging import Judging
+from services.scheduler.select.placing import ColumnarPlacing, Placing
+from services.scheduler.select.verdict_cache import RULED_OUT
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Shape
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodRunning
+from shared.events.cluster_events import PodEnded, PodRunning
 from shared.ledger.state import ZoneAmounts
 
 States = Mapping[str, Consistent]

@@ -17,7 +17,7 @@ from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import SCHEDULER, Workload, workload
 from services.scheduler.core import CoreConfig
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig
 
 _CACHES: dict[str, CacheName] = {
     "no awareness": "none",

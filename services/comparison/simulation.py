@@ -24,7 +24,7 @@ from services.simulator.workload import Task
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import EndCause, NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.cluster_events import EndCause, NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.kubelet import admission
 from shared.kubelet.versions import PROVEN
 

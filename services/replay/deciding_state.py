@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from services.replay import reading
-from services.scheduler import following
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.following import Followed
-from services.scheduler.placing.placing import ColumnarPlacing
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
+from services.scheduler.state import state as following
+from services.scheduler.state.state import Followed
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodReserved
-from shared.events.setting_aside import UNFOLDABLE, Aside
+from shared.events.exclusions import UNFOLDABLE, Aside
+from shared.events.scheduling_events import PodReserved
 from shared.ledger.fold import Touched
 
 

@@ -16,7 +16,7 @@ from services.binder import core as binder
 from services.topology_store import following
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.events.setting_aside import UNFOLDABLE, Aside
+from shared.events.exclusions import UNFOLDABLE, Aside
 from shared.ledger.digest import digest
 from shared.ledger.state import Ledger
 from shared.runtime.asking import get

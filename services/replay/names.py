@@ -13,7 +13,7 @@ from services.replay.suggestions import did_you_mean
 from shared.eventlog.port import EventLog
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from shared.events.codec import UndecodableFact, decode
 
 KEPT = 50_000

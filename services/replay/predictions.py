@@ -13,16 +13,16 @@ import msgspec
 from services.replay import reading
 from services.replay.filters import FilterError
 from services.replay.proofs import actual_zones
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation.known_within import of_pod
-from services.scheduler.placing.placing import ColumnarPlacing
+from services.scheduler.explain.known_within import of_pod
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.policies import BEST_EFFORT
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
-from shared.events.binding_facts import BindRefused
-from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
-from shared.events.setting_aside import Aside
+from shared.events.binding_events import BindRefused
+from shared.events.exclusions import Aside
+from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 from shared.ledger.state import Charge, Ledger, LedgerNode, ZoneAmounts
 
 NAMED = 5

@@ -15,10 +15,10 @@ from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodReserved
-from shared.events.setting_aside import Aside
+from shared.events.exclusions import Aside
+from shared.events.scheduling_events import PodReserved
 from shared.ledger.state import Ledger, LedgerNode
 
 PAGE = 500

@@ -12,7 +12,7 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.events.setting_aside import UNFOLDABLE, Aside
+from shared.events.exclusions import UNFOLDABLE, Aside
 from shared.ledger.fold import GapError, Touched, evolve, pass_over
 from shared.ledger.state import Ledger
 from shared.runtime.reading_ahead import ReadingAhead

@@ -16,21 +16,21 @@ import msgspec
 from services.replay import reading
 from services.replay.deciding_state import follow, placing_at
 from services.replay.renominating import nominated_again
-from services.scheduler.asked.answering import placed_on
-from services.scheduler.deciding.config import CycleConfig, Provenance
-from services.scheduler.deciding.explanation.known_within import of_pod
-from services.scheduler.deciding.explanation.wording import within as told_within
-from services.scheduler.deciding.explanation.wording import without_bounds
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.following import Followed
-from services.scheduler.placing.placing import ColumnarPlacing
-from services.scheduler.sharing import MARK, share_of
+from services.scheduler.explain.known_within import of_pod
+from services.scheduler.explain.wording import within as told_within
+from services.scheduler.explain.wording import without_bounds
+from services.scheduler.extender.answering import placed_on
+from services.scheduler.queue.shard import MARK, share_of
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.config import CycleConfig, Provenance
+from services.scheduler.snapshot.result import Placed, Unplaceable
+from services.scheduler.state.state import Followed
 from shared.domain.pod import Pod
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodNominated, PodReserved, PodVerdictChanged
-from shared.events.setting_aside import Aside
+from shared.events.exclusions import Aside
+from shared.events.scheduling_events import PodNominated, PodReserved, PodVerdictChanged
 from shared.ledger.state import LedgerPod
 
 MOST = 20

@@ -15,13 +15,13 @@ import msgspec
 from services.replay import reading
 from services.replay.deciding_state import charge, followed_at, placing_at
 from services.replay.recomputing import Deciding, mates
-from services.scheduler import following
-from services.scheduler.asked.answering import placed_on
+from services.scheduler.extender.answering import placed_on
+from services.scheduler.state import state as following
 from shared.eventlog.port import EventLog
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodReserved
-from shared.events.setting_aside import Aside
+from shared.events.exclusions import Aside
+from shared.events.scheduling_events import PodReserved
 
 HEARD_LATE_FACTS, HEARD_LATE_US = 2_000, 5_000_000
 """How far behind the refusal an end is looked for that came before the admission: it is heard of when somebody sees it."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from services.scheduler.deciding.outcome import Nomination
-from services.scheduler.placing.placing import ColumnarPlacing
-from shared.events.scheduling_facts import PodNominated
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.result import Nomination
+from shared.events.scheduling_events import PodNominated
 from shared.ledger.state import LedgerPod
 
 UNRECORDED = "the log does not hold which nodes a search looked at, and whom it spared after a refused eviction"

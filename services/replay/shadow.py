@@ -10,11 +10,11 @@ from __future__ import annotations
 import msgspec
 
 from services.replay import reading
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.placing.placing import ColumnarPlacing
-from services.scheduler.shadow.shadow import Case, Outcome, Shadow
+from services.scheduler.explain.shadow import Case, Outcome, Shadow
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.config import CycleConfig
 from shared.eventlog.port import EventLog
-from shared.events.scheduling_facts import PodReserved
+from shared.events.scheduling_events import PodReserved
 from shared.ledger.fold import evolve
 from shared.ledger.state import Ledger
 

@@ -9,10 +9,10 @@ from typing import Any
 from services.replay import filters, reading
 from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
-from services.scheduler.scoring.node_label import strategy_for
+from services.scheduler.score.strategies.node_label import strategy_for
 from shared.eventlog.port import EventLog
-from shared.events import cluster_facts as cluster
-from shared.events.setting_aside import Aside
+from shared.events import cluster_events as cluster
+from shared.events.exclusions import Aside
 from shared.ledger.digest import digest
 from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import clamped

@@ -17,9 +17,9 @@ from services.replay.filters import clock
 from services.replay.near_miss import near_miss
 from services.replay.words import by_container
 from shared.domain.resources import Amounts
-from shared.events import binding_facts as binding
-from shared.events import cluster_facts as cluster
-from shared.events import scheduling_facts as scheduling
+from shared.events import binding_events as binding
+from shared.events import cluster_events as cluster
+from shared.events import scheduling_events as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 

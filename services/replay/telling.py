@@ -21,14 +21,14 @@ from services.replay.words import by_container, mentioned, zones_list
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
-from shared.events import binding_facts as binding
-from shared.events import cluster_facts as cluster
-from shared.events import scheduling_facts as scheduling
+from shared.events import binding_events as binding
+from shared.events import cluster_events as cluster
+from shared.events import scheduling_events as scheduling
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
-from shared.events.setting_aside import Aside
+from shared.events.exclusions import Aside
 
 PAGE = 1000
 History = list[tuple[Envelope, Fact]]

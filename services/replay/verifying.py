@@ -12,11 +12,11 @@ import msgspec
 
 from services.replay.reading import fold_one
 from shared.eventlog.chain import BEGINNING, linked
-from shared.events import binding_facts as binding
-from shared.events import cluster_facts as cluster
+from shared.events import binding_events as binding
+from shared.events import cluster_events as cluster
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.events.setting_aside import Aside
+from shared.events.exclusions import Aside
 from shared.ledger.state import Ledger
 from shared.ledger.view import lower_bound, upper_bound
 

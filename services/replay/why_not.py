@@ -17,22 +17,22 @@ from services.replay.names import Names, require_node, require_pod
 from services.replay.near_miss import near_miss
 from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation.known_within import of_pod
-from services.scheduler.deciding.explanation.wording import WITHIN
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.following import Followed
-from services.scheduler.placing.placing import ColumnarPlacing
-from services.scheduler.sharing import Share, share_of
+from services.scheduler.explain.known_within import of_pod
+from services.scheduler.explain.wording import WITHIN
+from services.scheduler.queue.shard import Share, share_of
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
+from services.scheduler.state.state import Followed
 from shared.domain.refusal import Refusal
 from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import readable_facts_of
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodReserved
-from shared.events.setting_aside import Aside
+from shared.events.exclusions import Aside
+from shared.events.scheduling_events import PodReserved
 
 
 class WhyNot(msgspec.Struct, frozen=True):

@@ -16,12 +16,12 @@ from shared.domain.effective import effective_request
 from shared.domain.quantity import format_amount
 from shared.domain.report import Placement
 from shared.domain.resources import Amounts
-from shared.events import binding_facts as binding
-from shared.events import cluster_facts as cluster
-from shared.events import log_facts as log
-from shared.events import report_facts as report
-from shared.events import scheduling_facts as scheduling
-from shared.events import surroundings_facts as surroundings
+from shared.events import binding_events as binding
+from shared.events import cluster_events as cluster
+from shared.events import cluster_object_events as surroundings
+from shared.events import log_events as log
+from shared.events import report_events as report
+from shared.events import scheduling_events as scheduling
 from shared.events.catalog import Fact
 
 PODS_NAMED = 3

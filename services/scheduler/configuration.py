@@ -9,10 +9,10 @@ from __future__ import annotations
 import msgspec
 
 from services.scheduler.core import CoreConfig
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.scores import STRATEGIES
 from services.scheduler.provenance import provenance
+from services.scheduler.score.scores import STRATEGIES
 from services.scheduler.settings import SchedulerSettings
+from services.scheduler.snapshot.config import CycleConfig
 from shared.runtime.settings import SettingsInvalid
 
 LIMIT_WEIGHT = 1_000_000

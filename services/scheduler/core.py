@@ -13,29 +13,30 @@ from typing import Protocol
 
 import msgspec
 
-from services.scheduler import following, tallies
-from services.scheduler.asked.binds import Binds
-from services.scheduler.deciding.config import CycleConfig, Provenance
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.following import Followed
-from services.scheduler.placing.placing import ColumnarPlacing, Placing
-from services.scheduler.preemption.nominations import Nominations
+from services.scheduler.explain.shadow import Shadow
+from services.scheduler.extender.binds import Binds
+from services.scheduler.preempt.nominations import Nominations
 from services.scheduler.queue.queue import Queue
-from services.scheduler.rejections import Rejections
-from services.scheduler.reserving.marks import Marks
-from services.scheduler.reserving.proposals import Proposal, in_order, reservation, stamped, verdict
-from services.scheduler.reserving.setting_aside import SettingAside
-from services.scheduler.reserving.withdrawals import withdrawals
-from services.scheduler.shadow.shadow import Shadow
-from services.scheduler.sharing import Share
-from services.scheduler.surroundings.stirred import Stirred
-from services.scheduler.traceparents import Traceparents
-from services.scheduler.weighing.weighing import Weighing
+from services.scheduler.queue.queueing_hints import Stirred
+from services.scheduler.queue.shard import Share
+from services.scheduler.reserve.dirty_marks import Marks
+from services.scheduler.reserve.exclusions import SettingAside
+from services.scheduler.reserve.proposals import Proposal, in_order, reservation, stamped, verdict
+from services.scheduler.reserve.rejections import Rejections
+from services.scheduler.reserve.withdrawals import withdrawals
+from services.scheduler.score.demand import Weighing
+from services.scheduler.select.placing import ColumnarPlacing, Placing
+from services.scheduler.snapshot.config import CycleConfig, Provenance
+from services.scheduler.snapshot.result import Placed, Unplaceable
+from services.scheduler.state import state as following
+from services.scheduler.state import totals as tallies
+from services.scheduler.state.state import Followed
+from services.scheduler.state.traceparents import Traceparents
 from shared.domain.pod import Pod
-from shared.events import scheduling_facts as scheduling
+from shared.events import scheduling_events as scheduling
 from shared.events.catalog import Fact
+from shared.events.cluster_object_events import is_surrounding
 from shared.events.envelope import Envelope
-from shared.events.surroundings_facts import is_surrounding
 from shared.ledger.state import LedgerNode, LedgerPod
 
 

@@ -7,8 +7,8 @@ they replay.
 
 from __future__ import annotations
 
-from services.scheduler import following
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.state import state as following
 from shared.eventlog.snapshots import fingerprint
 from shared.hints import registry
 from shared.ledger.promises import promises, weight

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from services.scheduler.core import SchedulerCore
-from services.scheduler.queue.looking_again import LookingAgain
-from services.scheduler.rejections import REASONS
-from services.scheduler.reserving.proposals import Proposal, together
-from services.scheduler.sharing import Share
+from services.scheduler.queue.flush import LookingAgain
+from services.scheduler.queue.shard import Share
+from services.scheduler.reserve.proposals import Proposal, together
+from services.scheduler.reserve.rejections import REASONS
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import (
     Appended,
@@ -30,7 +30,7 @@ from shared.eventlog.port import (
     Place,
 )
 from shared.events import streams
-from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
+from shared.events.scheduling_events import NodeReadmitted, NodeSetAside, PodReadmitted
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock

@@ -15,8 +15,8 @@ from services.scheduler.compat.arguments import Arguments
 from services.scheduler.compat.arguments_reading import LIMIT_TEXT_CHARS, Outcome, read_text
 from services.scheduler.compat.placing import UpstreamConfig
 from services.scheduler.core import CoreConfig
-from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.settings import CacheName, SchedulerSettings
+from services.scheduler.snapshot.config import CycleConfig
 from shared.runtime.settings import SettingsInvalid
 
 DEFAULT_RESYNC_S = 5

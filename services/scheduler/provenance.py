@@ -7,8 +7,8 @@ from __future__ import annotations
 import msgspec
 import xxhash
 
-from services.scheduler.deciding.config import CycleConfig, Provenance
-from services.scheduler.placing import placing
+from services.scheduler.select import placing
+from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.eventlog.closure import code_fingerprint
 from shared.hints import registry
 

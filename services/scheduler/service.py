@@ -17,9 +17,9 @@ from services.scheduler.core import SchedulerCore
 from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.folding import fold_of
 from services.scheduler.handlers import ROLE, Decider
-from services.scheduler.observing.observer import Observer
-from services.scheduler.observing.teller import ROLE as OBSERVER
 from services.scheduler.settings import SchedulerSettings
+from services.scheduler.watch.observer import Observer
+from services.scheduler.watch.teller import ROLE as OBSERVER
 from shared.bus.streams import StreamLimits
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog

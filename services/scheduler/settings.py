@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.extender.settings import ExtenderSettings
+from services.scheduler.snapshot.config import CycleConfig
 from shared.runtime.settings import CommonSettings
 
 CacheName = Literal["ledger", "overreserve", "discardreserved", "passthrough"]

@@ -17,7 +17,7 @@ from services.replay.words import Told
 from services.top.model import NodeRow, node_row
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
-from shared.events.setting_aside import Aside
+from shared.events.exclusions import Aside
 from shared.ledger.state import Ledger
 
 LAST_FACTS = 50

@@ -15,8 +15,8 @@ from services.topology_store import moments
 from services.topology_store.delta import changes, resembles
 from shared.domain.report import UNKNOWN, Report
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved
-from shared.events.report_facts import (
+from shared.events.cluster_events import NodeEnded, NodeObserved
+from shared.events.report_events import (
     NodeReleased,
     NodeReportChanged,
     NodeReported,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.domain.report import Report, Zone
-from shared.events.report_facts import NodeReportChanged
+from shared.events.report_events import NodeReportChanged
 from shared.ledger.reports import by_key
 
 

@@ -13,7 +13,7 @@ from services.topology_store import core
 from services.topology_store.core import Known
 from shared.domain.state_hash import state_hash
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.envelope import Envelope
 
 PREFIX = "report/"

@@ -20,14 +20,14 @@ from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Leas
 from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded
-from shared.events.report_facts import (
+from shared.events.cluster_events import NodeEnded
+from shared.events.exclusions import Aside
+from shared.events.report_events import (
     NodeReportChanged,
     NodeReported,
     NodeReportExpired,
     NodeReportRefused,
 )
-from shared.events.setting_aside import Aside
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock

@@ -6,7 +6,7 @@ import msgspec
 
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReportExpired
+from shared.events.report_events import NodeReportExpired
 from shared.ledger import fold
 from shared.ledger.alike import share
 from shared.ledger.state import Ledger

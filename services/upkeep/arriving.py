@@ -16,7 +16,7 @@ from shared.events import streams
 from shared.events.catalog import CATALOG
 from shared.events.codec import UndecodableFact, decode
 from shared.events.envelope import Envelope
-from shared.events.log_facts import FactSkipped
+from shared.events.log_events import FactSkipped
 
 ANOTHER_COPY = "import another copy of it"
 ITS_RELEASE = "import it by the release that wrote it, or a newer one"

@@ -25,7 +25,7 @@ from shared.eventlog.postgres_care import NotEmpty, take_in
 from shared.eventlog.redactions import told_by
 from shared.events import streams
 from shared.events.envelope import Envelope
-from shared.events.log_facts import FactsRedacted
+from shared.events.log_events import FactsRedacted
 from shared.runtime.crash import crash_point
 
 ANOTHER_DATABASE = "createdb NAME, and --database-url postgresql://OWNER@HOST/NAME"

@@ -25,8 +25,8 @@ from shared.eventlog.port import Commit, Draft, EventLog
 from shared.eventlog.redactions import redactions
 from shared.eventlog.whole_stream import readable_facts_of
 from shared.events import streams
-from shared.events.cluster_facts import PodEnded, PodObserved
-from shared.events.log_facts import FactsRedacted
+from shared.events.cluster_events import PodEnded, PodObserved
+from shared.events.log_events import FactsRedacted
 
 ROLE = "operator"
 ROWS_A_FACT = 500

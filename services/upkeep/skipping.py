@@ -9,7 +9,7 @@ from shared.eventlog.port import Appended, Commit, Draft, EventLog
 from shared.events import streams
 from shared.events.codec import UndecodableFact, decode
 from shared.events.envelope import Envelope
-from shared.events.log_facts import FactSkipped
+from shared.events.log_events import FactSkipped
 
 ROLE = "operator"
 

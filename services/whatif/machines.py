@@ -17,7 +17,7 @@ from shared.domain.cpus import CpuLayout, format_runs
 from shared.domain.policies import NONE
 from shared.domain.report import DeviceGroup, Report
 from shared.domain.resources import CPU, Amounts, is_memory
-from shared.events.cluster_facts import NodeObserved
+from shared.events.cluster_events import NodeObserved
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import empty_kubelet
 

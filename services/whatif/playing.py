@@ -20,10 +20,10 @@ from services.comparison.workloads import pod_of
 from services.replay.deciding_state import placing_at
 from services.replay.near_miss import near_miss
 from services.scheduler.configuration import Choice
-from services.scheduler.reserving.proposals import Proposal
+from services.scheduler.reserve.proposals import Proposal
 from services.whatif.world import RecordedDelays, World
 from shared.domain.resources import CPU
-from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
+from shared.events.scheduling_events import PodReserved, PodVerdictChanged
 
 SAMPLES = 120
 SHAPES = 40

@@ -15,18 +15,18 @@ from typing import get_args
 import msgspec
 
 from services.replay import reading
-from services.scheduler.sharing import share_of
+from services.scheduler.queue.shard import share_of
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
-from shared.events.binding_facts import BindRefused, PodBound
+from shared.events.binding_events import BindRefused, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
-from shared.events.setting_aside import Aside
-from shared.events.surroundings_facts import SurroundingEnded, SurroundingFact, stream_of
+from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.cluster_object_events import SurroundingEnded, SurroundingFact, stream_of
+from shared.events.exclusions import Aside
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 
 AGAIN_WITHIN_US = 120_000_000
 """A pod of the same kind that appears so soon after a rejection takes the rejected one's place."""

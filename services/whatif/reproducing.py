@@ -17,18 +17,18 @@ from services.replay import reading
 from services.replay.deciding_state import charge, follow, placing_at, usable
 from services.replay.recomputing import Decision, decided, same
 from services.scheduler.core import CoreConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.following import Followed
-from services.scheduler.placing.placing import ColumnarPlacing
-from services.scheduler.sharing import MARK, Share, share_of
+from services.scheduler.queue.shard import MARK, Share, share_of
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.result import Placed, Unplaceable
+from services.scheduler.state.state import Followed
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events import streams
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from shared.events.codec import UndecodableFact, decode
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
-from shared.events.setting_aside import Aside
+from shared.events.exclusions import Aside
+from shared.events.scheduling_events import PodReserved, PodVerdictChanged
 
 NAMES_LOOKED_AT = 200
 TOLD = 20

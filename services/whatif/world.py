@@ -19,7 +19,7 @@ from services.whatif.recorded import Past, Recorded
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.cluster_events import NodeEnded, NodeObserved
 
 MS = 0.001
 

@@ -20,7 +20,7 @@ import xxhash
 from shared.domain.pod import Pod
 
 POD_ANNOTATIONS = frozenset(("scheduling.koordinator.sh/numa-topology-spec",))
-"""Read by `services.scheduler.deciding.policy`."""
+"""Read by `services.scheduler.snapshot.topology_policy`."""
 
 POD_LABELS = frozenset(
     (

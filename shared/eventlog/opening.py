@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shared.eventlog.port import Commit, Draft, LogIdentity, Lost
 from shared.events import streams
-from shared.events.log_facts import LogOpened
+from shared.events.log_events import LogOpened
 
 OPERATOR, READER = "operator", "reader"
 

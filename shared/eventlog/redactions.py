@@ -11,7 +11,7 @@ from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.codec import UndecodableFact, decode
 from shared.events.envelope import Envelope
-from shared.events.log_facts import FactsRedacted
+from shared.events.log_events import FactsRedacted
 
 
 async def redactions(log: EventLog) -> dict[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import readable_facts_of
 from shared.events import streams
-from shared.events.log_facts import FactSkipped
+from shared.events.log_events import FactSkipped
 
 
 async def skips(log: EventLog) -> dict[int, int]:

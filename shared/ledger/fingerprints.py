@@ -15,7 +15,7 @@ import msgspec
 from shared.domain.demand import zonal_demand
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, add
-from shared.events.scheduling_facts import NodeReconciled
+from shared.events.scheduling_events import NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.charge import listed_demand
 from shared.ledger.recompute import recompute

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.events.cluster_facts import ClusterListed
-from shared.events.log_facts import LogOpened
+from shared.events.cluster_events import ClusterListed
+from shared.events.log_events import LogOpened
 
 WANTED = ("nodes", "pods")
 """What must have been listed."""

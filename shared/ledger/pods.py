@@ -5,9 +5,9 @@ the nodes it touched.
 from __future__ import annotations
 
 from shared.domain.pod import Pod
-from shared.events import binding_facts as binding
-from shared.events import cluster_facts as cluster
-from shared.events import scheduling_facts as scheduling
+from shared.events import binding_events as binding
+from shared.events import cluster_events as cluster
+from shared.events import scheduling_events as scheduling
 from shared.events.envelope import Envelope
 from shared.ledger.alike import share
 from shared.ledger.charging import put, take

@@ -9,7 +9,7 @@ from collections.abc import Container
 import msgspec
 
 from shared.domain.report import Placement, Report, Zone, ZoneResource
-from shared.events.report_facts import NodeReportChanged, NodeReported
+from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.ledger.nodes import node_of
 from shared.ledger.recompute import forget_places, recompute, redemand
 from shared.ledger.state import Ended, Expectation, Ledger, LedgerNode

@@ -15,7 +15,7 @@ from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, Report
 from shared.domain.resources import Amounts
-from shared.events.cluster_facts import NodeObserved
+from shared.events.cluster_events import NodeObserved
 
 Stage = Literal["pending", "reserved", "intended", "bound", "running"]
 

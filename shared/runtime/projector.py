@@ -19,8 +19,8 @@ from shared.eventlog.skips import skips
 from shared.eventlog.snapshots import seal, unseal
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.events.log_facts import FactSkipped
-from shared.events.setting_aside import UNFOLDABLE, Aside
+from shared.events.exclusions import UNFOLDABLE, Aside
+from shared.events.log_events import FactSkipped
 from shared.runtime.consumer import Consumer, Refold
 from shared.runtime.health import Health
 from shared.runtime.marks import Differs, Marks, Promises
@@ -39,7 +39,7 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
     """`evolve` changes the state in place; what it returns is not looked at. `dump` and `load` make
     snapshots possible; `fingerprint` (`shared.eventlog.snapshots.fingerprint`) names everything
     that shapes the state. `promises` is what all releases must see alike (`shared.runtime.marks`).
-    `pass_over` hears of a fact that is not folded (`shared.events.setting_aside`), `set_aside` of a
+    `pass_over` hears of a fact that is not folded (`shared.events.exclusions`), `set_aside` of a
     stream whose facts no longer are: what it is about must not be acted on."""
 
     initial: Callable[[], S]

@@ -83,8 +83,8 @@ def test_a_circle_of_rooms_is_seen_though_no_modules_go_round(imports: Graph) ->
     """`preemption` searches what `deciding` judges; another module of `deciding` that used it would
     close the circle of rooms.
     """
-    loose = "services.scheduler.deciding.outcome"
-    closed = {**imports, loose: {*imports[loose], "services.scheduler.preemption.picks"}}
+    loose = "services.scheduler.snapshot.result"
+    closed = {**imports, loose: {*imports[loose], "services.scheduler.preempt.picks"}}
     assert circle(closed) == []
     assert circle(rooms_in("services.scheduler", closed)) != []
 

@@ -113,9 +113,9 @@ FACT = '''class PodPraised(msgspec.Struct, frozen=True, tag=True):
 
 '''
 A_FACT: dict[str, Step] = {
-    "struct": lambda at: at.put("shared/events/binding_facts.py", "class EvictRefused(", FACT),
+    "struct": lambda at: at.put("shared/events/binding_events.py", "class EvictRefused(", FACT),
     "union": lambda at: at.put(
-        "shared/events/binding_facts.py", "BindIntended | PodBound", "PodPraised | "
+        "shared/events/binding_events.py", "BindIntended | PodBound", "PodPraised | "
     ),
     "catalog": lambda at: at.put(
         "shared/events/catalog.py", "        binding.BindIntended,", "        binding.PodPraised,\n"
@@ -155,7 +155,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from services.scheduler.scoring.strategy import Distances, ZoneView
+from services.scheduler.score.strategies.strategy import Distances, ZoneView
 from shared.domain.resources import Amounts
 
 
@@ -171,15 +171,15 @@ class Indifferent:
         """0..100."""
         return 7
 '''
-SCORING = "services/scheduler/scoring/registry.py"
+SCORING = "services/scheduler/score/strategies/registry.py"
 SETTINGS_TEST = "tests/scheduler/test_settings_are_documented.py"
 STRATEGIES_TEST = "tests/scheduler/scoring/test_strategies.py"
 A_STRATEGY: dict[str, Step] = {
-    "file": lambda at: at.new("services/scheduler/scoring/indifferent.py", STRATEGY),
+    "file": lambda at: at.new("services/scheduler/score/strategies/indifferent.py", STRATEGY),
     "import": lambda at: at.put(
         SCORING,
-        "from services.scheduler.scoring.keep",
-        "from services.scheduler.scoring.indifferent import Indifferent\n",
+        "from services.scheduler.score.strategies.keep",
+        "from services.scheduler.score.strategies.indifferent import Indifferent\n",
     ),
     "line": lambda at: at.put(SCORING, "    KeepRoom(),\n", "    Indifferent(),\n"),
     "row": lambda at: at.put(
@@ -198,8 +198,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.deciding.constraints.constraint import Around, Check, NotHandled
-from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.filter.constraints.constraint import Around, Check, NotHandled
+from services.scheduler.snapshot.node_info import NodeFacts
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
@@ -236,14 +236,14 @@ CONSTRAINT_TEST = """async def test_tribes_live_apart() -> None:
 
 
 """
-CONSTRAINTS = "services/scheduler/deciding/constraints"
+CONSTRAINTS = "services/scheduler/filter/constraints"
 CONSTRAINTS_TEST = "tests/scheduler/default/test_constraints.py"
 A_CONSTRAINT: dict[str, Step] = {
     "file": lambda at: at.new(f"{CONSTRAINTS}/tribe.py", CONSTRAINT),
     "import": lambda at: at.put(
         f"{CONSTRAINTS}/registry.py",
-        "from services.scheduler.deciding.constraints.volumes",
-        "from services.scheduler.deciding.constraints.tribe import Tribe\n",
+        "from services.scheduler.filter.constraints.volumes",
+        "from services.scheduler.filter.constraints.tribe import Tribe\n",
     ),
     "line": lambda at: at.put(f"{CONSTRAINTS}/registry.py", "    HostPorts(),\n", "    Tribe(),\n"),
     "test": lambda at: at.put(

@@ -13,22 +13,22 @@ import msgspec
 import pytest
 
 from services.binder import core as binder
-from services.scheduler import following
 from services.scheduler.core import CoreConfig
-from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.folding import fold_of
 from services.scheduler.provenance import provenance
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.state import state as following
 from services.topology_store import core as store
 from services.topology_store import mirror
 from shared.eventlog import closure
 from shared.eventlog.snapshots import fingerprint
 from shared.events import codec, streams
-from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import CATALOG, Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReportChanged, NodeReported
-from shared.events.scheduling_facts import (
+from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.events.scheduling_events import (
     NodeCharged,
     NodeClaimed,
     NodeReconciled,

@@ -21,22 +21,22 @@ import time
 
 import psutil
 
-import services.scheduler.deciding.feasibility.verdict as feasibility
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.scores import STRATEGIES
-from services.scheduler.deciding.shape import Plan
-from services.scheduler.placing.placing import ColumnarPlacing
-from services.scheduler.reserving.proposals import reservation
-from services.scheduler.weighing.weights import weighed
+import services.scheduler.filter.topology.fit as feasibility
+from services.scheduler.reserve.proposals import reservation
+from services.scheduler.score.demand_weights import weighed
+from services.scheduler.score.scores import STRATEGIES
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Plan
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodObserved
+from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from shared.hints.arrivals import Verdict
 from shared.ledger import fold
 from shared.ledger.state import Ledger

@@ -34,11 +34,11 @@ from shared.domain.report import Report, Zone, ZoneResource
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease
 from shared.events import streams
-from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import PodReserved
+from shared.events.cluster_events import NodeObserved
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.held import Held
 from shared.runtime.projector import Projector

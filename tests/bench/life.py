@@ -26,9 +26,9 @@ from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.ledger.given import pod, report, zone
 
 BEGIN_US = 1_700_000_000_000_000

@@ -28,10 +28,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from services.scheduler.observing.kinds import identity
-from services.scheduler.surroundings.surroundings import Surroundings
+from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.watch.kinds import identity
 from shared.domain.pod import NodeSelectorTerm
-from shared.events.surroundings_facts import ClaimObserved, VolumeObserved
+from shared.events.cluster_object_events import ClaimObserved, VolumeObserved
 from shared.kube.client import KubeClient
 from shared.kube.initial_events import END
 from tests.fixtures.ports import free_port

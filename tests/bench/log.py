@@ -30,7 +30,7 @@ from shared.eventlog.port import Appended, Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import plain_url
 from shared.events.codec import decode
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.scheduling_events import NodeCharged, PodReserved
 
 GIB = 1 << 30
 FOLLOWED_S = 60.0

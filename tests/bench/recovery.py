@@ -35,11 +35,11 @@ from shared.domain.resources import Amounts
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events import streams
-from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.bench.sharing import GIB, append, cluster
 
 NODES, ZONES, LIVE = 200, 2, 2000

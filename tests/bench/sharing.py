@@ -39,8 +39,8 @@ from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import plain_url
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodObserved
-from shared.events.report_facts import NodeReported
+from shared.events.cluster_events import NodeObserved, PodObserved
+from shared.events.report_events import NodeReported
 from tests.fixtures.ports import free_port
 
 GIB = 1 << 30

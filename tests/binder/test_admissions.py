@@ -10,10 +10,10 @@ import pytest
 
 from services.binder import announcer as module
 from services.binder.admissions import Admissions, Admitted
-from shared.events.binding_facts import PodBound
-from shared.events.cluster_facts import PodEnded, PodObserved
-from shared.events.report_facts import NodeReportChanged, NodeReported
-from shared.events.scheduling_facts import PodReserved
+from shared.events.binding_events import PodBound
+from shared.events.cluster_events import PodEnded, PodObserved
+from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.events.scheduling_events import PodReserved
 from tests.binder.test_announcer import Told
 from tests.ledger.given import held, listed_empty, pod, report, zone
 from tests.runtime.helpers import running, until

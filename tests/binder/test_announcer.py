@@ -12,12 +12,12 @@ import pytest
 from services.binder import announcer as module
 from services.binder import core, untold
 from services.binder.announcer import Announcer
-from shared.events.binding_facts import EvictIntended, EvictRefused, PodBound, PodEvicted
+from shared.events.binding_events import EvictIntended, EvictRefused, PodBound, PodEvicted
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import NodeSetAside, PodNominated, PodVerdictChanged
+from shared.events.scheduling_events import NodeSetAside, PodNominated, PodVerdictChanged
 from shared.kube.port import Answer, Lost, Object
 from tests.ledger.given import pod
 from tests.runtime.helpers import running, until

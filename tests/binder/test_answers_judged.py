@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import structlog
 
-from shared.events import binding_facts as binding
+from shared.events import binding_events as binding
 from shared.kube.port import Answer, Lost
 from shared.telemetry import names
 from tests.binder import words

@@ -6,14 +6,14 @@ import pytest
 
 from services.binder import core
 from services.binder.core import BinderState, Reply, Work, judge
-from shared.events import binding_facts as binding
+from shared.events import binding_events as binding
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import ClusterListed, PodEnded, PodObserved
+from shared.events.cluster_events import ClusterListed, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.log_facts import LogOpened
-from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
+from shared.events.log_events import LogOpened
+from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 from tests.ledger.given import pod
 
 WORK = Work("uid-a", "n1", reserved_at=7, stage="intended", attempts=2)

@@ -18,12 +18,12 @@ from services.binder.settings import BinderSettings
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.binding_facts import EvictIntended, EvictRefused, PodEvicted
+from shared.events.binding_events import EvictIntended, EvictRefused, PodEvicted
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import ClusterListed, PodEnded, PodObserved
+from shared.events.cluster_events import ClusterListed, PodEnded, PodObserved
 from shared.events.codec import decode
-from shared.events.log_facts import LogOpened
-from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved
+from shared.events.log_events import LogOpened
+from shared.events.scheduling_events import NominationWithdrawn, PodNominated, PodReserved
 from shared.kube.port import Answer, Lost
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.leadership import LeaseLost

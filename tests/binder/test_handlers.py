@@ -15,9 +15,9 @@ from services.binder import core
 from services.binder.core import stream_of
 from services.binder.handlers import ROLE, Binder
 from shared.eventlog.port import Appended, Conflict, Lease, Place
-from shared.events import binding_facts as binding
+from shared.events import binding_events as binding
 from shared.events.codec import decode
-from shared.events.scheduling_facts import PodVerdictChanged, ReservationWithdrawn
+from shared.events.scheduling_events import PodVerdictChanged, ReservationWithdrawn
 from shared.kube.port import Answer, Lost
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.telemetry import instruments, names

@@ -12,8 +12,8 @@ import pytest
 
 from services.binder.announcements import condition, nominated
 from shared.events import streams
-from shared.events.cluster_facts import PodObserved
-from shared.events.scheduling_facts import (
+from shared.events.cluster_events import PodObserved
+from shared.events.scheduling_events import (
     NominationWithdrawn,
     PodNominated,
     PodReserved,

@@ -19,9 +19,9 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import ANY_VERSION, Commit, Draft, Outcome
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from shared.events.codec import decode
-from shared.events.scheduling_facts import PodReserved
+from shared.events.scheduling_events import PodReserved
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer, Lost
 from shared.runtime.clock import SYSTEM_CLOCK

@@ -10,13 +10,13 @@ import msgspec
 
 from services.replay.recomputing import Deciding
 from services.replay.rejected import Explained, explained
-from services.scheduler.deciding.config import CycleConfig, Provenance
+from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
-from shared.events.cluster_facts import PodEnded
-from shared.events.scheduling_facts import PodReserved
-from shared.events.setting_aside import Aside
+from shared.events.cluster_events import PodEnded
+from shared.events.exclusions import Aside
+from shared.events.scheduling_events import PodReserved
 from tests.chaos.looking import Folded, Look
 from tests.road.harness import Road, topolog
 

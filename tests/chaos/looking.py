@@ -14,8 +14,8 @@ from services.replay.reading import envelopes, fold_one
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import READER, plain_url
 from shared.eventlog.skips import skips
-from shared.events.cluster_facts import PodEnded
-from shared.events.setting_aside import Aside
+from shared.events.cluster_events import PodEnded
+from shared.events.exclusions import Aside
 from shared.ledger.state import Ledger
 from tests.road.harness import Road
 

@@ -14,8 +14,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from shared.events import streams
-from shared.events.cluster_facts import PodEnded
-from shared.events.scheduling_facts import PodReserved
+from shared.events.cluster_events import PodEnded
+from shared.events.scheduling_events import PodReserved
 from shared.ledger.state import Charge, Ledger, LedgerNode
 from tests.chaos import __main__ as chaos
 from tests.chaos import judging

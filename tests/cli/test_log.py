@@ -15,8 +15,8 @@ from services.cli.main import main
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
-from shared.events.cluster_facts import NodeObserved, PodObserved
-from shared.events.report_facts import NodeReported
+from shared.events.cluster_events import NodeObserved, PodObserved
+from shared.events.report_events import NodeReported
 from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
 from tests.ledger.given import pod, report, zone
 

@@ -9,7 +9,7 @@ import pytest
 from services.cli.node import readmit
 from services.cli.output import CommandError
 from shared.events.codec import decode
-from shared.events.scheduling_facts import NodeReadmitted
+from shared.events.scheduling_events import NodeReadmitted
 from tests.ledger.given import pod, zone
 from tests.scheduler.default.story import Story
 

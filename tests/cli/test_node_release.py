@@ -15,7 +15,7 @@ from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events import streams
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReleased, NodeReported
+from shared.events.report_events import NodeReleased, NodeReported
 from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
 from tests.topology_store.words import report
 

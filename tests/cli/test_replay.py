@@ -14,16 +14,16 @@ import msgspec
 import pytest
 
 from services.cli.main import main
-from services.scheduler.scoring.node_label import LABEL
+from services.scheduler.score.strategies.node_label import LABEL
 from shared.domain.refusal import Reason, Refusal, ZoneState
 from shared.domain.report import Placement, ZonedAmount
 from shared.eventlog.port import Appended, Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
-from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodObserved, PodRunning
-from shared.events.report_facts import NodeReportChanged, NodeReported
-from shared.events.scheduling_facts import NodeCharged, PodReserved, PodVerdictChanged
+from shared.events.cluster_events import NodeObserved, PodObserved, PodRunning
+from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved, PodVerdictChanged
 from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
 from tests.ledger.given import pod, report, zone
 

@@ -14,11 +14,11 @@ import msgspec
 from services.embedded.binaries import find_postgres
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
-from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.eventlog.conftest import migrated_database
 from tests.fixtures.servers import PostgresServer
 from tests.ledger.given import pod, report, zone

@@ -17,7 +17,7 @@ from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events import streams
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from tests.fixtures.ports import free_port
 from tests.topology_store.words import report
 

@@ -16,7 +16,7 @@ from shared.bus.description import StreamState
 from shared.eventlog.inspection import Inspection
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from shared.kube.rights import BINDER
 from tests.ledger.given import History, zone
 from tests.runtime.helpers import FaultyLog, undecodable

@@ -24,7 +24,7 @@ from shared.eventlog.port import (
     Place,
 )
 from shared.events.catalog import CATALOG
-from shared.events.cluster_facts import PodEnded, PodRunning
+from shared.events.cluster_events import PodEnded, PodRunning
 from shared.events.codec import decode
 from tests.eventlog.timelines import TimelineContract
 from tests.eventlog.words import commit, draft, given, place, places, seen

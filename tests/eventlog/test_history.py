@@ -24,7 +24,7 @@ from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
 from shared.eventlog.postgres_connection import connect
 from shared.eventlog.postgres_engine import make_engine
 from shared.eventlog.revisions import MIGRATIONS
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from tests.eventlog.words import commit, draft, given, place, seen
 from tests.fixtures.servers import PostgresServer, database_name
 

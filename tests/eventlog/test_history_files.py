@@ -19,8 +19,8 @@ from shared.eventlog.file_log import FileLog
 from shared.eventlog.history_file import Block, HistoryFileError, checked
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
-from shared.events.binding_facts import PodBound
-from shared.events.cluster_facts import PodObserved
+from shared.events.binding_events import PodBound
+from shared.events.cluster_events import PodObserved
 from tests.fixtures.examples import examples
 from tests.ledger.given import pod
 

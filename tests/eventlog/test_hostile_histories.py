@@ -20,7 +20,7 @@ from shared.eventlog.limits import MAX_FACT_BYTES
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.codec import encode
 from shared.events.envelope import Envelope
-from shared.events.log_facts import FactSkipped
+from shared.events.log_events import FactSkipped
 from tests.eventlog.test_history_files import FACTS, a_log
 
 AT = 10

@@ -24,7 +24,7 @@ from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
 from shared.eventlog.revisions import require_current
 from shared.events.codec import decode
-from shared.events.log_facts import LogOpened
+from shared.events.log_events import LogOpened
 from tests.eventlog.test_life import everything, facts
 
 EPOCH = 7

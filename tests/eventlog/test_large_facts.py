@@ -21,7 +21,7 @@ from shared.eventlog.pages import FACT_BYTES, KeptBlocks
 from shared.eventlog.port import Commit, Draft, EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
-from shared.events.cluster_facts import PodRunning
+from shared.events.cluster_events import PodRunning
 from shared.events.envelope import Envelope
 from tests.eventlog.test_life import PARTITION, archived, everything, log, relayed  # noqa: F401 - fixture
 

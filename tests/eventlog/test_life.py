@@ -30,13 +30,13 @@ from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import Commit, Draft, Duplicate
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
-from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.codec import decode
-from shared.events.log_facts import LogOpened
-from shared.events.report_facts import NodeReportChanged, NodeReported
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.log_events import LogOpened
+from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.ledger.digest import digest
 from tests.fixtures.servers import PostgresServer
 from tests.ledger.given import held, pod, report, zone

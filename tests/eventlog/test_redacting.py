@@ -17,11 +17,11 @@ from services.upkeep.redacting import Redacted, redact
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.redactions import redactions
-from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
-from shared.events.report_facts import NodeReportChanged, NodeReported
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.ledger.digest import to_snapshot
 from tests.ledger.given import held, pod, report, zone
 

@@ -24,7 +24,7 @@ from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import SERVER_SETTINGS, connect
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReportChanged
+from shared.events.report_events import NodeReportChanged
 from tests.eventlog.test_life import BEGIN_US, PARTITION, everything, log, relayed  # noqa: F401 - fixture
 
 BLOCK = 5

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import ANY_VERSION, Commit, Draft, EventLog
 from shared.eventlog.postgres import PostgresEventLog
-from shared.events.cluster_facts import PodRunning
+from shared.events.cluster_events import PodRunning
 from tests.eventlog.conftest import migrated_database
 from tests.eventlog.words import place
 from tests.fixtures.examples import examples

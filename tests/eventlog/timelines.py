@@ -6,7 +6,7 @@ import pytest
 
 from shared.eventlog.port import EventLog, Fenced, Lost
 from shared.events.codec import decode
-from shared.events.log_facts import LogOpened
+from shared.events.log_events import LogOpened
 from tests.eventlog.words import commit, given, place
 
 

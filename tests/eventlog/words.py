@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.eventlog.port import ANY_VERSION, Appended, Commit, Draft, EventLog, Place
-from shared.events.cluster_facts import PodRunning
+from shared.events.cluster_events import PodRunning
 
 
 def draft(stream: str, expected: int = ANY_VERSION, mark: str = "n") -> Draft:

@@ -22,7 +22,7 @@ def read(lines: Iterable[str]) -> dict[str, Any]:
 
     from shared.events.codec import UndecodableFact, decode
     from shared.events.envelope import Envelope
-    from shared.events.setting_aside import UNFOLDABLE, Aside
+    from shared.events.exclusions import UNFOLDABLE, Aside
     from shared.ledger import fold
     from shared.ledger.state import Ledger
 

@@ -9,13 +9,13 @@ import re
 import pytest
 
 from services.replay import story
-from shared.events import cluster_facts as cluster
+from shared.events import cluster_events as cluster
 from shared.events import streams
 from shared.events.about import About
 from shared.events.catalog import CATALOG, Fact
 from shared.events.envelope import Envelope
-from shared.events.log_facts import LogOpened
-from shared.events.report_facts import NodeReported
+from shared.events.log_events import LogOpened
+from shared.events.report_events import NodeReported
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 from tests.events.samples import full

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared.events import codec, upcasting
 from shared.events.catalog import CATALOG, Entry, Fact
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from shared.events.codec import UndecodableFact, decode, encode, type_of
 from shared.events.envelope import Envelope
 from tests.events.make_vectors import FOLDER, path_of

@@ -25,8 +25,8 @@ from services.exporter import core as exporter
 from services.exporter import kubelet_config, wire
 from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.sysfs import Machine, NumaNode
-from services.scheduler.observing import news
-from services.scheduler.observing.sightings import Sightings
+from services.scheduler.watch import news
+from services.scheduler.watch.sightings import Sightings
 from services.simulator import listing
 from services.simulator.api.app import build_app
 from services.simulator.api.cluster_store import ClusterStore
@@ -39,7 +39,7 @@ from shared.domain import quantity
 from shared.domain.report import Freshness, Report
 from shared.events import streams
 from shared.events.catalog import CATALOG
-from shared.events.cluster_facts import NodeObserved, PodObserved
+from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.codec import UndecodableFact, decode, encode
 from shared.events.envelope import Envelope
 from shared.kube import lists, nrt

@@ -13,9 +13,9 @@ import sys
 import msgspec
 
 from services.scheduler.core import CoreConfig
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Nomination, Placed, Unplaceable
 from services.scheduler.folding import fold_of
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
 from shared.domain.pod import Container, Pod
 from shared.kubelet.admission import admit, drop_stale
 from shared.kubelet.device_state import Device

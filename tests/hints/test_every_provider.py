@@ -15,12 +15,12 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility.bounds import possible
-from services.scheduler.deciding.feasibility.outlook import outlook_of
-from services.scheduler.deciding.feasibility.verdict import surely
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.verdicts.table import RULED_OUT
+from services.scheduler.filter.topology.bounds import possible
+from services.scheduler.filter.topology.fit import surely
+from services.scheduler.filter.topology.kubelet_search import outlook_of
+from services.scheduler.select.verdict_cache import RULED_OUT
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.eventlog.closure import key_of

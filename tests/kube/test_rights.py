@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from services.scheduler.observing.kinds import KINDS
+from services.scheduler.watch.kinds import KINDS
 from shared.kube import rights
 from shared.kube.client import KubeClient
 from shared.kube.port import Kind

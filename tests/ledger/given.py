@@ -7,11 +7,11 @@ from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResou
 from shared.domain.resources import CPU, Amounts
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.ledger.fold import evolve
 from shared.ledger.state import Charge, Ledger, LedgerNode
 

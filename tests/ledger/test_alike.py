@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler import following
+from services.scheduler.state import state as following
 from services.topology_store import mirror_fold
 from shared.domain.pod import Constraints, Pod, Toleration
 from shared.events import streams
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from shared.events.codec import encode
 from shared.ledger import alike
 from shared.ledger.state import LedgerPod

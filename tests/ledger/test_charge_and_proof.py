@@ -5,9 +5,9 @@ from __future__ import annotations
 from shared.domain.pod import Container, Pod
 from shared.domain.report import Placement, ZonedAmount
 from shared.events import streams
-from shared.events.binding_facts import BindRefused
-from shared.events.cluster_facts import NodeEnded
-from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, ReservationWithdrawn
+from shared.events.binding_events import BindRefused
+from shared.events.cluster_events import NodeEnded
+from shared.events.scheduling_events import NominationWithdrawn, PodNominated, ReservationWithdrawn
 from shared.ledger.view import lower_bound, upper_bound
 from tests.ledger.given import History, container, cpu, held, listed_empty, pod, report, zone
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from services.scheduler.deciding.node_facts import held_once
+from services.scheduler.snapshot.node_info import held_once
 from shared.domain.demand import zonal_demand
 from shared.domain.pod import Pod
 from shared.domain.report import Report

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.scheduling_facts import NodeMarkedDirty, NodeReconciled
+from shared.events.scheduling_events import NodeMarkedDirty, NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.charging import HISTORY_LIMIT
 from shared.ledger.fingerprints import match, would_settle

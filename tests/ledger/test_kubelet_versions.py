@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.resources import CPU
 from shared.ledger.kubelet_states import OTHER_KUBELET, kubelet_states
 from tests.kubelet.machines import kubelet

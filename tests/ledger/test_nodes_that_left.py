@@ -9,9 +9,9 @@ from itertools import permutations
 import pytest
 
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded
-from shared.events.report_facts import NodeReportExpired, NodeReportRefused
-from shared.events.scheduling_facts import NominationWithdrawn, PodNominated
+from shared.events.cluster_events import NodeEnded
+from shared.events.report_events import NodeReportExpired, NodeReportRefused
+from shared.events.scheduling_events import NominationWithdrawn, PodNominated
 from tests.ledger.given import History, pod, zone
 
 EXPIRED = NodeReportExpired("n1", 60)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from shared.domain.pod import Container, Pod
 from shared.domain.report import DeviceGroup, Placement, ZonedAmount
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded, PodRunning
-from shared.events.report_facts import NodeReportChanged, NodeReportExpired
+from shared.events.cluster_events import NodeEnded, PodRunning
+from shared.events.report_events import NodeReportChanged, NodeReportExpired
 from shared.ledger import charging, pods, reports
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from shared.ledger.fold import evolve

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from shared.domain.pod import Constraints, Container, Pod
-from shared.events.binding_facts import PodBound
-from shared.events.cluster_facts import NodeObserved, PodObserved, PodRunning
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.binding_events import PodBound
+from shared.events.cluster_events import NodeObserved, PodObserved, PodRunning
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.ledger.state import Charge
 from tests.ledger.given import History, cpu, held, pod, report, zone
 

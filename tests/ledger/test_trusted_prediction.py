@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.ledger.view import lower_bound
 from tests.ledger.given import History, container, held, listed_empty, pod, zone
 from tests.scheduler.default.story import Story

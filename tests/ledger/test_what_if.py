@@ -11,7 +11,7 @@ import pytest
 
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.scheduling_facts import NodeClaimed, NominationWithdrawn, PodNominated
+from shared.events.scheduling_events import NodeClaimed, NominationWithdrawn, PodNominated
 from shared.ledger.alike import kind_of
 from shared.ledger.state import LedgerNode
 from shared.ledger.what_if import newcomer, what_if

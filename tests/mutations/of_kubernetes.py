@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.table import Mutation
 
-CONSTRAINTS = "services/scheduler/deciding/constraints"
+CONSTRAINTS = "services/scheduler/filter/constraints"
 ASKED, VOLUMES = (
     "tests/scheduler/default/test_constraints.py",
     "tests/scheduler/default/test_volumes.py",
@@ -20,7 +20,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a reservation outlives its node where another came in its place",
-        "services/scheduler/reserving/withdrawals.py",
+        "services/scheduler/reserve/withdrawals.py",
         "    since = node.observed_at if node.observed is not None else sys.maxsize",
         "    since = 0 if node.observed is not None else sys.maxsize",
         "tests/scheduler/default/test_reports_and_nodes.py -k in_its_nodes_place",
@@ -76,21 +76,21 @@ KUBERNETES = (
     ),
     Mutation(
         "a pod's rule that is lifted wakes who waits for its own node only",
-        "services/scheduler/deciding/cluster.py",
+        "services/scheduler/select/cluster.py",
         "        return self._lifted.take(self._by_name)",
         "        return []",
         f"{ASKED} -k opens_its_whole_domain",
     ),
     Mutation(
         "a pod waits behind the first of its shape though its labels are others",
-        "services/scheduler/deciding/cluster.py",
+        "services/scheduler/select/cluster.py",
         " if ruled else key_of(pod)",
         " if False else key_of(pod)",
         "tests/scheduler/default/test_nobody_waits_in_vain.py -k missed[20]",
     ),
     Mutation(
         "a rule moves with its node's labels, and wakes nobody",
-        "services/scheduler/deciding/constraints/lifted.py",
+        "services/scheduler/filter/constraints/lifted.py",
         "            if node is not None and node.name in nodes:",
         "            if False and node is not None and node.name in nodes:",
         f"{ASKED} -k opens_its_whole_domain",
@@ -174,7 +174,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a claim wakes nobody",
-        "services/scheduler/surroundings/stirred.py",
+        "services/scheduler/queue/queueing_hints.py",
         "        return any(claim in told",
         "        return False and any(claim in told",
         f"{VOLUMES} -k waits_for_its_claim",
@@ -195,7 +195,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a nominee that ended unseen keeps its room",
-        "services/scheduler/observing/around.py",
+        "services/scheduler/watch/around.py",
         'return None if held is None else SurroundingEnded("nomination"',
         'return None if held is None or spec.get("nodeName") else SurroundingEnded("nomination"',
         "tests/scheduler/default/test_nominated.py -k nobody_looked",
@@ -216,7 +216,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a cluster without an optional kind is in trouble",
-        "services/scheduler/observing/observer.py",
+        "services/scheduler/watch/observer.py",
         "isinstance(error, UnknownKindError) and kind in OPTIONAL",
         "False",
         "tests/scheduler/observer/test_observer.py -k serves_no_device_classes",
@@ -237,7 +237,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a resize under way counts for nothing",
-        "services/scheduler/observing/resized.py",
+        "services/scheduler/watch/resized.py",
         "    return msgspec.structs.replace(pod, containers=containers, pod_level=whole)",
         "    return pod",
         "tests/scheduler/observer/test_resized.py",

@@ -75,7 +75,7 @@ SIMULATED = (
     ),
     Mutation(
         "reservations on a node that ended stay",
-        "services/scheduler/reserving/withdrawals.py",
+        "services/scheduler/reserve/withdrawals.py",
         "    for name in changed:\n        node",
         "    for name in ():\n        node",
         "L5",
@@ -119,7 +119,7 @@ SIMULATED = (
     ),
     Mutation(
         "a dirty mark moves its node before the reservations of its batch",
-        "services/scheduler/reserving/proposals.py",
+        "services/scheduler/reserve/proposals.py",
         "        made.update([draft.stream for draft in proposal.drafts])",
         "        made.update([draft.stream for draft in proposal.drafts] if proposal.uid else ())",
         "S12",
@@ -147,7 +147,7 @@ SIMULATED = (
     ),
     Mutation(
         "one list that lacks much ends what runs",
-        "services/scheduler/observing/news.py",
+        "services/scheduler/watch/news.py",
         "    return absent > MASS_SHARE * known",
         "    return False",
         "S4",
@@ -156,7 +156,7 @@ SIMULATED = (
     ),
     Mutation(
         "what went between two lists lives on",
-        "services/scheduler/observing/doubts.py",
+        "services/scheduler/watch/doubts.py",
         "        return [*self.confirmed, *self.fresh] if self.doubt is None else self.confirmed",
         "        return [*self.confirmed, *self.fresh] if self.doubt is None and self.before is None else self.confirmed",
         "S9",
@@ -172,7 +172,7 @@ SIMULATED = (
     ),
     Mutation(
         "equals are evicted",
-        "services/scheduler/preemption/search.py",
+        "services/scheduler/preempt/search.py",
         "        lower = entry.pod.priority < self._pod.priority",
         "        lower = entry.pod.priority <= self._pod.priority",
         "S7",
@@ -180,7 +180,7 @@ SIMULATED = (
     ),
     Mutation(
         "what a node refused it refuses still after it has changed",
-        "services/scheduler/deciding/cluster.py",
+        "services/scheduler/select/cluster.py",
         "        self.judging.table.changed(facts.slot)",
         "        self.judging.table.tightened(facts.slot)",
         "S13",

@@ -149,7 +149,7 @@ TESTED = (
     ),
     Mutation(
         "a stream that was set aside is followed on",
-        "shared/events/setting_aside.py",
+        "shared/events/exclusions.py",
         " or (self.streams and envelope.stream in self.streams):",
         ":",
         "tests/runtime/test_set_aside.py",
@@ -338,7 +338,7 @@ TESTED = (
     ),
     Mutation(
         "a node that is lost race after race is tried on",
-        "services/scheduler/reserving/setting_aside.py",
+        "services/scheduler/reserve/exclusions.py",
         "        if races >= CONTESTED_AFTER:",
         "        if False:",
         "tests/scheduler/default/test_setting_aside.py -k race",
@@ -359,21 +359,21 @@ TESTED = (
     ),
     Mutation(
         "a group of zones has room where a pod of unknown zone is given back",
-        "services/scheduler/deciding/feasibility/pigeonhole.py",
+        "services/scheduler/filter/topology/pigeonhole.py",
         "    return Waiting(facts.firm(base), facts.upper,",
         "    return Waiting(base, facts.upper,",
         "tests/scheduler/test_cycle_memory_groups.py -k memory_of_a_group",
     ),
     Mutation(
         "who is doomed in one state of the node has nothing to lose in another",
-        "services/scheduler/deciding/feasibility/outlook.py",
+        "services/scheduler/filter/topology/kubelet_search.py",
         "    if len(states.bases) == 1 or not together.doomed:\n        return (together,)",
         "    if states.bases:\n        return (together,)",
         "tests/scheduler/test_cycle_soundness.py -k from_one_state_alone",
     ),
     Mutation(
         "ends always came before whoever is on his way",
-        "services/scheduler/deciding/feasibility/outlook.py",
+        "services/scheduler/filter/topology/kubelet_search.py",
         "        return reachable_after_ends(states.rules, bases, states.coming, states.gone, budget)",
         "        held = [item for each in states.gone for item in each.held]\n"
         "        bases = tuple(states.rules.released(base, held) for base in bases)\n"
@@ -389,7 +389,7 @@ TESTED = (
     ),
     Mutation(
         "a reservation outlives its node",
-        "services/scheduler/reserving/withdrawals.py",
+        "services/scheduler/reserve/withdrawals.py",
         "    for name in changed:\n        node",
         "    for name in ():\n        node",
         "tests/scheduler/default/test_reports_and_nodes.py -k takes_a_reservation_back",
@@ -431,7 +431,7 @@ TESTED = (
     ),
     Mutation(
         "scope pod asks for whole cores at once",
-        "services/scheduler/deciding/feasibility/bounds.py",
+        "services/scheduler/filter/topology/bounds.py",
         "    asked = [part.amounts[CPU] for part in plan.demand if CPU in part.amounts]",
         "    asked = [part.amounts[CPU] for part in plan.parts if CPU in part.amounts]",
         "tests/scheduler/test_varied_scenes.py -k whole_cores_whatever_the_scope",

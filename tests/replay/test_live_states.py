@@ -18,10 +18,10 @@ from services.replay.filters import FilterError
 from services.topology_store import following
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
-from shared.events.cluster_facts import NodeEnded
+from shared.events.cluster_events import NodeEnded
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReportExpired
-from shared.events.scheduling_facts import PodReserved
+from shared.events.report_events import NodeReportExpired
+from shared.events.scheduling_events import PodReserved
 from shared.ledger.digest import digest
 from shared.ledger.fold import evolve
 from shared.ledger.state import Ledger

@@ -9,7 +9,7 @@ from services.replay.story import tell
 from shared.domain.refusal import Reason, Refusal, ZoneState
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodVerdictChanged
+from shared.events.scheduling_events import PodVerdictChanged
 
 GIB = 2**30
 

@@ -8,10 +8,10 @@ import pytest
 
 from services.cli import replay_print
 from services.replay.predictions import Miss, Predictions, predictions
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.ledger.given import held, pod, zone
 from tests.scheduler.default.story import Story
 

@@ -6,9 +6,9 @@ import pytest
 
 from services.replay.filters import FilterError
 from services.replay.predictions import predictions
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig
 from shared.events import streams
-from shared.events.scheduling_facts import NodeCharged, PodReserved, ReservationWithdrawn
+from shared.events.scheduling_events import NodeCharged, PodReserved, ReservationWithdrawn
 from tests.ledger.given import held, pod, zone
 from tests.scheduler.default.story import Story
 

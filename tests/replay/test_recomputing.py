@@ -12,17 +12,17 @@ from services.replay.recomputing import Deciding, Decision, recomputed
 from services.replay.telling import explain
 from services.scheduler.configuration import chosen
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.provenance import provenance
+from services.scheduler.queue.shard import Share, share_of
 from services.scheduler.settings import SchedulerSettings
-from services.scheduler.sharing import Share, share_of
+from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.domain.pod import Container, Pod
 from shared.events import streams
-from shared.events.binding_facts import BindRefused
-from shared.events.cluster_facts import PodObserved
+from shared.events.binding_events import BindRefused
+from shared.events.cluster_events import PodObserved
+from shared.events.cluster_object_events import DeviceClassObserved
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodNominated, PodReserved, PodVerdictChanged
-from shared.events.surroundings_facts import DeviceClassObserved
+from shared.events.scheduling_events import PodNominated, PodReserved, PodVerdictChanged
 from tests.ledger.given import held, pod, zone
 from tests.scheduler.default.story import Story
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from services.replay.recomputing import Deciding
 from services.replay.telling import explain
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.deciding.config import CycleConfig, Provenance
+from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.domain.pod import Container, Pod
 from shared.events import streams
-from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.cluster_events import PodEnded, PodObserved
 from tests.ledger.given import held, pod, zone
 from tests.scheduler.default.story import Story
 

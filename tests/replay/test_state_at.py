@@ -6,7 +6,7 @@ from services.cli.replay_print import _charge
 from services.replay.state_at import node_state, state_at
 from services.top.model import charge_in_words
 from shared.events import streams
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from tests.ledger.given import History, held, pod, zone
 from tests.scheduler.default.story import Story
 

@@ -6,12 +6,12 @@ from collections import Counter
 
 from services.replay.verifying import Audit
 from shared.events import streams
-from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import NodeCharged, PodReserved, ReservationWithdrawn
+from shared.events.scheduling_events import NodeCharged, PodReserved, ReservationWithdrawn
 from tests.ledger.given import pod
 
 

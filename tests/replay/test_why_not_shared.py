@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from services.replay.why_not import why_not
 from shared.events.codec import decode
-from shared.events.scheduling_facts import PodReserved
+from shared.events.scheduling_events import PodReserved
 from tests.whatif.histories import as_here, shared_by_two
 
 

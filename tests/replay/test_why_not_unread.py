@@ -5,7 +5,7 @@ way, and it is said.
 from __future__ import annotations
 
 from services.replay.why_not import why_not
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig
 from shared.eventlog.port import Commit, Draft
 from tests.cli.test_replay import HISTORY
 from tests.runtime.helpers import FaultyLog, undecodable

@@ -7,7 +7,7 @@ import pytest
 from services.replay.moments import At, Back, When, parse
 from services.replay.words import by_container, told
 from shared.events.catalog import CATALOG
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from tests.events.samples import full, minimal
 from tests.ledger.given import pod
 

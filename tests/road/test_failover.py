@@ -16,7 +16,7 @@ import pytest
 from services.embedded.data_dir import read_addresses
 from shared.eventlog.port import Commit, Draft, Fenced
 from shared.eventlog.postgres import PostgresEventLog
-from shared.events.cluster_facts import PodRunning
+from shared.events.cluster_events import PodRunning
 from tests.road.failing_over import (
     HOLDERS,
     WARM,

@@ -22,7 +22,7 @@ from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved
+from shared.events.cluster_events import NodeObserved
 from shared.events.envelope import Envelope
 from shared.ledger import fold
 from shared.ledger.digest import digest

@@ -12,7 +12,7 @@ import pytest
 from shared.eventlog.port import Appended, Commit
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
-from shared.events.log_facts import LogOpened
+from shared.events.log_events import LogOpened
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.consumer import Consumer
 from tests.eventlog.words import given

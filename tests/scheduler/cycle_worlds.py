@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.placing.placing import ColumnarPlacing
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Constraints, Container, ContainerKind, Pod
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
-from shared.events.cluster_facts import NodeObserved, PodObserved, Taint
+from shared.events.cluster_events import NodeObserved, PodObserved, Taint
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 

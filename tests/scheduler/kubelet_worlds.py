@@ -11,17 +11,17 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from services.exporter import core as exporter
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation.known_within import DEPENDS_ON_STATE, of_pod
-from services.scheduler.deciding.feasibility.verdict import searched
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.preemption.picks import admissions
+from services.scheduler.explain.known_within import DEPENDS_ON_STATE, of_pod
+from services.scheduler.filter.topology.fit import searched
+from services.scheduler.preempt.picks import admissions
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from services.simulator import reading
 from shared.domain.effective import effective_request
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
 from shared.domain.refusal import Reason
 from shared.domain.report import Freshness, Report
-from shared.events.cluster_facts import PodRunning
+from shared.events.cluster_events import PodRunning
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from shared.kubelet.machine import KubeletState
 from shared.ledger.state import ZoneAmounts

@@ -10,8 +10,8 @@ from itertools import combinations
 
 import msgspec
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.preemption.picks import admissions
+from services.scheduler.preempt.picks import admissions
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState

@@ -12,14 +12,14 @@ from math import ceil
 
 import xxhash
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.constraints.predicates import constraint_refusal
-from services.scheduler.deciding.feasibility.bounds import fits
-from services.scheduler.deciding.feasibility.verdict import ADMITTED, searched
-from services.scheduler.deciding.node_facts import NodeFacts, report_state
-from services.scheduler.deciding.policy import combined, node_rule, pinned, pod_policy
-from services.scheduler.deciding.reservation import reserve
-from services.scheduler.deciding.shape import Part, Shape, key_of
+from services.scheduler.filter.constraints.predicates import constraint_refusal
+from services.scheduler.filter.topology.bounds import fits
+from services.scheduler.filter.topology.fit import ADMITTED, searched
+from services.scheduler.snapshot.assume import reserve
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts, report_state
+from services.scheduler.snapshot.pod_class import Part, Shape, key_of
+from services.scheduler.snapshot.topology_policy import combined, node_rule, pinned, pod_policy
 from shared.domain.demand import most, peak, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod

@@ -7,11 +7,11 @@ import pytest
 
 from services.binder import announcements
 from services.binder.core import Identity
-from services.scheduler.observing import news
-from services.scheduler.observing.sightings import Sightings
+from services.scheduler.watch import news
+from services.scheduler.watch.sightings import Sightings
 from shared.domain.report import Zone, ZoneResource
 from shared.events import streams
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from shared.ledger.state import Ledger
 from tests.ledger.given import GIB, pod, zone
 from tests.scheduler.default.story import Story

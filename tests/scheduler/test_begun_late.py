@@ -10,18 +10,18 @@ import hypothesis.strategies as st
 import msgspec
 from hypothesis import given, settings
 
-from services.scheduler import following
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.reserving.proposals import Proposal
+from services.scheduler.reserve.proposals import Proposal
+from services.scheduler.state import state as following
 from shared.eventlog.port import Draft
 from shared.events import streams
-from shared.events.binding_facts import BindRefused
+from shared.events.binding_events import BindRefused
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import NodeCharged, NodeMarkedDirty, PodNominated, PodReserved
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import NodeCharged, NodeMarkedDirty, PodNominated, PodReserved
 from tests.fixtures.examples import examples
 from tests.ledger.given import pod, report, zone
 

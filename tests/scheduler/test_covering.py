@@ -10,9 +10,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.feasibility import packing
-from services.scheduler.deciding.feasibility.covering import Bounds, Part, is_left_a_zone
-from services.scheduler.deciding.feasibility.packing import (
+from services.scheduler.filter.topology import packing
+from services.scheduler.filter.topology.covering import Bounds, Part, is_left_a_zone
+from services.scheduler.filter.topology.packing import (
     MOST_AMOUNT,
     Packing,
     each_is_left_a_zone,

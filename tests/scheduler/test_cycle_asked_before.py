@@ -7,13 +7,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.placing.placing import ColumnarPlacing
-from services.scheduler.scoring.registry import STRATEGIES
+from services.scheduler.score.strategies.registry import STRATEGIES
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
-from shared.events.cluster_facts import PodEnded, PodObserved
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.cluster_events import PodEnded, PodObserved
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 

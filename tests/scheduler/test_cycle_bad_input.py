@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.deciding.policy import MEMORY_LABEL, POD_ANNOTATION, POLICY_LABEL
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
+from services.scheduler.snapshot.topology_policy import MEMORY_LABEL, POD_ANNOTATION, POLICY_LABEL
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason
 from shared.domain.report import Zone, ZoneResource

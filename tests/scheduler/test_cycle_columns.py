@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.scheduler.deciding.verdicts import columns
+from services.scheduler.snapshot import node_arrays as columns
 from tests.scheduler.cycle_worlds import World, amounts, zone
 
 

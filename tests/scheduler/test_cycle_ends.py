@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from services.comparison.consistent import Consistent
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, Zone, ZonedAmount
-from shared.events.cluster_facts import EndCause, PodEnded, PodObserved, PodRunning
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.cluster_events import EndCause, PodEnded, PodObserved, PodRunning
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import kubelet

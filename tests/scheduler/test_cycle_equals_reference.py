@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Constraints, Pod
 from shared.domain.report import Placement, ZonedAmount
-from shared.events.cluster_facts import NodeEnded, PodEnded
+from shared.events.cluster_events import NodeEnded, PodEnded
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, report, zone
 from tests.scheduler.reference_cycle import Reference

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.report import Placement, ZonedAmount
-from shared.events.cluster_facts import PodRunning
+from shared.events.cluster_events import PodRunning
 from shared.kubelet.admission import admit, start_containers
 from tests.kubelet.machines import kubelet
 from tests.scheduler.cycle_worlds import GIB, World, amounts, container, guaranteed, report, zone

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.scoring.registry import STRATEGIES
+from services.scheduler.score.strategies.registry import STRATEGIES
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 WHOLE = amounts(16, 64, 4)

@@ -11,14 +11,14 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.judge import judge
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.verdicts import landing_sweep
+from services.scheduler.select import landing_sweep
+from services.scheduler.select.evaluate import judge
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.report import Zone
-from shared.events.cluster_facts import NodeEnded, PodEnded
-from shared.events.scheduling_facts import Wanted
+from shared.events.cluster_events import NodeEnded, PodEnded
+from shared.events.scheduling_events import Wanted
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 

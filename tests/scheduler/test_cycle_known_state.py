@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
-from shared.events.cluster_facts import PodObserved
-from shared.events.scheduling_facts import PodNominated
+from shared.events.cluster_events import PodObserved
+from shared.events.scheduling_events import PodNominated
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.judge import judge
-from services.scheduler.deciding.shape import Shape
-from services.scheduler.deciding.verdicts.table import RULED_OUT
+from services.scheduler.select.evaluate import judge
+from services.scheduler.select.verdict_cache import RULED_OUT
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.pod_class import Shape
 from shared.domain.pod import Constraints, ContainerKind
-from shared.events.cluster_facts import Taint
-from shared.events.scheduling_facts import Wanted
+from shared.events.cluster_events import Taint
+from shared.events.scheduling_events import Wanted
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, ZonedAmount
-from shared.events.cluster_facts import PodEnded, PodObserved
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.cluster_events import PodEnded, PodObserved
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 
 LIMITS = CycleConfig(steps_node=1, steps_last_resort=40, steps_pod=80)

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Container, Pod
 from shared.domain.report import Placement, ZonedAmount
 from shared.kubelet.admission import admit, drop_stale, remove

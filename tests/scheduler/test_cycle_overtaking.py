@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.comparison.truth import TrueNode
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.refusal import Reason
 from shared.domain.report import Placement, Zone, ZonedAmount
-from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
+from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
 from shared.kubelet import admission
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility import pigeonhole
-from services.scheduler.deciding.feasibility.covering import Part
-from services.scheduler.deciding.feasibility.packing import each_is_left_a_zone
-from services.scheduler.deciding.feasibility.pigeonhole import Waiting
-from services.scheduler.deciding.feasibility.verdict import searched, surely, waiting_beside
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.shape import Plan
+from services.scheduler.filter.topology import pigeonhole
+from services.scheduler.filter.topology.covering import Part
+from services.scheduler.filter.topology.fit import searched, surely, waiting_beside
+from services.scheduler.filter.topology.packing import each_is_left_a_zone
+from services.scheduler.filter.topology.pigeonhole import Waiting
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.report import Placement, Report
 from shared.hints.arrivals import UNKNOWN

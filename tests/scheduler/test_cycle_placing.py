@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Constraints, NodeSelectorTerm, Pod, Toleration
 from shared.domain.refusal import Reason
-from shared.events.cluster_facts import Taint
+from shared.events.cluster_events import Taint
 from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, zone
 
 

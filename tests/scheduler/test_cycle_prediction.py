@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility.outlook import outlook_of
-from services.scheduler.deciding.lowest_zone import lowest_zones
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.prediction import by_hints
+from services.scheduler.filter.topology.kubelet_search import outlook_of
+from services.scheduler.filter.topology.lowest_zone import lowest_zones
+from services.scheduler.filter.topology.predict import by_hints
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit
 from shared.kubelet.masks import nodes_of

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.scheduler.deciding.verdicts.score_bounds import ScoreDrops
+from services.scheduler.select.score_bounds import ScoreDrops
 
 ROWS = {"cpu": 0, "memory": 1}
 

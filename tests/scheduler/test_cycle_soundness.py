@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation.known_within import PICKS
+from services.scheduler.explain.known_within import PICKS
+from services.scheduler.snapshot.config import CycleConfig
 from shared.kubelet.admission import admit, drop_stale
 from tests.kubelet.machines import container, guaranteed, kubelet
 from tests.scheduler.kubelet_worlds import NODE, Outcome, Scene, free_of, measured, truth, world_of

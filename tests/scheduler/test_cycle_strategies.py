@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.scores import LeastAllocated, scorer
-from services.scheduler.deciding.verdicts.table import RULED_OUT
-from services.scheduler.scoring.registry import STRATEGIES
-from services.scheduler.scoring.strategy import ZoneView
+from services.scheduler.score.scores import LeastAllocated, scorer
+from services.scheduler.score.strategies.registry import STRATEGIES
+from services.scheduler.score.strategies.strategy import ZoneView
+from services.scheduler.select.verdict_cache import RULED_OUT
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 

@@ -13,7 +13,7 @@ import random
 import pytest
 
 from services.exporter import core as exporter
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig
 from services.simulator import reading
 from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Report

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import ContainerKind
 from shared.hints.admission import Rules
 from shared.hints.devices import DeviceBook, Devices, Pool

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.shape import Shape
-from services.scheduler.scoring.least_numa_nodes import LeastNumaNodes
-from services.scheduler.scoring.strategy import ZoneView
-from services.scheduler.scoring.zone_sets import fewest_zones, smallest_set
+from services.scheduler.score.strategies.least_numa_nodes import LeastNumaNodes
+from services.scheduler.score.strategies.strategy import ZoneView
+from services.scheduler.score.strategies.zone_sets import fewest_zones, smallest_set
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Shape
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.report import DeviceGroup
 from tests.fixtures.examples import examples

@@ -13,19 +13,24 @@ import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
-from services.scheduler.queue.looking_again import EVERY_S
-from services.scheduler.reserving.proposals import Proposal
-from services.scheduler.reserving.setting_aside import CONTESTED_AFTER
+from services.scheduler.queue.flush import EVERY_S
+from services.scheduler.reserve.exclusions import CONTESTED_AFTER
+from services.scheduler.reserve.proposals import Proposal
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease, Outcome
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import ClusterListed, NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_events import ClusterListed, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
-from shared.events.log_facts import LogOpened
-from shared.events.report_facts import NodeReported, NodeReportExpired
-from shared.events.scheduling_facts import NodeCharged, NodeSetAside, PodReserved, PodVerdictChanged
+from shared.events.log_events import LogOpened
+from shared.events.report_events import NodeReported, NodeReportExpired
+from shared.events.scheduling_events import (
+    NodeCharged,
+    NodeSetAside,
+    PodReserved,
+    PodVerdictChanged,
+)
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.held import Held
 from shared.runtime.membership import Membership

@@ -9,13 +9,13 @@ import random
 import numpy as np
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility.bounds import fits, possible
-from services.scheduler.deciding.feasibility.verdict import ADMITTED, searched
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.shape import Plan
-from services.scheduler.deciding.verdicts.few_zones import in_as_few_zones
+from services.scheduler.filter.topology.bounds import fits, possible
+from services.scheduler.filter.topology.fit import ADMITTED, searched
+from services.scheduler.select.few_zones import in_as_few_zones
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Plan
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Container, Pod
 from shared.ledger.view import total
 from tests.kubelet.machines import GIB, GPU

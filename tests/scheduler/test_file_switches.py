@@ -11,13 +11,13 @@ from types import FrameType
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.placing.placing import ColumnarPlacing
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.report import Zone, ZoneResource
 from shared.events import streams
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from tests.ledger.given import GIB, History, container, pod, report
 
 MOST = 141

@@ -9,22 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.replay.deciding_state import placing_at
-from services.scheduler import folding, following
+from services.scheduler import folding
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.verdicts.room import NOWHERE
-from services.scheduler.reserving.proposals import Proposal
-from services.scheduler.weighing.weighing import FEWEST
-from services.scheduler.weighing.weights import CANDIDATES, HEAVIEST, LISTED, WAITS, weighed
+from services.scheduler.reserve.proposals import Proposal
+from services.scheduler.score.demand import FEWEST
+from services.scheduler.score.demand_weights import CANDIDATES, HEAVIEST, LISTED, WAITS, weighed
+from services.scheduler.select.room import NOWHERE
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
+from services.scheduler.state import state as following
 from shared.domain.resources import CPU, Amounts
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import DemandWeighed, Wanted
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import DemandWeighed, Wanted
 from tests.fixtures.examples import examples
 from tests.ledger.given import pod, report, zone
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed

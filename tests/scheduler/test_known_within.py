@@ -13,13 +13,13 @@ from services.replay.recomputing import Deciding
 from services.replay.telling import explain
 from services.replay.why_not import why_not
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.deciding.config import CycleConfig, Provenance
-from services.scheduler.deciding.explanation import known_within
-from services.scheduler.deciding.explanation.known_within import DEPENDS_ON_STATE, NAMES, of_pod
-from services.scheduler.deciding.outcome import Unplaceable
+from services.scheduler.explain import known_within
+from services.scheduler.explain.known_within import DEPENDS_ON_STATE, NAMES, of_pod
+from services.scheduler.snapshot.config import CycleConfig, Provenance
+from services.scheduler.snapshot.result import Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from shared.hints import cpu, devices, memory
 from shared.kubelet.admission import admission_steps, admit, drop_stale, start_containers
 from shared.kubelet.machine import KubeletState

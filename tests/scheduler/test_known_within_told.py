@@ -8,21 +8,21 @@ import msgspec
 import pytest
 
 from services.replay.recomputing import Deciding, recomputed
-from services.scheduler.asked.answering import Texts, filtered, placed_on
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.deciding.config import CycleConfig, Provenance
-from services.scheduler.deciding.explanation.known_within import NAMES, of_pod
-from services.scheduler.deciding.explanation.wording import (
+from services.scheduler.explain.known_within import NAMES, of_pod
+from services.scheduler.explain.shadow import Shadow
+from services.scheduler.explain.wording import (
     MOST_NAMES,
     headline,
     remarked,
     without_bounds,
 )
-from services.scheduler.deciding.outcome import Unplaceable
-from services.scheduler.shadow.shadow import Shadow
-from shared.events.cluster_facts import PodEnded, PodObserved
+from services.scheduler.extender.answering import Texts, filtered, placed_on
+from services.scheduler.snapshot.config import CycleConfig, Provenance
+from services.scheduler.snapshot.result import Unplaceable
+from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.codec import decode
-from shared.events.scheduling_facts import PodVerdictChanged
+from shared.events.scheduling_events import PodVerdictChanged
 from shared.hints import registry
 from tests.hints.licences import LICENCE, Licences
 from tests.kubelet.machines import container, guaranteed

@@ -6,8 +6,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Container, Pod
 from shared.domain.policies import POLICIES
 from shared.domain.refusal import Reason

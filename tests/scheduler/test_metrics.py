@@ -13,14 +13,14 @@ from services.scheduler.configuration import chosen
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.handlers import Decider
+from services.scheduler.queue.shard import Share
 from services.scheduler.settings import SchedulerSettings
-from services.scheduler.sharing import Share
 from shared.domain.pod import Pod
 from shared.eventlog.port import Lease
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodObserved
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.cluster_events import PodEnded, PodObserved
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.held import Held
 from shared.runtime.projector import Fold, Projector

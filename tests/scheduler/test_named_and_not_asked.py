@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.deciding.cluster import Cluster
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.prediction import predict
-from services.scheduler.deciding.scores import STRATEGIES
-from services.scheduler.weighing.weighing import _asked
+from services.scheduler.filter.topology.predict import predict
+from services.scheduler.score.demand import _asked
+from services.scheduler.score.scores import STRATEGIES
+from services.scheduler.select.cluster import Cluster
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.demand import outside_pod_hint, zonal_demand
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.refusal import Reason

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
 from shared.domain.report import Report
 from shared.events import streams
-from shared.events.cluster_facts import NodeObserved
-from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired
+from shared.events.cluster_events import NodeObserved
+from shared.events.report_events import NodeReportChanged, NodeReported, NodeReportExpired
 from shared.ledger.fold import evolve
 from shared.ledger.state import Ledger, LedgerNode
 from tests.fixtures.examples import examples

@@ -11,8 +11,8 @@ import random
 
 import pytest
 
-from services.scheduler.deciding.feasibility.verdict import searched, surely, verdict
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.filter.topology.fit import searched, surely, verdict
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.hints import registry

@@ -7,9 +7,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation.known_within import of_pod
-from services.scheduler.preemption.picks import admitted_whatever_it_picks
+from services.scheduler.explain.known_within import of_pod
+from services.scheduler.preempt.picks import admitted_whatever_it_picks
+from services.scheduler.snapshot.config import CycleConfig
 from shared.kubelet.device_state import HintNodes
 from shared.kubelet.machine import KubeletState
 from shared.ledger.kubelet_states import OTHER_KUBELET

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility import verdict
-from services.scheduler.deciding.feasibility.outlook import Outlook, _look, outlook_of
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.deciding.shape import Plan
+from services.scheduler.filter.topology import fit as verdict
+from services.scheduler.filter.topology.kubelet_search import Outlook, _look, outlook_of
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Plan
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, ZonedAmount
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from shared.hints.arrivals import Verdict
 from shared.hints.request import request_of
 from tests.fixtures.examples import examples

@@ -12,12 +12,12 @@ import random
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Nomination
-from services.scheduler.deciding.policy import POLICY_LABEL
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Nomination
+from services.scheduler.snapshot.topology_policy import POLICY_LABEL
 from shared.domain.pod import Container, Pod
 from shared.domain.refusal import Refusal
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from shared.hints import registry
 from shared.hints.provider import HintProvider
 from shared.kubelet.admission import admit, drop_stale, remove

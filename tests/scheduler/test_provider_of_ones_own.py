@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 
 from services.scheduler.core import CoreConfig
-from services.scheduler.deciding.outcome import Placed
 from services.scheduler.folding import fold_of
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.hints import registry
 from tests.hints.licences import HOME, LICENCE, Licences

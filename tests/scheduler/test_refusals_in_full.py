@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation.wording import headline
-from services.scheduler.deciding.outcome import Unplaceable
-from services.scheduler.deciding.policy import POD_ANNOTATION
+from services.scheduler.explain.wording import headline
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Unplaceable
+from services.scheduler.snapshot.topology_policy import POD_ANNOTATION
 from shared.domain.pod import Constraints, Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import Amounts
-from shared.events.cluster_facts import Taint
+from shared.events.cluster_events import Taint
 from shared.kubelet.layout import layout_of
 from tests.fixtures.examples import examples
 from tests.kubelet.machines import regular_cpus

@@ -9,10 +9,10 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.explanation.alignment_refusal import _nearest, _nearest_set
-from services.scheduler.deciding.feasibility.bounds import fits
-from services.scheduler.deciding.shape import Part
-from services.scheduler.deciding.zone_sizes import preferred_widths, size_in
+from services.scheduler.explain.alignment_refusal import _nearest, _nearest_set
+from services.scheduler.filter.topology.bounds import fits
+from services.scheduler.snapshot.pod_class import Part
+from services.scheduler.snapshot.zone_sizes import preferred_widths, size_in
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, memory_of
 from shared.ledger.state import ZoneAmounts

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.scores import STRATEGIES
+from services.scheduler.score.scores import STRATEGIES
 from services.scheduler.settings import SchedulerSettings
+from services.scheduler.snapshot.config import CycleConfig
 from shared.runtime.settings import CommonSettings, variables
 
 TEXT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.deciding.homes import ABROAD
-from services.scheduler.sharing import Share, share_of
+from services.scheduler.queue.shard import Share, share_of
+from services.scheduler.select.preferred_nodes import ABROAD
 from shared.events.codec import decode
-from shared.events.scheduling_facts import PodReserved
+from shared.events.scheduling_events import PodReserved
 from tests.scheduler.test_decider import Scene
 
 MEMBERS = tuple(f"scheduler/topolog/{place}" for place in range(4))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from services.scheduler import folding, following
+from services.scheduler import folding
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.state import state as following
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from shared.ledger.digest import digest
 from tests.ledger.given import pod, report, zone
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.demand import zonal_demand
 from shared.domain.pod import Container, Pod
 from shared.domain.refusal import Reason
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from shared.kubelet.machine import KubeletState
 from shared.ledger.charge import charge_zones, possible_zones

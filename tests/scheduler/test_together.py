@@ -7,11 +7,11 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from services.scheduler.reserving.proposals import Proposal, in_order, together
+from services.scheduler.reserve.proposals import Proposal, in_order, together
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Appended, Commit, Draft
 from shared.events import streams
-from shared.events.cluster_facts import PodRunning
+from shared.events.cluster_events import PodRunning
 from tests.fixtures.examples import examples
 
 Decided = tuple[str, str]

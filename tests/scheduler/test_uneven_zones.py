@@ -13,12 +13,12 @@ from collections import Counter
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.zone_sizes import capacities, fits_one_zone
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
+from services.scheduler.snapshot.zone_sizes import capacities, fits_one_zone
 from shared.domain.pod import Container, Pod
 from shared.domain.report import Placement, Zone, ZonedAmount, ZoneResource
-from shared.events.cluster_facts import PodRunning
+from shared.events.cluster_events import PodRunning
 from shared.kubelet.admission import admit, build, drop_stale
 from shared.kubelet.config import KubeletConfig, MachineConfig
 from shared.kubelet.machine import KubeletState

@@ -12,14 +12,14 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.node_facts import offered
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import offered
+from services.scheduler.snapshot.result import Placed
 from shared.domain.idlist import format_ids, parse_ids
 from shared.domain.pod import Container, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.report import DeviceGroup, Report
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from shared.hints.devices import UNHEALTHY
 from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.device_state import Device

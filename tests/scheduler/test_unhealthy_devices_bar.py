@@ -7,11 +7,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.asked.answering import Texts, filtered, placed_on, preempted
-from services.scheduler.asked.wire import Offer
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.constraints.unhealthy_devices import MAY_LIE_IN_ZONES
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.extender.answering import Texts, filtered, placed_on, preempted
+from services.scheduler.extender.wire import Offer
+from services.scheduler.filter.constraints.unhealthy_devices import MAY_LIE_IN_ZONES
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Container, Pod
 from shared.domain.policies import POLICIES
 from shared.domain.refusal import Reason, Refusal

@@ -7,9 +7,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Container, Pod
-from shared.events.cluster_facts import PodEnded, PodRunning
+from shared.events.cluster_events import PodEnded, PodRunning
 from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from tests.scheduler.kubelet_worlds import GIB, GPU, NODE, World, kubelet, report_of

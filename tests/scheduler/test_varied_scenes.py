@@ -7,9 +7,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation import known_within as names
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.explain import known_within as names
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit
 from tests.kubelet.machines import container, guaranteed, kubelet

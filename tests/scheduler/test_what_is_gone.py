@@ -8,11 +8,11 @@ from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.domain.report import Report
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported, NodeReportExpired
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.report_events import NodeReported, NodeReportExpired
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.ledger.given import pod, report, zone
 
 

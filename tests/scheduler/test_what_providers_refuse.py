@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Placement, Report

@@ -7,8 +7,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
 from shared.domain.demand import zonal_demand
 from shared.domain.pod import Container, Pod
 from shared.hints.observing import observe

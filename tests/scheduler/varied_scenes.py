@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation import known_within as names
-from services.scheduler.preemption.picks import admissions
+from services.scheduler.explain import known_within as names
+from services.scheduler.preempt.picks import admissions
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Container, Pod
 from shared.domain.report import Report
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_events import PodEnded
 from shared.kubelet.admission import drop_stale, remove
 from shared.kubelet.cpu_options import (
     ACROSS_CORES,

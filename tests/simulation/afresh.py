@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import msgspec
 
 from services.scheduler.core import SchedulerCore
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.placing.placing import ColumnarPlacing
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.events.codec import decode
 from tests.simulation.log import SimLog

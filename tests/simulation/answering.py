@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any, cast
 
-from services.scheduler.observing.kinds import identity
+from services.scheduler.watch.kinds import identity
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import Appended, Commit, Outcome
 from shared.kube.port import Answer, KubeUnavailableError, Listed, Lost

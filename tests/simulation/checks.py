@@ -16,14 +16,14 @@ from services.replay.verifying import Audit
 from shared.domain.pod import Pod
 from shared.domain.report import Report, ZonedAmount
 from shared.eventlog.port import Outcome
-from shared.events import binding_facts as binding
-from shared.events import cluster_facts as cluster
-from shared.events import report_facts as reports
-from shared.events import scheduling_facts as scheduling
+from shared.events import binding_events as binding
+from shared.events import cluster_events as cluster
+from shared.events import report_events as reports
+from shared.events import scheduling_events as scheduling
 from shared.events.catalog import Fact
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
-from shared.events.log_facts import LogOpened
+from shared.events.log_events import LogOpened
 from shared.kubelet.admission import Admission
 from shared.ledger.digest import digest
 from shared.ledger.state import LedgerNode

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.reserving.setting_aside import LONGEST_S
+from services.scheduler.reserve.exclusions import LONGEST_S
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from shared.ledger.view import lower_bound
 from tests.simulation.manifests import OURS
 from tests.simulation.node import SimNode

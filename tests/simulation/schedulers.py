@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
-from services.scheduler.observing.checking import Check
-from services.scheduler.observing.kinds import absent, identity
-from services.scheduler.observing.news import is_mass, is_younger
-from services.scheduler.observing.observer import Observer
-from services.scheduler.observing.teller import ROLE, Relist
+from services.scheduler.watch.checking import Check
+from services.scheduler.watch.kinds import absent, identity
+from services.scheduler.watch.news import is_mass, is_younger
+from services.scheduler.watch.observer import Observer
+from services.scheduler.watch.teller import ROLE, Relist
 from shared.eventlog.port import Lease
 from shared.kube.port import KubeUnavailableError, Listed, Seen
 from shared.ledger.digest import digest

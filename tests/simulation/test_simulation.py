@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from services.binder import core as binder
-from services.scheduler.observing import news
+from services.scheduler.watch import news
 from shared.eventlog.memory import MemoryEventLog
-from shared.events import binding_facts
+from shared.events import binding_events as binding_facts
 from shared.ledger import charging, recompute
 from tests.simulation import __main__ as command
 from tests.simulation import runner

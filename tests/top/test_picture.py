@@ -8,9 +8,9 @@ from services.top.draw import CHARGED, FREE, USED, Scene, bar_text, draw, window
 from services.top.model import NodeRow, Waiting, ZoneBar, node_row, queue_of, resources_of
 from services.top.screen import keys_in
 from services.top.view import View, pressed
-from shared.events.cluster_facts import PodObserved
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import NodeCharged, PodReserved, PodVerdictChanged
+from shared.events.cluster_events import PodObserved
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved, PodVerdictChanged
 from tests.ledger.given import History, pod, report, zone
 
 

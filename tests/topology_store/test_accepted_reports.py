@@ -24,10 +24,10 @@ from shared.domain.policies import SCOPES
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.events import streams
 from shared.events.catalog import CATALOG, Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode, encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from tests.fixtures.examples import examples
 

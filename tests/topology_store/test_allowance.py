@@ -14,9 +14,9 @@ from shared.domain.report import Report, Zone, ZoneResource
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReportExpired
+from shared.events.report_events import NodeReportExpired
 from tests.runtime.helpers import lent
 from tests.topology_store.words import Hands, load, message, report
 

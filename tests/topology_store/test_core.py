@@ -14,7 +14,7 @@ from services.topology_store.core import FULL_EVERY, Accepted, Ignored
 from services.topology_store.delta import changes, resembles
 from shared.domain.cpus import CpuLayout
 from shared.domain.report import DeviceGroup, Report
-from shared.events.report_facts import NodeReportChanged, NodeReported
+from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.ledger.reports import apply_change
 from tests.fixtures.examples import examples
 from tests.ledger.given import held, zone

@@ -14,10 +14,10 @@ from shared.bus.memory import MemoryBus
 from shared.domain.report import Report
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.codec import decode
-from shared.events.log_facts import LogOpened
-from shared.events.report_facts import NodeReportExpired
+from shared.events.log_events import LogOpened
+from shared.events.report_events import NodeReportExpired
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
 from shared.runtime.leadership import LeaseLost

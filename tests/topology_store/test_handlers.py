@@ -19,7 +19,7 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Appended, Commit, Draft, Outcome
 from shared.events import streams
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from shared.runtime.health import Health
 from shared.runtime.held import Held
 from shared.runtime.membership import Membership

@@ -18,8 +18,8 @@ from shared.eventlog import whole_stream
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved
-from shared.events.report_facts import (
+from shared.events.cluster_events import NodeEnded, NodeObserved
+from shared.events.report_events import (
     NodeReportChanged,
     NodeReported,
     NodeReportExpired,

@@ -8,7 +8,7 @@ import pytest
 
 from services.topology_store.core import Accepted, Ignored
 from services.topology_store.moments import MARGIN_MS
-from shared.events.report_facts import NodeReported, NodeReportRefused
+from shared.events.report_events import NodeReported, NodeReportRefused
 from tests.topology_store.words import Node, report
 
 DAY_MS = 86_400_000

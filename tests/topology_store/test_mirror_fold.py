@@ -12,7 +12,7 @@ from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.report_facts import NodeReported, NodeReportExpired
+from shared.events.report_events import NodeReported, NodeReportExpired
 from tests.topology_store.words import report
 
 

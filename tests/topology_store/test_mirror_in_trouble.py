@@ -16,8 +16,8 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved
-from shared.events.report_facts import NodeReported, NodeReportExpired
+from shared.events.cluster_events import NodeObserved
+from shared.events.report_events import NodeReported, NodeReportExpired
 from shared.kube.nrt_mirrored import is_mirrored
 from shared.kube.port import Answer, Lost, Seen
 from shared.runtime.health import Health

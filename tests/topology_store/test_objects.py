@@ -25,9 +25,9 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired
+from shared.events.report_events import NodeReportChanged, NodeReported, NodeReportExpired
 from shared.kube.client import KubeClient
 from shared.kube.nrt_mirrored import EXPIRED_SINCE, is_mirrored
 from shared.kube.port import Answer

@@ -18,9 +18,9 @@ from shared.bus.memory import MemoryBus
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Outcome
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReleased
+from shared.events.report_events import NodeReleased
 from shared.ledger.fold import evolve
 from shared.ledger.state import Ledger
 from shared.runtime.health import Health

@@ -10,7 +10,7 @@ from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.api.serve import start
 from services.simulator.api.settings import ApiSettings
 from services.topology_store.startup_taint import StartupTaint, patch_for
-from shared.events.cluster_facts import Taint
+from shared.events.cluster_events import Taint
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer
 from shared.runtime.clock import SYSTEM_CLOCK

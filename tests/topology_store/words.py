@@ -16,7 +16,7 @@ from shared.bus.port import Message
 from shared.domain.report import Placement, Report, Zone
 from shared.eventlog.port import EventLog
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReleased
+from shared.events.report_events import NodeReleased
 from tests.ledger.given import held, zone
 
 

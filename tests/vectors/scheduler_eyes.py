@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation.known_within import of_pod
+from services.scheduler.explain.known_within import of_pod
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Pod
 from shared.hints.devices import UNHEALTHY
 from shared.kubelet.device_manager import Preferred

@@ -15,17 +15,17 @@ from services.comparison.truth import TrueNode
 from services.comparison.workloads import SCHEDULER, Workload, workload
 from services.scheduler.configuration import chosen
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.queue.shard import Share
 from services.scheduler.settings import SchedulerSettings
-from services.scheduler.sharing import Share
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodObserved
+from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReported
+from shared.events.report_events import NodeReported
 from tests.ledger.given import pod, report, zone
 from tests.scheduler.default.story import ROOMY
 

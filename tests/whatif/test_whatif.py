@@ -19,15 +19,15 @@ from services.whatif.world import Changes, world
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.codec import decode, encode
-from shared.events.scheduling_facts import PodReserved
-from shared.events.surroundings_facts import (
+from shared.events.cluster_object_events import (
     ClaimObserved,
     SurroundingEnded,
     SurroundingFact,
     VolumeObserved,
     stream_of,
 )
+from shared.events.codec import decode, encode
+from shared.events.scheduling_events import PodReserved
 from tests.whatif.conftest import Run
 from tests.whatif.histories import as_here, dense, shared_by_two
 

@@ -17,7 +17,7 @@ from services.whatif.playing import Side
 from services.whatif.recorded import recorded
 from services.whatif.world import Changes, world
 from shared.eventlog.memory import MemoryEventLog
-from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
+from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
 from shared.events.envelope import Envelope
 from tests.whatif.conftest import Run
 from tests.whatif.histories import dense

@@ -21,9 +21,9 @@ from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.plugin import Plugin
 from services.scheduler.compat.pod import from_domain
 from shared.domain.pod import Pod
-from shared.events import binding_facts as binding
-from shared.events import cluster_facts as cluster
-from shared.events import scheduling_facts as scheduling
+from shared.events import binding_events as binding
+from shared.events import cluster_events as cluster
+from shared.events import scheduling_events as scheduling
 from shared.events.catalog import Fact
 
 LIMIT_SHAPES = 256

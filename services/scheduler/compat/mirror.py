@@ -14,8 +14,8 @@ from services.scheduler.compat.node import offered
 from services.scheduler.compat.nrt import Nrt, from_report
 from services.scheduler.compat.pod import Pod, from_domain
 from shared.domain.report import Report
-from shared.events import cluster_facts as cluster
-from shared.events import report_facts as report
+from shared.events import cluster_events as cluster
+from shared.events import report_events as report
 from shared.events.catalog import Fact
 from shared.ledger.reports import apply_change
 

@@ -16,23 +16,23 @@ import msgspec
 from services.scheduler.compat.arguments import Arguments
 from services.scheduler.compat.driver import Driver
 from services.scheduler.compat.foreign import Profiles
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.constraints.constraint import Around
-from services.scheduler.deciding.constraints.neighbours import Neighbours
-from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
-from services.scheduler.deciding.constraints.registry import Bars, bars
-from services.scheduler.deciding.explanation import explain
-from services.scheduler.deciding.explanation.wording import headline
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.outcome import Nomination, Placed, Unplaceable
-from services.scheduler.deciding.reservation import reserve
-from services.scheduler.deciding.shape import Shape, key_of
-from services.scheduler.deciding.verdicts.table import salt_of
-from services.scheduler.setting_aside.asides import Asides
-from services.scheduler.surroundings.surroundings import Surroundings
+from services.scheduler.explain import explain
+from services.scheduler.explain.wording import headline
+from services.scheduler.filter.constraints.constraint import Around
+from services.scheduler.filter.constraints.neighbours import Neighbours
+from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
+from services.scheduler.filter.constraints.registry import Bars, bars
+from services.scheduler.select.verdict_cache import salt_of
+from services.scheduler.snapshot.assume import reserve
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Shape, key_of
+from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
+from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.state.exclusions import Asides
 from shared.domain.pod import Pod
 from shared.events.catalog import Fact
-from shared.events.scheduling_facts import Wanted
+from shared.events.scheduling_events import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 MOST_TEXTS = 8

@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from services.scheduler.asked import answering, wire
 from services.scheduler.core import SchedulerCore
+from services.scheduler.extender import answering, wire
 from services.scheduler.extender.patience import Patience
-from services.scheduler.observing import news
-from services.scheduler.placing.placing import ColumnarPlacing
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.watch import news
 from shared.domain.pod import Pod
-from shared.events import binding_facts as binding
-from shared.events.cluster_facts import PodEnded
-from shared.events.scheduling_facts import ReservationWithdrawn
+from shared.events import binding_events as binding
+from shared.events.cluster_events import PodEnded
+from shared.events.scheduling_events import ReservationWithdrawn
 from shared.runtime.projector import Folded, Projector
 
 SEEN_LIMIT = 20_000

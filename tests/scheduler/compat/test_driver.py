@@ -11,10 +11,10 @@ from services.scheduler.compat.driver import Driver
 from services.scheduler.compat.pod import from_domain
 from shared.domain.pod import Pod
 from shared.domain.report import Report
-from shared.events.binding_facts import BindRefused, PodBound
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
-from shared.events.report_facts import NodeReportChanged, NodeReported
-from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
+from shared.events.binding_events import BindRefused, PodBound
+from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 from shared.kubelet.fingerprint import fingerprint
 from tests.fixtures.examples import examples
 from tests.ledger.given import pod, report, zone

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 import msgspec
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.reserving.proposals import Proposal
+from services.scheduler.reserve.proposals import Proposal
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Pod
 from shared.domain.report import Report, Zone
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Appended, Commit, Draft, Duplicate, Outcome
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import (
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import (
     NodeMarkedDirty,
     NodeReconciled,
     PodReserved,

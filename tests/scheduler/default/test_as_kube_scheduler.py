@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.observing.kinds import Kinds, identity
-from services.scheduler.observing.sightings import Sightings
-from services.scheduler.placing.placing import ColumnarPlacing
+from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.watch.kinds import Kinds, identity
+from services.scheduler.watch.sightings import Sightings
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.kube.port import Kind, Seen
 from tests.ledger.given import zone
 from tests.scheduler.default.story import Story

@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.deciding.constraints import registry
-from services.scheduler.deciding.constraints.constraint import Around, Check, NotHandled
-from services.scheduler.deciding.constraints.given_by_drivers import BY_CLASS
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.observing import around, news
-from services.scheduler.observing.sightings import Sightings
+from services.scheduler.filter.constraints import registry
+from services.scheduler.filter.constraints.constraint import Around, Check, NotHandled
+from services.scheduler.filter.constraints.given_by_drivers import BY_CLASS
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.watch import around, news
+from services.scheduler.watch.sightings import Sightings
 from shared.domain.constraints import PREFERRED, REQUIRED
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.events import streams
-from shared.events.cluster_facts import PodObserved, Taint
-from shared.events.surroundings_facts import DeviceClassObserved
+from shared.events.cluster_events import PodObserved, Taint
+from shared.events.cluster_object_events import DeviceClassObserved
 from tests.ledger.given import zone
 from tests.scheduler.default.story import ROOMY, Story
 
@@ -383,7 +383,7 @@ async def test_a_group_that_stands_on_nodes_without_the_label_only_has_its_first
 
 
 async def _last_reserved(story: Story) -> Any:
-    from shared.events.scheduling_facts import PodReserved
+    from shared.events.scheduling_events import PodReserved
 
     return (await story.facts(PodReserved))[-1]
 

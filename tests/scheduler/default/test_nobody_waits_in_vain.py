@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.fields import Json
 from shared.events import streams
-from shared.events.cluster_facts import PodObserved, PodRunning, Taint
+from shared.events.cluster_events import PodObserved, PodRunning, Taint
 from shared.events.codec import decode
-from shared.events.scheduling_facts import PodReserved
+from shared.events.scheduling_events import PodReserved
 from tests.ledger.given import held, listed_empty, zone
 from tests.scheduler.default.story import ROOMY, Story
 from tests.scheduler.default.test_constraints import HOST, ZONE, apart, port, seen, spread

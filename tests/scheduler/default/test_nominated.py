@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from services.scheduler.observing.kinds import Kinds, absent
-from services.scheduler.observing.sightings import Sightings
+from services.scheduler.watch.kinds import Kinds, absent
+from services.scheduler.watch.sightings import Sightings
 from shared.domain.fields import Json
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.binding_facts import PodBound
-from shared.events.cluster_facts import PodEnded, PodObserved
-from shared.events.scheduling_facts import NodeCharged, PodReserved
-from shared.events.surroundings_facts import NominationObserved, SurroundingEnded, stream_of
+from shared.events.binding_events import PodBound
+from shared.events.cluster_events import PodEnded, PodObserved
+from shared.events.cluster_object_events import NominationObserved, SurroundingEnded, stream_of
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.kube.port import Seen
 from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_constraints import placed, seen, world

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.constraints.constraint import Around
-from services.scheduler.deciding.constraints.neighbours import Neighbours
-from services.scheduler.deciding.constraints.nominated import zones_kept
-from services.scheduler.deciding.constraints.nominee_zone import leaves_a_zone
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.observing.around import nomination_of
-from services.scheduler.setting_aside.asides import Asides
-from services.scheduler.surroundings.surroundings import Surroundings
+from services.scheduler.filter.constraints.constraint import Around
+from services.scheduler.filter.constraints.neighbours import Neighbours
+from services.scheduler.filter.constraints.nominated import zones_kept
+from services.scheduler.filter.constraints.nominee_zone import leaves_a_zone
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.state.exclusions import Asides
+from services.scheduler.watch.around import nomination_of
 from shared.domain.pod import Pod
-from shared.events.surroundings_facts import NominationObserved
+from shared.events.cluster_object_events import NominationObserved
 from tests.ledger.given import History, container, held, pod, zone
 from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_nominated import nominee

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.replay.near_miss import near_miss
-from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.folding import dump, load
+from services.scheduler.snapshot.result import Unplaceable
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.binding_facts import EvictRefused
-from shared.events.cluster_facts import PodRunning
-from shared.events.scheduling_facts import (
+from shared.events.binding_events import EvictRefused
+from shared.events.cluster_events import PodRunning
+from shared.events.scheduling_events import (
     NodeClaimed,
     NominationWithdrawn,
     PodNominated,

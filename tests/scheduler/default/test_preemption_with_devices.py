@@ -12,15 +12,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility.verdict import ADMITTED, verdict
-from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.shape import Shape
+from services.scheduler.filter.topology.fit import ADMITTED, verdict
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Shape
 from shared.domain.pod import Pod
 from shared.domain.report import Zone, ZoneResource
 from shared.events import streams
-from shared.events.cluster_facts import PodRunning
-from shared.events.scheduling_facts import PodNominated
+from shared.events.cluster_events import PodRunning
+from shared.events.scheduling_events import PodNominated
 from shared.ledger.what_if import what_if
 from tests.fixtures.examples import examples
 from tests.ledger.given import container, held, pod

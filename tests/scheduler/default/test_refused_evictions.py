@@ -6,8 +6,8 @@ import msgspec
 
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.binding_facts import EvictRefused
-from shared.events.cluster_facts import PodRunning
+from shared.events.binding_events import EvictRefused
+from shared.events.cluster_events import PodRunning
 from tests.ledger.given import container, pod
 from tests.scheduler.default.story import ROOMY
 from tests.scheduler.default.test_preemption import GPU, HIGH, full, low, nominations

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from shared.events import streams
-from shared.events.binding_facts import BindIntended, PodBound
-from shared.events.cluster_facts import PodEnded
-from shared.events.report_facts import NodeReportExpired
-from shared.events.scheduling_facts import ReservationWithdrawn
+from shared.events.binding_events import BindIntended, PodBound
+from shared.events.cluster_events import PodEnded
+from shared.events.report_events import NodeReportExpired
+from shared.events.scheduling_events import ReservationWithdrawn
 from tests.ledger.given import container, held, listed_empty, pod, zone
 from tests.scheduler.default.story import Story, foreign
 

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from services.scheduler.folding import dump, load
-from services.scheduler.reserving.setting_aside import AGAIN_AFTER_S, CONTESTED_AFTER
+from services.scheduler.reserve.exclusions import AGAIN_AFTER_S, CONTESTED_AFTER
 from shared.domain.pod import Pod
 from shared.eventlog.port import Appended
 from shared.events import streams
-from shared.events.binding_facts import BindIntended, BindRefused
-from shared.events.cluster_facts import NodeEnded, PodEnded, PodRunning
-from shared.events.report_facts import NodeReportExpired
-from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
+from shared.events.binding_events import BindIntended, BindRefused
+from shared.events.cluster_events import NodeEnded, PodEnded, PodRunning
+from shared.events.report_events import NodeReportExpired
+from shared.events.scheduling_events import NodeReadmitted, NodeSetAside, PodReadmitted
 from tests.ledger.given import pod, zone
 from tests.scheduler.default.story import Story
 

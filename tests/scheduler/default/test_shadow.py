@@ -10,7 +10,7 @@ from services.replay.shadow import shadow
 from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.cluster_facts import PodEnded, PodRunning
+from shared.events.cluster_events import PodEnded, PodRunning
 from tests.ledger.given import pod, zone
 from tests.scheduler.default.story import Story, foreign
 

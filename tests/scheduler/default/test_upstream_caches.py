@@ -13,9 +13,9 @@ from services.scheduler.compat.placing import UpstreamConfig
 from services.scheduler.configuration import Choice, chosen
 from services.scheduler.core import SchedulerCore
 from services.scheduler.settings import SchedulerSettings
-from shared.events.binding_facts import BindIntended, PodBound
-from shared.events.cluster_facts import PodRunning
-from shared.events.scheduling_facts import NodeCharged
+from shared.events.binding_events import BindIntended, PodBound
+from shared.events.cluster_events import PodRunning
+from shared.events.scheduling_events import NodeCharged
 from shared.events.streams import pod as pod_stream
 from shared.kubelet.fingerprint import fingerprint
 from shared.runtime.settings import SettingsInvalid

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from services.replay.deciding_state import placing_at
-from services.scheduler.asked.answering import Texts, filtered
-from services.scheduler.deciding.shape import key_of
-from services.scheduler.observing import around
+from services.scheduler.extender.answering import Texts, filtered
+from services.scheduler.snapshot.pod_class import key_of
+from services.scheduler.watch import around
 from shared.domain.fields import Json
 from shared.events import streams
-from shared.events.cluster_facts import PodObserved
-from shared.events.surroundings_facts import Surrounding, stream_of
+from shared.events.cluster_events import PodObserved
+from shared.events.cluster_object_events import Surrounding, stream_of
 from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_constraints import HOST, ZONE, placed, seen, world
 
@@ -265,7 +265,7 @@ async def test_a_cycle_without_the_constraint_would_place_these_pods(
 
 
 async def test_what_surrounds_pods_survives_a_snapshot() -> None:
-    from services.scheduler import following
+    from services.scheduler.state import state as following
 
     story = await world("n1")
     await bound(story, "c", **only(HOST, "n1"))

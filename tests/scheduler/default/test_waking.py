@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from shared.events import streams
-from shared.events.binding_facts import BindRefused
-from shared.events.scheduling_facts import ReservationWithdrawn
+from shared.events.binding_events import BindRefused
+from shared.events.scheduling_events import ReservationWithdrawn
 from tests.ledger.given import container, held, pod, zone
 from tests.scheduler.default.story import Story
 

@@ -9,10 +9,10 @@ from services.scheduler.compat.filter import Code, Verdict, filter_node
 from services.scheduler.compat.node import offered
 from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.pod import Pod
-from services.scheduler.reserving.marks import Marks
-from services.scheduler.scoring.containers import score_containers
-from services.scheduler.scoring.registry import STRATEGIES
-from services.scheduler.scoring.strategy import ZoneView
+from services.scheduler.reserve.dirty_marks import Marks
+from services.scheduler.score.strategies.containers import score_containers
+from services.scheduler.score.strategies.registry import STRATEGIES
+from services.scheduler.score.strategies.strategy import ZoneView
 from shared.domain.demand import peak, zonal_demand
 from shared.domain.pod import Pod as DomainPod
 from shared.domain.refusal import Reason

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.events import streams
-from shared.events.scheduling_facts import NodeReconciled
+from shared.events.scheduling_events import NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.fingerprints import match
 from tests.ledger.given import History, cpu, held, pod, zone

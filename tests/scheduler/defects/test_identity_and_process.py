@@ -14,7 +14,7 @@ from services.scheduler.compat.foreign import Profiles
 from services.scheduler.compat.node import offered
 from services.scheduler.compat.plugin import Plugin
 from services.scheduler.compat.score import ZONE_STRATEGIES, score_node
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.refusal import Reason
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from tests.ledger.given import History, held, pod, zone

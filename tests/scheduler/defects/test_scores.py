@@ -13,11 +13,11 @@ from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.pod import Pod
 from services.scheduler.compat.score import score_node
 from services.scheduler.compat.zones import numa_zones
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.scoring.containers import score_containers
-from services.scheduler.scoring.registry import STRATEGIES
-from services.scheduler.scoring.strategy import ZoneView
+from services.scheduler.score.strategies.containers import score_containers
+from services.scheduler.score.strategies.registry import STRATEGIES
+from services.scheduler.score.strategies.strategy import ZoneView
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Container
 from shared.domain.pod import Pod as OurPod
 from shared.domain.report import Zone

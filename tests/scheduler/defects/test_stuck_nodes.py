@@ -11,10 +11,10 @@ from services.scheduler.compat.exclusive import is_exclusive
 from services.scheduler.compat.filter import filter_node
 from services.scheduler.compat.node import offered
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded
+from shared.events.cluster_events import NodeEnded
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import NodeReconciled
+from shared.events.scheduling_events import NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.fingerprints import match
 from shared.ledger.fold import GapError, evolve

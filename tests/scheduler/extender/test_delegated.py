@@ -4,8 +4,8 @@ them; its zones are.
 
 from __future__ import annotations
 
-from shared.events.scheduling_facts import PodReserved
-from shared.events.surroundings_facts import DeviceClassObserved, SurroundingEnded
+from shared.events.cluster_object_events import DeviceClassObserved, SurroundingEnded
+from shared.events.scheduling_events import PodReserved
 from tests.ledger.given import zone
 from tests.scheduler.extender.test_extender import ROOMY, Json, World, pod
 

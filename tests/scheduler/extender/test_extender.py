@@ -26,14 +26,14 @@ from shared.domain.report import Zone
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.binding_facts import BindIntended, BindRefused, PodBound
+from shared.events.binding_events import BindIntended, BindRefused, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import ClusterListed, NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_events import ClusterListed, NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_object_events import NominationObserved
 from shared.events.codec import decode
-from shared.events.log_facts import LogOpened
-from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
-from shared.events.surroundings_facts import NominationObserved
+from shared.events.log_events import LogOpened
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.projector import Projector
 from tests.ledger.given import report, zone

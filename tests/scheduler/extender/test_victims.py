@@ -4,12 +4,12 @@ does not hold yet.
 
 from __future__ import annotations
 
-from services.scheduler.asked.answering import preempted
-from services.scheduler.asked.wire import Offer
-from services.scheduler.placing.placing import ColumnarPlacing
+from services.scheduler.extender.answering import preempted
+from services.scheduler.extender.wire import Offer
+from services.scheduler.select.placing import ColumnarPlacing
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.ledger.given import held, pod, zone
 from tests.scheduler.default.story import Story, foreign
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.kube.port import Kind, Listed, Seen
 from tests.runtime.helpers import until
 from tests.scheduler.observer.test_false_lists import falsified, relist
@@ -22,7 +22,7 @@ OFTEN_S = 0.2
 
 @pytest.fixture
 async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
-    monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
+    monkeypatch.setattr("services.scheduler.watch.observer.CONFIRM_AFTER_S", 0.1)
     made = Scene(api)
     await made.node()
     for name in ("a", "b"):

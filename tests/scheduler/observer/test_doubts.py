@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.following import Followed
-from services.scheduler.observing.doubts import Doubt, Judged, WholeList, judged
-from services.scheduler.observing.news import MASS_SHARE
+from services.scheduler.state.state import Followed
+from services.scheduler.watch.doubts import Doubt, Judged, WholeList, judged
+from services.scheduler.watch.news import MASS_SHARE
 from shared.domain.pod import Pod
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from tests.ledger.given import History
 
 PODS = 20

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import pytest
 
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved
 from shared.kube.port import Kind, KubeUnavailableError, Listed, Object
 from tests.runtime.helpers import until
 from tests.scheduler.observer.test_observer import OURS, Scene
@@ -21,8 +21,8 @@ PODS = 5
 
 @pytest.fixture
 async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
-    monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
-    monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.05)
+    monkeypatch.setattr("services.scheduler.watch.observer.CONFIRM_AFTER_S", 0.1)
+    monkeypatch.setattr("services.scheduler.watch.observer.PAUSE_S", 0.05)
     made = Scene(api)
     for number in range(2):
         await made.node(f"n{number}")
@@ -93,7 +93,7 @@ async def test_an_empty_first_list_of_all_hides_nothing(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing was known that could be absent, and no watch tells what was there before it."""
-    monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.05)
+    monkeypatch.setattr("services.scheduler.watch.observer.PAUSE_S", 0.05)
     scene = Scene(api)
     await scene.node("n0")
     await scene.api.pod("p0", spec=OURS)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.observing import around, news
-from services.scheduler.observing.sightings import Sightings
-from services.scheduler.surroundings.surroundings import Surroundings
-from shared.events.cluster_facts import (
+from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.watch import around, news
+from services.scheduler.watch.sightings import Sightings
+from shared.events.cluster_events import (
     NodeEnded,
     NodeObserved,
     PodEnded,
@@ -20,9 +20,9 @@ from shared.events.cluster_facts import (
     PodRunning,
     Taint,
 )
+from shared.events.cluster_object_events import DeviceClassObserved, Surrounding, SurroundingEnded
 from shared.events.codec import encode
-from shared.events.scheduling_facts import NodeCharged, PodReserved
-from shared.events.surroundings_facts import DeviceClassObserved, Surrounding, SurroundingEnded
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.ledger.given import History
 
 Json = dict[str, Any]

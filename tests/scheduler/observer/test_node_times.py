@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.observing import news
-from services.scheduler.observing.node_times import finished_s, started_s
-from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
+from services.scheduler.watch import news
+from services.scheduler.watch.node_times import finished_s, started_s
+from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
 from tests.scheduler.observer.test_news import Watched, pod
 
 START, FIRST, LAST = "2026-11-21T02:28:08Z", "2026-11-21T02:29:00Z", "2026-11-21T02:29:59Z"

@@ -12,20 +12,19 @@ import msgspec
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.observing.observer import RELIST_S, Observer
-from services.scheduler.observing.teller import ROLE
+from services.scheduler.watch.observer import RELIST_S, Observer
+from services.scheduler.watch.teller import ROLE
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import (
+from shared.events.cluster_events import (
     ClusterListed,
     NodeEnded,
     NodeObserved,
     PodEnded,
     PodObserved,
 )
-from shared.events.codec import decode
-from shared.events.surroundings_facts import (
+from shared.events.cluster_object_events import (
     ClaimObserved,
     DeviceClassObserved,
     NamespaceObserved,
@@ -34,6 +33,7 @@ from shared.events.surroundings_facts import (
     SurroundingFact,
     VolumeObserved,
 )
+from shared.events.codec import decode
 from shared.kube.client import KubeClient
 from shared.kube.port import (
     Kind,
@@ -288,7 +288,7 @@ async def test_a_list_that_fails_is_tried_again(
             yield page
 
     monkeypatch.setattr(scene.kube, "pages", flaky)
-    monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.02)
+    monkeypatch.setattr("services.scheduler.watch.observer.PAUSE_S", 0.02)
     async with scene.observer():
         await scene.told(PodObserved, 1)
 
@@ -309,7 +309,7 @@ async def test_a_cluster_that_cannot_be_listed_is_told_to_readiness_until_it_can
             yield page
 
     monkeypatch.setattr(scene.kube, "pages", listing)
-    monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.02)
+    monkeypatch.setattr("services.scheduler.watch.observer.PAUSE_S", 0.02)
     async with scene.observer() as observer:
         await until(observer.problem)
         assert (
@@ -341,7 +341,7 @@ async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Listed, watched, changed, and gone while nobody looked."""
-    monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
+    monkeypatch.setattr("services.scheduler.watch.observer.CONFIRM_AFTER_S", 0.1)
     csi = {"driver": "d", "volumeHandle": "h"}
     claim = {
         "metadata": {"name": "c"},

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.observing import news
-from services.scheduler.observing.sightings import Sightings
-from shared.events.cluster_facts import PodObserved
+from services.scheduler.watch import news
+from services.scheduler.watch.sightings import Sightings
+from shared.events.cluster_events import PodObserved
 from tests.ledger.given import History
 from tests.scheduler.observer.test_news import Json, pod
 

@@ -10,8 +10,8 @@ import pytest
 
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.binding_facts import PodBound
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved
+from shared.events.binding_events import PodBound
+from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved
 from shared.kube.port import Kind, Listed
 from tests.runtime.helpers import until
 from tests.scheduler.observer.test_false_lists import relist
@@ -22,8 +22,8 @@ from tests.simulator.contract import Api
 
 @pytest.fixture
 async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
-    monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
-    monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.05)
+    monkeypatch.setattr("services.scheduler.watch.observer.CONFIRM_AFTER_S", 0.1)
+    monkeypatch.setattr("services.scheduler.watch.observer.PAUSE_S", 0.05)
     made = Scene(api)
     await made.node("n1")
     yield made

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.deciding import policy
-from services.scheduler.observing import news
-from services.scheduler.observing.sightings import Sightings
+from services.scheduler.snapshot import topology_policy as policy
+from services.scheduler.watch import news
+from services.scheduler.watch.sightings import Sightings
 from shared.domain.kept import POD_ANNOTATIONS, POD_LABELS, digest, trimmed
 from shared.domain.pod import Pod
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_events import PodObserved
 from shared.events.codec import encode
 from shared.ledger.state import Ledger
 

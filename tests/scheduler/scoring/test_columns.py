@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.scoring.best_fit import BestFit
-from services.scheduler.scoring.fit import fitting
-from services.scheduler.scoring.keep_room import KeepRoom
-from services.scheduler.scoring.registry import COLUMN_STRATEGIES, STRATEGIES
-from services.scheduler.scoring.room import BLOCK
-from services.scheduler.scoring.strategy import (
+from services.scheduler.score.strategies.best_fit import BestFit
+from services.scheduler.score.strategies.fit import fitting
+from services.scheduler.score.strategies.keep_room import KeepRoom
+from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES, STRATEGIES
+from services.scheduler.score.strategies.room import BLOCK
+from services.scheduler.score.strategies.strategy import (
     COLUMN_LIMIT,
     Bools,
     Ints,

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from services.scheduler import scoring
-from services.scheduler.scoring.containers import score_containers
-from services.scheduler.scoring.keep_room import KeepRoom
-from services.scheduler.scoring.node_label import LABEL, strategy_for
-from services.scheduler.scoring.registry import STRATEGIES
-from services.scheduler.scoring.strategy import Want, ZoneView
+from services.scheduler.score.strategies.containers import score_containers
+from services.scheduler.score.strategies.keep_room import KeepRoom
+from services.scheduler.score.strategies.node_label import LABEL, strategy_for
+from services.scheduler.score.strategies.registry import STRATEGIES
+from services.scheduler.score.strategies.strategy import Want, ZoneView
 from shared.domain.pod import Container, ContainerKind
 from shared.domain.resources import Amounts
 

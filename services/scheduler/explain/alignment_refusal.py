@@ -1,0 +1,381 @@
+"""Why one node's zones cannot take a pod: the part, resource and zone that came nearest, and what
+would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import msgspec
+
+from services.scheduler.explain.provider_refusal import drawn_by_zeros, unoffered
+from services.scheduler.filter.topology.bounds import fits, possible
+from services.scheduler.filter.topology.fit import ADMITTED, ENDANGERS, verdict
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Part, Plan, Shape
+from services.scheduler.snapshot.zone_sizes import MOST_ZONES, fits_one_zone, preferred_widths
+from shared.domain.policies import SINGLE_NUMA_NODE
+from shared.domain.quantity import format_amount
+from shared.domain.refusal import Reason, Refusal
+from shared.domain.report import Report, Zone
+from shared.domain.resources import CPU, is_memory
+from shared.hints import registry
+from shared.hints.arrivals import UNKNOWN
+from shared.hints.cpu import by_socket
+from shared.kubelet.layout import threads_per_core
+from shared.ledger.state import ZoneAmounts
+
+
+def alignment_refusal(
+    facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int
+) -> Refusal | None:
+    """None when the node takes the pod."""
+    found = verdict(facts, shape, plan, config, steps)
+    if found == ADMITTED:
+        return None
+    if found == ENDANGERS:
+        remedy = "wait until the pods on their way to the node are admitted"
+        return Refusal(
+            facts.name,
+            Reason.NOT_ON_EVERY_BRANCH,
+            "may take the place of pods on their way",
+            remedy=remedy,
+        )
+    if found == UNKNOWN:
+        remedy = (
+            "wait for a newer topology report of the node, or raise steps_last_resort and steps_pod"
+        )
+        return Refusal(facts.name, Reason.BRANCH_LIMIT, str(steps), remedy=remedy)
+    short = _smt(facts, plan, config) or _shortage(facts, plan)
+    return (
+        short
+        or unoffered(facts, plan, steps)
+        or drawn_by_zeros(facts, plan, steps)
+        or _uncertain(facts, plan)
+    )
+
+
+def larger_than_zones(facts: NodeFacts, plan: Plan) -> Refusal | None:
+    """Where each part must go into one zone: a part that no zone holds, even when it is empty."""
+    if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE or plan.may_be_split:
+        return None
+    return next((found for part in plan.parts if (found := _never(facts, part)) is not None), None)
+
+
+def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
+    if not plan.whole_cores:
+        return None
+    threads = _threads_per_core(facts, config)
+    for part in plan.demand:
+        asked = part.amounts.get(CPU, 0)
+        if asked % (1000 * threads):
+            remedy = f"ask for a multiple of {threads} CPUs: the kubelet runs with full-pcpus-only"
+            return Refusal(
+                facts.name,
+                Reason.SMT_ALIGNMENT,
+                resource=CPU,
+                container=part.name,
+                asked=asked,
+                remedy=remedy,
+            )
+    return None
+
+
+def _threads_per_core(facts: NodeFacts, config: CycleConfig) -> int:
+    """The node's own, where its report tells them; else what the settings say of all nodes."""
+    cpus = facts.report.cpus if facts.report is not None else None
+    return (threads_per_core(cpus) if cpus is not None else 0) or config.threads_per_core
+
+
+def _shortage(facts: NodeFacts, plan: Plan) -> Refusal | None:
+    for part in plan.parts:
+        found = (
+            _total(facts, _by_amounts(part))
+            if plan.mode == "unaligned"
+            else _zonal(facts, plan, part)
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def _by_amounts(part: Part) -> Part:
+    """Without what the zones' amounts say nothing of: its provider is asked (`unoffered`)."""
+    if registry.amounts_are_all():
+        return part
+    amounts = {
+        name: asked for name, asked in part.amounts.items() if not registry.beyond_amounts(name)
+    }
+    return msgspec.structs.replace(part, amounts=amounts)
+
+
+def _given(report: Report | None, part: Part, zone: int) -> bool:
+    """Whether every provider may give the part something in this zone, whatever amounts the report
+    shows there.
+    """
+    if registry.amounts_are_all() or report is None:
+        return True
+    told = (
+        registry.zones_of(report, name) for name in part.amounts if registry.beyond_amounts(name)
+    )
+    return all(zones is None or zone in zones for zones in told)
+
+
+def _total(facts: NodeFacts, part: Part) -> Refusal | None:
+    for name, asked in part.amounts.items():
+        free = (
+            sum(zone.get(name, 0) for zone in facts.lower.values())
+            if is_memory(name)
+            else facts.totals.get(name, 0)
+        )
+        if free < asked:
+            remedy = f"free {format_amount(name, asked - free)} more {name} on the node"
+            return Refusal(
+                facts.name,
+                Reason.TOO_LITTLE_FREE,
+                "",
+                name,
+                part.name,
+                asked,
+                max(0, free),
+                remedy=remedy,
+            )
+    return None
+
+
+def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
+    lower = {zone: held for zone, held in facts.lower.items() if _given(facts.report, whole, zone)}
+    part = _by_amounts(whole)
+    if (
+        facts.report is not None
+        and plan.rule.policy != SINGLE_NUMA_NODE
+        and not _fits_a_zone_when_empty(facts, part)
+    ):
+        return _wide(facts, part, lower, facts.report)
+    if not lower and plan.rule.policy == SINGLE_NUMA_NODE:
+        return _never(facts, whole)
+    if not lower or any(fits(part.amounts, zone) for zone in lower.values()):
+        return None
+    never = _never(facts, whole)
+    if never is not None:
+        return (
+            _first_short(facts, plan) if plan.may_be_split and not whole.name else None
+        ) or never
+    name, zone, best, subject = _nearest(lower, part)
+    remedy = _free_more(name, part.amounts[name] - best, f"in zone {zone}")
+    return Refusal(
+        facts.name,
+        Reason.NO_SINGLE_ZONE,
+        subject,
+        name,
+        part.name,
+        part.amounts[name],
+        max(0, best),
+        zone,
+        remedy=remedy,
+    )
+
+
+def _first_short(facts: NodeFacts, plan: Plan) -> Refusal | None:
+    """Of containers that may be split, the first that no zone holds by itself."""
+    parts = (Part(each.name, each.kind, each.amounts) for each in plan.demand)
+    return next((found for part in parts if (found := _zonal(facts, plan, part)) is not None), None)
+
+
+def _nearest(places: ZoneAmounts, part: Part) -> tuple[str, int, int, str]:
+    """(resource, place, free there, beside what) of the place that comes nearest."""
+    name, place, best = _scarcest(places, part)
+    others = [format_amount(n, a) + " " + n for n, a in part.amounts.items() if n != name]
+    if best < part.amounts[name] or not others:
+        return name, place, best, ""
+    best, place = _beside(places, part, name)
+    return name, place, best, "with " + " and ".join(others)
+
+
+def _free_more(name: str, amount: int, where: str) -> str:
+    return f"free {format_amount(name, max(0, amount))} more {name} {where}"
+
+
+def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> Refusal | None:
+    """restricted, and no zone holds the part when it is empty: as many zones as would do then are
+    what the kubelet prefers, and it takes none unless that is one number for all resources (kubelet
+    1.36)."""
+    known = facts.make.capacities.largest
+    part = msgspec.structs.replace(
+        part, amounts={name: asked for name, asked in part.amounts.items() if known.get(name)}
+    )
+    widths = preferred_widths(part.amounts, report)
+    count = max(widths.values(), default=0)
+    if not lower or not count or len(lower) > MOST_ZONES:
+        return None
+    if min(widths.values()) < count and not by_socket(report):
+        largest = min(name for name in widths if widths[name] == count)
+        told = ", ".join(f"{name} {held}" for name, held in sorted(widths.items()))
+        remedy = f"ask for amounts that fit as few zones each when these are empty (now: {told})"
+        asked, best = (
+            part.amounts[largest],
+            sum(max(0, held.get(largest, 0)) for held in lower.values()),
+        )
+        subject = "that all resources prefer"
+        return Refusal(
+            facts.name,
+            Reason.NEVER_ALIGNED,
+            subject,
+            largest,
+            part.name,
+            asked,
+            best,
+            remedy=remedy,
+        )
+    nearest = _nearest_set(lower, part, count)
+    if nearest is None:
+        return None
+    name, zones, best, subject = nearest
+    asked, sizes = (
+        part.amounts[name],
+        [zone.resources[name].allocatable for zone in report.zones if name in zone.resources],
+    )
+    most = sum(sorted(sizes, reverse=True)[:count])
+    if most < asked:
+        remedy = f"ask for at most {format_amount(name, most)} {name} at once, or use nodes with larger zones"
+        return Refusal(
+            facts.name,
+            Reason.NEVER_ALIGNED,
+            "when empty",
+            name,
+            part.name,
+            asked,
+            most,
+            remedy=remedy,
+        )
+    remedy = _free_more(name, asked - best, f"in zones {', '.join(map(str, zones))} together")
+    return Refusal(
+        facts.name, Reason.NO_ZONE_SET, subject, name, part.name, asked, best, remedy=remedy
+    )
+
+
+def _nearest_set(
+    lower: ZoneAmounts, part: Part, count: int
+) -> tuple[str, tuple[int, ...], int, str] | None:
+    """(resource, zones, free there, beside what) of the set of so many zones that comes nearest;
+    None where one has all. Sets are tried only where each resource has one of its own: every node
+    may be asked."""
+    free = {
+        name: {zone: max(0, held.get(name, 0)) for zone, held in lower.items()}
+        for name in part.amounts
+    }
+    fullest = {
+        name: sorted((-each, zone) for zone, each in zones.items())[:count]
+        for name, zones in free.items()
+    }
+    most = {name: -sum(each for each, _ in zones) for name, zones in fullest.items()}
+    name = min(part.amounts, key=lambda each: (most[each] / part.amounts[each], each))
+    if most[name] < part.amounts[name]:
+        return name, tuple(sorted(zone for _, zone in fullest[name])), most[name], ""
+    sets = list(combinations(sorted(lower), min(count, len(lower))))
+    places = {
+        at: {name: sum(zones[zone] for zone in each) for name, zones in free.items()}
+        for at, each in enumerate(sets)
+    }
+    if any(fits(part.amounts, held) for held in places.values()):
+        return None
+    name, at, best, subject = _nearest(places, part)
+    return name, sets[at], best, subject
+
+
+def _fits_a_zone_when_empty(facts: NodeFacts, part: Part) -> bool:
+    return fits_one_zone([part.amounts], facts.make.capacities)
+
+
+def _never(facts: NodeFacts, part: Part) -> Refusal | None:
+    """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
+    zones = (
+        [each for each in facts.report.zones if _given(facts.report, part, each.id)]
+        if facts.report is not None
+        else []
+    )
+    if not zones and facts.report is not None and facts.report.zones:
+        return _given_nowhere(facts, facts.report, part)
+    for name, asked in _by_amounts(part).amounts.items():
+        if _has_one(zones, name, asked):
+            continue
+        sizes = {z.id: z.resources[name].allocatable if name in z.resources else 0 for z in zones}
+        zone = min(sizes, key=lambda each: (-sizes[each], each), default=None)
+        best = sizes[zone] if zone is not None else 0
+        remedy = f"ask for at most {format_amount(name, best)} {name} at once, or use nodes with larger zones"
+        if not best:
+            remedy = f"use nodes whose zones have {name}"
+        return Refusal(
+            facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, zone, remedy=remedy
+        )
+    return None
+
+
+def _given_nowhere(facts: NodeFacts, report: Report, part: Part) -> Refusal | None:
+    """No zone may ever give all of the part: one resource none gives, or each of two other zones."""
+    names = [name for name in part.amounts if registry.beyond_amounts(name)]
+    for name in names:
+        if not any(
+            _given(report, msgspec.structs.replace(part, amounts={name: 1}), zone.id)
+            for zone in report.zones
+        ):
+            remedy = f"use nodes whose zones have {name}"
+            return Refusal(
+                facts.name,
+                Reason.NEVER_ALIGNED,
+                "",
+                name,
+                part.name,
+                part.amounts[name],
+                remedy=remedy,
+            )
+    remedy = f"ask for {' and '.join(names)} in containers of their own, or use nodes where one zone gives all of it"
+    asked = part.amounts[names[0]]
+    return Refusal(
+        facts.name,
+        Reason.NEVER_ALIGNED,
+        "where the rest is given",
+        names[0],
+        part.name,
+        asked,
+        remedy=remedy,
+    )
+
+
+def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
+    """Nearly always the first zone does."""
+    for zone in zones:
+        held = zone.resources.get(name)
+        if held is not None and held.allocatable >= asked:
+            return True
+    return False
+
+
+def _scarcest(lower: ZoneAmounts, part: Part) -> tuple[str, int, int]:
+    """(resource, zone, free there) of the resource whose best zone covers the smallest share of
+    what is asked.
+    """
+    found = []
+    for name, asked in part.amounts.items():
+        best, zone = max((held.get(name, 0), -zone) for zone, held in lower.items())
+        found.append((max(0, best) / asked, name, -zone, best))
+    _, name, zone, best = min(found)
+    return name, zone, best
+
+
+def _beside(lower: ZoneAmounts, part: Part, name: str) -> tuple[int, int]:
+    """Most of `name` in a zone that holds everything else; the first zone when none does."""
+    others = {other: asked for other, asked in part.amounts.items() if other != name}
+    found = [(held.get(name, 0), -zone) for zone, held in lower.items() if fits(others, held)]
+    best, zone = max(found, default=(0, -min(lower)))
+    return best, -zone
+
+
+def _uncertain(facts: NodeFacts, plan: Plan) -> Refusal:
+    parts = ", ".join(part.name for part in plan.parts if part.name)
+    certain = facts.lower == facts.upper or not possible(facts, plan)
+    reason = Reason.NO_ZONE_SET if certain else Reason.NOT_ON_EVERY_BRANCH
+    remedy = "wait for a newer topology report of the node; it may also help to ask for less, or for one container"
+    return Refusal(facts.name, reason, f"containers {parts}" if parts else "", remedy=remedy)

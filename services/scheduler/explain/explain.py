@@ -1,0 +1,269 @@
+"""Refusals in full and in one line: which resource, which zone had how much, who holds it, what
+would make the pod fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import nsmallest
+
+import msgspec
+
+from services.scheduler.explain.alignment_refusal import (
+    alignment_refusal,
+    larger_than_zones,
+)
+from services.scheduler.explain.known_within import behind
+from services.scheduler.explain.remedies import remedy
+from services.scheduler.explain.wording import grouped, headline, line, within
+from services.scheduler.filter.blocking import blocked, plan_for
+from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
+from services.scheduler.filter.constraints.registry import Bars
+from services.scheduler.filter.topology.patience import leaves_open, may_fit, obstacle
+from services.scheduler.select.cluster import Cluster
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Plan, Shape
+from services.scheduler.snapshot.result import Unplaceable
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal, ZoneState
+from shared.domain.report import Report
+
+EVICTION_MAY_HELP = {
+    Reason.NODE_RESOURCE,
+    Reason.TOO_MANY_PODS,
+    Reason.NO_SINGLE_ZONE,
+    Reason.NO_ZONE_SET,
+    Reason.TOO_LITTLE_FREE,
+    Reason.NOT_ON_EVERY_BRANCH,
+    Reason.BRANCH_LIMIT,
+}
+_ORDER = {reason: place for place, reason in enumerate(Reason)}
+
+
+def hopeless(shape: Shape, pod: Pod) -> Unplaceable:
+    """A pod that no node is asked for: invalid, or with constraints that Topolog does not
+    implement.
+    """
+    refusal = _invalid(shape, pod, "")
+    assert refusal is not None
+    text = f"{refusal.reason}: {refusal.subject}"
+    return Unplaceable(text, {text: 1}, (_as_json(refusal),))
+
+
+def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
+    if shape.problem:
+        return Refusal(node, Reason.INVALID_POD, shape.problem, remedy="correct the pod's manifest")
+    if pod.constraints.unsupported:
+        fields = ", ".join(pod.constraints.unsupported)
+        remedy = "remove it, or have kube-scheduler place such pods, with Topolog as its extender (docs/extender.md)"
+        return Refusal(node, Reason.UNSUPPORTED, fields, remedy=remedy)
+    return None
+
+
+def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
+    """Every node's reason, counted; the nearest misses in detail. Kept for the shape until a node
+    changes.
+    """
+    known = shape.unplaceable
+    if known is not None and known[0] == cluster.judging.table.changes and not bars:
+        return known[1]
+    found = _unplaceable(cluster, shape, bars)
+    if not bars:
+        shape.unplaceable = cluster.judging.table.changes, found
+    return found
+
+
+def _unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
+    refusals = _refusals(cluster, shape, bars)
+    groups = grouped(refusals)
+    counts = {text: len(groups[text]) for text in sorted(groups)}
+    nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
+    detail = tuple(
+        _as_json(_detailed(cluster, cluster.node(each.node), shape, each)) for each in nearest
+    )
+    return Unplaceable(line(len(cluster), groups, _bounds(cluster, shape, nearest)), counts, detail)
+
+
+def _bounds(cluster: Cluster, shape: Shape, nearest: Sequence[Refusal]) -> dict[str, set[str]]:
+    """What is known within bounds only of the nearest misses, by the text that counts them. No
+    other node is asked, as there may be thousands; a refusal that hangs on the kubelet's state is
+    nearer than any other."""
+    found: dict[str, set[str]] = {}
+    for each in nearest:
+        found.setdefault(headline(each), set()).update(
+            bounds_of(cluster, cluster.node(each.node), shape, each)
+        )
+    return found
+
+
+def bounds_of(
+    cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal
+) -> tuple[str, ...]:
+    """What is known within bounds only of a node that refuses, where another state of its kubelet
+    might not.
+    """
+    return (
+        behind(refusal, facts, plan_for(shape, facts.profile, cluster.config))
+        if facts is not None
+        else ()
+    )
+
+
+def _refusals(cluster: Cluster, shape: Shape, bars: Bars) -> list[Refusal]:
+    """Every node's, by name, with no more searching than deciding itself may do."""
+    config, undecided, found = cluster.config, list[NodeFacts](), dict[str, Refusal]()
+    for facts in cluster.nodes():
+        steps = config.steps_node if len(undecided) < config.steps_pod // config.steps_node else 0
+        each = bars.refusal(facts) or remembered(cluster, facts, shape, steps)
+        if each is not None:
+            found[facts.name] = each
+            undecided += [facts] if each.reason is Reason.BRANCH_LIMIT else []
+    harder = _by_last_resort(cluster, shape, undecided)
+    return [each for each in (found | harder).values() if each is not None]
+
+
+def _by_last_resort(
+    cluster: Cluster, shape: Shape, undecided: Sequence[NodeFacts]
+) -> dict[str, Refusal | None]:
+    """By the larger budget, as long as the pod's own lasts."""
+    found, left = dict[str, Refusal | None](), cluster.config.steps_pod
+    for facts in cluster.judging.easiest_first(shape, undecided):
+        if left <= 0:
+            break
+        found[facts.name] = refusal(facts, shape, cluster.config, cluster.config.steps_last_resort)
+        left -= cluster.judging.steps_taken(shape, facts)
+    return found
+
+
+def remembered(cluster: Cluster, facts: NodeFacts, shape: Shape, steps: int) -> Refusal | None:
+    """The node's refusal within so many steps, worked out once for as long as the node stands as it
+    does.
+    """
+    known = shape.refusals.get(facts.name)
+    if known is not None and known[0] == (facts.version, steps) and known[1] is facts.observed:
+        return known[2]
+    found = refusal(facts, shape, cluster.config, steps)
+    if found is not None:
+        shape.refusals[facts.name] = (facts.version, steps), facts.observed, found
+    return found
+
+
+def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | None:
+    """One node, in full."""
+    invalid = _invalid(shape, pod, node)
+    if invalid is not None:
+        return invalid
+    facts = cluster.node(node)
+    if facts is None:
+        return Refusal(
+            node, Reason.UNKNOWN_NODE, remedy="check the node's name with `kubectl get nodes`"
+        )
+    claimed = cluster.claimed_by(pod.uid)
+    facts = claimed if claimed is not None and claimed.name == node else facts
+    found = cluster.bars(pod).refusal(facts) or refusal(
+        facts, shape, cluster.config, cluster.config.steps_last_resort
+    )
+    return _detailed(cluster, facts, shape, found) if found is not None else None
+
+
+def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig, steps: int) -> Refusal | None:
+    """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps`
+    are for the search. What is too large for every zone is told before what is in use now: no end
+    of a pod helps it."""
+    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name)
+    if found is not None:
+        return found
+    plan, short = plan_for(shape, facts.profile, config), resource_refusal(shape.request, facts)
+    barred = blocked(shape, facts.profile, plan, config)
+    if short is not None:
+        passes = barred is None and facts.allocatable.get(short.resource, 0) >= short.asked
+        never = larger_than_zones(facts, plan) if passes else None
+        return _ruled(never, plan) if never is not None else short
+    if barred is not None:
+        return _ruled(Refusal(facts.name, barred[0], barred[1]), plan)
+    if plan.mode == "free":
+        return None
+    found = alignment_refusal(facts, shape, plan, config, steps)
+    return _ruled(found, plan) if found is not None else None
+
+
+def _ruled(found: Refusal, plan: Plan) -> Refusal:
+    rule = plan.rule
+    return msgspec.structs.replace(
+        found, policy=rule.policy, scope=rule.scope, policy_source=rule.source
+    )
+
+
+def _distance(refusal: Refusal) -> tuple[int, float, str]:
+    """Later tests and smaller shortfalls are nearer."""
+    short = 1 - refusal.best / refusal.asked if refusal.asked else 0.0
+    return -_ORDER[refusal.reason], short, refusal.node
+
+
+def _detailed(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal) -> Refusal:
+    helps = remedy(
+        refusal,
+        facts.observed.allocatable if facts is not None and facts.observed is not None else {},
+    )
+    if facts is not None:
+        plan = plan_for(shape, facts.profile, cluster.config)
+        helps += within(behind(refusal, facts, plan))
+        zonal = (
+            bool(refusal.resource)
+            and refusal.reason is not Reason.NODE_RESOURCE
+            and plan.mode != "free"
+        )
+        helps += _preemption(facts, plan, zonal) if refusal.reason in EVICTION_MAY_HELP else ""
+    refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
+    if (
+        facts is None
+        or facts.report is None
+        or not any(refusal.resource in zone.resources for zone in facts.report.zones)
+    ):
+        return refusal
+    zones = tuple(
+        _zone_state(facts, facts.report, zone, refusal.resource) for zone in facts.zone_ids
+    )
+    return msgspec.structs.replace(refusal, zones=zones)
+
+
+def _preemption(facts: NodeFacts, plan: Plan, zonal: bool) -> str:
+    """Why no priority would help there, as far as the node alone decides that."""
+    why = obstacle(facts)
+    if why:
+        return f"; nobody is evicted there, whatever the priority: {why}"
+    waits = zonal and may_fit(facts, plan) and leaves_open(facts, plan)
+    return (
+        "; it may fit already: nobody is evicted before the node's next report tells"
+        if waits
+        else ""
+    )
+
+
+def _zone_state(facts: NodeFacts, report: Report, zone: int, resource: str) -> ZoneState:
+    allocatable = next(
+        (
+            z.resources[resource].allocatable
+            for z in report.zones
+            if z.id == zone and resource in z.resources
+        ),
+        0,
+    )
+    free, most = facts.lower[zone].get(resource, 0), facts.upper.get(zone, {}).get(resource, 0)
+    return ZoneState(zone, free, most, allocatable, _holders(facts, zone, resource))
+
+
+def _holders(facts: NodeFacts, zone: int, resource: str) -> tuple[str, ...]:
+    holders = [
+        charge.uid
+        for charge in facts.charges()
+        if charge.zones.get(zone, {}).get(resource) or charge.held.get(zone, {}).get(resource)
+    ]
+    nominees = [uid for uid, claim in facts.claims.items() if claim.get(zone, {}).get(resource)]
+    return tuple(sorted([*holders, *nominees]))
+
+
+def _as_json(refusal: Refusal) -> dict[str, object]:
+    found: dict[str, object] = msgspec.to_builtins(refusal)
+    return found

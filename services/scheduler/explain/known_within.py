@@ -1,0 +1,118 @@
+"""Why the state of a node's kubelet is known within bounds only: a closed set of names, the same in
+every refusal and prediction.
+
+The providers and the ledger tell a name with the states that they leave open; here those are picked
+that a pod's verdict may hang on. Which devices a kubelet or its plugin picks for the pod itself is
+told, too, where one pick admits it and another does not. Must not know how a refusal was found, nor
+other nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from services.scheduler.filter.constraints.unhealthy_devices import MAY_LIE_IN_ZONES
+from services.scheduler.filter.topology.bounds import possible
+from services.scheduler.filter.topology.kubelet_search import Outlook, outlook_of
+from services.scheduler.select.cluster import Cluster
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Plan
+from shared.domain.pod import Pod
+from shared.domain.policies import NONE
+from shared.domain.refusal import Reason, Refusal
+from shared.domain.resources import CPU, is_device, is_memory
+from shared.hints.cpu import SPREAD, WHOLE_CORES
+from shared.hints.devices import UNHEALTHY
+from shared.hints.memory import SEVERAL_GROUPS
+from shared.hints.request import request_of
+from shared.hints.splits import TooManyChoicesError
+from shared.ledger.kubelet_states import EARLIER, ENDED, HIDDEN, NO_PLACEMENTS, OTHER_KUBELET, TORN
+
+MEMORY_GROUPS, HIDDEN_INIT, ENDED_HELD = SEVERAL_GROUPS, HIDDEN, ENDED
+PICKS = "device picks"
+
+NAMES = {
+    MEMORY_GROUPS: "zones share blocks of memory, and no checkpoint tells how they were grouped",
+    HIDDEN_INIT: "what init containers of running pods keep is in no listing, and no checkpoint was read",
+    WHOLE_CORES: "whole cores or sockets are given out, and the report does not tell which CPUs are free",
+    SPREAD: "CPUs are taken from several zones, and the report does not tell which are free",
+    PICKS: "the kubelet or the device plugin chooses among devices of different zones",
+    UNHEALTHY: "the kubelet may count unhealthy devices that nobody lists",
+    ENDED_HELD: "others may have come before or after the kubelet gave back what ended pods held",
+    OTHER_KUBELET: "the rules are those of the nearest version that is proven",
+    EARLIER: "they may hold still what they were listed with",
+    NO_PLACEMENTS: "the report tells amounts by zone alone",
+    TORN: "it lists a pod with a part of what the kubelet was giving it",
+}
+"""Every name, with what it means."""
+
+DEPENDS_ON_STATE = {
+    Reason.NO_SINGLE_ZONE,
+    Reason.NO_ZONE_SET,
+    Reason.TOO_LITTLE_FREE,
+    Reason.SMT_ALIGNMENT,
+    Reason.NOT_ON_EVERY_BRANCH,
+    Reason.BRANCH_LIMIT,
+}
+"""Refusals that another state of the kubelet might not share."""
+
+_CONCERNS: dict[str, Callable[[str], bool]] = {
+    MEMORY_GROUPS: is_memory,
+    WHOLE_CORES: lambda name: name == CPU,
+    SPREAD: lambda name: name == CPU,
+    UNHEALTHY: is_device,
+}
+"""Which resources a pod must ask for, for these to matter to it."""
+
+
+def known_within(facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
+    """The names for a pod of this plan, sorted; empty where the state is known as far as the pod
+    depends on it.
+    """
+    if plan.mode == "free" or facts.report is None:
+        return ()
+    outlook = outlook_of(facts, plan)
+    asked = {name for part in plan.demand for name in part.amounts}
+    found = {
+        name for name in outlook.bounds if name not in _CONCERNS or any(map(_CONCERNS[name], asked))
+    }
+    chooses = plan.rule.policy != NONE and any(map(is_device, asked))
+    if (
+        chooses
+        and found.isdisjoint({MEMORY_GROUPS, WHOLE_CORES, SPREAD})
+        and _picks_decide(outlook, plan)
+    ):
+        found.add(PICKS)
+    return tuple(sorted(found))
+
+
+def behind(refusal: Refusal, facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
+    """The names that a refusal is told with: none where too little is free at best, as no state of
+    the kubelet lets the pod in then."""
+    if refusal.subject == MAY_LIE_IN_ZONES:
+        return (UNHEALTHY,)
+    hangs_on_it = refusal.reason in DEPENDS_ON_STATE and (plan.one_by_one or possible(facts, plan))
+    return known_within(facts, plan) if hangs_on_it else ()
+
+
+def of_pod(cluster: Cluster, pod: Pod, node: str) -> tuple[str, ...]:
+    """The names for this pod on a node of the cluster as it stands; none of a node that it does not
+    have.
+    """
+    facts = cluster.node(node)
+    if facts is None or not facts.zone_ids:
+        return ()
+    plan, _ = cluster.judging.plan(cluster.judging.shape(pod), facts)
+    return known_within(facts, plan)
+
+
+def _picks_decide(outlook: Outlook, plan: Plan) -> bool:
+    """In one and the same state one choice admits the pod and another does not."""
+    states, request = outlook.states, request_of(plan.demand)
+    if states is None or states.coming or states.gone:
+        return False
+    try:
+        found = [states.rules.admit(base, request) for base in states.bases]
+    except TooManyChoicesError:
+        return True
+    return any(each.states and each.refused for each in found)

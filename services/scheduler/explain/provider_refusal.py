@@ -1,0 +1,143 @@
+"""Which resource is refused by a provider that looks at more than amounts: the kubelet is asked
+again, for that resource alone and for everything but what its provider gives, as policy and scope
+of the node have it asked.
+
+One moment is looked at, the first in which the pod is refused. Must not know amounts by zone, nor
+what would make the pod fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import msgspec
+
+from services.scheduler.filter.topology.kubelet_search import outlook_of
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Plan
+from shared.domain.demand import ContainerDemand
+from shared.domain.policies import NONE, SINGLE_NUMA_NODE
+from shared.domain.refusal import Reason, Refusal
+from shared.domain.resources import is_device
+from shared.hints import registry
+from shared.hints.admission import Rules, States
+from shared.hints.request import request_of
+from shared.hints.splits import TooManyChoicesError
+
+Demand = tuple[ContainerDemand, ...]
+Refuses = Callable[[Demand], bool]
+
+
+def unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
+    """The resource that is refused though amounts say there is enough; None where it is another's
+    doing, or nobody's alone.
+    """
+    names = tuple(
+        dict.fromkeys(
+            name for part in plan.demand for name in part.amounts if registry.beyond_amounts(name)
+        )
+    )
+    outlook = outlook_of(facts, plan) if names else None
+    before = outlook.before(steps) if outlook is not None else None
+    if outlook is None or outlook.states is None or before is None:
+        return None
+    rules, moments = (
+        outlook.states.rules,
+        (moment.states for each in before for moment in each.moments),
+    )
+    try:
+        refuses = _first_refusing(rules, moments, plan.demand)
+        return _by_one(facts, plan, names, refuses) if refuses is not None else None
+    except TooManyChoicesError:
+        return None
+
+
+def drawn_by_zeros(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
+    """Devices of which the pod asks for none, without whose hints it would be admitted."""
+    named = [(part.name, name) for part in plan.demand for name in part.zeros if is_device(name)]
+    bare = tuple([msgspec.structs.replace(part, zeros=()) for part in plan.demand])
+    if (
+        plan.rule.policy == NONE
+        or not named
+        or outlook_of(facts, plan).verdict(request_of(bare), steps) != "admitted"
+    ):
+        return None
+    container, name = named[0]
+    remedy = f"leave {name} out of the container's limits: the kubelet goes where it is, also where 0 is asked for"
+    return Refusal(facts.name, _no_zone(plan), "beside the rest", name, container, remedy=remedy)
+
+
+def _first_refusing(rules: Rules, moments: Iterator[States], demand: Demand) -> Refuses | None:
+    """Whether the kubelet refuses a demand as it stands when it refuses the whole one."""
+    found = (partial(_refuses, rules, states) for states in moments)
+    return next((refuses for refuses in found if refuses(demand)), None)
+
+
+def _refuses(rules: Rules, states: States, demand: Demand) -> bool:
+    return rules.refuses(states, request_of(demand))
+
+
+def _by_one(
+    facts: NodeFacts, plan: Plan, names: tuple[str, ...], refuses: Refuses
+) -> Refusal | None:
+    """It is refused alone, or it is what the rest is refused with."""
+    for name in names:
+        alone = _only(plan.demand, {name})
+        if refuses(alone):
+            return _refusal(facts, plan, name, "", _refused_at(alone, refuses))
+    for name in names:
+        others = {other for other in names if registry.owner_of(other) == registry.owner_of(name)}
+        if not refuses(
+            _only(plan.demand, {other for part in plan.demand for other in part.amounts} - others)
+        ):
+            return _refusal(
+                facts, plan, name, ", beside the rest", _refused_at(plan.demand, refuses)
+            )
+    return None
+
+
+def _only(demand: Demand, names: set[str]) -> Demand:
+    return tuple(
+        [
+            msgspec.structs.replace(
+                part, amounts={n: a for n, a in part.amounts.items() if n in names}
+            )
+            for part in demand
+        ]
+    )
+
+
+def _refused_at(demand: Demand, refuses: Refuses) -> int:
+    """The first container at which it is refused."""
+    return next(at for at in range(len(demand)) if refuses(demand[: at + 1]))
+
+
+def _refusal(facts: NodeFacts, plan: Plan, name: str, beside: str, at: int) -> Refusal:
+    """Of the container, or of the pod where it is asked for as a whole."""
+    provider = registry.PROVIDERS[registry.owner_of(name)].name
+    if plan.rule.scope == "pod" and plan.rule.policy != NONE:
+        at, container, asked = (
+            0,
+            "",
+            dict(request_of(plan.demand).whole[registry.owner_of(name)])[name],
+        )
+    else:
+        part = next(part for part in reversed(plan.demand[: at + 1]) if name in part.amounts)
+        container, asked = part.name, part.amounts[name]
+    remedy = f"wait until {provider} has some" + (
+        " where the rest fits, or ask for less" if beside else ""
+    )
+    return Refusal(
+        facts.name,
+        _no_zone(plan),
+        f"of those that {provider} offers{beside}",
+        name,
+        container,
+        asked,
+        remedy=remedy,
+    )
+
+
+def _no_zone(plan: Plan) -> Reason:
+    return Reason.NO_SINGLE_ZONE if plan.rule.policy == SINGLE_NUMA_NODE else Reason.NO_ZONE_SET

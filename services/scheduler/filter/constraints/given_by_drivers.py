@@ -1,0 +1,54 @@
+"""Extended resources that DRA drivers give: Topolog's own scheduler allocates no devices, and says
+so instead of "too little".
+
+Semantics: kube-scheduler 1.36 (NodeResourcesFit, KEP-5004). Where a node's allocatable has none of
+a resource, a driver may give it by a DeviceClass that names it (`extendedResourceName`), or by the
+class's own name behind a fixed prefix. Where a device plugin offers the resource it is the
+kubelet's, as ever. Not a field of the pod's spec, but a name among its requests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.scheduler.filter.constraints.constraint import Around, Check, KeepsNothing
+from services.scheduler.snapshot.node_info import NodeFacts
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal
+
+BY_CLASS = "deviceclass.resource.kubernetes.io/"
+
+
+class GivenByDrivers(KeepsNothing):
+    name = "givenByDrivers"
+
+    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        found = given(pod, around)
+        if not found:
+            return None
+
+        def check(facts: NodeFacts) -> Refusal | None:
+            others = by_others(found, facts)
+            named = [f"{name} (DeviceClass {found[name]})" for name in others]
+            return Refusal(facts.name, Reason.GIVEN_BY_DRIVER, ", ".join(named)) if named else None
+
+        return check
+
+
+def given(pod: Pod, around: Around) -> dict[str, str]:
+    """Resources that the pod asks for and drivers may give, sorted -> the class. Asked for every
+    decision: a plain loop.
+    """
+    classes = {each.resource: each.name for each in around.surroundings.classes.values()}
+    found: dict[str, str] = {}
+    for container in pod.containers:
+        for name in container.requests:
+            if name in classes or name.startswith(BY_CLASS):
+                found[name] = classes.get(name) or name.removeprefix(BY_CLASS)
+    return {name: found[name] for name in sorted(found)}
+
+
+def by_others(found: dict[str, str], facts: NodeFacts) -> tuple[str, ...]:
+    """Those of which the node's device plugins offer none."""
+    offered = facts.observed.allocatable if facts.observed is not None else {}
+    return tuple(name for name in found if offered.get(name, 0) <= 0)

@@ -1,0 +1,163 @@
+"""Required pod affinity and anti-affinity, both ways: what a pod asks of its neighbours, and what
+they ask of it.
+
+Semantics: kube-scheduler's InterPodAffinity (1.36). A node without the topology label satisfies no
+affinity and breaks no anti-affinity. Only who matches all terms of an affinity satisfies one of
+them. The first pod of a group that wants to be beside itself may go anywhere, where nobody of the
+group is on a node with such a label. Pods being deleted still count. A pod that selects namespaces
+by labels waits until those of its own are known: then others' are too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, NamedTuple
+
+from services.scheduler.filter.constraints.constraint import Around, Check, label_of
+from services.scheduler.filter.constraints.neighbours import Selection
+from services.scheduler.filter.constraints.selectors import (
+    read_selector,
+    requirements,
+    selection,
+    selection_in,
+    with_label_keys,
+)
+from services.scheduler.snapshot.node_info import NodeFacts
+from shared.domain import fields
+from shared.domain.constraints import REQUIRED
+from shared.domain.fields import Json
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal
+
+ANTI_AFFINITY = "podAntiAffinity"
+
+
+class Term(NamedTuple):
+    """Pods of the selection within one value of the topology label `key`."""
+
+    selection: Selection
+    key: str
+
+
+class _Terms:
+    """What both kinds read. Kept: [{key, selector}, ...]. `among` in a selector is its selector of
+    namespaces.
+    """
+
+    def __init__(self, field: str) -> None:
+        self.name = field
+        self.handles = frozenset((f"spec.affinity.{field}.{REQUIRED}",))
+
+    def read(self, spec: Json, pod: Pod) -> Any:
+        path = f"spec.affinity.{self.name}"
+        affinity = fields.mapping(
+            fields.mapping(spec, "affinity", "spec"), self.name, "spec.affinity"
+        )
+        return [
+            _term(doc, where, pod) for where, doc in fields.objects(affinity, REQUIRED, path)
+        ] or None
+
+    def terms(self, kept: Any, around: Around) -> list[Term]:
+        known = around.surroundings.namespaces
+        return [Term(selection(each["selector"], known), each["key"]) for each in kept or ()]
+
+
+def _term(doc: Json, path: str, pod: Pod) -> Json:
+    key = fields.text(doc, "topologyKey", path)
+    if not key:
+        raise fields.refuse(
+            f"{path}.topologyKey",
+            key,
+            "write a label of nodes, kubernetes.io/hostname for one node each",
+        )
+    named, among = sorted(fields.text_list(doc, "namespaces", path)), list[Any]()
+    if doc.get("namespaceSelector") is not None:
+        among = requirements(doc, "namespaceSelector", path)
+        named = named if among else []
+    else:
+        named = named or [pod.namespace]
+    selector = with_label_keys(read_selector(doc, path, named), doc, path, pod.labels)
+    return {"key": key, "selector": {**selector, "among": among} if among else selector}
+
+
+def _unknown(pod: Pod, kept: Any, reason: Reason, around: Around) -> Check | None:
+    """No node as long as namespaces are selected by labels that are not known."""
+    if pod.namespace in around.surroundings.namespaces or not any(
+        "among" in each["selector"] for each in kept or ()
+    ):
+        return None
+    return lambda facts: Refusal(
+        facts.name, reason, f"the labels of namespace {pod.namespace} are not known yet"
+    )
+
+
+class PodAffinity(_Terms):
+    """Beside others."""
+
+    def __init__(self) -> None:
+        super().__init__("podAffinity")
+
+    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        if not kept:
+            return None
+        terms, unknown = self.terms(kept, around), _unknown(pod, kept, Reason.POD_AFFINITY, around)
+        if unknown is not None or not terms:
+            return unknown
+        group = reduce(Selection.within, (term.selection for term in terms))
+        counts = around.neighbours.counted(group)
+        domains = [_domains(term.key, counts, around) for term in terms]
+        alone = not any(domains) and group.matches(pod)
+
+        def check(facts: NodeFacts) -> Refusal | None:
+            for term, held in zip(terms, domains, strict=True):
+                value = label_of(facts, term.key)
+                if value is None or not (alone or value in held):
+                    return Refusal(facts.name, Reason.POD_AFFINITY, term.key)
+            return None
+
+        return check
+
+
+class PodAntiAffinity(_Terms):
+    """Apart from others, whoever of the two says so."""
+
+    def __init__(self) -> None:
+        super().__init__(ANTI_AFFINITY)
+
+    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        if not kept and not around.neighbours.keeping(self.name):
+            return None
+        unknown = _unknown(pod, kept, Reason.POD_ANTI_AFFINITY, around)
+        if unknown is not None:
+            return unknown
+        counted, terms = around.neighbours.counted, self.terms(kept, around)
+        own = [(term.key, _domains(term.key, counted(term.selection), around)) for term in terms]
+        others: dict[str, set[str]] = {}
+        for held, nodes in around.neighbours.keeping(self.name):
+            for each in held:
+                if selection_in(
+                    pod.namespace, each["selector"], around.surroundings.namespaces
+                ).matches(pod):
+                    others.setdefault(each["key"], set()).update(
+                        _domains(each["key"], nodes, around)
+                    )
+        barred = [(key, held, "its own rule") for key, held in own if held]
+        barred += [
+            (key, held, "a running pod's rule") for key, held in sorted(others.items()) if held
+        ]
+        if not barred:
+            return None
+
+        def check(facts: NodeFacts) -> Refusal | None:
+            for key, held, whose in barred:
+                if label_of(facts, key) in held:
+                    return Refusal(facts.name, Reason.POD_ANTI_AFFINITY, f"{key}, {whose}")
+            return None
+
+        return check
+
+
+def _domains(key: str, counts: Mapping[str, int], around: Around) -> set[str]:
+    """The label's values on the nodes that are counted."""
+    return {value for node in counts if (value := around.label(node, key)) is not None}

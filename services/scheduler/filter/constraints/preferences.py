@@ -1,0 +1,81 @@
+"""What a pod prefers of nodes: preferred node affinity and PreferNoSchedule taints, as points
+beside the zones' score.
+
+Weights as kube-scheduler's defaults (1.36): NodeAffinity 2, TaintToleration 3, each 0..100 after
+its normalising over all nodes. Must not know zones or what else runs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from services.scheduler.filter.constraints.predicates import matches, tolerated
+from services.scheduler.snapshot.columnar import Lifts
+from services.scheduler.snapshot.node_info import NodeFacts
+from shared.domain.pod import Constraints, Pod
+from shared.events.cluster_events import NodeObserved
+
+AFFINITY_WEIGHT, TAINT_WEIGHT, HIGHEST = 2, 3, 100
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class Preferences:
+    """Raw points by distinct preferences and node, kept until the node's object changes; the
+    longest unused go first.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._shunned: set[int] = set()
+        self._columns: dict[bytes, npt.NDArray[np.int32]] = {}
+
+    def changed(self, slot: int, node: NodeObserved | None) -> None:
+        """Another node object stands in the slot."""
+        for column in self._columns.values():
+            if slot < column.shape[1]:
+                column[:, slot] = -1
+        if node is not None and any(taint.effect == "PreferNoSchedule" for taint in node.taints):
+            self._shunned.add(slot)
+        else:
+            self._shunned.discard(slot)
+
+    def of(self, pod: Pod, nodes: list[NodeFacts | None]) -> Lifts | None:
+        """Points by slot, None where the pod prefers nothing and no node asks to be left alone."""
+        wanted = pod.constraints
+        if not wanted.preferred_affinity and not self._shunned:
+            return None
+        affinity, taints = self._raw(wanted, nodes)
+        most, worst = int(affinity.max(initial=0)), int(taints.max(initial=0))
+        lifts = np.zeros(len(nodes), dtype=np.int32)
+        if most:
+            lifts += AFFINITY_WEIGHT * (HIGHEST * affinity // most)
+        if worst:
+            lifts += TAINT_WEIGHT * (HIGHEST - HIGHEST * taints // worst)
+        return lifts if most or worst else None
+
+    def _raw(self, wanted: Constraints, nodes: list[NodeFacts | None]) -> npt.NDArray[np.int32]:
+        key = _ENCODER.encode((wanted.preferred_affinity, wanted.tolerations))
+        column = self._columns.pop(key, np.zeros((2, 0), dtype=np.int32))
+        if column.shape[1] < len(nodes):
+            new = np.full((2, len(nodes) - column.shape[1]), -1, dtype=np.int32)
+            column = np.concatenate([column, new], axis=1)
+        for slot in np.flatnonzero(column[0] < 0).tolist():
+            facts = nodes[slot]
+            column[:, slot] = (
+                (0, 0)
+                if facts is None or facts.observed is None
+                else _points(wanted, facts.observed)
+            )
+        self._columns[key] = column
+        if len(self._columns) > self._limit:
+            del self._columns[next(iter(self._columns))]
+        return column
+
+
+def _points(wanted: Constraints, node: NodeObserved) -> tuple[int, int]:
+    """(weights of the preferred terms that match, PreferNoSchedule taints that are not tolerated)."""
+    affinity = sum(weight for weight, term in wanted.preferred_affinity if matches(term, node))
+    shunning = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
+    return affinity, sum(not tolerated(taint, wanted.tolerations) for taint in shunning)

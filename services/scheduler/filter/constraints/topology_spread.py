@@ -1,0 +1,119 @@
+"""Topology spread with DoNotSchedule: no domain may be ahead of the emptiest by more than maxSkew.
+
+Semantics: kube-scheduler's PodTopologySpread (1.36). Domains are those of nodes that have the
+topology label and that count: by default those that the pod's selector and affinity allow, whatever
+their taints (`nodeAffinityPolicy: Honor`, `nodeTaintsPolicy: Ignore`). Pods being deleted do not
+count, and of an empty selector, which matches every pod, none does but the newcomer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from services.scheduler.filter.constraints.constraint import Around, Check, label_of
+from services.scheduler.filter.constraints.predicates import selects, untolerated
+from services.scheduler.filter.constraints.selectors import (
+    read_selector,
+    selection,
+    with_label_keys,
+)
+from services.scheduler.snapshot.node_info import NodeFacts
+from shared.domain import fields
+from shared.domain.fields import Json
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal
+
+
+class _Spread(NamedTuple):
+    """One constraint of the pod: the label, how many pods of the selection each of its values has,
+    and what is the least.
+    """
+
+    key: str
+    counts: Counter[str]
+    least: int
+    own: int
+    most: int
+
+
+class TopologySpread:
+    """Kept: [{key, skew, domains, selector}, ...]; `anywhere` and `untainted` where the policies
+    are not the default ones.
+    """
+
+    name = "topologySpread"
+    handles = frozenset(("spec.topologySpreadConstraints",))
+
+    def read(self, spec: Json, pod: Pod) -> Any:
+        objects = fields.objects(spec, "topologySpreadConstraints", "spec")
+        return [
+            _kept(doc, path, pod)
+            for path, doc in objects
+            if doc.get("whenUnsatisfiable") != "ScheduleAnyway"
+        ] or None
+
+    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        if not kept:
+            return None
+        keys = [each["key"] for each in kept]
+        nodes = [facts for facts in around.nodes.values() if _labelled(facts, keys)]
+        spreads = [
+            _spread(each, pod, [facts for facts in nodes if _counts(facts, pod, each)], around)
+            for each in kept
+        ]
+
+        def check(facts: NodeFacts) -> Refusal | None:
+            for spread in spreads:
+                value = label_of(facts, spread.key)
+                if (
+                    value is None
+                    or spread.counts.get(value, 0) + spread.own - spread.least > spread.most
+                ):
+                    return Refusal(facts.name, Reason.TOPOLOGY_SPREAD, spread.key)
+            return None
+
+        return check
+
+
+def _kept(doc: Json, path: str, pod: Pod) -> Json:
+    selector = with_label_keys(read_selector(doc, path, [pod.namespace]), doc, path, pod.labels)
+    skew, domains = fields.integer(doc, "maxSkew", path), fields.integer(doc, "minDomains", path)
+    key = fields.text(doc, "topologyKey", path)
+    if not key or skew < 1:
+        raise fields.refuse(path, doc, "write a topologyKey, and a maxSkew of 1 or more")
+    kept: dict[str, Any] = {"key": key, "skew": skew, "domains": domains, "selector": selector}
+    if _policy(doc, "nodeAffinityPolicy", path) == "Ignore":
+        kept["anywhere"] = True
+    if _policy(doc, "nodeTaintsPolicy", path) == "Honor":
+        kept["untainted"] = True
+    return kept
+
+
+def _policy(doc: Json, field: str, path: str) -> str:
+    named = fields.text(doc, field, path)
+    if named not in ("", "Honor", "Ignore"):
+        raise fields.refuse(f"{path}.{field}", named, "write Honor or Ignore")
+    return named
+
+
+def _labelled(facts: NodeFacts, keys: list[str]) -> bool:
+    """Has the node every topology label that the pod spreads by?"""
+    return facts.observed is not None and all(key in facts.observed.labels for key in keys)
+
+
+def _counts(facts: NodeFacts, pod: Pod, kept: Any) -> bool:
+    """Is the node one whose pods and whose domain count?"""
+    node = facts.observed
+    if node is None or not (kept.get("anywhere") or selects(pod.constraints, node)):
+        return False
+    return not kept.get("untainted") or untolerated(pod.constraints, node) is None
+
+
+def _spread(kept: Any, pod: Pod, nodes: list[NodeFacts], around: Around) -> _Spread:
+    wanted = selection(kept["selector"], {})
+    by_node = around.neighbours.counted(wanted, leaving=False) if wanted.labels else {}
+    counts: Counter[str] = Counter()
+    for facts in nodes:
+        counts[label_of(facts, kept["key"]) or ""] += by_node.get(facts.name, 0)
+    least = min(counts.values(), default=0) if len(counts) >= kept["domains"] else 0
+    return _Spread(kept["key"], counts, least, int(wanted.matches(pod)), kept["skew"])

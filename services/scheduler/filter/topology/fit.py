@@ -1,0 +1,164 @@
+"""Does this node surely admit the pod, and does nobody on the way there lose by it? Bounds ahead,
+hints and merge behind.
+
+Where a bound answers, no kubelet need be imagined. Otherwise the hint providers are asked over
+every state that the ledger and the report allow, in every order of arrival, within a budget of
+steps. Must not know scores or other nodes.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import NamedTuple
+
+from services.scheduler.filter.topology import bounds
+from services.scheduler.filter.topology.kubelet_search import outlook_of
+from services.scheduler.filter.topology.pigeonhole import Waiting, joined, waiting_on
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Plan, Shape
+from services.scheduler.snapshot.zone_sizes import is_plain
+from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
+from shared.domain.report import Report
+from shared.domain.resources import memory_of
+from shared.hints.arrivals import UNKNOWN, Verdict
+from shared.hints.registry import amounts_are_all, beyond_amounts
+from shared.hints.request import request_of
+from shared.ledger.state import LedgerNode
+from shared.ledger.what_if import newcomer
+
+ADMITTED: Verdict = "admitted"
+REFUSED: Verdict = "refused"
+ENDANGERS: Verdict = "endangers"
+
+
+def verdict(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int) -> Verdict:
+    """The answer for a pod of this shape, whose plan is not `free`."""
+    unknown_cores = plan.whole_cores and facts.report is not None and facts.report.cpus is None
+    if unknown_cores and not bounds.whole_cores_left(facts, plan, config.threads_per_core):
+        return REFUSED
+    if plan.one_by_one:
+        return (
+            ADMITTED
+            if plan.may_be_split and surely(facts, shape, plan)
+            else searched(facts, plan, steps)
+        )
+    if unknown_cores:
+        if surely(facts, shape, plan):
+            return ADMITTED
+    elif not plan.whole_cores and surely(facts, shape, plan):
+        return ADMITTED
+    if not bounds.possible(facts, plan):
+        return REFUSED
+    return searched(facts, plan, steps)
+
+
+def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
+    """Sufficient and cheap; False says nothing. Nothing is sure beside pods on their way of which
+    amounts do not tell where they find a place."""
+    if facts.report is None or _some_go_beyond_amounts(facts):
+        return False
+    if facts.unaligned:
+        charge = newcomer(shape.pod, shape.kind, facts.report, facts.upper).charge
+        arriving = [each for each in facts.charges() if each.uid in facts.arriving]
+        return bounds.enough_on_the_whole(facts, plan, charge, arriving) or _all_in_single_zones(
+            facts, plan
+        )
+    if not bounds.one_zone_each(facts, plan):
+        return False
+    alone = not facts.arriving
+    if bounds.each_finds_a_zone(facts, plan) and (alone or _harmless(facts, shape, plan)):
+        return True
+    return facts.unsettled and _everybody_finds_a_zone(facts, plan, facts.report)
+
+
+def _some_go_beyond_amounts(facts: NodeFacts) -> bool:
+    """Does a pod whose zones are not known ask a provider that looks at more than amounts?"""
+    if amounts_are_all() or not facts.unsettled:
+        return False
+    unproven = (charge for charge in facts.charges() if charge.zones and not charge.proven)
+    return any(
+        beyond_amounts(name)
+        for charge in unproven
+        for part in charge.demand
+        for name in part.amounts
+    )
+
+
+def _everybody_finds_a_zone(facts: NodeFacts, plan: Plan, report: Report) -> bool:
+    """Counted: those on their way, and the newcomer."""
+    waiting = None if plan.whole_cores else waiting_beside(facts)
+    return waiting is not None and waiting.leave_room_for(
+        plan.demand, plan.rule.policy, plan.rule.scope, report
+    )
+
+
+def _all_in_single_zones(facts: NodeFacts, plan: Plan) -> bool:
+    """best-effort never refuses for a mask: where everybody surely finds a zone that holds all of a
+    part, each takes the lowest such zone, as under single-numa-node, and nothing ever lies over
+    several. Not where an end or an earlier group of zones may have had somebody placed otherwise.
+    """
+    report = facts.report
+    if plan.rule.policy != BEST_EFFORT or facts.tied or report is None:
+        return False
+    if facts.ledger.ended or facts.ledger.freed or not is_plain(report):
+        return False
+    if not facts.unsettled and not facts.arriving:
+        return bounds.together(facts, plan)
+    return _everybody_finds_a_zone(facts, plan, report)
+
+
+def _harmless(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
+    """Nobody on the way can miss what the newcomer takes, whatever they ask for."""
+    if plan.whole_cores or (
+        facts.tied and facts.rule.policy != SINGLE_NUMA_NODE and memory_of(plan.together)
+    ):
+        return False
+    charge = newcomer(shape.pod, shape.kind, facts.report, facts.upper).charge
+    if bounds.room_beside_all(facts, charge):
+        return True
+    if facts.tied:
+        return False
+    return bounds.everyone_keeps_a_zone(
+        facts, [each for each in facts.charges() if each.uid in facts.arriving], charge
+    )
+
+
+class Counted(NamedTuple):
+    """Those on their way, as long as the ledger's node and its groups of zones stay; `own` counts
+    own reservations among them.
+    """
+
+    ledger: LedgerNode
+    tied: frozenset[int]
+    own: int
+    waiting: Waiting | None
+
+
+def waiting_beside(facts: NodeFacts) -> Waiting | None:
+    """Those on their way, counted; own reservations that came since are counted beside."""
+    kept: Counted | None = facts.waiting
+    report, own = facts.report, len(facts.overlay)
+    if report is None:
+        return None
+    if kept is None or kept.ledger is not facts.ledger or kept.tied != facts.tied or kept.own > own:
+        kept = Counted(facts.ledger, facts.tied, own, waiting_on(facts, report))
+    for each in islice(facts.overlay.values(), kept.own, None):
+        kept = kept._replace(
+            waiting=joined(kept.waiting, each.charge, facts, report)
+            if kept.waiting is not None
+            else None
+        )
+    facts.waiting = kept = kept._replace(own=own)
+    return kept.waiting
+
+
+# -- the search
+# --------------------------------------------------------------------------------------------------------
+
+
+def searched(facts: NodeFacts, plan: Plan, steps: int) -> Verdict:
+    """By hints and merge over every consistent state."""
+    if steps <= 0:
+        return UNKNOWN
+    return outlook_of(facts, plan).verdict(request_of(plan.demand), steps)

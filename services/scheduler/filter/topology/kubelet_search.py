@@ -1,0 +1,235 @@
+"""What a node's kubelet may look like before a newcomer, kept as long as the node's facts stand.
+
+An own reservation adds one pod on its way and leaves the rest: so one decision after another is
+cheap. Must not know bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.pod_class import Plan
+from shared.domain.policies import BEST_EFFORT
+from shared.hints.admission import Admitted, States
+from shared.hints.arrivals import (
+    UNKNOWN,
+    Budget,
+    Coming,
+    OverBudgetError,
+    Reachable,
+    Verdict,
+    judged,
+    reachable,
+)
+from shared.hints.ends import reachable_after_ends
+from shared.hints.hidden_devices import asked_of
+from shared.hints.orders import UNHEARD, Gone, disorder
+from shared.hints.provider import Asked
+from shared.hints.request import Request, request_of
+from shared.hints.splits import TooManyChoicesError
+from shared.ledger.device_views import in_doubt
+from shared.ledger.kubelet_states import KubeletStates, Untold, kubelet_states
+from shared.ledger.state import Charge
+
+MOST_COMING = 64
+"""Pods on their way that a prediction follows; beside more of them nothing is foretold."""
+
+MOST_VERDICTS = 64
+"""Verdicts of searches that are kept; beyond them all are searched for again, which changes nothing."""
+
+Key = tuple[str, str, bool, Asked]
+"""Policy, scope, whether the newcomer has init containers, and what it asks for of devices of which some may be hidden."""
+
+
+class Searched(NamedTuple):
+    """A search's answer within `budget` steps, and how many it took: the same whoever asks."""
+
+    verdict: Verdict
+    budget: int
+    taken: int
+
+
+class Outlook:
+    """`states` is None where there are too many; `bounds` names what of them is only known within
+    bounds. `coming` counts own reservations already among those on their way."""
+
+    def __init__(self, states: KubeletStates | Untold, coming: int) -> None:
+        self.states = states if isinstance(states, KubeletStates) else None
+        self.bounds, self.coming = states.bounds, coming
+        self._before: tuple[Reachable, ...] | None = None
+        self._steps = -1
+        self._needed = 0
+        self._disorder = -1
+        self._likely: States | None = None
+        self._verdicts: dict[object, Searched] = {}
+
+    @property
+    def disorder(self) -> int:
+        """What a search costs grows with it."""
+        if self._disorder < 0:
+            self._disorder = (
+                disorder(self.states.coming, self.states.gone)
+                if self.states is not None
+                else UNHEARD
+            )
+        return self._disorder
+
+    def verdict(self, request: Request, steps: int) -> Verdict:
+        """The search's answer. What it is with some steps it is with more, unless they were too
+        few.
+        """
+        known = self._verdicts.get(request.key)
+        if known is not None and (
+            steps <= known.budget if known.verdict == UNKNOWN else steps >= known.budget
+        ):
+            return known.verdict
+        if len(self._verdicts) >= MOST_VERDICTS:
+            self._verdicts.clear()
+        found = self._verdicts[request.key] = self._searched(request, steps)
+        return found.verdict
+
+    def steps_taken(self, request: Request) -> int:
+        """By the search whose verdict is kept; 0 where none is."""
+        known = self._verdicts.get(request.key)
+        return known.taken if known is not None else 0
+
+    def _searched(self, request: Request, steps: int) -> Searched:
+        before, budget = self.before(steps), Budget(steps)
+        if self.states is None or before is None:
+            return Searched(UNKNOWN, steps, steps if self.states is not None else 0)
+        found = judged(self.states.rules, before, request, budget)
+        return Searched(found, steps, self._needed + steps - budget.left)
+
+    def before(self, steps: int) -> Sequence[Reachable] | None:
+        """Every moment that may come before the newcomer, by the node's states where they must be
+        told apart. None where `steps` do not reach that far, also where somebody has looked with
+        more of them: a verdict that depends on who asked before could not be made again."""
+        states = self.states
+        if self._before is None and states is not None and steps > self._steps:
+            self._steps, budget = steps, Budget(steps)
+            try:
+                self._before = _all_reachable(states, budget)
+                self._needed = steps - budget.left
+            except OverBudgetError:
+                self._before = None
+        return self._before if steps >= self._needed else None
+
+    def likely(self, request: Request) -> Admitted | None:
+        """What becomes of the newcomer if all on their way came in the order in which they were
+        reserved; None where nobody can say."""
+        states = self.states
+        if states is None or len(states.coming) > MOST_COMING or not _plain(states.gone):
+            return None
+        try:
+            now = self._likely
+            if now is None:
+                now = states.rules.released(
+                    states.bases[0], [item for gone in states.gone for item in gone.held]
+                )
+                for each in states.coming:
+                    now = _after(states, now, each.request)
+                self._likely = now
+            return states.rules.admit(now, request)
+        except TooManyChoicesError:
+            return None
+
+    def add(self, charge: Charge) -> None:
+        """An own reservation is on its way, too."""
+        self.coming += 1
+        if self.states is None or not charge.demand:
+            return
+        request, likely = request_of(charge.demand), self._likely
+        states = self.states
+        self.states = states._replace(coming=(*states.coming, Coming(request, charge.sent_at)))
+        self._before, self._steps, self._needed, self._disorder, self._likely, self._verdicts = (
+            None,
+            -1,
+            0,
+            -1,
+            None,
+            {},
+        )
+        if likely is not None and len(states.coming) < MOST_COMING:
+            try:
+                self._likely = _after(states, likely, request)
+            except TooManyChoicesError:
+                self._likely = None
+
+
+def _plain(gone: Sequence[Gone]) -> bool:
+    """One that is listed may have ended before all others came; of more nobody expects an order."""
+    return not gone or (len(gone) == 1 and gone[0].request is None)
+
+
+def _all_reachable(states: KubeletStates, budget: Budget) -> tuple[Reachable, ...]:
+    """From all bases together, which meet again and again; from each alone where somebody is doomed
+    from one of them.
+    """
+    together = _reachable(states, states.bases, budget)
+    if len(states.bases) == 1 or not together.doomed:
+        return (together,)
+    return tuple([_reachable(states, (base,), budget) for base in states.bases])
+
+
+def _reachable(states: KubeletStates, bases: tuple[States, ...], budget: Budget) -> Reachable:
+    if states.gone:
+        return reachable_after_ends(states.rules, bases, states.coming, states.gone, budget)
+    return reachable(states.rules, bases, states.coming, budget)
+
+
+def _after(states: KubeletStates, now: States, request: Request) -> States:
+    admitted = states.rules.admit(now, request)
+    return admitted.states[0] if admitted.states else now
+
+
+def outlook_of(facts: NodeFacts, plan: Plan) -> Outlook:
+    """The node under the plan's rule."""
+    kept = facts.outlooks
+    if kept is None or kept[0] is not facts.ledger or kept[1] is not facts.claims:
+        facts.outlooks = kept = facts.ledger, facts.claims, {}, in_doubt(facts.ledger, BEST_EFFORT)
+    hidden = asked_of(kept[3], request_of(plan.demand)) if kept[3] else ()
+    key: Key = plan.rule.policy, plan.rule.scope, plan.inits, hidden
+    found: Outlook | None = kept[2].get(key)
+    if found is None or found.coming != len(facts.overlay):
+        found = kept[2][key] = _look(facts, plan, hidden)
+    return found
+
+
+def _look(facts: NodeFacts, plan: Plan, hidden: Asked = ()) -> Outlook:
+    if facts.report is None:
+        return Outlook(Untold(frozenset()), len(facts.overlay))
+    rule, charges = plan.rule, facts.charges()
+    states = kubelet_states(
+        facts.ledger,
+        facts.report,
+        charges,
+        facts.claims,
+        rule.policy,
+        rule.scope,
+        plan.inits,
+        hidden,
+    )
+    return Outlook(states, len(facts.overlay))
+
+
+def reserved(facts: NodeFacts, charge: Charge) -> None:
+    """Tell the node's outlooks of an own reservation. They are made anew where an init container
+    comes, as those that know CPUs by number only must know then which are free; where it asks for
+    devices of which some may be hidden; and where pods ended that the report may still count:
+    before or after?"""
+    kept = facts.outlooks
+    if kept is None:
+        return
+    hidden = any(name in part.amounts for part in charge.demand for name in kept[3])
+    if (
+        hidden
+        or facts.ledger.ended
+        or facts.ledger.freed
+        or any(part.kind == "init" for part in charge.demand)
+    ):
+        facts.outlooks = None
+        return
+    for outlook in kept[2].values():
+        outlook.add(charge)

@@ -1,0 +1,281 @@
+"""Too few to take every zone: a cheap sufficient test where pods of unknown zone are many.
+
+Each part of a pod on its way stands in one zone, or comes later. To keep a part out, others must
+take enough of some resource in every zone that would hold it. They are too few where even the
+largest of them, counted anew for each zone, are not enough in number, or where all together cannot
+cover these zones (`covering.py`). Then a zone remains, whatever the order. On a node with 40 such
+pods a search over orders never ends; this does in microseconds. Who runs already takes a zone, and
+looks for none any more. Must not know hint providers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from services.scheduler.filter.topology.bounds import Bounds, fits
+from services.scheduler.filter.topology.covering import Part, is_left_a_zone
+from services.scheduler.filter.topology.packing import Packing, each_is_left_a_zone
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.zone_sizes import capacities, fits_one_zone
+from shared.domain.demand import ContainerDemand, may_be_split, most, outside_pod_hint, peak
+from shared.domain.device_zones import between_zones
+from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
+from shared.domain.report import Report
+from shared.domain.resources import Amounts, is_memory
+from shared.ledger.state import Charge
+from shared.ledger.view import restore
+
+HANDFUL = 100
+"""Shares of zones, by zone, part and seeker, up to which plain loops are cheaper: one takes some 1 us, a few in arrays 100."""
+
+MOST_TOLD = 256
+"""Answers that are remembered of one node."""
+
+
+class Ranks:
+    """By resource the amounts that some parts ask for, as sums of the largest ones: how many parts
+    does it take?
+    """
+
+    __slots__ = ("_largest", "_sums")
+
+    def __init__(self, amounts: Mapping[str, list[int]]) -> None:
+        """`amounts` in ascending order of their negatives: the largest first."""
+        self._largest = amounts
+        self._sums: dict[str, list[int]] = {}
+
+    def beside(self, many: Iterable[Amounts]) -> Ranks:
+        """With these parts more."""
+        found = {name: list(each) for name, each in self._largest.items()}
+        for amounts in many:
+            for name, amount in amounts.items():
+                insort(found.setdefault(name, []), -amount)
+        return Ranks(found)
+
+    def sums(self, name: str) -> list[int]:
+        """What the largest one takes, the two largest together, and so on."""
+        found = self._sums.get(name)
+        if found is None:
+            found = self._sums[name] = list(
+                accumulate([-each for each in self._largest.get(name, ())])
+            )
+        return found
+
+
+class Parts(NamedTuple):
+    """Of a pod on its way, or of several: what goes into one zone together, and those of these
+    parts that `seek` a zone.
+    """
+
+    every: Sequence[Part]
+    seek: Sequence[Part]
+
+
+class Waiting:
+    """The parts of all pods on their way to one node, their ranks, and the largest that `seek` a
+    zone. `base` is the lower bound without them, `rooms` the upper bound."""
+
+    __slots__ = ("_packing", "_told", "base", "parts", "ranks", "rooms", "seek")
+
+    def __init__(
+        self, base: Bounds, rooms: Bounds, parts: list[Part], ranks: Ranks, seek: list[Part]
+    ) -> None:
+        self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
+        self._packing: Packing | None = None
+        self._told: dict[int, tuple[Sequence[ContainerDemand], bool]] = {}
+
+    def leave_room_for(
+        self, demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report
+    ) -> bool:
+        """True when a pod that asks for this surely finds its zones, and so does everybody else.
+        Remembered: whoever is refused is asked for again, to tell why."""
+        known = self._told.get(id(demand))
+        if known is None or known[0] is not demand:
+            if len(self._told) >= MOST_TOLD:
+                self._told.clear()
+            newcomer = parts_of(demand, policy, scope, report)
+            known = self._told[id(demand)] = (
+                demand,
+                newcomer is not None and everybody_finds_a_zone(self, newcomer),
+            )
+        return known[1]
+
+    @property
+    def packing(self) -> Packing:
+        """The same in arrays."""
+        if self._packing is None:
+            self._packing = Packing.of(self.parts, self.base, self.rooms)
+        return self._packing
+
+    def joined(self, parts: Parts) -> Waiting:
+        """With one pod more, which leaves the bounds as they are."""
+        ranks, seek = self.ranks.beside(_takes(parts.every)), _largest([*self.seek, *parts.seek])
+        found = Waiting(self.base, self.rooms, [*self.parts, *parts.every], ranks, seek)
+        if self._packing is not None:
+            found._packing = self._packing.beside(parts.every)
+        return found
+
+
+def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
+    """Those on their way; None where one of them need not take single zones, or is half-way in. Who
+    ran in this boot, and is listed no more, holds what it held or has gone: `base` goes without
+    that."""
+    every: list[Part] = []
+    seek: list[Part] = []
+    base = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
+    for charge in facts.charges():
+        if (
+            not charge.zones
+            or charge.proven
+            or (charge.held and charge.held_boot == report.boot_id)
+        ):
+            continue
+        found = _parts_of(charge, facts, report)
+        if found is None:
+            return None
+        every += found.every
+        seek += found.seek
+        restore(base, charge.zones)
+    return Waiting(facts.firm(base), facts.upper, [], Ranks({}), []).joined(Parts(every, seek))
+
+
+def joined(waiting: Waiting, charge: Charge, facts: NodeFacts, report: Report) -> Waiting | None:
+    """With an own reservation more, on a node that is otherwise as it was."""
+    if not charge.zones:
+        return waiting
+    found = _parts_of(charge, facts, report)
+    return waiting.joined(found) if found is not None else None
+
+
+def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> Parts | None:
+    """None for a pod that need not take single zones, is listed with a part of what it asks for, or
+    may have been split beside who ended since."""
+    node = facts.ledger
+    if any(placement.held for placement in (node.listed or {}).get(charge.key, ())):
+        return None
+    if (node.ended or node.freed) and may_be_split(charge.demand, report.policy, report.scope):
+        return None
+    return parts_of(charge.demand, report.policy, report.scope, report, charge.admitted)
+
+
+def parts_of(
+    demand: Sequence[ContainerDemand],
+    policy: str,
+    scope: str,
+    report: Report,
+    admitted: bool = False,
+) -> Parts | None:
+    """None where wider masks, devices between zones or of which none are asked for, or init
+    containers that draw others after them, make it another matter. Who was `admitted` found a zone,
+    and looks for none; under best-effort, or where it may be split, it may have been placed over
+    several, unless it surely found one."""
+    between = between_zones(report)
+    if any(part.zeros for part in demand):
+        return None
+    if between and any(name in part.amounts for part in demand for name, _ in between):
+        return None
+    draws, seeks = (
+        _draws(demand),
+        not admitted or policy == BEST_EFFORT or may_be_split(demand, policy, scope),
+    )
+    if scope == "pod":
+        if outside_pod_hint(demand):
+            return None
+        every = seek = [Part(peak(demand), most(demand, apart=True))]
+    elif seeks and draws and not _first_is_enough(demand):
+        return None
+    else:
+        every = [Part(part.amounts, part.amounts) for part in demand]
+        seek = every[:1] if draws else every
+    asked = [each.asked for each in every]
+    single = policy in (SINGLE_NUMA_NODE, BEST_EFFORT) or (
+        policy == RESTRICTED and fits_one_zone(asked, capacities(report))
+    )
+    return Parts(every, seek if seeks else ()) if single else None
+
+
+def _draws(demand: Sequence[ContainerDemand]) -> bool:
+    """Later containers go where init containers leave CPUs or devices to reuse; memory draws nobody
+    (kubelet 1.36).
+    """
+    return any(
+        part.kind == "init" and not all(is_memory(name) for name in part.amounts) for part in demand
+    )
+
+
+def _first_is_enough(demand: Sequence[ContainerDemand]) -> bool:
+    """Whatever zone takes the first init container takes all: what it leaves to be reused is enough
+    for each of those that come after it, beside those that run."""
+    first, running = demand[0], dict[str, int]()
+    for part in demand[1:]:
+        beside = {name: amount + running.get(name, 0) for name, amount in part.amounts.items()}
+        if not fits(beside, first.amounts):
+            return False
+        if part.kind != "init":
+            running |= beside
+    return first.kind == "init"
+
+
+def everybody_finds_a_zone(waiting: Waiting, newcomer: Parts) -> bool:
+    """True when each part on its way, and each of the newcomer's, surely finds a zone, whoever
+    comes first. False says nothing."""
+    everybody, parts = (
+        waiting.ranks.beside(_takes(newcomer.every)),
+        [*waiting.parts, *newcomer.every],
+    )
+    doubtful = {
+        id(each)
+        for each in _largest([*newcomer.seek, *waiting.seek])
+        if not _too_few_takers(each.asked, waiting.base, everybody, len(parts) - 1)
+    }
+    seekers = [at for at, part in enumerate(parts) if id(part) in doubtful]
+    if len(seekers) * len(parts) * len(waiting.base) > HANDFUL:
+        return each_is_left_a_zone(waiting.packing.beside(newcomer.every), seekers)
+    return all(
+        is_left_a_zone(
+            parts[at].asked, waiting.base, waiting.rooms, [*parts[:at], *parts[at + 1 :]]
+        )
+        for at in seekers
+    )
+
+
+def _takes(parts: Iterable[Part]) -> list[Amounts]:
+    return [part.take for part in parts]
+
+
+def _covers(one: Part, other: Part) -> bool:
+    """A zone that remains for this part remains for the other, which may stand wherever this one
+    does and takes no more.
+    """
+    return one.asked == one.take and other.asked == other.take and fits(other.asked, one.asked)
+
+
+def _largest(parts: Sequence[Part]) -> list[Part]:
+    """Those that no other covers."""
+    found: list[Part] = []
+    for part in parts:
+        if not any(_covers(other, part) for other in found):
+            found = [other for other in found if not _covers(part, other)]
+            found.append(part)
+    return found
+
+
+def _too_few_takers(asked: Amounts, base: Bounds, others: Ranks, most: int) -> bool:
+    """True when more than `most` others would be needed to take every zone that fits. Runs for
+    every part on its way: plain loops."""
+    wanted, needed = [(name, amount, others.sums(name)) for name, amount in asked.items()], 0
+    for zone in base.values():
+        least = most + 1
+        for name, amount, sums in wanted:
+            slack = zone.get(name, 0) - amount
+            if slack < 0:
+                break
+            least = min(least, bisect_right(sums, slack) + 1)
+        else:
+            needed += least
+            if needed > most:
+                return True
+    return False

@@ -1,0 +1,118 @@
+"""Setting aside as facts: what evidence asks for, proposals that lost too many races, and what is
+tried again.
+
+Counts of lost races and times are volatile: a restart begins them anew. Must not know the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.scheduler.reserve.proposals import Proposal
+from services.scheduler.state.exclusions import Asides, shape_of
+from shared.domain.pod import Pod
+from shared.eventlog.port import Draft
+from shared.events import streams
+from shared.events.scheduling_events import NodeReadmitted, NodeSetAside, PodReadmitted
+from shared.ledger.state import Ledger
+
+CONTESTED_AFTER = 5
+"""Races that a pod's proposal for one node may lose in a row."""
+AGAIN_AFTER_S = {"contested": 5.0, "denied": 60.0, "rejected": 300.0, "barred": 30.0}
+"""Cause -> how long after the first time; a pod is lost with each rejection, so that they come seldom."""
+LONGEST_S = 3600.0
+RACES_LIMIT = 10_000
+
+
+class SettingAside:
+    """What this process remembers beside the fold."""
+
+    def __init__(self) -> None:
+        self._races: dict[tuple[str, str], int] = {}
+        self._contested: dict[tuple[str, str], NodeSetAside] = {}
+        self._since_s: dict[tuple[str, str], float] = {}
+        self._tries: dict[str, int] = {}
+
+    def lost(self, pod: Pod, node: str, asides: Asides) -> None:
+        """A proposal to put the pod there conflicted."""
+        key = pod.uid, node
+        self._races[key] = races = self._races.pop(key, 0) + 1
+        if len(self._races) > RACES_LIMIT:
+            del self._races[next(iter(self._races))]
+        if races >= CONTESTED_AFTER:
+            del self._races[key]
+            shape = shape_of(pod)
+            strikes = asides.strikes.get(node, {}).get(shape, 0) + 1
+            detail = f"{races} proposals in a row lost a race for this node"
+            self._contested[node, shape] = NodeSetAside(
+                node, shape, "contested", detail, pod.uid, 0, strikes
+            )
+
+    def won(self, uid: str, node: str) -> None:
+        """The pod was reserved there."""
+        self._races.pop((uid, node), None)
+
+    def proposals(
+        self, asides: Asides, position: int, versions: Mapping[str, int]
+    ) -> list[Proposal]:
+        """Facts for evidence that has none yet. Their ids are made from it, so that several
+        schedulers append each once.
+        """
+        facts = [fact for shapes in asides.due.values() for fact in shapes.values()] + list(
+            self._contested.values()
+        )
+        self._contested.clear()
+        return [_setting(fact, position, versions) for fact in facts]
+
+    def again(
+        self, asides: Asides, ledger: Ledger, now_s: float, versions: Mapping[str, int]
+    ) -> list[Proposal]:
+        """What no report has mended is tried once more, twice as late each time."""
+        waiting = _waiting(asides)
+        self._since_s = {key: self._since_s.get(key, now_s) for key in waiting}
+        self._tries = {uid: tries for uid, tries in self._tries.items() if uid in ledger.pods}
+        found = []
+        for key, (cause, strikes) in waiting.items():
+            name, shape = key
+            tries = strikes - 1 if shape else self._tries.get(name, 0)
+            if now_s - self._since_s[key] < min(
+                LONGEST_S, AGAIN_AFTER_S[cause] * 2 ** min(tries, 12)
+            ):
+                continue
+            if not shape:
+                self._tries[name] = tries + 1
+            found.append(_readmitting(name, shape, ledger.position, versions))
+        return found
+
+
+def _waiting(asides: Asides) -> dict[tuple[str, str], tuple[str, int]]:
+    """(node, shape) or (uid, "") -> (cause, strikes) of what waits to be tried again."""
+    found: dict[tuple[str, str], tuple[str, int]] = {
+        (uid, ""): ("barred", 1) for uid in asides.barred
+    }
+    for node, shapes in asides.nodes.items():
+        found |= {(node, shape): (each.cause, each.strikes) for shape, each in shapes.items()}
+    return found
+
+
+def _setting(fact: NodeSetAside, position: int, versions: Mapping[str, int]) -> Proposal:
+    stream = streams.node(fact.node)
+    version = versions.get(stream, 0)
+    commit_id = f"aside/{fact.node}/{fact.shape}/{fact.evidence or f'v{version}'}"
+    return Proposal(
+        commit_id,
+        (Draft(stream, fact, version),),
+        fact.node,
+        fact.evidence or position,
+        node=fact.node,
+    )
+
+
+def _readmitting(name: str, shape: str, position: int, versions: Mapping[str, int]) -> Proposal:
+    """`name` is a node where there is a shape, else a pod's uid."""
+    stream = streams.node(name) if shape else streams.pod(name)
+    version = versions.get(stream, 0)
+    fact = NodeReadmitted(name, shape) if shape else PodReadmitted(name)
+    return Proposal(
+        f"readmit/{stream}/{shape}/{version}", (Draft(stream, fact, version),), name, position
+    )

@@ -1,0 +1,186 @@
+"""Proposals: what the core wants appended. Each becomes one commit; its id makes a repeated
+proposal a duplicate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from services.scheduler.snapshot.config import Provenance
+from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
+from shared.domain.pod import Pod
+from shared.domain.resources import Amounts
+from shared.eventlog.port import ANY_VERSION, Draft
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.scheduling_events import (
+    NodeCharged,
+    NodeClaimed,
+    NominationWithdrawn,
+    PodNominated,
+    PodReserved,
+    PodVerdictChanged,
+)
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """One commit to be. `uid` and `node` are what to decide again on a conflict ("" for none)."""
+
+    commit_id: str
+    drafts: tuple[Draft, ...]
+    correlation: str
+    causation: int
+    uid: str = ""
+    node: str = ""
+
+    @property
+    def chained(self) -> frozenset[str]:
+        """The streams at whose versions it stands, and which it moves for those of its batch that
+        come after it.
+        """
+        return frozenset([draft.stream for draft in self.drafts])
+
+    @property
+    def nominates(self) -> bool:
+        """True for a nomination."""
+        return any(isinstance(draft.fact, PodNominated) for draft in self.drafts)
+
+
+def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
+    """A batch, each at the versions that those before it make: all were decided on the same state,
+    with those before them in mind."""
+    made: Counter[str] = Counter()
+    found = []
+    for proposal in proposals:
+        moved = any(draft.stream in made for draft in proposal.drafts)
+        drafts = (
+            tuple(_later(draft, made[draft.stream]) for draft in proposal.drafts)
+            if moved
+            else proposal.drafts
+        )
+        made.update([draft.stream for draft in proposal.drafts])
+        found.append(msgspec.structs.replace(proposal, drafts=drafts) if moved else proposal)
+    return found
+
+
+def _later(draft: Draft, made: int) -> Draft:
+    """The draft behind so many facts of its batch."""
+    return (
+        draft
+        if draft.expected == ANY_VERSION
+        else Draft(draft.stream, draft.fact, draft.expected + made)
+    )
+
+
+def together(proposals: Iterable[Proposal]) -> tuple[list[tuple[Proposal, str]], list[Proposal]]:
+    """The proposals that may be sent at once, each with the commit id of the one that it follows
+    ("" for none): another on the same node, another of the same pod (a nomination its verdict). And
+    those that follow two, which must wait for both."""
+    latest: dict[str, str] = {}
+    sent: list[tuple[Proposal, str]] = []
+    later: list[Proposal] = []
+    for proposal in proposals:
+        before = {latest[stream] for stream in proposal.chained if stream in latest}
+        waits = len(before) > 1 or _LATER in before
+        if waits:
+            later.append(proposal)
+        else:
+            sent.append((proposal, next(iter(before), "")))
+        latest.update(dict.fromkeys(proposal.chained, _LATER if waits else proposal.commit_id))
+    return sent, later
+
+
+_LATER = " "
+"""No commit id."""
+
+
+def stamped(proposal: Proposal, made: Provenance) -> Proposal:
+    """The proposal, its decisions naming what made them."""
+    drafts = tuple(
+        msgspec.structs.replace(draft, fact=_stamped(draft.fact, made)) for draft in proposal.drafts
+    )
+    return msgspec.structs.replace(proposal, drafts=drafts)
+
+
+def _stamped(fact: Fact, made: Provenance) -> Fact:
+    if not isinstance(fact, PodReserved | PodVerdictChanged | PodNominated):
+        return fact
+    return msgspec.structs.replace(fact, config=made.config, code=made.code)
+
+
+def reservation(
+    pod: Pod,
+    placed: Placed,
+    zones: dict[int, Amounts],
+    order: int,
+    position: int,
+    pod_version: int,
+    node_version: int,
+    nominated: bool = False,
+    narrowed: dict[str, tuple[int, ...]] | None = None,
+) -> Proposal:
+    """Reserve: one fact on the pod's stream, one on the node's, both at the versions that the
+    decision saw.
+    """
+    reserved = PodReserved(
+        uid=pod.uid,
+        node=placed.node,
+        report_version=placed.report_version,
+        based_on=position,
+        order=order,
+        score=placed.score,
+        candidates=placed.candidates,
+        predicted=placed.predicted,
+        nominated=nominated,
+    )
+    charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones, narrowed=narrowed or {})
+    drafts = (
+        Draft(streams.pod(pod.uid), reserved, pod_version),
+        Draft(streams.node(placed.node), charged, node_version),
+    )
+    return Proposal(
+        f"reserve/{pod.uid}/{pod_version}", drafts, pod.uid, position, pod.uid, placed.node
+    )
+
+
+def verdict(
+    pod: Pod, refused: Unplaceable, order: int, position: int, pod_version: int
+) -> Proposal:
+    """A verdict that differs from the pod's last."""
+    fact = PodVerdictChanged(
+        uid=pod.uid,
+        message=refused.message,
+        counts=refused.counts,
+        detail=refused.detail,
+        based_on=position,
+        order=order,
+    )
+    draft = Draft(streams.pod(pod.uid), fact, pod_version)
+    return Proposal(f"verdict/{pod.uid}/{pod_version}", (draft,), pod.uid, position, pod.uid)
+
+
+def nomination(
+    uid: str, found: Nomination, position: int, pod_version: int, node_version: int
+) -> Proposal:
+    """Nominate: the claim on both streams, at the versions that the search saw, so that no eviction
+    rests on an old view.
+    """
+    nominated = PodNominated(
+        uid=uid, node=found.node, victims=found.victims, zones=found.zones, based_on=position
+    )
+    drafts = (
+        Draft(streams.pod(uid), nominated, pod_version),
+        Draft(streams.node(found.node), NodeClaimed(found.node, uid), node_version),
+    )
+    return Proposal(f"nominate/{uid}/{pod_version}", drafts, uid, position, uid)
+
+
+def nomination_withdrawal(
+    uid: str, node: str, cause: str, position: int, pod_version: int
+) -> Proposal:
+    """End a nomination."""
+    draft = Draft(streams.pod(uid), NominationWithdrawn(uid, node, cause), pod_version)
+    return Proposal(f"withdraw-nomination/{uid}/{pod_version}", (draft,), uid, position, uid)

@@ -1,0 +1,64 @@
+"""Which ends of pods are rejections in spite of a pass: reserved by schedulers of this name, and
+then refused by the kubelet.
+
+Told apart by what the ledger holds of the pod before its end is folded. Several schedulers of one
+name each hear every end; each counts the pods of its share, so that the sum is right. Must not know
+the log, metrics, or whether the log is being replayed."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from services.scheduler.queue.shard import Share
+from services.scheduler.state.exclusions import REJECTIONS
+from shared.events.catalog import Fact
+from shared.events.cluster_events import PodEnded
+from shared.ledger.state import Ledger
+
+OTHER = "other"
+"""A reason that says nothing of zones: `OutOfcpu`, `NodeAffinity`, a plugin's own."""
+REASONS = (*sorted(REJECTIONS), OTHER)
+KEPT = 10_000
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """A pod, the node that it was reserved on, what its kubelet said, and by which of `REASONS` it
+    is counted.
+    """
+
+    uid: str
+    node: str
+    said: str
+    reason: str
+
+
+class Rejections:
+    """Those since they were taken last, of pods that name one of these schedulers."""
+
+    def __init__(self, schedulers: tuple[str, ...]) -> None:
+        self._schedulers = frozenset(schedulers)
+        self._found: deque[Rejected] = deque(maxlen=KEPT)
+
+    def before(self, fact: Fact, ledger: Ledger, share: Share) -> None:
+        """Hear a fact that the ledger has not folded yet."""
+        if not isinstance(fact, PodEnded) or fact.cause != "rejected":
+            return
+        entry = ledger.pods.get(fact.uid)
+        if (
+            entry is None
+            or not entry.reserved_at
+            or entry.pod.scheduler_name not in self._schedulers
+        ):
+            return
+        if fact.node in ("", entry.node) and share.has(fact.uid):
+            reason = fact.reason if fact.reason in REJECTIONS else OTHER
+            said = f"{fact.reason}: {fact.message}" if fact.message else fact.reason
+            self._found.append(Rejected(fact.uid, entry.node, said, reason))
+
+    def take(self) -> list[Rejected]:
+        """What was found since the last time."""
+        found = list(self._found)
+        self._found.clear()
+        return found

@@ -1,0 +1,30 @@
+"""Every strategy by its configuration name. Adding one is one file and one line here."""
+
+from __future__ import annotations
+
+from services.scheduler.score.strategies.balanced_allocation import BalancedAllocation
+from services.scheduler.score.strategies.best_fit import BestFit
+from services.scheduler.score.strategies.keep_room import KeepRoom
+from services.scheduler.score.strategies.koordinator_least_allocated import (
+    KoordinatorLeastAllocated,
+)
+from services.scheduler.score.strategies.koordinator_most_allocated import KoordinatorMostAllocated
+from services.scheduler.score.strategies.least_allocated import LeastAllocated
+from services.scheduler.score.strategies.least_numa_nodes import LeastNumaNodes
+from services.scheduler.score.strategies.most_allocated import MostAllocated
+from services.scheduler.score.strategies.strategy import ColumnStrategy, Strategy
+
+_ALL: tuple[Strategy, ...] = (
+    BestFit(),
+    KeepRoom(),
+    LeastAllocated(),
+    MostAllocated(),
+    BalancedAllocation(),
+    LeastNumaNodes(),
+    KoordinatorMostAllocated(),
+    KoordinatorLeastAllocated(),
+)
+STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in _ALL}
+COLUMN_STRATEGIES: dict[str, ColumnStrategy] = {
+    each.name: each for each in _ALL if isinstance(each, ColumnStrategy)
+}

@@ -1,0 +1,176 @@
+"""What the core asks of whoever chooses nodes: the columnar cluster by default, the upstream
+plugin's caches where asked for.
+
+An implementation is told of every fact and of each node that a fact touched; it keeps what it needs
+and decides on no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Mapping
+from typing import Protocol
+
+from services.scheduler.explain import explain
+from services.scheduler.preempt.nominations import Searching
+from services.scheduler.preempt.search import find, still_suffices
+from services.scheduler.select import select_node as pipeline
+from services.scheduler.select.cluster import Cluster
+from services.scheduler.select.verdict_cache import RULED_OUT, salt_of
+from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
+from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.state.exclusions import Asides
+from shared.domain.pod import Pod
+from shared.domain.refusal import Refusal
+from shared.events.catalog import Fact
+from shared.events.scheduling_events import Wanted
+from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
+
+
+class Placing(Searching, Protocol):
+    """Nodes in, places out. Single-threaded."""
+
+    one_by_one: bool
+    """True where a reservation counts only once its fact was folded: the next pod must wait for that."""
+
+    def hear(self, fact: Fact) -> None:
+        """A fact was folded."""
+
+    def follow(self, uid: str, entry: LedgerPod | None) -> None:
+        """A fact about this pod was folded, or an own reservation of it came to nothing: it stands
+        where the ledger has it.
+        """
+
+    def learn(self, asides: Asides, surroundings: Surroundings) -> None:
+        """Which nodes are set aside, and what surrounds pods: values for the life of the state,
+        kept up to date by the caller.
+        """
+
+    def want(self, wanted: tuple[Wanted, ...]) -> None:
+        """What pods ask for, weighed: for a strategy that looks at it."""
+
+    def share(self, has: Callable[[str], bool] | None) -> None:
+        """Try the nodes of which `has` is true before the others; None: all alike."""
+
+    def put_node(self, node: LedgerNode) -> None:
+        """Insert or refresh a node from the ledger. Own reservations that the ledger lacks are
+        forgotten.
+        """
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node."""
+
+    def place(self, pod: Pod) -> Placed | Unplaceable:
+        """A node for the pod, or why there is none."""
+
+    def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+        """Stand in for an own reservation until the fold brings it; the charge as the fold will
+        compute it.
+        """
+
+    def opened(self) -> list[str]:
+        """Nodes that others' changes may have opened since the last call."""
+
+    def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
+        """Could one of these nodes, which changed, take the pod now?"""
+
+    def shape_of(self, pod: Pod) -> str:
+        """Equal for pods that are judged alike as things stand: of those that wait one is woken at
+        a time.
+        """
+
+    def unsettled(self) -> list[str]:
+        """Nodes that carry charges whose zones are not known."""
+
+    def tick(self) -> bool:
+        """The resync period went by; True when waiting pods may fit now."""
+
+    def take_over_budget(self) -> int:
+        """Judgements since the last call that met their last budget."""
+
+
+class ColumnarPlacing(Cluster):
+    """The default: the ledger's own view in columns. It learns from nodes alone, and has nothing to
+    resync.
+    """
+
+    one_by_one = False
+
+    def hear(self, fact: Fact) -> None:
+        """The ledger's nodes say it all."""
+
+    def learn(self, asides: Asides, surroundings: Surroundings) -> None:
+        """Constraints look at them."""
+        self.around = self.around._replace(asides=asides, surroundings=surroundings)
+
+    def share(self, has: Callable[[str], bool] | None) -> None:
+        """As a preference below those of pods."""
+        self.homes.share(has)
+
+    def place(self, pod: Pod) -> Placed | Unplaceable:
+        """The whole pipeline for one pod."""
+        return pipeline.place(self, pod)
+
+    def verdict(self, pod: Pod, node: str) -> Refusal | None:
+        """Why this node cannot take the pod, in full; None when it can."""
+        return explain.verdict(self, pod, self.judging.shape(pod), node)
+
+    def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
+        """Could one of these nodes, which changed, take the pod now?"""
+        shape = self.judging.shape(pod)
+        if shape.problem or pod.constraints.unsupported:
+            return False
+        if self.claimed_node(pod.uid) in nodes or pod.constraints.kept:
+            return True  # what ends on one node may open others to a pod with affinity or spread
+        barred, score = self.bars(pod), self.judging.score
+        found = (facts for name in sorted(nodes) if (facts := self.node(name)) is not None)
+        if any(
+            barred.refusal(facts) is None and score(shape, facts) != RULED_OUT for facts in found
+        ):
+            return True
+        changed = frozenset(nodes)
+
+        def may(facts: NodeFacts) -> bool:
+            return facts.name in changed and barred.refusal(facts) is None
+
+        return pipeline.last_resort(self, shape, may) is not None
+
+    def nominate(
+        self,
+        pod: Pod,
+        pods: Mapping[str, LedgerPod],
+        spared: Container[str],
+        nodes: Collection[str] | None,
+    ) -> Nomination | None:
+        """The search begins at another node for every pod, so that several of them do not meet on
+        the first.
+        """
+        shape = self.judging.shape(pod)
+        if shape.problem or pod.constraints.unsupported:
+            return None
+        names = sorted(nodes if nodes is not None else (facts.name for facts in self.nodes()))
+        start = salt_of(pod.uid) % len(names) if names else 0
+        turned = (self.node(name) for name in names[start:] + names[:start])
+        barred = self.bars(pod)
+        allowed = (facts for facts in turned if facts is not None and barred.refusal(facts) is None)
+        return find(pod, shape, allowed, pods, self.config, spared)
+
+    def nomination_still_valid(
+        self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
+    ) -> bool:
+        """Own reservations that are not folded yet leave the answer for later."""
+        facts = self.node(node)
+        if facts is None:
+            return False
+        return bool(facts.overlay) or still_suffices(
+            pod, self.judging.shape(pod), facts, victims, pods, self.config
+        )
+
+    def tick(self) -> bool:
+        """Nothing waits for a clock."""
+        return False
+
+    def take_over_budget(self) -> int:
+        """Searches that ended without an answer."""
+        taken, self.judging.over_budget = self.judging.over_budget, 0
+        return taken

@@ -1,0 +1,44 @@
+"""The trace contexts (W3C traceparent) that decisions go on with: a pod's from when it was seen, a
+node's from its newest report.
+
+Volatile: who replays a log has them again. Must not know spans.
+"""
+
+from __future__ import annotations
+
+from shared.events.catalog import Fact
+from shared.events.cluster_events import PodEnded, PodObserved
+from shared.events.envelope import Envelope
+from shared.events.report_events import NodeReportExpired
+
+_REPORT = "report/"
+
+
+class Traceparents:
+    """By uid of pods, and by name of nodes."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, str] = {}
+        self._reports: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods) + len(self._reports)
+
+    def of(self, uid: str) -> str:
+        """That of a pod, "" for none."""
+        return self._pods.get(uid, "")
+
+    def of_report(self, node: str) -> str:
+        """That of a node's newest report, "" for none."""
+        return self._reports.get(node, "")
+
+    def hear(self, envelope: Envelope, fact: Fact) -> None:
+        """A fact was folded."""
+        if isinstance(fact, PodObserved):
+            self._pods[fact.pod.uid] = envelope.trace
+        elif isinstance(fact, PodEnded):
+            self._pods.pop(fact.uid, None)
+        elif isinstance(fact, NodeReportExpired):
+            self._reports.pop(fact.node, None)
+        elif envelope.stream.startswith(_REPORT):
+            self._reports[envelope.stream.removeprefix(_REPORT)] = envelope.trace

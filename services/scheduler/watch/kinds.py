@@ -1,0 +1,110 @@
+"""The kinds of objects that the observer follows, and what of each is a fact: pods and nodes by the
+ledger, what surrounds them by the scheduler's own fold. Pure. Must not know watches, the log or a
+clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from services.scheduler.state.cluster_objects import ends_nomination
+from services.scheduler.state.state import Followed
+from services.scheduler.watch import around, news
+from services.scheduler.watch.sightings import Sightings
+from shared.events.cluster_events import ClusterFact, PodEnded, PodObserved, PodRunning
+from shared.events.cluster_object_events import Surrounding, SurroundingFact
+from shared.kube.port import Kind, Seen
+
+Object = dict[str, Any]
+Observed = ClusterFact | SurroundingFact
+POD_FACTS = (PodObserved, PodRunning, PodEnded)
+
+SURROUNDINGS: dict[Kind, Surrounding] = {
+    "namespaces": "namespace",
+    "csinodes": "csinode",
+    "persistentvolumes": "volume",
+    "persistentvolumeclaims": "claim",
+    "deviceclasses": "deviceclass",
+}
+OPTIONAL: frozenset[Kind] = frozenset({"deviceclasses"})
+"""What a cluster may not serve: Kubernetes before 1.34 has no resource.k8s.io/v1."""
+KINDS: tuple[Kind, ...] = (*SURROUNDINGS, "nodes", "pods")
+"""What surrounds pods comes first: who is seen before the rules that concern it would be decided without them."""
+
+
+class Kinds:
+    """What of an object is a fact, as the fold stands."""
+
+    def __init__(self, schedulers: Collection[str], sightings: Sightings) -> None:
+        self._schedulers = schedulers
+        self._sightings = sightings
+
+    def facts(self, known: Followed, own: str, kind: Kind, seen: Seen) -> list[Observed]:
+        """Of one event, or of one object of a list, as ADDED. `own` is the name of this scheduler."""
+        found = [self._fact(known, kind, seen)]
+        if kind == "pods" and seen.type == "DELETED":
+            found.append(around.gone(known.surroundings, "nomination", seen.object))
+        elif kind == "pods" and not (isinstance(found[0], POD_FACTS) and ends_nomination(found[0])):
+            # Of a pod that was bound and has ended unseen no fact of its own tells.
+            found.append(around.nomination_of(known.surroundings, own, seen.object))
+        return [fact for fact in found if fact is not None]
+
+    def _fact(self, known: Followed, kind: Kind, seen: Seen) -> Observed | None:
+        if kind in SURROUNDINGS:
+            tell = around.gone if seen.type == "DELETED" else around.fact_of
+            return tell(known.surroundings, SURROUNDINGS[kind], seen.object)
+        if kind == "nodes":
+            deleted = seen.type == "DELETED"
+            return (
+                news.node_deleted(known.ledger, seen.object)
+                if deleted
+                else news.node_fact(known.ledger, seen.object)
+            )
+        if seen.type == "DELETED":
+            return news.pod_deleted(known.ledger, seen.object)
+        return news.pod_fact(known.ledger, self._schedulers, seen.object, self._sightings)
+
+
+def absent(
+    known: Followed, kind: Kind, present: Collection[str], version: str
+) -> Sequence[Observed]:
+    """What a complete list at `version` lacks; `present` holds the identities of what it has."""
+    if kind in SURROUNDINGS:
+        return around.absent(known.surroundings, SURROUNDINGS[kind], present, version)
+    if kind == "nodes":
+        return news.absent_nodes(known.ledger, present, version)
+    nominations = around.absent(known.surroundings, "nomination", present, version)
+    return [*news.absent_pods(known.ledger, present, version), *nominations]
+
+
+def identity(kind: Kind, obj: Object) -> str:
+    """By what objects of the kind are known: pods by uid, the others by name."""
+    if kind in SURROUNDINGS:
+        return around.name_of(SURROUNDINGS[kind], obj)
+    return str(obj.get("metadata", {}).get("uid" if kind == "pods" else "name", ""))
+
+
+def known_count(known: Followed, kind: Kind) -> int:
+    """How many the fold knows."""
+    if kind in SURROUNDINGS:
+        return len(known.surroundings.of_kind(SURROUNDINGS[kind]))
+    return len(known.ledger.pods if kind == "pods" else known.ledger.nodes)
+
+
+def is_set_back(known: Followed, kind: Kind, version: str) -> bool:
+    """Whether the fold holds something younger than a list: by a list that is read where writes
+    are, the cluster's state is older than it was."""
+    if kind in SURROUNDINGS:
+        versions = [
+            each.resource_version
+            for each in known.surroundings.of_kind(SURROUNDINGS[kind]).values()
+        ]
+    elif kind == "nodes":
+        versions = [
+            node.observed.resource_version
+            for node in known.ledger.nodes.values()
+            if node.observed is not None
+        ]
+    else:
+        versions = [entry.resource_version for entry in known.ledger.pods.values()]
+    return any(news.is_younger(each, version) for each in versions)

@@ -1,0 +1,112 @@
+"""Facts of the cluster told to the log, a batch at a time: the fold reaches them before anything
+else is compared with it, so that one change is told once. Must not know lists, watches, nor what is
+a fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.scheduler.core import SchedulerCore
+from services.scheduler.watch import recurring
+from services.scheduler.watch.addresses import address, told_apart_by
+from services.scheduler.watch.kinds import Observed
+from shared.eventlog.port import Commit, Conflict, Draft, EventLog, Fenced, Lease, Place
+from shared.events.cluster_events import PodObserved
+from shared.events.cluster_object_events import SurroundingFact
+from shared.runtime.acknowledged import Acknowledged
+from shared.runtime.appending import append_until_answered
+from shared.runtime.clock import Clock
+from shared.runtime.leadership import LeaseLost
+from shared.runtime.projector import Folded, Projector
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import count
+from shared.telemetry.propagation import trace_of
+
+ROLE = "observer"
+BATCH_EVENTS = 500
+PAUSE_S = 0.5
+REACH_TIMEOUT_S = 30.0
+
+
+class Relist(Exception):
+    """The log began anew: everything must be told again."""
+
+
+class Teller:
+    """Appends under the observer's lease. `generation` counts how often the log became another one."""
+
+    def __init__(self, log: EventLog, projector: Projector[SchedulerCore], clock: Clock) -> None:
+        self._log = log
+        self._projector = projector
+        self._clock = clock
+        self._acknowledged = Acknowledged()
+        self._out = logs.get("observer")
+        self.generation = 0
+
+    def reset(self) -> None:
+        """Another log, timeline or history."""
+        self.generation += 1
+        self._acknowledged.clear()
+
+    def folded(self, folded: Folded) -> None:
+        """The fold went on. Raises Refold where what was told here was lost with the history that
+        it stood in.
+        """
+        self._acknowledged.check(folded)
+
+    def require(self, generation: int) -> None:
+        """Raises Relist where the log is another one than it was."""
+        if generation != self.generation:
+            raise Relist
+
+    async def tell(self, facts: Sequence[Observed], lease: Lease) -> None:
+        """Returns once the fold has all of them. Raises Relist where the log begins anew, LeaseLost
+        where another one leads.
+        """
+        seen, generation = self._projector.place, self.generation
+        for start in range(0, len(facts), BATCH_EVENTS):
+            last = await self._append(facts[start : start + BATCH_EVENTS], lease, seen)
+            while not await self._projector.wait_for(last, REACH_TIMEOUT_S):
+                self.require(generation)
+                self._out.warning(names.FOLD_BEHIND, position=last)
+        self.require(generation)
+
+    async def _append(self, facts: Sequence[Observed], lease: Lease, seen: Place) -> int:
+        """The position of the last of them."""
+        commits = [self._commit(fact, lease, seen) for fact in facts]
+        outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
+        if again := recurring.again(commits, outcomes, seen):
+            commits, outcomes = (
+                again,
+                await append_until_answered(self._log, self._clock, self._out, again),
+            )
+        if any(isinstance(outcome, Fenced) for outcome in outcomes):
+            raise LeaseLost(f"{ROLE}: a newer epoch than {lease.epoch} leads")
+        if any(isinstance(outcome, Conflict) for outcome in outcomes):
+            # No version is expected: it is the history that is another, and the fold has yet to see
+            # it.
+            await self._clock.sleep(PAUSE_S)
+            raise Relist
+        count(names.OBSERVED, len(commits))
+        for commit, outcome in zip(commits, outcomes, strict=True):
+            self._acknowledged.keep(commit, outcome, self._projector.position)
+        return max(getattr(outcome, "last", 0) for outcome in outcomes)
+
+    def _commit(self, fact: Observed, lease: Lease, seen: Place) -> Commit:
+        stream, uid, about = address(fact)
+        suffix = f"/{fact.node}" if isinstance(fact, PodObserved) else ""
+        if isinstance(fact, SurroundingFact):
+            suffix = (
+                f"@{seen.position}"  # what was ended by false lists may be told again as it was
+            )
+        return Commit(
+            commit_id=f"kube/{uid}/{type(fact).__name__}/{told_apart_by(fact)}{suffix}",
+            role=ROLE,
+            epoch=lease.epoch,
+            time_us=self._clock.now_us(),
+            drafts=(Draft(stream, fact),),
+            correlation=about,
+            trace=trace_of(names.SPAN_OBSERVE, "", pod=uid),
+            seen=seen,
+        )
