@@ -54,7 +54,7 @@ def _metric(metric: Metric) -> str:
     return f"| `{metric.exposed}` | {metric.kind} | {labels} | {_cell(metric.says)} |"
 
 
-def facts() -> str:
+def events() -> str:
     """Every kind of fact with its stream's sentence and its fields."""
     says = "Every row of the log is one of these, encoded as JSON. Schemas only grow; old facts decode for ever."  # noqa: E501
     lines = ["# Facts", "", MADE, "", says, ""]
@@ -93,7 +93,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {"docs/metrics.md": metrics, "docs/facts.md": facts}
+PAGES = {"docs/metrics.md": metrics, "docs/facts.md": events}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

@@ -13,7 +13,7 @@ from shared.domain.demand import ContainerDemand, zonal_demand
 from shared.domain.pod import Pod
 from shared.domain.report import Placement
 from shared.events.binding_events import PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import PodReserved
@@ -60,28 +60,28 @@ class Admissions:
         self._bound: dict[str, dict[str, str]] = {}
         self._tracked: dict[str, tuple[str, ...]] = {}
 
-    def heard(self, fact: Fact) -> list[Admitted]:
+    def heard(self, event: Event) -> list[Admitted]:
         """The pods that this fact shows to be admitted."""
-        if isinstance(fact, PodObserved) and not fact.node:
-            self._pending[fact.pod.uid] = _Pending(fact.pod)
+        if isinstance(event, PodObserved) and not event.node:
+            self._pending[event.pod.uid] = _Pending(event.pod)
             if len(self._pending) > KEPT:
                 self._forget(next(iter(self._pending)))
-        elif isinstance(fact, PodReserved) and fact.uid in self._pending:
-            self._pending[fact.uid].node, self._pending[fact.uid].predicted = (
-                fact.node,
-                fact.predicted,
+        elif isinstance(event, PodReserved) and event.uid in self._pending:
+            self._pending[event.uid].node, self._pending[event.uid].predicted = (
+                event.node,
+                event.predicted,
             )
-        elif isinstance(fact, PodBound) and fact.uid in self._pending:
-            pending = self._pending[fact.uid]
-            pending.bound, pending.node = True, fact.node
-            self._bound.setdefault(fact.node, {})[pending.pod.key] = fact.uid
-        elif isinstance(fact, PodEnded):
-            self._forget(fact.uid)
-        elif isinstance(fact, NodeReported):
-            self._tracked[fact.report.node] = fact.report.tracked
-            return self._shown(fact.report.node, fact.report.placements or ())
-        elif isinstance(fact, NodeReportChanged):
-            return self._shown(fact.node, fact.listed)
+        elif isinstance(event, PodBound) and event.uid in self._pending:
+            pending = self._pending[event.uid]
+            pending.bound, pending.node = True, event.node
+            self._bound.setdefault(event.node, {})[pending.pod.key] = event.uid
+        elif isinstance(event, PodEnded):
+            self._forget(event.uid)
+        elif isinstance(event, NodeReported):
+            self._tracked[event.report.node] = event.report.tracked
+            return self._shown(event.report.node, event.report.placements or ())
+        elif isinstance(event, NodeReportChanged):
+            return self._shown(event.node, event.listed)
         return []
 
     def _shown(self, node: str, listed: tuple[Placement, ...]) -> list[Admitted]:

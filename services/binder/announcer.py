@@ -48,8 +48,8 @@ class Announcer:
 
     def folded(self, state: BinderState, folded: Folded) -> None:
         """Note what is to be said."""
-        for envelope, fact in folded:
-            for _ in range(self.untold.hear(state, envelope, fact, self._enabled)):
+        for envelope, event in folded:
+            for _ in range(self.untold.hear(state, envelope, event, self._enabled)):
                 count(names.ANNOUNCED, result="dropped")
         if self.untold:
             self._woken.set()

@@ -22,7 +22,7 @@ from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.log_events import LogOpened
 from shared.ledger.listings import Listings
@@ -72,27 +72,31 @@ def initial() -> BinderState:
     return BinderState()
 
 
-def evolve(state: BinderState, envelope: Envelope, fact: Fact) -> BinderState:
+def evolve(state: BinderState, envelope: Envelope, event: Event) -> BinderState:
     """Fold one fact in place."""
     state.position = envelope.position
-    if isinstance(fact, cluster.PodObserved):
-        _observed(state, fact)
-    elif isinstance(fact, cluster.PodEnded):
-        _forget(state, fact.uid)
-    elif isinstance(fact, scheduling.PodReserved):
-        state.work[fact.uid] = Work(
-            fact.uid, fact.node, envelope.position, predicted=fact.predicted, trace=envelope.trace
+    if isinstance(event, cluster.PodObserved):
+        _observed(state, event)
+    elif isinstance(event, cluster.PodEnded):
+        _forget(state, event.uid)
+    elif isinstance(event, scheduling.PodReserved):
+        state.work[event.uid] = Work(
+            event.uid,
+            event.node,
+            envelope.position,
+            predicted=event.predicted,
+            trace=envelope.trace,
         )
         state.listings.decided()
-    elif isinstance(fact, scheduling.ReservationWithdrawn):
-        _withdrawn(state, fact.uid)
-    elif isinstance(fact, LogOpened):
-        state.listings.opened(fact)
-    elif isinstance(fact, cluster.ClusterListed):
-        state.listings.listed(fact)
+    elif isinstance(event, scheduling.ReservationWithdrawn):
+        _withdrawn(state, event.uid)
+    elif isinstance(event, LogOpened):
+        state.listings.opened(event)
+    elif isinstance(event, cluster.ClusterListed):
+        state.listings.listed(event)
     else:
-        _evolve_binding(state, fact)
-    evicting.evolve(state.evictions, fact, state.pods)
+        _evolve_binding(state, event)
+    evicting.evolve(state.evictions, event, state.pods)
     _keep_version(state, envelope)
     return state
 
@@ -128,27 +132,27 @@ def set_aside(state: BinderState, stream: str) -> None:
     _forget(state, stream.removeprefix("pod/"))
 
 
-def _evolve_binding(state: BinderState, fact: Fact) -> None:
-    if isinstance(fact, binding.BindIntended):
-        work = state.work.setdefault(fact.uid, Work(fact.uid, fact.node, fact.reserved_at))
-        work.stage, work.node = "intended", fact.node
-    elif isinstance(fact, binding.PodBound):
-        state.work.pop(fact.uid, None)
-        if fact.uid in state.pods:
-            state.pods[fact.uid].node = fact.node
-    elif isinstance(fact, binding.BindRefused):
-        state.work.pop(fact.uid, None)
-        if fact.cause in ("gone", "other_uid"):
-            _forget(state, fact.uid)
-    elif isinstance(fact, binding.BindUncertain) and fact.uid in state.work:
-        state.work[fact.uid].attempts = fact.attempts
+def _evolve_binding(state: BinderState, event: Event) -> None:
+    if isinstance(event, binding.BindIntended):
+        work = state.work.setdefault(event.uid, Work(event.uid, event.node, event.reserved_at))
+        work.stage, work.node = "intended", event.node
+    elif isinstance(event, binding.PodBound):
+        state.work.pop(event.uid, None)
+        if event.uid in state.pods:
+            state.pods[event.uid].node = event.node
+    elif isinstance(event, binding.BindRefused):
+        state.work.pop(event.uid, None)
+        if event.cause in ("gone", "other_uid"):
+            _forget(state, event.uid)
+    elif isinstance(event, binding.BindUncertain) and event.uid in state.work:
+        state.work[event.uid].attempts = event.attempts
 
 
-def _observed(state: BinderState, fact: cluster.PodObserved) -> None:
-    known = state.pods.setdefault(fact.pod.uid, Identity(fact.pod.namespace, fact.pod.name))
-    known.scheduler = fact.pod.scheduler_name
-    known.node = fact.node or known.node
-    known.generation = fact.generation
+def _observed(state: BinderState, event: cluster.PodObserved) -> None:
+    known = state.pods.setdefault(event.pod.uid, Identity(event.pod.namespace, event.pod.name))
+    known.scheduler = event.pod.scheduler_name
+    known.node = event.node or known.node
+    known.generation = event.generation
 
 
 def _withdrawn(state: BinderState, uid: str) -> None:

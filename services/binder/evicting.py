@@ -15,7 +15,7 @@ import msgspec
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 
 
 class Eviction(msgspec.Struct):
@@ -32,26 +32,26 @@ class Eviction(msgspec.Struct):
 Evictions = dict[str, Eviction]
 
 
-def evolve(evictions: Evictions, fact: Fact, live: Container[str]) -> None:
+def evolve(evictions: Evictions, event: Event, live: Container[str]) -> None:
     """Fold one fact in place. Victims that are not `live` (any more) need no eviction."""
-    if isinstance(fact, scheduling.PodNominated):
-        _call_off(evictions, fact.uid)
-        for victim in fact.victims:
+    if isinstance(event, scheduling.PodNominated):
+        _call_off(evictions, event.uid)
+        for victim in event.victims:
             if victim in live:
-                _ask(evictions, victim, fact.uid)
+                _ask(evictions, victim, event.uid)
     elif isinstance(
-        fact, scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded
+        event, scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded
     ):
-        _call_off(evictions, fact.uid)
-    elif isinstance(fact, cluster.PodObserved) and fact.node:
-        _call_off(evictions, fact.pod.uid)
-    elif isinstance(fact, binding.EvictIntended):
-        evictions.setdefault(fact.uid, Eviction(fact.uid, fact.preemptor)).intended = True
-    elif isinstance(fact, binding.PodEvicted):
-        evictions.pop(fact.uid, None)
-    elif isinstance(fact, binding.EvictRefused):
-        evictions.pop(fact.uid, None)
-        _call_off(evictions, fact.preemptor)
+        _call_off(evictions, event.uid)
+    elif isinstance(event, cluster.PodObserved) and event.node:
+        _call_off(evictions, event.pod.uid)
+    elif isinstance(event, binding.EvictIntended):
+        evictions.setdefault(event.uid, Eviction(event.uid, event.preemptor)).intended = True
+    elif isinstance(event, binding.PodEvicted):
+        evictions.pop(event.uid, None)
+    elif isinstance(event, binding.EvictRefused):
+        evictions.pop(event.uid, None)
+        _call_off(evictions, event.preemptor)
 
 
 def _ask(evictions: Evictions, victim: str, preemptor: str) -> None:

@@ -237,11 +237,11 @@ class Evictor:
 
     def _intent(self, eviction: Eviction, turn: Turn) -> Commit:
         pod = self._projector.state.pods.get(eviction.uid, core.Identity("", ""))
-        fact = binding.EvictIntended(eviction.uid, pod.namespace, pod.name, eviction.preemptor)
+        event = binding.EvictIntended(eviction.uid, pod.namespace, pod.name, eviction.preemptor)
         return self._commit(
             f"evict/{eviction.uid}/{eviction.preemptor}/{self._projector.position}",
             eviction,
-            fact,
+            event,
             turn,
         )
 
@@ -255,14 +255,14 @@ class Evictor:
         )
 
     def _commit(
-        self, commit_id: str, eviction: Eviction, fact: binding.BindingFact, turn: Turn
+        self, commit_id: str, eviction: Eviction, event: binding.BindingEvent, turn: Turn
     ) -> Commit:
         return Commit(
             commit_id=commit_id,
             role=ROLE,
             epoch=turn.lease.epoch,
             time_us=self._clock.now_us(),
-            drafts=(Draft(core.stream_of(eviction.uid), fact),),
+            drafts=(Draft(core.stream_of(eviction.uid), event),),
             correlation=eviction.preemptor,
             seen=turn.seen,
         )

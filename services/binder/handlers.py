@@ -109,10 +109,10 @@ class Binder:
         for work in fresh:
             intent = core.intend(state, work.uid)
             if intent is not None:
-                fact, version = intent
+                event, version = intent
                 commits.append(
                     self._commit(
-                        f"intent/{work.uid}/{work.reserved_at}", fact, version, work, lease, seen
+                        f"intent/{work.uid}/{work.reserved_at}", event, version, work, lease, seen
                     )
                 )
         if not commits:
@@ -217,7 +217,7 @@ class Binder:
     ) -> None:
         name = type(outcome).__name__
         count(names.BIND_CALLS, outcome=name)
-        if isinstance(outcome, binding.BindUncertain) and not self._worth_a_fact(
+        if isinstance(outcome, binding.BindUncertain) and not self._worth_a_event(
             work, outcome, reply
         ):
             return
@@ -232,7 +232,7 @@ class Binder:
             self._outcome_at[work.uid] = appended.last
             self._say(outcome, appended.last)
 
-    def _worth_a_fact(self, work: Work, outcome: binding.BindUncertain, reply: Reply) -> bool:
+    def _worth_a_event(self, work: Work, outcome: binding.BindUncertain, reply: Reply) -> bool:
         """Schedule the next try, twice as late each time; the first, second, fourth, ...
         uncertainty is a fact.
         """
@@ -289,14 +289,14 @@ class Binder:
     def _commit(
         self,
         commit_id: str,
-        fact: binding.BindingFact,
+        event: binding.BindingEvent,
         version: int | None,
         work: Work,
         lease: Lease,
         seen: Place,
     ) -> Commit:
         stream = core.stream_of(work.uid)
-        draft = Draft(stream, fact) if version is None else Draft(stream, fact, version)
+        draft = Draft(stream, event) if version is None else Draft(stream, event, version)
         return Commit(
             commit_id=commit_id,
             role=ROLE,

@@ -15,7 +15,7 @@ from services.binder import announcements
 from services.binder.admissions import Admissions
 from services.binder.core import BinderState, Identity
 from shared.events.binding_events import BindRefused, EvictIntended, PodBound, PodEvicted
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded
 from shared.events.envelope import Envelope
 from shared.events.scheduling_events import (
@@ -117,13 +117,13 @@ class Untold:
     # -- hearing
     # -------------------------------------------------------------------------------------------------
 
-    def hear(self, state: BinderState, envelope: Envelope, fact: Fact, leads: bool) -> int:
+    def hear(self, state: BinderState, envelope: Envelope, event: Event, leads: bool) -> int:
         """A fact that `state` knows. How many announcements gave way."""
-        self._remember(state, fact)
+        self._remember(state, event)
         heard: list[Say] = [
-            ("admitted", one.uid, one.message, one.node) for one in self._admissions.heard(fact)
+            ("admitted", one.uid, one.message, one.node) for one in self._admissions.heard(event)
         ]
-        other = self._heard(fact)
+        other = self._heard(event)
         for kind, uid, message, node in [*heard, other] if other is not None else heard:
             if leads or kind in LASTING:
                 self._note(
@@ -146,18 +146,18 @@ class Untold:
         self._under_way.pop(made.key, None)
         self._waiting[made.key] = msgspec.structs.replace(made, pod=pod)
 
-    def _remember(self, state: BinderState, fact: Fact) -> None:
+    def _remember(self, state: BinderState, event: Event) -> None:
         """Victims by their names, as one may have ended before its eviction has an outcome; the
         oldest gives way.
         """
-        if isinstance(fact, PodBound | PodEnded):
-            self._since_us.pop(fact.uid, None)
-            self._forget(fact.uid)
-        if not isinstance(fact, EvictIntended):
+        if isinstance(event, PodBound | PodEnded):
+            self._since_us.pop(event.uid, None)
+            self._forget(event.uid)
+        if not isinstance(event, EvictIntended):
             return
-        node = self._nominated.get(fact.preemptor, "")
-        self._victims[fact.uid] = state.pods.get(fact.uid) or Identity(
-            fact.namespace, fact.name, node=node
+        node = self._nominated.get(event.preemptor, "")
+        self._victims[event.uid] = state.pods.get(event.uid) or Identity(
+            event.namespace, event.name, node=node
         )
         if len(self._victims) > PENDING_PODS:
             del self._victims[next(iter(self._victims))]
@@ -169,35 +169,35 @@ class Untold:
                 if key in held and held[key].kind in LASTING:
                     del held[key]
 
-    def _heard(self, fact: Fact) -> Say | None:
+    def _heard(self, event: Event) -> Say | None:
         """(kind, uid, message, node) of what the fact has to be told for."""
-        if isinstance(fact, PodVerdictChanged):
-            return "verdict", fact.uid, fact.message, ""
-        if isinstance(fact, BindRefused):
-            text = announcements.refused(fact.node, fact.cause, fact.message)
-            return ("refused", fact.uid, text, fact.node) if text else None
-        if isinstance(fact, PodBound):
-            return "bound", fact.uid, "", fact.node
-        if isinstance(fact, PodEvicted):
-            return "preempted", fact.uid, fact.preemptor, ""
-        if isinstance(fact, NodeSetAside):
-            return "aside", fact.uid, f"{fact.cause}: {fact.detail}", fact.node
-        if isinstance(fact, PodNominated):
-            self._nominated[fact.uid] = fact.node
-            return "nominated", fact.uid, "", fact.node
-        return self._nomination_ended(fact)
+        if isinstance(event, PodVerdictChanged):
+            return "verdict", event.uid, event.message, ""
+        if isinstance(event, BindRefused):
+            text = announcements.refused(event.node, event.cause, event.message)
+            return ("refused", event.uid, text, event.node) if text else None
+        if isinstance(event, PodBound):
+            return "bound", event.uid, "", event.node
+        if isinstance(event, PodEvicted):
+            return "preempted", event.uid, event.preemptor, ""
+        if isinstance(event, NodeSetAside):
+            return "aside", event.uid, f"{event.cause}: {event.detail}", event.node
+        if isinstance(event, PodNominated):
+            self._nominated[event.uid] = event.node
+            return "nominated", event.uid, "", event.node
+        return self._nomination_ended(event)
 
-    def _nomination_ended(self, fact: Fact) -> Say | None:
+    def _nomination_ended(self, event: Event) -> Say | None:
         """Withdrawn, or placed elsewhere. Of a nominee that takes its node the API server clears
         the field as it binds (before Kubernetes 1.35 it stays, as with kube-scheduler)."""
-        if not isinstance(fact, NominationWithdrawn | PodReserved | PodEnded):
+        if not isinstance(event, NominationWithdrawn | PodReserved | PodEnded):
             return None
-        node = self._nominated.pop(fact.uid, "")
-        taken = isinstance(fact, PodReserved) and fact.node == node
+        node = self._nominated.pop(event.uid, "")
+        taken = isinstance(event, PodReserved) and event.node == node
         if (
-            isinstance(fact, PodEnded)
+            isinstance(event, PodEnded)
             or taken
-            or not (node or isinstance(fact, NominationWithdrawn))
+            or not (node or isinstance(event, NominationWithdrawn))
         ):
             return None
-        return "nominated", fact.uid, "", ""
+        return "nominated", event.uid, "", ""

@@ -235,8 +235,8 @@ async def fold(log: EventLog) -> tuple[Ledger, Counter[str], dict[str, str]]:
             else None
         )
         node = entry.node if entry is not None else ""
-        fact, _ = fold_one(ledger, envelope, aside)
-        if isinstance(fact, PodEnded) and fact.cause == "rejected":
+        event, _ = fold_one(ledger, envelope, aside)
+        if isinstance(event, PodEnded) and event.cause == "rejected":
             rejected.append((envelope.time_us, node))
     lately = Counter(node for at_us, node in rejected if node and at_us > newest_us - LATELY_US)
     return ledger, lately, aside.streams

@@ -105,7 +105,7 @@ def export_command(
     window.check(from_, to, "log export")
 
     async def write(log: EventLog) -> Exported:
-        first, last = await window.with_facts(log, from_, to)
+        first, last = await window.with_events(log, from_, to)
         with progress_bar("exporting", last - first + 1, not as_json) as advance:
             return await export(
                 log, out, first, last, lambda position: advance(position - first + 1)

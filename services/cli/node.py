@@ -46,9 +46,9 @@ def release_command(
     forged report, or when a virtual machine was set back to a snapshot. Look at the machine first:
     what runs there is what its next report will say.
     """
-    fact, now_us = NodeReleased(node, who(), reason[:500]), time.time_ns() // 1000
+    event, now_us = NodeReleased(node, who(), reason[:500]), time.time_ns() // 1000
     position = run(
-        LogSource(database_url, data_dir, writes=True), lambda log: release(log, fact, now_us)
+        LogSource(database_url, data_dir, writes=True), lambda log: release(log, event, now_us)
     )
     if as_json:
         json_line({"node": node, "position": position})
@@ -79,14 +79,14 @@ def readmit_command(
         print(f"node {node} takes all pods again (position {position})")
 
 
-async def release(log: EventLog, fact: NodeReleased, now_us: int) -> int:
+async def release(log: EventLog, event: NodeReleased, now_us: int) -> int:
     """Append the fact; returns its position. Raises CommandError for a node that never reported."""
     unknown = CommandError(
-        f"node {fact.node!r} has never reported",
+        f"node {event.node!r} has never reported",
         "topolog replay log --type NodeReported",
         EXIT_FAILED,
     )
-    return await _append(log, "release", streams.report(fact.node), fact, now_us, unknown)
+    return await _append(log, "release", streams.report(event.node), event, now_us, unknown)
 
 
 async def readmit(log: EventLog, node: str, now_us: int) -> int:
@@ -101,7 +101,7 @@ async def _append(
     log: EventLog,
     verb: str,
     stream: str,
-    fact: NodeReleased | NodeReadmitted,
+    event: NodeReleased | NodeReadmitted,
     now_us: int,
     unknown: CommandError,
 ) -> int:
@@ -109,13 +109,13 @@ async def _append(
         version = (await log.versions([stream]))[stream]
         if not version:
             raise unknown
-        draft = Draft(stream, fact, version)
+        draft = Draft(stream, event, version)
         commit = Commit(
-            f"{verb}/{fact.node}/{version}", ROLE, 0, now_us, (draft,), correlation=fact.node
+            f"{verb}/{event.node}/{version}", ROLE, 0, now_us, (draft,), correlation=event.node
         )
         outcome = (await log.append([commit]))[0]
         if isinstance(outcome, Appended):
             return outcome.last
     raise CommandError(
-        f"facts about node {fact.node} arrive without a pause", "try again", EXIT_FAILED
+        f"facts about node {event.node} arrive without a pause", "try again", EXIT_FAILED
     )

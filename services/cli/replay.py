@@ -82,7 +82,7 @@ def log_command(
     as_json: Json = False,
 ) -> None:
     """Show facts in order of position: time, pod, node, one sentence."""
-    from services.replay.listing import Listing, list_facts
+    from services.replay.listing import Listing, list_events
 
     if follow and to:
         raise CommandError(
@@ -95,10 +95,10 @@ def log_command(
     async def listed(log: EventLog) -> None:
         asked = await window.window(log, from_, to)
         first = asked.first if from_ or not follow else asked.last + 1
-        await list_facts(
+        await list_events(
             log,
             Listing(wanted, first, asked.last, pod, limit, follow),
-            replay_print.fact_printer(as_json),
+            replay_print.event_printer(as_json),
         )
         if asked.empty and not follow:
             window.note(asked.empty)

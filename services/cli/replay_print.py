@@ -26,12 +26,12 @@ WIDE_FROM = 110
 """From so many columns on a fact is one line; below, its sentence stands under it."""
 
 
-def fact_printer(as_json: bool) -> Callable[[dict[str, Any]], None]:
+def event_printer(as_json: bool) -> Callable[[dict[str, Any]], None]:
     """What prints one row of `replay log`."""
-    return json_line if as_json else _fact
+    return json_line if as_json else _event
 
 
-def _fact(row: dict[str, Any]) -> None:
+def _event(row: dict[str, Any]) -> None:
     time = row["time"][:10] + " " + row["time"][11:23]
     head = f"{row['position']:>7}  {time}"
     width = columns()
@@ -165,7 +165,7 @@ def verdict(found: Verdict) -> None:
     """What `verify` found."""
     out = console()
     out.print(
-        f"{found.positions} facts, {found.streams} streams, state {found.hash}, {found.facts_per_s:,.0f} facts/s",
+        f"{found.positions} facts, {found.streams} streams, state {found.hash}, {found.events_per_s:,.0f} facts/s",
         markup=False,
     )
     out.print(table("", ("invariant", "verdict"), found.rows()))

@@ -212,7 +212,7 @@ def _reproduce(
         )
 
     async def decide(log: EventLog) -> Reproduced:
-        first, last = await window.with_facts(log, *wanted)
+        first, last = await window.with_events(log, *wanted)
         with progress_bar("deciding again", 2 * last) as advance:
             return await reproduce(log, choice.core, first, last, advance)
 
@@ -261,7 +261,7 @@ def _compare(
         _require_writable(plot)
 
     async def read(log: EventLog) -> Recorded:
-        first, last = await window.with_facts(log, *wanted)
+        first, last = await window.with_events(log, *wanted)
         with progress_bar("reading", last) as advance:
             return await recorded(log, first, last, advance)
 

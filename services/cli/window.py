@@ -42,7 +42,7 @@ async def window(log: EventLog, from_: list[str] | None, to: list[str] | None) -
     return found
 
 
-async def with_facts(
+async def with_events(
     log: EventLog, from_: list[str] | None, to: list[str] | None
 ) -> tuple[int, int]:
     """The positions of a window that must hold a fact. Raises FilterError where none lies in it."""

@@ -14,7 +14,7 @@ from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events import streams
 from shared.events.binding_events import BindIntended, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.codec import type_of
 from shared.events.envelope import Envelope
 
@@ -42,8 +42,8 @@ class LedgerRow:
     def happened(self, node: str) -> None:
         """Not said to this row."""
 
-    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
-        self._append(stream, fact)
+    def tell(self, stream: str, event: Event, now_s: float) -> None:
+        self._append(stream, event)
 
     def reported(self, report: Report, now_s: float) -> None:
         if not self._placements:
@@ -52,8 +52,8 @@ class LedgerRow:
         at_ms = BOOTED_MS + int(now_s * 1000) + 1
         decision = store.decide(known, report, at_ms)
         if isinstance(decision, store.Accepted):
-            version = self._append(streams.report(report.node), decision.fact)
-            self._known[report.node] = store.evolve(known, decision.fact, version, at_ms)
+            version = self._append(streams.report(report.node), decision.event)
+            self._known[report.node] = store.evolve(known, decision.event, version, at_ms)
 
     def decide(self, now_s: float) -> list[Reservation]:
         if self._resync_s and now_s >= self._resync_at_s:
@@ -104,13 +104,13 @@ class LedgerRow:
             return False
         self._commits.add(proposal.commit_id)
         for draft in proposal.drafts:
-            self._append(draft.stream, draft.fact)
+            self._append(draft.stream, draft.event)
         return True
 
-    def _append(self, stream: str, fact: Fact) -> int:
+    def _append(self, stream: str, event: Event) -> int:
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.core.ledger.position + 1
         self.core.evolve(
-            Envelope(position, stream, version, type_of(fact), 1, b"", 0, "bench", 0, ""), fact
+            Envelope(position, stream, version, type_of(event), 1, b"", 0, "bench", 0, ""), event
         )
         return version

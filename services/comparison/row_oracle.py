@@ -25,7 +25,7 @@ from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.kubelet import admission
 
@@ -55,12 +55,12 @@ class OracleRow:
     def happened(self, node: str) -> None:
         self.changed.add(node)
 
-    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
-        if isinstance(fact, PodObserved) and not fact.node:
-            self._new.append(fact.pod)
-        elif isinstance(fact, PodEnded):
+    def tell(self, stream: str, event: Event, now_s: float) -> None:
+        if isinstance(event, PodObserved) and not event.node:
+            self._new.append(event.pod)
+        elif isinstance(event, PodEnded):
             for group in self._waiting.values():
-                group.pop(fact.uid, None)
+                group.pop(event.uid, None)
 
     def reported(self, report: Report, now_s: float) -> None:
         """The oracle needs no reports."""

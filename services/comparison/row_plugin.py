@@ -29,7 +29,7 @@ from services.comparison.columns import (
 from services.comparison.rows import Reservation
 from shared.domain.pod import Pod
 from shared.domain.report import Report
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.kubelet.fingerprint import fingerprint
 
@@ -74,23 +74,23 @@ class PluginRow:
     def happened(self, node: str) -> None:
         """Not said to this row."""
 
-    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
-        if isinstance(fact, NodeObserved):
-            self._room[:, self._at[fact.name]] = vector(fact.allocatable)
-        elif isinstance(fact, PodObserved):
-            self._observed(fact, now_s)
-        elif isinstance(fact, PodRunning):
-            self._runs(fact.uid)
-        elif isinstance(fact, PodEnded):
-            self._ended(fact.uid, now_s)
+    def tell(self, stream: str, event: Event, now_s: float) -> None:
+        if isinstance(event, NodeObserved):
+            self._room[:, self._at[event.name]] = vector(event.allocatable)
+        elif isinstance(event, PodObserved):
+            self._observed(event, now_s)
+        elif isinstance(event, PodRunning):
+            self._runs(event.uid)
+        elif isinstance(event, PodEnded):
+            self._ended(event.uid, now_s)
 
-    def _observed(self, fact: PodObserved, now_s: float) -> None:
-        if not fact.node:
-            self._queue.add(fact.pod, now_s)
+    def _observed(self, event: PodObserved, now_s: float) -> None:
+        if not event.node:
+            self._queue.add(event.pod, now_s)
             return
-        self._occupy(fact.pod, self._at[fact.node])
-        if fact.phase == "Running":
-            self._runs(fact.pod.uid)
+        self._occupy(event.pod, self._at[event.node])
+        if event.phase == "Running":
+            self._runs(event.pod.uid)
 
     def _occupy(self, pod: Pod, at: int) -> None:
         self._pods[pod.uid] = (pod, at)

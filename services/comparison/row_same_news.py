@@ -21,12 +21,12 @@ from services.scheduler.select.judging import Judging
 from services.scheduler.select.placing import ColumnarPlacing, Placing
 from services.scheduler.select.verdict_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Shape
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.report import Report
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodRunning
 from shared.ledger.state import ZoneAmounts
 
@@ -38,11 +38,13 @@ class JudgingByEveryState(Judging):
 
     states: States = {}
 
-    def _judged(self, shape: Shape, facts: NodeFacts, steps: int) -> int:
-        plan, barred = self.plan(shape, facts)
-        score = RULED_OUT if barred else rank(shape, plan, facts, self.strategy)
+    def _judged(self, shape: Shape, node_info: NodeInfo, steps: int) -> int:
+        plan, barred = self.plan(shape, node_info)
+        score = RULED_OUT if barred else rank(shape, plan, node_info, self.strategy)
         return (
-            score if score != RULED_OUT and self.states[facts.name].admits(shape.pod) else RULED_OUT
+            score
+            if score != RULED_OUT and self.states[node_info.name].admits(shape.pod)
+            else RULED_OUT
         )
 
 
@@ -80,14 +82,14 @@ class SameNewsRow(LedgerRow):
         self._cluster.now_s = now_s
         return super().decide(now_s)
 
-    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
-        if isinstance(fact, PodRunning):
-            self._states[fact.node].runs(fact.uid, now_s, fact.started_s)
-        elif isinstance(fact, PodEnded) and fact.node:
-            self._states[fact.node].ended(
-                fact.uid, fact.cause == "rejected", now_s, fact.started_s, fact.finished_s
+    def tell(self, stream: str, event: Event, now_s: float) -> None:
+        if isinstance(event, PodRunning):
+            self._states[event.node].runs(event.uid, now_s, event.started_s)
+        elif isinstance(event, PodEnded) and event.node:
+            self._states[event.node].ended(
+                event.uid, event.cause == "rejected", now_s, event.started_s, event.finished_s
             )
-        super().tell(stream, fact, now_s)
+        super().tell(stream, event, now_s)
 
     def reported(self, report: Report, now_s: float) -> None:
         state = self._nodes[report.node].scans.get(report.boot_time_ms)

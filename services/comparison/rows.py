@@ -6,7 +6,7 @@ from typing import Protocol
 
 from shared.domain.pod import Pod
 from shared.domain.report import Report
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 
 Reservation = tuple[str, str]
 """(pod uid, node name)."""
@@ -22,7 +22,7 @@ class Row(Protocol):
     def happened(self, node: str) -> None:
         """The kubelet took something in or let go of it; said to the clairvoyant alone."""
 
-    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
+    def tell(self, stream: str, event: Event, now_s: float) -> None:
         """A fact about nodes or pods became known."""
 
     def reported(self, report: Report, now_s: float) -> None:

@@ -23,7 +23,7 @@ from services.simulator.kubelet import Trial
 from services.simulator.workload import Task
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import EndCause, NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.kubelet import admission
 from shared.kubelet.versions import PROVEN
@@ -124,11 +124,11 @@ class Simulation:
         self._after(0.5, self._sample)
 
     def _tell_nodes(self) -> None:
-        for at_s, stream, fact in self._load.news:
+        for at_s, stream, event in self._load.news:
             if at_s <= 0:
-                self._tell(stream, fact)
+                self._tell(stream, event)
             else:
-                self._after(at_s, lambda stream=stream, fact=fact: self._tell(stream, fact))  # type: ignore[misc]
+                self._after(at_s, lambda stream=stream, event=event: self._tell(stream, event))  # type: ignore[misc]
         for node in self._nodes.values() if not self._load.news else ():
             offered = node.simulated.allocatable()
             seen = NodeObserved(
@@ -161,8 +161,8 @@ class Simulation:
     # -- scheduler
     # ------------------------------------------------------------------------------------------------------
 
-    def _tell(self, stream: str, fact: Fact) -> None:
-        self._row.tell(stream, fact, self.now_s)
+    def _tell(self, stream: str, event: Event) -> None:
+        self._row.tell(stream, event, self.now_s)
         self._ask(DECIDE_S)
 
     def _ask(self, delay_s: float) -> None:

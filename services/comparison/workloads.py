@@ -32,7 +32,7 @@ from services.simulator.workload import (
 )
 from shared.domain.pod import Container, Pod
 from shared.domain.resources import CPU, MEMORY
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.kubelet.device_state import Device
 
 GIB = 2**30
@@ -83,7 +83,7 @@ class Workload(msgspec.Struct, frozen=True):
     members: tuple[str, ...]
     strategy: str
     infeasible: int
-    news: tuple[tuple[float, str, Fact], ...] = ()
+    news: tuple[tuple[float, str, Event], ...] = ()
 
 
 def workload(cell: Cell, traces: Path) -> Workload:

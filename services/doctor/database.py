@@ -68,8 +68,8 @@ def judge(seen: Inspection, *, pods: bool = True) -> Iterator[Finding]:
             f"the relay stands {seen.head - seen.relayed} facts behind the head",
             "topolog_relay_position; see NATS",
         )
-    if seen.longest_facts > LONG_STREAM_FACTS:
-        text = f"the stream {seen.longest_stream} has {seen.longest_facts} facts: what is asked of it alone takes long"
+    if seen.longest_events > LONG_STREAM_FACTS:
+        text = f"the stream {seen.longest_stream} has {seen.longest_events} facts: what is asked of it alone takes long"
         yield warning(
             ABOUT,
             text,
@@ -110,11 +110,11 @@ def _growth(seen: Inspection) -> str:
     size = f"{seen.head} facts, {seen.size_bytes / 1e9:.2f} GB"
     if seen.head < ENOUGH_FACTS or seen.span_s <= 0:
         return f"{size}; how it grows is told from {ENOUGH_FACTS} facts on"
-    bytes_a_fact = seen.size_bytes / seen.head
-    facts_a_day = seen.span_facts / seen.span_s * DAY_S
+    bytes_a_event = seen.size_bytes / seen.head
+    events_a_day = seen.span_events / seen.span_s * DAY_S
     pods_per_s = seen.span_pods / seen.span_s
     grown = (
         f"{size}; at {pods_per_s:.2f} pods a second, as over the last {seen.span_s / 3600:.1f} h"
     )
-    a_pod = f", {seen.span_facts / seen.span_pods:.0f} facts a pod" if seen.span_pods else ""
-    return f"{grown}, {facts_a_day * bytes_a_fact / 1e9:.2f} GB a day ({bytes_a_fact:.0f} bytes a fact{a_pod})"
+    a_pod = f", {seen.span_events / seen.span_pods:.0f} facts a pod" if seen.span_pods else ""
+    return f"{grown}, {events_a_day * bytes_a_event / 1e9:.2f} GB a day ({bytes_a_event:.0f} bytes a fact{a_pod})"

@@ -28,7 +28,7 @@ _EXPORTER_PUBLISH = (REPORT_SUBJECTS, f"$JS.API.STREAM.INFO.{REPORT_STREAM}")
 _HANDSHAKE_S = 5
 _MIB = 1 << 20
 _STORE_BYTES = 4096 * _MIB
-STREAMS_BYTES = StreamLimits().report_bytes + StreamLimits().fact_bytes
+STREAMS_BYTES = StreamLimits().report_bytes + StreamLimits().event_bytes
 """What the two streams reserve, of what JetStream is given: by default a share of what is free on the disk just then."""
 
 _RESTART = RestartPolicy(first_delay_s=0.05, max_delay_s=1.0, start_attempts=5)

@@ -85,7 +85,7 @@ class NodeReader:
         self._offered: tuple[Offering | None, float, Allocatable] | None = None
         self._boot_id = ""
         self._machine: tuple[float, Machine] | None = None
-        self._facts: tuple[Signature, KubeletFacts] | None = None
+        self._events: tuple[Signature, KubeletFacts] | None = None
         self._answer: tuple[Signature, float, KubeletFacts] | None = None
 
     async def scan(self) -> Scan:
@@ -162,7 +162,7 @@ class NodeReader:
 
     def forget(self) -> None:
         """Read everything anew: after a failure the node may be another than before."""
-        self._boot_id, self._machine, self._facts, self._offered = "", None, None, None
+        self._boot_id, self._machine, self._events, self._offered = "", None, None, None
 
     async def close(self) -> None:
         """Close the source."""
@@ -195,9 +195,9 @@ class NodeReader:
         if self._settings.kubelet_config_uri:
             return await self._asked()
         found = signature(self._config_path) if self._config_path else ABSENT
-        if self._facts is None or self._facts[0] != found:
-            self._facts = found, self._from_file(self._config_path)
-        return self._facts[1]
+        if self._events is None or self._events[0] != found:
+            self._events = found, self._from_file(self._config_path)
+        return self._events[1]
 
     async def _asked(self) -> KubeletFacts:
         """What the kubelet itself says, asked every `machine_interval_s`, and anew where another

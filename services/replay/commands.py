@@ -32,7 +32,7 @@ class Verdict(msgspec.Struct):
     positions: int
     streams: int
     hash: str
-    facts_per_s: float
+    events_per_s: float
     violations: list[Violation]
     compared: list[LiveState] = []
     silent: list[Silent] = []
@@ -107,7 +107,7 @@ async def verify(
         positions=audit.ledger.position,
         streams=len(audit.versions),
         hash=digest(audit.ledger),
-        facts_per_s=audit.ledger.position / max(time.monotonic() - begun, 1e-9),
+        events_per_s=audit.ledger.position / max(time.monotonic() - begun, 1e-9),
         violations=violations,
         compared=comparing.compared,
         silent=[found for found in answers if isinstance(found, Silent)],

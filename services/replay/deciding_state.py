@@ -14,7 +14,7 @@ from services.scheduler.state import state as following
 from services.scheduler.state.state import Followed
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.exclusions import UNFOLDABLE, Aside
 from shared.events.scheduling_events import PodReserved
@@ -29,14 +29,14 @@ async def followed_at(log: EventLog, position: int) -> tuple[Followed, Aside]:
     return followed, aside
 
 
-def follow(followed: Followed, envelope: Envelope, aside: Aside) -> tuple[Fact | None, Touched]:
+def follow(followed: Followed, envelope: Envelope, aside: Aside) -> tuple[Event | None, Touched]:
     """Fold one fact as the scheduler does: the fact (None: passed over) and the nodes that it
     touched.
     """
-    fact = aside.fact_of(envelope)
-    if fact is not None:
+    event = aside.event_of(envelope)
+    if event is not None:
         try:
-            return fact, following.evolve(followed, envelope, fact)
+            return event, following.evolve(followed, envelope, event)
         except UNFOLDABLE as error:
             aside.spoilt(envelope, error)
     following.pass_over(followed, envelope, moves=envelope.stream not in aside.streams)

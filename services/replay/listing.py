@@ -13,7 +13,7 @@ from services.replay import filters, reading, words
 from services.replay.filters import Filter
 from services.replay.names import Names, require_node, require_pod
 from shared.eventlog.port import EventLog
-from shared.events.codec import UndecodableFact, decode
+from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 
 FOLLOW_WAIT_S = 1.0
@@ -32,7 +32,7 @@ class Listing(msgspec.Struct, frozen=True):
     follow: bool = False
 
 
-async def list_facts(
+async def list_events(
     log: EventLog, listing: Listing, show: Callable[[dict[str, Any]], None]
 ) -> None:
     """Hand each accepted fact to `show`, oldest first; with `follow` go on for ever. Raises
@@ -68,10 +68,10 @@ async def row(envelope: Envelope, names: Names) -> dict[str, Any]:
         names.learn(decoded)
         await names.find(words.mentioned(decoded))
         told = words.told(decoded, names.known)
-        fact: Any = msgspec.to_builtins(decoded)
-        fact.pop("type", None)
-    except UndecodableFact as error:
-        fact, told = None, words.Told("", "", f"cannot be decoded: {error}")
+        event: Any = msgspec.to_builtins(decoded)
+        event.pop("type", None)
+    except UndecodableEvent as error:
+        event, told = None, words.Told("", "", f"cannot be decoded: {error}")
     return {
         "position": envelope.position,
         "time": filters.clock(envelope.time_us),
@@ -87,5 +87,5 @@ async def row(envelope: Envelope, names: Names) -> dict[str, Any]:
         "correlation": envelope.correlation,
         "causation": envelope.causation,
         "trace": envelope.trace,
-        "fact": fact,
+        "fact": event,
     }

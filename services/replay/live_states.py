@@ -14,7 +14,7 @@ import msgspec
 
 from services.binder import core as binder
 from services.topology_store import following
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.exclusions import UNFOLDABLE, Aside
 from shared.ledger.digest import digest
@@ -115,13 +115,13 @@ class Comparing:
         self.differs.append((position, f"{state.service or state.projection} shows {what}"))
 
     def _fold_binder(self, folding: _Folding, envelope: Envelope) -> None:
-        if not folding.fold(envelope, lambda fact: binder.evolve(self._work, envelope, fact)):
+        if not folding.fold(envelope, lambda event: binder.evolve(self._work, envelope, event)):
             binder.pass_over(self._work, envelope)
             if envelope.stream in folding.fresh():
                 binder.set_aside(self._work, envelope.stream)
 
     def _fold_stores(self, folding: _Folding, envelope: Envelope) -> None:
-        if not folding.fold(envelope, lambda fact: following.evolve(self._nodes, envelope, fact)):
+        if not folding.fold(envelope, lambda event: following.evolve(self._nodes, envelope, event)):
             following.pass_over(self._nodes, envelope)
         if not envelope.stream.startswith(following.PREFIX):
             return
@@ -150,13 +150,13 @@ class _Folding:
         self._aside = Aside(dict(skipped))
         self._told: set[str] = set()
 
-    def fold(self, envelope: Envelope, evolve: Callable[[Fact], object]) -> bool:
+    def fold(self, envelope: Envelope, evolve: Callable[[Event], object]) -> bool:
         """Whether it was folded; else it is to be passed over."""
-        fact = self._aside.fact_of(envelope)
-        if fact is None:
+        event = self._aside.event_of(envelope)
+        if event is None:
             return False
         try:
-            evolve(fact)
+            evolve(event)
         except UNFOLDABLE as error:
             self._aside.spoilt(envelope, error)
             return False

@@ -31,7 +31,7 @@ class At(msgspec.Struct, frozen=True):
 class Back(msgspec.Struct, frozen=True):
     """So many positions before the head."""
 
-    facts: int = 0
+    events: int = 0
 
 
 class When(msgspec.Struct, frozen=True):
@@ -81,4 +81,4 @@ def _thinkable(found: Moment) -> bool:
     """A log might reach there: positions have 63 bits, and years four digits."""
     if isinstance(found, When):
         return _YEARS_US[0] <= found.time_us <= _YEARS_US[1]
-    return (found.position if isinstance(found, At) else found.facts) < 1 << 63
+    return (found.position if isinstance(found, At) else found.events) < 1 << 63

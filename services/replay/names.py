@@ -12,9 +12,9 @@ from services.replay.filters import FilterError
 from services.replay.suggestions import did_you_mean
 from shared.eventlog.port import EventLog
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
-from shared.events.codec import UndecodableFact, decode
+from shared.events.codec import UndecodableEvent, decode
 
 KEPT = 50_000
 
@@ -26,10 +26,10 @@ class Names:
         self.known: dict[str, str] = {}
         self._log = log
 
-    def learn(self, fact: Fact) -> None:
+    def learn(self, event: Event) -> None:
         """A pod was seen; of very many the oldest are forgotten and looked up again."""
-        if isinstance(fact, PodObserved):
-            self.known[fact.pod.uid] = fact.pod.key
+        if isinstance(event, PodObserved):
+            self.known[event.pod.uid] = event.pod.key
             if len(self.known) > KEPT:
                 del self.known[next(iter(self.known))]
 
@@ -40,7 +40,7 @@ class Names:
                 continue
             for envelope in await self._log.read_stream(streams.pod(uid), 0, 3):
                 if envelope.type == PodObserved.__name__:
-                    with contextlib.suppress(UndecodableFact):
+                    with contextlib.suppress(UndecodableEvent):
                         self.learn(decode(envelope))
             self.known.setdefault(uid, uid)
 
@@ -58,13 +58,13 @@ async def pods_called(log: EventLog, pod: str) -> tuple[list[str], set[str]]:
         if envelope.type != PodObserved.__name__:
             continue
         try:
-            fact = decode(envelope)
-        except UndecodableFact:
+            event = decode(envelope)
+        except UndecodableEvent:
             continue
-        if isinstance(fact, PodObserved):
-            keys.add(fact.pod.key)
-            if pod in (fact.pod.uid, fact.pod.name, fact.pod.key):
-                found[fact.pod.uid] = None
+        if isinstance(event, PodObserved):
+            keys.add(event.pod.key)
+            if pod in (event.pod.uid, event.pod.name, event.pod.key):
+                found[event.pod.uid] = None
     return list(found), keys
 
 

@@ -102,7 +102,7 @@ async def _ends(log: EventLog) -> tuple[Envelope, int]:
 
 def _inside(moment: moments.At | moments.Back, first: int, head: int, remedy: str) -> int:
     if isinstance(moment, moments.Back):
-        return max(first, head - moment.facts)
+        return max(first, head - moment.events)
     if not first <= moment.position <= head:
         raise FilterError(
             f"position {moment.position} is outside the log, which goes from {first} to {head}",

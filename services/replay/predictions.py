@@ -38,7 +38,7 @@ class Pending(msgspec.Struct):
     by key (True: proven), what the report had available by zone, and what was known within bounds
     only."""
 
-    fact: PodReserved
+    event: PodReserved
     position: int
     beside: dict[str, bool]
     available: ZoneAmounts
@@ -92,12 +92,12 @@ async def predictions(log: EventLog, by: str, miss_limit: int, cycle: CycleConfi
     ended, placing = 0, ColumnarPlacing(cycle)
     aside = Aside(await skips(log))
     async for envelope in reading.envelopes(log):
-        fact, touched = reading.fold_one(ledger, envelope, aside)
-        if isinstance(fact, PodReserved) and fact.predicted:
-            seen = *_seen(ledger.nodes.get(fact.node), fact.uid), _within(placing, ledger, fact)
-            pending.setdefault(fact.node, {})[fact.uid] = Pending(fact, envelope.position, *seen)
-        elif isinstance(fact, ReservationWithdrawn | BindRefused):
-            pending.get(fact.node, {}).pop(fact.uid, None)
+        event, touched = reading.fold_one(ledger, envelope, aside)
+        if isinstance(event, PodReserved) and event.predicted:
+            seen = *_seen(ledger.nodes.get(event.node), event.uid), _within(placing, ledger, event)
+            pending.setdefault(event.node, {})[event.uid] = Pending(event, envelope.position, *seen)
+        elif isinstance(event, ReservationWithdrawn | BindRefused):
+            pending.get(event.node, {}).pop(event.uid, None)
         for name in touched:
             if name in pending and name in ledger.nodes:
                 ended += _ended(ledger, pending[name])
@@ -129,7 +129,7 @@ def _compare(
             continue
         waiting = pending.pop(uid)
         actual = actual_zones(node, charge.key)
-        predicted = {name: tuple(zones) for name, zones in waiting.fact.predicted.items()}
+        predicted = {name: tuple(zones) for name, zones in waiting.event.predicted.items()}
         policy = node.report.policy if node.report is not None else "unknown"
         group = groups.setdefault(
             node.name if by == "node" else policy, Group(node.name if by == "node" else policy)
@@ -163,13 +163,13 @@ def _seen(node: LedgerNode | None, uid: str) -> tuple[dict[str, bool], ZoneAmoun
     return beside, _available(node)
 
 
-def _within(placing: ColumnarPlacing, ledger: Ledger, fact: PodReserved) -> tuple[str, ...]:
+def _within(placing: ColumnarPlacing, ledger: Ledger, event: PodReserved) -> tuple[str, ...]:
     """The names for the pod on its node, which is not charged yet."""
-    node, entry = ledger.nodes.get(fact.node), ledger.pods.get(fact.uid)
+    node, entry = ledger.nodes.get(event.node), ledger.pods.get(event.uid)
     if node is None or entry is None:
         return ()
     placing.put_node(node)
-    return of_pod(placing, entry.pod, fact.node)
+    return of_pod(placing, entry.pod, event.node)
 
 
 def _available(node: LedgerNode) -> ZoneAmounts:

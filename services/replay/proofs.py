@@ -14,7 +14,7 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
 from shared.events.envelope import Envelope
 from shared.events.exclusions import Aside
@@ -26,7 +26,10 @@ REPORTS_READ = 20_000
 
 
 async def proofs_of(
-    log: EventLog, uid: str, history: Sequence[tuple[Envelope, Fact]], namesakes: Sequence[str] = ()
+    log: EventLog,
+    uid: str,
+    history: Sequence[tuple[Envelope, Event]],
+    namesakes: Sequence[str] = (),
 ) -> list[Proof]:
     """A proof for each node that the pod was charged to, in order of position."""
     found = []
@@ -47,14 +50,14 @@ def actual_zones(node: LedgerNode, key: str) -> Zones:
     }
 
 
-def _stays(history: Sequence[tuple[Envelope, Fact]]) -> list[tuple[str, int, int]]:
+def _stays(history: Sequence[tuple[Envelope, Event]]) -> list[tuple[str, int, int]]:
     """(node, position, version of the report used) of each reservation or sighting, each node once."""
     stays: dict[str, tuple[str, int, int]] = {}
-    for envelope, fact in history:
-        if isinstance(fact, PodReserved):
-            stays[fact.node] = (fact.node, envelope.position, fact.report_version)
-        elif isinstance(fact, PodObserved) and fact.node:
-            stays.setdefault(fact.node, (fact.node, envelope.position, 0))
+    for envelope, event in history:
+        if isinstance(event, PodReserved):
+            stays[event.node] = (event.node, envelope.position, event.report_version)
+        elif isinstance(event, PodObserved) and event.node:
+            stays.setdefault(event.node, (event.node, envelope.position, 0))
     return list(stays.values())
 
 

@@ -10,7 +10,7 @@ from services.replay.filters import FilterError
 from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.exclusions import UNFOLDABLE, Aside
 from shared.ledger.fold import GapError, Touched, evolve, pass_over
@@ -57,16 +57,16 @@ async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envel
         early.drop()
 
 
-async def facts(
+async def events(
     log: EventLog, until: int | None = None, aside: Aside | None = None
-) -> AsyncIterator[tuple[Envelope, Fact]]:
+) -> AsyncIterator[tuple[Envelope, Event]]:
     """Every fact that a fold takes, with its envelope; `aside` hears which streams are set aside."""
     aside = Aside() if aside is None else aside
     aside.skipped = await skips(log)
     async for envelope in envelopes(log, 0, until):
-        fact = aside.fact_of(envelope)
-        if fact is not None:
-            yield envelope, fact
+        event = aside.event_of(envelope)
+        if event is not None:
+            yield envelope, event
 
 
 async def ledger_at(
@@ -87,12 +87,12 @@ async def ledger_at(
     return ledger
 
 
-def fold_one(ledger: Ledger, envelope: Envelope, aside: Aside) -> tuple[Fact | None, Touched]:
+def fold_one(ledger: Ledger, envelope: Envelope, aside: Aside) -> tuple[Event | None, Touched]:
     """Fold one fact as the services do: the fact (None: passed over) and the nodes that it touched."""
-    fact = aside.fact_of(envelope)
-    if fact is not None:
+    event = aside.event_of(envelope)
+    if event is not None:
         try:
-            return fact, evolve(ledger, envelope, fact)
+            return event, evolve(ledger, envelope, event)
         except UNFOLDABLE as error:
             aside.spoilt(envelope, error)
     pass_over(ledger, envelope)

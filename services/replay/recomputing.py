@@ -57,7 +57,7 @@ class Made(msgspec.Struct, frozen=True):
     """One decision as the log holds it, and the reservations of the same batch that came before it."""
 
     at: Envelope
-    fact: Recorded
+    event: Recorded
     mates: tuple[PodReserved, ...] = ()
 
 
@@ -68,8 +68,8 @@ async def recomputed(
     if by.instead:
         return {at.position: "not recomputed: an upstream cache decides here" for at, _ in wanted}
     waiting: dict[int, list[Made]] = {}
-    for at, fact in wanted[-MOST:]:
-        waiting.setdefault(fact.based_on, []).append(Made(at, fact, await mates(log, at, fact)))
+    for at, event in wanted[-MOST:]:
+        waiting.setdefault(event.based_on, []).append(Made(at, event, await mates(log, at, event)))
     told, followed, aside = dict[int, str](), Followed(), Aside(await skips(log))
     async for envelope in reading.envelopes(log, 0, max(waiting, default=0)):
         follow(followed, envelope, aside)
@@ -78,19 +78,19 @@ async def recomputed(
     return told
 
 
-async def mates(log: EventLog, at: Envelope, fact: Recorded) -> tuple[PodReserved, ...]:
+async def mates(log: EventLog, at: Envelope, event: Recorded) -> tuple[PodReserved, ...]:
     """Reservations of the same writer and batch that were decided before this decision, wherever
     they were appended. A nomination is the last of its batch."""
     found, aside = list[PodReserved](), Aside()
-    order = sys.maxsize if isinstance(fact, PodNominated) else fact.order
+    order = sys.maxsize if isinstance(event, PodNominated) else event.order
     until = min(await log.head(), at.position + BATCH_SPREAD)
-    async for where in reading.envelopes(log, fact.based_on, until):
+    async for where in reading.envelopes(log, event.based_on, until):
         if where.type != "PodReserved" or (where.role, where.epoch) != (at.role, at.epoch):
             continue
-        other = aside.fact_of(where)
+        other = aside.event_of(where)
         if (
             isinstance(other, PodReserved)
-            and other.based_on == fact.based_on
+            and other.based_on == event.based_on
             and other.order < order
         ):
             found.append(other)
@@ -99,27 +99,25 @@ async def mates(log: EventLog, at: Envelope, fact: Recorded) -> tuple[PodReserve
 
 def _told(followed: Followed, aside: Aside, made: Made, by: Deciding) -> str:
     """One line on the decision, made again on the state as it stood."""
-    entry = followed.ledger.pods.get(made.fact.uid)
+    entry = followed.ledger.pods.get(made.event.uid)
     if entry is None:
         return "not recomputed: the log up to the decision does not hold the pod"
     placing, share = (
         placing_at(followed, by.cycle, aside, made.mates),
-        share_of(made.fact.config, made.at.role),
+        share_of(made.event.config, made.at.role),
     )
     placing.share(None if share.alone else share.has)
-    within = told_within(_within(placing, entry.pod, made.fact))
-    if isinstance(made.fact, PodNominated):
-        is_same, beside = nominated_again(placing, followed.ledger.pods, made.fact)
-        said = f"the same on {made.fact.node}" if beside else "the same"
+    within = told_within(_within(placing, entry.pod, made.event))
+    if isinstance(made.event, PodNominated):
+        is_same, beside = nominated_again(placing, followed.ledger.pods, made.event)
+        said = f"the same on {made.event.node}" if beside else "the same"
         texts = "; ".join(filter(None, (said if is_same else "", beside)))
-        return f"recomputed{_differences(made.fact, by.provenance)}: {texts}{within}"
+        return f"recomputed{_differences(made.event, by.provenance)}: {texts}{within}"
     asker = entry.pod.scheduler_name
-    if isinstance(made.fact, PodReserved) and asker != by.scheduler_name:
-        outcome = _asked_again(placing, entry.pod, made.fact.node)
-        return (
-            f"{tell(made.fact, outcome, by.provenance)}, on the node that {asker} asked for{within}"
-        )
-    return tell(made.fact, decided(placing, entry), by.provenance) + within
+    if isinstance(made.event, PodReserved) and asker != by.scheduler_name:
+        outcome = _asked_again(placing, entry.pod, made.event.node)
+        return f"{tell(made.event, outcome, by.provenance)}, on the node that {asker} asked for{within}"
+    return tell(made.event, decided(placing, entry), by.provenance) + within
 
 
 def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | Unplaceable:
@@ -128,11 +126,11 @@ def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | Unpl
     return Unplaceable(message=found) if isinstance(found, str) else found
 
 
-def _within(placing: ColumnarPlacing, pod: Pod, fact: Recorded) -> tuple[str, ...]:
+def _within(placing: ColumnarPlacing, pod: Pod, event: Recorded) -> tuple[str, ...]:
     """What the decision for a node, and the zones predicted there, knew within bounds only; a
     verdict says it node by node.
     """
-    return () if isinstance(fact, PodVerdictChanged) else of_pod(placing, pod, fact.node)
+    return () if isinstance(event, PodVerdictChanged) else of_pod(placing, pod, event.node)
 
 
 def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:
@@ -142,10 +140,10 @@ def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:
     return placing.place(entry.pod)
 
 
-def tell(fact: Decision, outcome: Placed | Unplaceable, here: Provenance) -> str:
+def tell(event: Decision, outcome: Placed | Unplaceable, here: Provenance) -> str:
     """One line: the same, or what would be decided here, and what is different."""
-    differs = _differences(fact, here)
-    if same(fact, outcome):
+    differs = _differences(event, here)
+    if same(event, outcome):
         return f"recomputed{differs}: the same"
     would = (
         f"reserved on {outcome.node}, score {outcome.score}"
@@ -160,28 +158,28 @@ def tell(fact: Decision, outcome: Placed | Unplaceable, here: Provenance) -> str
     return f"recomputed{differs}: would be {would}{why}"
 
 
-def _differences(fact: Recorded, here: Provenance) -> str:
-    if not (fact.code and fact.config):
+def _differences(event: Recorded, here: Provenance) -> str:
+    if not (event.code and event.config):
         return ", its code and configuration not being known"
     names: Mapping[str, tuple[str, str]] = {
-        "code": (fact.code, here.code),
-        "configuration": (fact.config.partition(MARK)[0], here.config),
+        "code": (event.code, here.code),
+        "configuration": (event.config.partition(MARK)[0], here.config),
     }
     found = [f"{name} {then}, here {now}" for name, (then, now) in names.items() if then != now]
     return f" by another {' and '.join(found)}" if found else ""
 
 
-def same(fact: Decision, outcome: Placed | Unplaceable) -> bool:
+def same(event: Decision, outcome: Placed | Unplaceable) -> bool:
     """Whether this is what was recorded: the same node, score and zones, or the same refusal."""
-    if isinstance(fact, PodVerdictChanged):
-        return isinstance(outcome, Unplaceable) and fact.message in (
+    if isinstance(event, PodVerdictChanged):
+        return isinstance(outcome, Unplaceable) and event.message in (
             outcome.message,
             without_bounds(outcome.message),
         )
     if isinstance(outcome, Unplaceable):
         return False
     return (outcome.node, outcome.score, outcome.predicted) == (
-        fact.node,
-        fact.score,
-        fact.predicted,
+        event.node,
+        event.score,
+        event.predicted,
     )

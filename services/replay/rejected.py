@@ -42,20 +42,20 @@ async def explained(
     """What was decided by `made` and came to `refused`; None where the log does not hold the pod
     that was decided on.
     """
-    at, fact = made
-    followed, aside = await followed_at(log, fact.based_on)
-    entry = followed.ledger.pods.get(fact.uid)
-    batch = [mate for mate in await mates(log, at, fact) if mate.node == fact.node]
+    at, event = made
+    followed, aside = await followed_at(log, event.based_on)
+    entry = followed.ledger.pods.get(event.uid)
+    batch = [mate for mate in await mates(log, at, event) if mate.node == event.node]
     if entry is None:
         return None
     placing = placing_at(followed, by.cycle, aside, batch)
-    alone = placed_on(placing, entry.pod, fact.node)
+    alone = placed_on(placing, entry.pod, event.node)
     if isinstance(alone, str):
         return Explained(judged=alone)
     ended: list[str] = []
-    for envelope, end in await _ends(log, fact, refused):
-        other, node = followed.ledger.pods.get(end.uid), followed.ledger.nodes[fact.node]
-        if other is None or other.node != fact.node:
+    for envelope, end in await _ends(log, event, refused):
+        other, node = followed.ledger.pods.get(end.uid), followed.ledger.nodes[event.node]
+        if other is None or other.node != event.node:
             continue
         ended.append(other.pod.key)
         following.evolve(
@@ -64,7 +64,7 @@ async def explained(
         placing.put_node(node)
         for mate in batch:
             charge(placing, followed, mate)
-        judged = placed_on(placing, entry.pod, fact.node)
+        judged = placed_on(placing, entry.pod, event.node)
         if isinstance(judged, str):
             return Explained(tuple(ended), judged)
     return Explained()
@@ -78,15 +78,15 @@ def said(found: Explained) -> str:
 
 
 async def _ends(
-    log: EventLog, fact: PodReserved, refused: Envelope
+    log: EventLog, event: PodReserved, refused: Envelope
 ) -> list[tuple[Envelope, PodEnded]]:
     """Of other pods on the node, heard of since what the decision was based on."""
     found, aside = list[tuple[Envelope, PodEnded]](), Aside()
     until = min(await log.head(), refused.position + HEARD_LATE_FACTS)
-    async for envelope in reading.envelopes(log, fact.based_on, until):
+    async for envelope in reading.envelopes(log, event.based_on, until):
         if envelope.type != PodEnded.__name__ or envelope.time_us > refused.time_us + HEARD_LATE_US:
             continue
-        ended = aside.fact_of(envelope)
-        if isinstance(ended, PodEnded) and ended.node == fact.node and ended.uid != fact.uid:
+        ended = aside.event_of(envelope)
+        if isinstance(ended, PodEnded) and ended.node == event.node and ended.uid != event.uid:
             found.append((envelope, ended))
     return found

@@ -18,35 +18,35 @@ UNRECORDED = "the log does not hold which nodes a search looked at, and whom it 
 
 
 def nominated_again(
-    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], fact: PodNominated
+    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], event: PodNominated
 ) -> tuple[bool, str]:
     """(whether this nomination is what is found here, what else is to be said of it)."""
-    anywhere = _found(placing, pods, fact, None)
-    if _same(fact, anywhere):
+    anywhere = _found(placing, pods, event, None)
+    if _same(event, anywhere):
         return True, ""
     would = (
         f"over all nodes it would be {_text(anywhere, pods)}"
         if anywhere is not None
         else "over all nodes nobody would be evicted"
     )
-    return _same(fact, _found(placing, pods, fact, (fact.node,))), f"{would} ({UNRECORDED})"
+    return _same(event, _found(placing, pods, event, (event.node,))), f"{would} ({UNRECORDED})"
 
 
 def _found(
     placing: ColumnarPlacing,
     pods: Mapping[str, LedgerPod],
-    fact: PodNominated,
+    event: PodNominated,
     nodes: Collection[str] | None,
 ) -> Nomination | None:
     spared = {uid for each in pods.values() if each.nominated for uid in each.victims}
-    return placing.nominate(pods[fact.uid].pod, pods, spared, nodes)
+    return placing.nominate(pods[event.uid].pod, pods, spared, nodes)
 
 
-def _same(fact: PodNominated, found: Nomination | None) -> bool:
+def _same(event: PodNominated, found: Nomination | None) -> bool:
     return found is not None and (found.node, found.victims, found.zones) == (
-        fact.node,
-        fact.victims,
-        fact.zones,
+        event.node,
+        event.victims,
+        event.zones,
     )
 
 

@@ -38,21 +38,21 @@ async def shadow(log: EventLog, limit: int) -> Judgement:
     ledger, placing, judge = Ledger(), ColumnarPlacing(CycleConfig()), Shadow()
     own: set[str] = set()
     told: list[Case] = []
-    async for envelope, fact in reading.facts(log):
-        if isinstance(fact, PodReserved):
-            own.add(fact.uid)
-        if fact.about.pod not in own:
-            judge.before(fact, ledger, placing)
-        touched = evolve(ledger, envelope, fact)
+    async for envelope, event in reading.events(log):
+        if isinstance(event, PodReserved):
+            own.add(event.uid)
+        if event.about.pod not in own:
+            judge.before(event, ledger, placing)
+        touched = evolve(ledger, envelope, event)
         for name in touched:
             node = ledger.nodes.get(name)
             if node is None or node.observed is None:
                 placing.drop_node(name)
             else:
                 placing.put_node(node)
-        if fact.about.pod:
-            placing.follow(fact.about.pod, ledger.pods.get(fact.about.pod))
-        judge.after(fact)
+        if event.about.pod:
+            placing.follow(event.about.pod, ledger.pods.get(event.about.pod))
+        judge.after(event)
         told += [case for case in judge.take() if case.outcome != "agreed"][
             : max(0, limit - len(told))
         ]

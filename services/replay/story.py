@@ -20,7 +20,7 @@ from shared.domain.resources import Amounts
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 
 SCHEDULER_NAME = "topolog"
@@ -48,11 +48,11 @@ class Line(msgspec.Struct, frozen=True):
     time: str
     title: str
     detail: tuple[str, ...] = ()
-    fact: dict[str, Any] = {}
+    event: dict[str, Any] = {}
 
 
 def tell(
-    history: Iterable[tuple[Envelope, Fact]],
+    history: Iterable[tuple[Envelope, Event]],
     uid: str,
     names: Mapping[str, str] = NO_NAMES,
     notes: Mapping[int, Sequence[str]] = NO_NOTES,
@@ -63,19 +63,19 @@ def tell(
     whole."""
     lines: list[Line] = []
     predicted: dict[str, dict[str, tuple[int, ...]]] = {}
-    for envelope, fact in history:
-        if fact.about.pod != uid:
+    for envelope, event in history:
+        if event.about.pod != uid:
             continue
-        if isinstance(fact, scheduling.PodReserved):
-            predicted[fact.node] = fact.predicted
-        detail = (*_detail(fact, names), *notes.get(envelope.position, ()))
+        if isinstance(event, scheduling.PodReserved):
+            predicted[event.node] = event.predicted
+        detail = (*_detail(event, names), *notes.get(envelope.position, ()))
         lines.append(
             Line(
                 envelope.position,
                 clock(envelope.time_us),
-                _title(fact, names),
+                _title(event, names),
                 detail,
-                msgspec.to_builtins(fact),
+                msgspec.to_builtins(event),
             )
         )
     lines += [_proven(proof, predicted.get(proof.node, {})) for proof in proofs]
@@ -105,36 +105,36 @@ def _proven(proof: Proof, predicted: dict[str, tuple[int, ...]]) -> Line:
     return Line(proof.position, clock(proof.time_us), title, detail, {"type": "Proof", **zones})
 
 
-def _title(fact: Fact, names: Mapping[str, str]) -> str:
+def _title(event: Event, names: Mapping[str, str]) -> str:
     """The sentence of the fact, with the node where the story needs it."""
-    title = _TITLES.get(type(fact))
-    return title(fact) if title is not None else words.told(fact, names).text
+    title = _TITLES.get(type(event))
+    return title(event) if title is not None else words.told(event, names).text
 
 
-_TITLES: dict[type[Fact], Callable[[Any], str]] = {
-    cluster.PodRunning: lambda fact: f"admitted and running on {fact.node}",
-    scheduling.PodReserved: lambda fact: f"reserved on {fact.node}" + (
-        f", predicted on {by_container(fact.predicted)}" if fact.predicted else ""
+_TITLES: dict[type[Event], Callable[[Any], str]] = {
+    cluster.PodRunning: lambda event: f"admitted and running on {event.node}",
+    scheduling.PodReserved: lambda event: f"reserved on {event.node}" + (
+        f", predicted on {by_container(event.predicted)}" if event.predicted else ""
     ),
-    scheduling.NodeCharged: lambda fact: f"charged to {fact.node}",
-    scheduling.ReservationWithdrawn: lambda fact: f"reservation on {fact.node} withdrawn: {fact.cause.replace('_', ' ')}",
-    scheduling.PodNominated: lambda fact: f"nominated to {fact.node}, evicting {len(fact.victims)} pod(s)",
-    scheduling.NodeClaimed: lambda fact: f"claim stands on {fact.node}",
-    scheduling.NominationWithdrawn: lambda fact: f"nomination to {fact.node} withdrawn: {fact.cause.replace('_', ' ')}",
-    binding.BindIntended: lambda fact: f"binding to {fact.node} intended",
-    binding.PodBound: lambda fact: f"bound to {fact.node}" + (" (found bound)" if fact.found else ""),
-    binding.BindRefused: lambda fact: f"binding to {fact.node} refused: {fact.cause.replace('_', ' ')}",
-    binding.BindUncertain: lambda fact: f"no clear answer to the binding to {fact.node}; it is sent again",
+    scheduling.NodeCharged: lambda event: f"charged to {event.node}",
+    scheduling.ReservationWithdrawn: lambda event: f"reservation on {event.node} withdrawn: {event.cause.replace('_', ' ')}",
+    scheduling.PodNominated: lambda event: f"nominated to {event.node}, evicting {len(event.victims)} pod(s)",
+    scheduling.NodeClaimed: lambda event: f"claim stands on {event.node}",
+    scheduling.NominationWithdrawn: lambda event: f"nomination to {event.node} withdrawn: {event.cause.replace('_', ' ')}",
+    binding.BindIntended: lambda event: f"binding to {event.node} intended",
+    binding.PodBound: lambda event: f"bound to {event.node}" + (" (found bound)" if event.found else ""),
+    binding.BindRefused: lambda event: f"binding to {event.node} refused: {event.cause.replace('_', ' ')}",
+    binding.BindUncertain: lambda event: f"no clear answer to the binding to {event.node}; it is sent again",
 }  # fmt: skip
 
 
-def _detail(fact: Fact, names: Mapping[str, str]) -> list[str]:
-    if isinstance(fact, scheduling.PodVerdictChanged):
-        return _verdict(fact, names)
-    if isinstance(fact, scheduling.PodNominated):
-        return [f"evicts {names.get(uid, uid)}" for uid in fact.victims] + zones_text(fact.zones)
-    teller = _DETAILS.get(type(fact))
-    return [text for text in teller(fact) if text] if teller is not None else []
+def _detail(event: Event, names: Mapping[str, str]) -> list[str]:
+    if isinstance(event, scheduling.PodVerdictChanged):
+        return _verdict(event, names)
+    if isinstance(event, scheduling.PodNominated):
+        return [f"evicts {names.get(uid, uid)}" for uid in event.victims] + zones_text(event.zones)
+    teller = _DETAILS.get(type(event))
+    return [text for text in teller(event) if text] if teller is not None else []
 
 
 def zones_text(zones: dict[int, Amounts]) -> list[str]:
@@ -144,18 +144,18 @@ def zones_text(zones: dict[int, Amounts]) -> list[str]:
     ]
 
 
-def _verdict(fact: scheduling.PodVerdictChanged, names: Mapping[str, str]) -> list[str]:
+def _verdict(event: scheduling.PodVerdictChanged, names: Mapping[str, str]) -> list[str]:
     counts = [
         f"{count} node(s): {reason}"
-        for reason, count in sorted(fact.counts.items(), key=lambda kv: (-kv[1], kv[0]))
+        for reason, count in sorted(event.counts.items(), key=lambda kv: (-kv[1], kv[0]))
     ]
-    return [*counts, *(line for refusal in fact.detail for line in near_miss(refusal, names))]
+    return [*counts, *(line for refusal in event.detail for line in near_miss(refusal, names))]
 
 
-def _observed(fact: cluster.PodObserved) -> list[str]:
-    detail = [f"priority {fact.pod.priority}"] if fact.pod.priority else []
-    other = fact.pod.scheduler_name
-    if other != SCHEDULER_NAME and fact.node:
+def _observed(event: cluster.PodObserved) -> list[str]:
+    detail = [f"priority {event.pod.priority}"] if event.pod.priority else []
+    other = event.pod.scheduler_name
+    if other != SCHEDULER_NAME and event.node:
         detail.append(
             f"its schedulerName is {other}: Topolog did not place it, and charges its node for it"
         )
@@ -165,23 +165,23 @@ def _observed(fact: cluster.PodObserved) -> list[str]:
     return detail
 
 
-def _reserved(fact: scheduling.PodReserved) -> list[str]:
+def _reserved(event: scheduling.PodReserved) -> list[str]:
     return [
-        f"best of {fact.candidates} node(s), score {fact.score}, decided on position {fact.based_on}",
-        f"used report version {fact.report_version} of the node",
+        f"best of {event.candidates} node(s), score {event.score}, decided on position {event.based_on}",
+        f"used report version {event.report_version} of the node",
     ]
 
 
-def _charged(fact: scheduling.NodeCharged) -> list[str]:
-    trusted = [f"held to the predicted {by_container(fact.narrowed)}"] if fact.narrowed else []
-    return [*zones_text(fact.zones), *trusted]
+def _charged(event: scheduling.NodeCharged) -> list[str]:
+    trusted = [f"held to the predicted {by_container(event.narrowed)}"] if event.narrowed else []
+    return [*zones_text(event.zones), *trusted]
 
 
-_DETAILS: dict[type[Fact], Callable[[Any], list[str]]] = {
+_DETAILS: dict[type[Event], Callable[[Any], list[str]]] = {
     cluster.PodObserved: _observed,
     scheduling.PodReserved: _reserved,
     scheduling.NodeCharged: _charged,
-    binding.PodBound: lambda fact: [f"after {fact.attempts} call(s)"],
-    binding.BindRefused: lambda fact: [fact.message],
-    binding.BindUncertain: lambda fact: [fact.message],
+    binding.PodBound: lambda event: [f"after {event.attempts} call(s)"],
+    binding.BindRefused: lambda event: [event.message],
+    binding.BindUncertain: lambda event: [event.message],
 }

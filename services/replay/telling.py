@@ -25,13 +25,13 @@ from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
 from shared.events.exclusions import Aside
 
 PAGE = 1000
-History = list[tuple[Envelope, Fact]]
+History = list[tuple[Envelope, Event]]
 
 
 class Story(msgspec.Struct, frozen=True):
@@ -70,12 +70,12 @@ async def _story(
 ) -> Story:
     aside = Aside(skipped=await skips(log))
     history = await _history(log, uid, aside)
-    for _, fact in history:
-        names.learn(fact)
-        await names.find([*mentioned(fact), *_holders(fact)])
+    for _, event in history:
+        names.learn(event)
+        await names.find([*mentioned(event), *_holders(event)])
     proofs = await proofs_of(log, uid, history, namesakes)
     notes = await _notes(log, history)
-    made = [(at, fact) for at, fact in history if isinstance(fact, Recorded)]
+    made = [(at, event) for at, event in history if isinstance(event, Recorded)]
     for position, text in (await recomputed(log, made, by) if by is not None else {}).items():
         notes[position] = [*notes.get(position, ()), text]
     if by is not None and not by.instead:
@@ -95,19 +95,19 @@ async def _story(
 async def _history(log: EventLog, uid: str, aside: Aside) -> History:
     """The pod's own facts, and its charges, which stand on the streams of nodes."""
     own = [
-        (envelope, aside.fact_of(envelope))
+        (envelope, aside.event_of(envelope))
         async for envelope in envelopes_of(log, streams.pod(uid))
     ]
-    history: History = [(envelope, fact) for envelope, fact in own if fact is not None]
+    history: History = [(envelope, event) for envelope, event in own if event is not None]
     charges: History = []
-    for envelope, fact in history:
-        if isinstance(fact, scheduling.PodReserved | scheduling.PodNominated):
+    for envelope, event in history:
+        if isinstance(event, scheduling.PodReserved | scheduling.PodNominated):
             beside = await log.read(envelope.position, 8)
             charges += [
                 (other, told)
                 for other in beside
                 if other.commit_id == envelope.commit_id and not other.stream.startswith("pod/")
-                and isinstance(told := aside.fact_of(other), scheduling.NodeCharged | scheduling.NodeClaimed) and told.uid == uid
+                and isinstance(told := aside.event_of(other), scheduling.NodeCharged | scheduling.NodeClaimed) and told.uid == uid
             ]  # fmt: skip
     return sorted([*history, *charges], key=lambda entry: entry[0].position)
 
@@ -116,14 +116,14 @@ async def _rejected(log: EventLog, history: History, by: Deciding) -> dict[int, 
     """What of a refusal by the kubelet an end between decision and admission explains. Of one that
     would not be sent there again the decision's own note tells."""
     found, made = dict[int, list[str]](), None
-    for envelope, fact in history:
-        if isinstance(fact, scheduling.PodReserved):
-            made = envelope, fact
+    for envelope, event in history:
+        if isinstance(event, scheduling.PodReserved):
+            made = envelope, event
         elif (
-            isinstance(fact, cluster.PodEnded)
-            and fact.cause == "rejected"
+            isinstance(event, cluster.PodEnded)
+            and event.cause == "rejected"
             and made is not None
-            and made[1].node == fact.node
+            and made[1].node == event.node
         ):
             told = await explained(log, made, envelope, by)
             if told is not None and (told.ended or not told.judged):
@@ -131,13 +131,13 @@ async def _rejected(log: EventLog, history: History, by: Deciding) -> dict[int, 
     return found
 
 
-def _holders(fact: Fact) -> list[str]:
+def _holders(event: Event) -> list[str]:
     """Pods that a near miss names."""
-    if not isinstance(fact, scheduling.PodVerdictChanged):
+    if not isinstance(event, scheduling.PodVerdictChanged):
         return []
     zones = [
         zone
-        for refusal in fact.detail
+        for refusal in event.detail
         for zone in _list(refusal.get("zones"))
         if isinstance(zone, dict)
     ]
@@ -151,9 +151,9 @@ def _list(value: object) -> list[Any]:
 async def _notes(log: EventLog, history: History) -> dict[int, list[str]]:
     """What of a chosen node's labels could not be heeded when it was chosen."""
     notes: dict[int, list[str]] = {}
-    for envelope, fact in history:
-        if isinstance(fact, scheduling.PodReserved):
-            seen = await _node_seen(log, fact.node, envelope.position)
+    for envelope, event in history:
+        if isinstance(event, scheduling.PodReserved):
+            seen = await _node_seen(log, event.node, envelope.position)
             if problems := label_problems(seen):
                 notes[envelope.position] = problems
     return notes
@@ -179,14 +179,14 @@ async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserv
 def _now(history: History, proofs: list[Proof]) -> str:
     """Where the pod is now: its stage, its node, its zones, since when and by which report."""
     stage = "is not known"
-    for envelope, fact in history:
-        stage = _stage(fact) or stage
-        if _stage(fact):
+    for envelope, event in history:
+        stage = _stage(event) or stage
+        if _stage(event):
             since = clock(envelope.time_us)
     if stage == "is not known":
         return stage
     text = f"{stage} since {since}"
-    reserved = [fact for _, fact in history if isinstance(fact, scheduling.PodReserved)]
+    reserved = [event for _, event in history if isinstance(event, scheduling.PodReserved)]
     if stage.startswith(("ended", "waits", "is being deleted")):
         return text
     node = _node_now(history)
@@ -198,9 +198,9 @@ def _now(history: History, proofs: list[Proof]) -> str:
                 f"{text}; {said}: proven by report {proof.report_version} at {clock(proof.time_us)}"
             )
     charged = [
-        fact
-        for _, fact in history
-        if isinstance(fact, scheduling.NodeCharged) and fact.node == node
+        event
+        for _, event in history
+        if isinstance(event, scheduling.NodeCharged) and event.node == node
     ]
     if charged and charged[-1].zones:
         hope = (
@@ -216,18 +216,18 @@ def _now(history: History, proofs: list[Proof]) -> str:
 
 def _node_now(history: History) -> str:
     node = ""
-    for _, fact in history:
+    for _, event in history:
         if isinstance(
-            fact,
+            event,
             cluster.PodObserved | scheduling.PodReserved | binding.PodBound | cluster.PodRunning,
         ):
-            node = fact.node or node
+            node = event.node or node
     return node
 
 
-def _stage(fact: Fact) -> str:
+def _stage(event: Event) -> str:
     """What the fact makes of the pod, "" when it changes nothing."""
-    match fact:
+    match event:
         case cluster.PodObserved(node="", terminating=False):
             return "waits"
         case cluster.PodObserved(node="") | binding.BindRefused(cause="terminating"):
@@ -250,11 +250,11 @@ def _stage(fact: Fact) -> str:
 def _zones(history: History, proofs: list[Proof]) -> dict[str, Any]:
     """The zones as values: container -> ids as predicted and proven, ids as charged."""
     zones: dict[str, Any] = {}
-    for _, fact in history:
-        if isinstance(fact, scheduling.PodReserved):
-            zones = {"node": fact.node, "predicted": fact.predicted}
-        elif isinstance(fact, scheduling.NodeCharged):
-            zones["charged"] = sorted(fact.zones)
+    for _, event in history:
+        if isinstance(event, scheduling.PodReserved):
+            zones = {"node": event.node, "predicted": event.predicted}
+        elif isinstance(event, scheduling.NodeCharged):
+            zones["charged"] = sorted(event.zones)
     for proof in proofs:
         zones |= {
             "node": proof.node,

@@ -14,7 +14,7 @@ from services.replay.reading import fold_one
 from shared.eventlog.chain import BEGINNING, linked
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.exclusions import Aside
 from shared.ledger.state import Ledger
@@ -53,11 +53,11 @@ class Audit(msgspec.Struct):
         self._history(envelope)
         self._writer(envelope)
         known = len(self.aside.streams)
-        fact, _ = fold_one(self.ledger, envelope, self.aside)
+        event, _ = fold_one(self.ledger, envelope, self.aside)
         if len(self.aside.streams) > known:
             self._violated("facts", envelope.position, self.aside.streams[envelope.stream])
-        if fact is not None:
-            self._effects(envelope, fact)
+        if event is not None:
+            self._effects(envelope, event)
 
     def finish(self) -> list[Violation]:
         """Check what must hold at the head; returns all violations."""
@@ -120,32 +120,32 @@ class Audit(msgspec.Struct):
             )
         self.epochs[envelope.role] = max(newest, envelope.epoch)
 
-    def _effects(self, envelope: Envelope, fact: Fact) -> None:
-        if isinstance(fact, binding.BindIntended):
-            self.intents[fact.uid] = fact.node
-            pod = self.ledger.pods.get(fact.uid)
-            if pod is None or (pod.node != fact.node and pod.stage not in ("bound", "running")):
+    def _effects(self, envelope: Envelope, event: Event) -> None:
+        if isinstance(event, binding.BindIntended):
+            self.intents[event.uid] = event.node
+            pod = self.ledger.pods.get(event.uid)
+            if pod is None or (pod.node != event.node and pod.stage not in ("bound", "running")):
                 self._violated(
                     "S7",
                     envelope.position,
-                    f"pod {fact.uid} is to be bound to {fact.node}, where it is not reserved",
+                    f"pod {event.uid} is to be bound to {event.node}, where it is not reserved",
                 )
-        elif isinstance(fact, binding.PodBound):
-            if self.intents.get(fact.uid) != fact.node:
+        elif isinstance(event, binding.PodBound):
+            if self.intents.get(event.uid) != event.node:
                 self._violated(
                     "S7",
                     envelope.position,
-                    f"pod {fact.uid} bound to {fact.node} without an intent for it",
+                    f"pod {event.uid} bound to {event.node} without an intent for it",
                 )
-            if fact.uid in self.bound:
+            if event.uid in self.bound:
                 self._violated(
                     "S5",
                     envelope.position,
-                    f"pod {fact.uid} bound to {fact.node}, before to {self.bound[fact.uid]}",
+                    f"pod {event.uid} bound to {event.node}, before to {self.bound[event.uid]}",
                 )
-            self.bound[fact.uid] = fact.node
-        elif isinstance(fact, cluster.PodEnded):
-            self.rejected += fact.cause == "rejected"
+            self.bound[event.uid] = event.node
+        elif isinstance(event, cluster.PodEnded):
+            self.rejected += event.cause == "rejected"
             self.bound.pop(
-                fact.uid, None
+                event.uid, None
             )  # who comes again by the same uid is of a cluster that was set back

@@ -26,9 +26,9 @@ from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.state import Followed
 from shared.domain.refusal import Refusal
 from shared.eventlog.port import EventLog
-from shared.eventlog.whole_stream import readable_facts_of
+from shared.eventlog.whole_stream import readable_events_of
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.exclusions import Aside
@@ -59,8 +59,8 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
     """
     uid = (await require_pod(log, pod))[-1]
     await require_node(log, node)
-    history = [entry async for entry in readable_facts_of(log, streams.pod(uid))]
-    decisions = [(envelope, fact) for envelope, fact in history if isinstance(fact, Decision)]
+    history = [entry async for entry in readable_events_of(log, streams.pod(uid))]
+    decisions = [(envelope, event) for envelope, event in history if isinstance(event, Decision)]
     beside: tuple[PodReserved, ...] = ()
     if moment:
         position = await position_of(log, moment, "--at", "--at head")
@@ -92,9 +92,11 @@ def _share(decisions: Sequence[tuple[Envelope, Decision]], position: int) -> Sha
     return share_of(nearest[0][1].config, nearest[0][0].role) if nearest else Share()
 
 
-def _require_alive(pod: str, history: list[tuple[Envelope, Fact]], position: int) -> None:
-    first = next(envelope.position for envelope, fact in history if isinstance(fact, PodObserved))
-    ended = next((envelope.position for envelope, fact in history if isinstance(fact, PodEnded)), 0)
+def _require_alive(pod: str, history: list[tuple[Envelope, Event]], position: int) -> None:
+    first = next(envelope.position for envelope, event in history if isinstance(event, PodObserved))
+    ended = next(
+        (envelope.position for envelope, event in history if isinstance(event, PodEnded)), 0
+    )
     if position < first or (ended and position >= ended):
         until = f"to {ended - 1}" if ended else "on"
         raise FilterError(
@@ -125,9 +127,9 @@ def _judged(
         )
     if within := of_pod(placing, entry.pod, node):
         found = msgspec.structs.replace(found, lines=[f"{WITHIN}{', '.join(within)}"])
-    shape, facts = placing.judging.shape(entry.pod), placing.node(node)
+    shape, events = placing.judging.shape(entry.pod), placing.node(node)
     placing.judging.sweep_if_new(shape)
-    score = placing.judging.score(shape, facts) if facts is not None else -1
+    score = placing.judging.score(shape, events) if events is not None else -1
     chosen = placing.place(entry.pod)
     if not isinstance(chosen, Placed) or chosen.node == node:
         return msgspec.structs.replace(

@@ -18,11 +18,11 @@ from shared.domain.report import Placement
 from shared.domain.resources import Amounts
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
-from shared.events import cluster_object_events as surroundings
 from shared.events import log_events as log
 from shared.events import report_events as report
 from shared.events import scheduling_events as scheduling
-from shared.events.catalog import Fact
+from shared.events import surroundings_events as surroundings
+from shared.events.catalog import Event
 
 PODS_NAMED = 3
 WANTS_TOLD = 3
@@ -37,15 +37,15 @@ class Told(msgspec.Struct, frozen=True):
     text: str
 
 
-def told(fact: Fact, names: Names) -> Told:
+def told(event: Event, names: Names) -> Told:
     """The sentence of a fact; `names` is the key of a pod by uid."""
-    about = fact.about
-    return Told(names.get(about.pod, about.pod), about.node, _SENTENCES[type(fact)](fact, names))
+    about = event.about
+    return Told(names.get(about.pod, about.pod), about.node, _SENTENCES[type(event)](event, names))
 
 
-def mentioned(fact: Fact) -> Iterable[str]:
+def mentioned(event: Event) -> Iterable[str]:
     """The uids of all pods that the sentence names."""
-    yield from (fact.about.pod, getattr(fact, "preemptor", ""), *getattr(fact, "victims", ()))
+    yield from (event.about.pod, getattr(event, "preemptor", ""), *getattr(event, "victims", ()))
 
 
 def amounts_text(amounts: Amounts) -> str:
@@ -81,44 +81,44 @@ def some(keys: Iterable[str]) -> str:
     return ", ".join(listed[:PODS_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _observed(fact: cluster.PodObserved, _names: Names) -> str:
-    asks = amounts_text(effective_request(fact.pod)) or "nothing"
-    if fact.problem:
-        return f"cannot be scheduled: {fact.problem}"
-    if fact.terminating:
+def _observed(event: cluster.PodObserved, _names: Names) -> str:
+    asks = amounts_text(effective_request(event.pod)) or "nothing"
+    if event.problem:
+        return f"cannot be scheduled: {event.problem}"
+    if event.terminating:
         return "is being deleted"
-    if fact.node:
-        whose = "a static pod" if fact.static else f"schedulerName {fact.pod.scheduler_name}"
-        return f"seen on {fact.node} ({whose}); asks for {asks}"
+    if event.node:
+        whose = "a static pod" if event.static else f"schedulerName {event.pod.scheduler_name}"
+        return f"seen on {event.node} ({whose}); asks for {asks}"
     gates = (
-        f"; held back by {', '.join(fact.pod.constraints.gates)}"
-        if fact.pod.constraints.gates
+        f"; held back by {', '.join(event.pod.constraints.gates)}"
+        if event.pod.constraints.gates
         else ""
     )
-    return f"queued: {fact.pod.qos}, asks for {asks}{gates}"
+    return f"queued: {event.pod.qos}, asks for {asks}{gates}"
 
 
 _ENDS = {"absent_from_list": "gone, its end was seen by nobody", "node_ended": "gone with its node"}
 
 
-def _ended(fact: cluster.PodEnded, _names: Names) -> str:
-    if fact.cause == "rejected":
-        return f"refused by the kubelet of {fact.node}: {fact.reason}: {fact.message}"
-    return f"ended: {_ENDS.get(fact.cause, fact.cause)}" + (
-        f" ({fact.reason})" if fact.reason else ""
+def _ended(event: cluster.PodEnded, _names: Names) -> str:
+    if event.cause == "rejected":
+        return f"refused by the kubelet of {event.node}: {event.reason}: {event.message}"
+    return f"ended: {_ENDS.get(event.cause, event.cause)}" + (
+        f" ({event.reason})" if event.reason else ""
     )
 
 
-def _node(fact: cluster.NodeObserved, _names: Names) -> str:
-    flags = [] if fact.ready else ["not ready"]
-    flags += ["cordoned"] if fact.unschedulable else []
-    flags += [f"taint {taint.key}:{taint.effect}" for taint in fact.taints]
-    offers = amounts_text({name: fact.allocatable.get(name, 0) for name in ("cpu", "memory")})
+def _node(event: cluster.NodeObserved, _names: Names) -> str:
+    flags = [] if event.ready else ["not ready"]
+    flags += ["cordoned"] if event.unschedulable else []
+    flags += [f"taint {taint.key}:{taint.effect}" for taint in event.taints]
+    offers = amounts_text({name: event.allocatable.get(name, 0) for name in ("cpu", "memory")})
     return "; ".join([f"node seen, offers {offers or 'nothing'}", *flags])
 
 
-def _reported(fact: report.NodeReported, _names: Names) -> str:
-    it = fact.report
+def _reported(event: report.NodeReported, _names: Names) -> str:
+    it = event.report
     pods = {
         f"{placement.namespace}/{placement.pod}"
         for placement in it.placements or ()
@@ -144,162 +144,163 @@ def placed(listed: Iterable[Placement]) -> dict[str, dict[str, tuple[int, ...]]]
     return found
 
 
-def _changed(fact: report.NodeReportChanged, _names: Names) -> str:
+def _changed(event: report.NodeReportChanged, _names: Names) -> str:
     holds = [
-        f"{key} on {by_container(zones)}" for key, zones in sorted(placed(fact.listed).items())
+        f"{key} on {by_container(zones)}" for key, zones in sorted(placed(event.listed).items())
     ]
     parts = [f"now holds {some(holds)}"] if holds else []
-    parts += [f"no longer {some(fact.unlisted)}"] if fact.unlisted else []
-    if not parts and fact.available:
+    parts += [f"no longer {some(event.unlisted)}"] if event.unlisted else []
+    if not parts and event.available:
         parts = [
             f"free on zone {zone}: {amounts_text(amounts) or 'nothing'}"
-            for zone, amounts in sorted(fact.available.items())
+            for zone, amounts in sorted(event.available.items())
         ]
     return "reports: " + ("; ".join(parts) or "the same again")
 
 
-def _volume(fact: surroundings.VolumeObserved, _names: Names) -> str:
-    return f"volume {fact.name} is bound" + (
-        ", and not reached from every node" if fact.terms or fact.zones else ""
+def _volume(event: surroundings.VolumeObserved, _names: Names) -> str:
+    return f"volume {event.name} is bound" + (
+        ", and not reached from every node" if event.terms or event.zones else ""
     )
 
 
-def _volumes_limited(fact: surroundings.NodeVolumesLimited, _names: Names) -> str:
-    limits = ", ".join(f"{number} of {driver}" for driver, number in sorted(fact.limits.items()))
+def _volumes_limited(event: surroundings.NodeVolumesLimited, _names: Names) -> str:
+    limits = ", ".join(f"{number} of {driver}" for driver, number in sorted(event.limits.items()))
     return f"takes volumes: {limits or 'no driver names a limit'}"
 
 
-def _verdict(fact: scheduling.PodVerdictChanged, _names: Names) -> str:
-    return f"waits: {fact.message}"
+def _verdict(event: scheduling.PodVerdictChanged, _names: Names) -> str:
+    return f"waits: {event.message}"
 
 
-def _reserved(fact: scheduling.PodReserved, _names: Names) -> str:
-    predicted = f", predicted on {by_container(fact.predicted)}" if fact.predicted else ""
-    return f"reserved{predicted}; best of {fact.candidates} node(s), score {fact.score}"
+def _reserved(event: scheduling.PodReserved, _names: Names) -> str:
+    predicted = f", predicted on {by_container(event.predicted)}" if event.predicted else ""
+    return f"reserved{predicted}; best of {event.candidates} node(s), score {event.score}"
 
 
-def _charged(fact: scheduling.NodeCharged, _names: Names) -> str:
-    if not fact.zones:
+def _charged(event: scheduling.NodeCharged, _names: Names) -> str:
+    if not event.zones:
         return "charged, needs no zone"
-    amounts = {amounts_text(held) for held in fact.zones.values()}
-    each = " each" if len(fact.zones) > 1 else ""
-    return f"charged in {zones_list(fact.zones)}: {' or '.join(sorted(amounts))}{each}"
+    amounts = {amounts_text(held) for held in event.zones.values()}
+    each = " each" if len(event.zones) > 1 else ""
+    return f"charged in {zones_list(event.zones)}: {' or '.join(sorted(amounts))}{each}"
 
 
-def _demand(fact: scheduling.DemandWeighed, _names: Names) -> str:
+def _demand(event: scheduling.DemandWeighed, _names: Names) -> str:
     wants = (
         f"{amounts_text(each.amounts)} ({each.running} run, {each.waiting} wait, room for {each.room})"
-        for each in fact.wanted
+        for each in event.wanted
     )
     return (
         f"in demand, the scarcest room first: {'; '.join(islice(wants, WANTS_TOLD)) or 'nothing'}"
     )
 
 
-def _withdrawn(fact: scheduling.ReservationWithdrawn, _names: Names) -> str:
-    return f"reservation withdrawn: {fact.cause.replace('_', ' ')}"
+def _withdrawn(event: scheduling.ReservationWithdrawn, _names: Names) -> str:
+    return f"reservation withdrawn: {event.cause.replace('_', ' ')}"
 
 
-def _nominated(fact: scheduling.PodNominated, names: Names) -> str:
-    victims = some(names.get(uid, uid) for uid in fact.victims)
-    return f"nominated; to make room, {len(fact.victims)} pod(s) are to be evicted: {victims}"
+def _nominated(event: scheduling.PodNominated, names: Names) -> str:
+    victims = some(names.get(uid, uid) for uid in event.victims)
+    return f"nominated; to make room, {len(event.victims)} pod(s) are to be evicted: {victims}"
 
 
-def _bound(fact: binding.PodBound, _names: Names) -> str:
+def _bound(event: binding.PodBound, _names: Names) -> str:
     return (
         "bound"
-        + (", as found" if fact.found else "")
-        + (f" at call {fact.attempts}" if fact.attempts > 1 else "")
+        + (", as found" if event.found else "")
+        + (f" at call {event.attempts}" if event.attempts > 1 else "")
     )
 
 
 def _for(verb: str) -> Callable[[Any, Names], str]:
-    return lambda fact, names: f"{verb} for {names.get(fact.preemptor, fact.preemptor)}"
+    return lambda event, names: f"{verb} for {names.get(event.preemptor, event.preemptor)}"
 
 
-def _opened(fact: log.LogOpened, _: Names) -> str:
+def _opened(event: log.LogOpened, _: Names) -> str:
     why = (
-        f": of the one before, what a reader had up to position {fact.lost} was lost"
-        if fact.lost
+        f": of the one before, what a reader had up to position {event.lost} was lost"
+        if event.lost
         else ""
     )
-    return f"the log begins, timeline {fact.timeline}{why}"
+    return f"the log begins, timeline {event.timeline}{why}"
 
 
-_SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
+_SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     log.LogOpened: _opened,
-    log.FactsRedacted: lambda fact, _: (
-        f"personal text was masked in {len(fact.rows)} facts: {fact.reason}"
+    log.FactsRedacted: lambda event, _: (
+        f"personal text was masked in {len(event.rows)} facts: {event.reason}"
     ),
-    log.FactSkipped: lambda fact, _: (
-        f"fact {fact.position} counts as never told" + (f": {fact.reason}" if fact.reason else "")
+    log.FactSkipped: lambda event, _: (
+        f"fact {event.position} counts as never told"
+        + (f": {event.reason}" if event.reason else "")
     ),
     report.NodeReported: _reported,
     report.NodeReportChanged: _changed,
-    report.NodeReportExpired: lambda fact, _: (
-        f"silent for {fact.silent_s} s: takes no pod that needs a zone until it reports"
+    report.NodeReportExpired: lambda event, _: (
+        f"silent for {event.silent_s} s: takes no pod that needs a zone until it reports"
     ),
-    report.NodeReleased: lambda fact, _: (
-        "released: its next report is believed" + (f" ({fact.reason})" if fact.reason else "")
+    report.NodeReleased: lambda event, _: (
+        "released: its next report is believed" + (f" ({event.reason})" if event.reason else "")
     ),
-    report.NodeReportRefused: lambda fact, _: f"a report was refused: {fact.reason}",
+    report.NodeReportRefused: lambda event, _: f"a report was refused: {event.reason}",
     cluster.NodeObserved: _node,
-    cluster.NodeEnded: lambda fact, _: "the node object is gone",
+    cluster.NodeEnded: lambda event, _: "the node object is gone",
     cluster.PodObserved: _observed,
-    cluster.PodRunning: lambda fact, _: "admitted and running",
+    cluster.PodRunning: lambda event, _: "admitted and running",
     cluster.PodEnded: _ended,
-    cluster.ClusterListed: lambda fact, _: (
-        f"all {fact.kind} of the cluster were told, first on timeline {fact.timeline}"
+    cluster.ClusterListed: lambda event, _: (
+        f"all {event.kind} of the cluster were told, first on timeline {event.timeline}"
     ),
     surroundings.VolumeObserved: _volume,
-    surroundings.ClaimObserved: lambda fact, _: (
-        f"claim {fact.name} is bound to volume {fact.volume}"
+    surroundings.ClaimObserved: lambda event, _: (
+        f"claim {event.name} is bound to volume {event.volume}"
     ),
-    surroundings.NamespaceObserved: lambda fact, _: (
-        f"namespace {fact.name} has {len(fact.labels)} label(s)"
+    surroundings.NamespaceObserved: lambda event, _: (
+        f"namespace {event.name} has {len(event.labels)} label(s)"
     ),
     surroundings.NodeVolumesLimited: _volumes_limited,
-    surroundings.NominationObserved: lambda fact, _: (
-        f"room is kept for {fact.key}, for which another scheduler chose the node"
+    surroundings.NominationObserved: lambda event, _: (
+        f"room is kept for {event.key}, for which another scheduler chose the node"
     ),
-    surroundings.DeviceClassObserved: lambda fact, _: (
-        f"DeviceClass {fact.name}: its driver gives {fact.resource}"
+    surroundings.DeviceClassObserved: lambda event, _: (
+        f"DeviceClass {event.name}: its driver gives {event.resource}"
     ),
-    surroundings.SurroundingEnded: lambda fact, _: (
-        f"{fact.kind} {fact.name} is gone: {fact.cause.replace('_', ' ')}"
+    surroundings.SurroundingEnded: lambda event, _: (
+        f"{event.kind} {event.name} is gone: {event.cause.replace('_', ' ')}"
     ),
     scheduling.PodVerdictChanged: _verdict,
     scheduling.PodReserved: _reserved,
     scheduling.NodeCharged: _charged,
     scheduling.ReservationWithdrawn: _withdrawn,
-    scheduling.NodeMarkedDirty: lambda fact, _: (
-        f"to be compared with its next report: {fact.cause.replace('_', ' ')}"
+    scheduling.NodeMarkedDirty: lambda event, _: (
+        f"to be compared with its next report: {event.cause.replace('_', ' ')}"
     ),
-    scheduling.NodeReconciled: lambda fact, _: (
-        f"agrees with report {fact.report_version}, by {fact.method}"
+    scheduling.NodeReconciled: lambda event, _: (
+        f"agrees with report {event.report_version}, by {event.method}"
     ),
     scheduling.PodNominated: _nominated,
-    scheduling.NodeClaimed: lambda fact, _: "claimed for the nominated pod",
-    scheduling.NodeSetAside: lambda fact, _: (
-        f"{fact.node} is set aside for such pods: {fact.cause}: {fact.detail}"
+    scheduling.NodeClaimed: lambda event, _: "claimed for the nominated pod",
+    scheduling.NodeSetAside: lambda event, _: (
+        f"{event.node} is set aside for such pods: {event.cause}: {event.detail}"
     ),
-    scheduling.NodeReadmitted: lambda fact, _: (
-        f"takes {'such' if fact.shape else 'all'} pods again: {fact.cause}"
+    scheduling.NodeReadmitted: lambda event, _: (
+        f"takes {'such' if event.shape else 'all'} pods again: {event.cause}"
     ),
-    scheduling.PodReadmitted: lambda fact, _: f"decided again: {fact.cause}",
+    scheduling.PodReadmitted: lambda event, _: f"decided again: {event.cause}",
     scheduling.DemandWeighed: _demand,
-    scheduling.NominationWithdrawn: lambda fact, _: (
-        f"nomination withdrawn: {fact.cause.replace('_', ' ')}"
+    scheduling.NominationWithdrawn: lambda event, _: (
+        f"nomination withdrawn: {event.cause.replace('_', ' ')}"
     ),
-    binding.BindIntended: lambda fact, _: "binding intended",
+    binding.BindIntended: lambda event, _: "binding intended",
     binding.PodBound: _bound,
-    binding.BindRefused: lambda fact, _: (
-        f"binding refused, {fact.cause.replace('_', ' ')}: {fact.message}"
+    binding.BindRefused: lambda event, _: (
+        f"binding refused, {event.cause.replace('_', ' ')}: {event.message}"
     ),
-    binding.BindUncertain: lambda fact, _: (
-        f"no clear answer to the binding, it is sent again: {fact.message}"
+    binding.BindUncertain: lambda event, _: (
+        f"no clear answer to the binding, it is sent again: {event.message}"
     ),
     binding.EvictIntended: _for("to be evicted"),
     binding.PodEvicted: _for("evicted"),
-    binding.EvictRefused: lambda fact, _: f"eviction refused: {fact.message}",
+    binding.EvictRefused: lambda event, _: f"eviction refused: {event.message}",
 }

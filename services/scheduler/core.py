@@ -34,9 +34,9 @@ from services.scheduler.state.state import Followed
 from services.scheduler.state.traceparents import Traceparents
 from shared.domain.pod import Pod
 from shared.events import scheduling_events as scheduling
-from shared.events.catalog import Fact
-from shared.events.cluster_object_events import is_surrounding
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
+from shared.events.surroundings_events import is_surrounding
 from shared.ledger.state import LedgerNode, LedgerPod
 
 
@@ -144,30 +144,30 @@ class SchedulerCore:
     # -- folding
     # -------------------------------------------------------------------------------------------------
 
-    def evolve(self, envelope: Envelope, fact: Fact) -> None:
+    def evolve(self, envelope: Envelope, event: Event) -> None:
         """Fold one fact; the nodes it touched are refreshed before the next decision."""
         if not self._begun:
-            following.evolve(self.followed, envelope, fact)
+            following.evolve(self.followed, envelope, event)
             return
         if self.config.shadow and isinstance(self.cluster, ColumnarPlacing):
             self._refresh()
-            self.shadow.before(fact, self.ledger, self.cluster)
-        self.rejections.before(fact, self.ledger, self.share)
-        self._changed.update(following.evolve(self.followed, envelope, fact))
+            self.shadow.before(event, self.ledger, self.cluster)
+        self.rejections.before(event, self.ledger, self.share)
+        self._changed.update(following.evolve(self.followed, envelope, event))
         if self.config.shadow:
-            self.shadow.after(fact)
-        uid = fact.about.pod
-        if isinstance(fact, scheduling.PodReserved):
-            self.setting_aside.won(uid, fact.node)
-        elif is_surrounding(fact):
-            self._stirred.hear(fact)
-        elif isinstance(fact, scheduling.DemandWeighed):
+            self.shadow.after(event)
+        uid = event.about.pod
+        if isinstance(event, scheduling.PodReserved):
+            self.setting_aside.won(uid, event.node)
+        elif is_surrounding(event):
+            self._stirred.hear(event)
+        elif isinstance(event, scheduling.DemandWeighed):
             self.cluster.want(self.followed.wanted)
-        self.cluster.hear(fact)
-        self.nominations.hear(fact, self.ledger)
-        self.traceparents.hear(envelope, fact)
+        self.cluster.hear(event)
+        self.nominations.hear(event, self.ledger)
+        self.traceparents.hear(envelope, event)
         if uid:
-            self._follow_pod(uid, self.ledger.pods.get(uid), fact)
+            self._follow_pod(uid, self.ledger.pods.get(uid), event)
 
     def pass_over(self, envelope: Envelope) -> None:
         """A fact that is not folded. A skipped one moves its stream's version all the same; on a
@@ -193,12 +193,12 @@ class SchedulerCore:
         aside = self._aside & {f"node/{name}", f"report/{name}"}
         return None if aside or node is None or node.observed is None else node
 
-    def _follow_pod(self, uid: str, entry: LedgerPod | None, fact: Fact) -> None:
+    def _follow_pod(self, uid: str, entry: LedgerPod | None, event: Event) -> None:
         self.cluster.follow(uid, entry)
         self.weighing.follow(uid, entry)
         if entry is None or not self._waits(entry):
             self.queue.remove(uid)
-        elif not isinstance(fact, scheduling.PodVerdictChanged):
+        elif not isinstance(event, scheduling.PodVerdictChanged):
             self._enqueue(entry)
 
     def _enqueue(self, entry: LedgerPod) -> None:
@@ -296,8 +296,8 @@ class SchedulerCore:
         if not isinstance(self.cluster, ColumnarPlacing):
             return
         for name in sorted(self._changed):
-            node, facts = self._usable(name), self.cluster.node(name)
-            if node is not None and not (facts is not None and facts.overlay):
+            node, events = self._usable(name), self.cluster.node(name)
+            if node is not None and not (events is not None and events.overlay):
                 self.cluster.put_node(node)
 
     def _must_be_folded(self, made: list[Proposal]) -> bool:

@@ -293,16 +293,16 @@ class Decider:
             self._out.warning(names.POD_REJECTED, pod=each.uid, node=each.node, problem=each.said)
 
     def _tell_asides(self, proposal: Proposal) -> None:
-        for fact in (draft.fact for draft in proposal.drafts):
-            if isinstance(fact, NodeSetAside):
-                count(names.SET_ASIDE, cause=fact.cause)
+        for event in (draft.event for draft in proposal.drafts):
+            if isinstance(event, NodeSetAside):
+                count(names.SET_ASIDE, cause=event.cause)
                 said = {
-                    "node": fact.node,
-                    "shape": fact.shape,
-                    "cause": fact.cause,
-                    "strikes": fact.strikes,
-                    "pod": fact.uid,
+                    "node": event.node,
+                    "shape": event.shape,
+                    "cause": event.cause,
+                    "strikes": event.strikes,
+                    "pod": event.uid,
                 }
-                self._out.warning(names.NODE_SET_ASIDE, **said, problem=fact.detail)
-            elif isinstance(fact, NodeReadmitted | PodReadmitted):
-                count(names.READMITTED, cause=fact.cause)
+                self._out.warning(names.NODE_SET_ASIDE, **said, problem=event.detail)
+            elif isinstance(event, NodeReadmitted | PodReadmitted):
+                count(names.READMITTED, cause=event.cause)

@@ -65,7 +65,7 @@ def _head(scene: Scene, width: int) -> list[Text]:
     if scene.rejected:
         numbers += f"  {scene.rejected:,} rejected by kubelets"
     rates = scene.rates
-    pace = f"{rates.get('facts', 0):.0f} facts/s  {rates.get('bound', 0):.1f} bound/s  {rates.get('admitted', 0):.1f} admitted/s"
+    pace = f"{rates.get('events', 0):.0f} facts/s  {rates.get('bound', 0):.1f} bound/s  {rates.get('admitted', 0):.1f} admitted/s"
     where = f"position {scene.position:,}" + (
         f" of {scene.head:,}" if scene.head > scene.position else ""
     )

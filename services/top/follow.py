@@ -71,20 +71,20 @@ class Follower:
             async for envelope in reading.envelopes(
                 self._log, self.ledger.position, min(self.head, self.ledger.position + PAGE)
             ):
-                fact, touched = reading.fold_one(self.ledger, envelope, self._aside)
-                if fact is None:
+                event, touched = reading.fold_one(self.ledger, envelope, self._aside)
+                if event is None:
                     continue
                 for name in touched:
                     self._rows.pop(name, None)
-                self._names.learn(fact)
+                self._names.learn(event)
                 if envelope.type in COUNTED:
                     self._counts[COUNTED[envelope.type]] = (
                         self._counts.get(COUNTED[envelope.type], 0) + 1
                     )
-                    self.rejected += getattr(fact, "cause", "") == "rejected"
+                    self.rejected += getattr(event, "cause", "") == "rejected"
                 if self.head - envelope.position < LAST_FACTS:
-                    await self._names.find(words.mentioned(fact))
-                    told = words.told(fact, self._names.known)
+                    await self._names.find(words.mentioned(event))
+                    told = words.told(event, self._names.known)
                     self.last.append(Heard(envelope.position, clock(envelope.time_us)[11:19], told))
             self._mark()
             yield

@@ -14,7 +14,7 @@ import msgspec
 from services.topology_store import moments
 from services.topology_store.delta import changes, resembles
 from shared.domain.report import UNKNOWN, Report
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.report_events import (
     NodeReleased,
@@ -22,7 +22,7 @@ from shared.events.report_events import (
     NodeReported,
     NodeReportExpired,
     NodeReportRefused,
-    ReportFact,
+    ReportEvent,
 )
 from shared.ledger.reports import apply_change
 
@@ -83,14 +83,14 @@ class Known(msgspec.Struct):
 class Accepted(msgspec.Struct, frozen=True):
     """Append `fact` to the node's report stream, which must stand at `expected`."""
 
-    fact: ReportFact
+    event: ReportEvent
     expected: int
     commit_id: str
 
     @property
     def alive(self) -> bool:
         """Whether it is a report that was believed."""
-        return isinstance(self.fact, NodeReported | NodeReportChanged)
+        return isinstance(self.event, NodeReported | NodeReportChanged)
 
 
 class Ignored(msgspec.Struct, frozen=True):
@@ -113,33 +113,35 @@ def initial() -> Known:
     return Known()
 
 
-def name(known: Known, fact: NodeObserved | NodeEnded) -> None:
+def name(known: Known, event: NodeObserved | NodeEnded) -> None:
     """Fold what became of the Node object of this name."""
-    if isinstance(fact, NodeObserved):
-        known.named = fact.uid
-    elif known.named == fact.uid:
+    if isinstance(event, NodeObserved):
+        known.named = event.uid
+    elif known.named == event.uid:
         known.named = ""
 
 
-def evolve(known: Known, fact: Fact, version: int, at_ms: int) -> Known:
+def evolve(known: Known, event: Event, version: int, at_ms: int) -> Known:
     """Fold one fact of the node's report stream, written at `at_ms`."""
     known.version = version
-    if isinstance(fact, NodeReported):
-        _supersede(known, fact.report)
-        known.report, known.deltas = fact.report, 0
-        _living(known, fact.report.boot_time_ms, at_ms)
-    elif isinstance(fact, NodeReportChanged) and known.report is not None:
-        known.report = apply_change(known.report, fact)
+    if isinstance(event, NodeReported):
+        _supersede(known, event.report)
+        known.report, known.deltas = event.report, 0
+        _living(known, event.report.boot_time_ms, at_ms)
+    elif isinstance(event, NodeReportChanged) and known.report is not None:
+        known.report = apply_change(known.report, event)
         known.deltas += 1
-        _living(known, fact.boot_time_ms, at_ms)
-    elif isinstance(fact, NodeReportExpired):
+        _living(known, event.boot_time_ms, at_ms)
+    elif isinstance(event, NodeReportExpired):
         known.expired = True
-    elif isinstance(fact, NodeReportRefused):
+    elif isinstance(event, NodeReportRefused):
         known.refused = (
-            [*known.refused, fact.exporter] if fact.exporter not in known.refused else known.refused
+            [*known.refused, event.exporter]
+            if event.exporter not in known.refused
+            else known.refused
         )
-        known.locked = fact.reason if known.expired else ""
-    elif isinstance(fact, NodeReleased):
+        known.locked = event.reason if known.expired else ""
+    elif isinstance(event, NodeReleased):
         known.superseded, known.refused, known.locked, known.released = [], [], "", True
     return known
 
@@ -245,10 +247,10 @@ def _decide_boot(known: Known, before: Report, report: Report, at_ms: int) -> De
     return _accept(known, NodeReported(report), report)
 
 
-def _accept(known: Known, fact: NodeReported | NodeReportChanged, report: Report) -> Accepted:
+def _accept(known: Known, event: NodeReported | NodeReportChanged, report: Report) -> Accepted:
     again = f"/{known.version}" if known.released else ""
     return Accepted(
-        fact, known.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}{again}"
+        event, known.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}{again}"
     )
 
 
@@ -258,9 +260,9 @@ def _refuse(known: Known, report: Report, reason: str) -> Decision:
     told = report.exporter in known.refused or len(known.refused) >= REFUSED_EXPORTERS
     if known.report is None or (told and not _locks(known, report)):
         return Ignored("refused")
-    fact = NodeReportRefused(report.node, report.boot_id, report.exporter, reason)
+    event = NodeReportRefused(report.node, report.boot_id, report.exporter, reason)
     return Accepted(
-        fact,
+        event,
         known.version,
         f"refused/{report.node}/{report.boot_id}/{report.exporter}/{known.version}",
     )
@@ -280,8 +282,8 @@ def expire(node: str, known: Known, silent_s: float, report_max_age_s: float) ->
     """Judge a node's silence."""
     if known.report is None or known.expired or silent_s <= report_max_age_s:
         return Ignored("unchanged")
-    fact = NodeReportExpired(node, int(silent_s))
-    return Accepted(fact, known.version, f"expired/{node}/{known.version}")
+    event = NodeReportExpired(node, int(silent_s))
+    return Accepted(event, known.version, f"expired/{node}/{known.version}")
 
 
 def lockout(node: str, reason: str) -> str:

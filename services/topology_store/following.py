@@ -12,7 +12,7 @@ import msgspec
 from services.topology_store import core
 from services.topology_store.core import Known
 from shared.domain.state_hash import state_hash
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.envelope import Envelope
 
@@ -23,15 +23,15 @@ Nodes = dict[str, Known]
 _decoder = msgspec.json.Decoder(Nodes)
 
 
-def evolve(nodes: Nodes, envelope: Envelope, fact: Fact) -> None:
+def evolve(nodes: Nodes, envelope: Envelope, event: Event) -> None:
     """Fold one fact of any stream: reports, and which names Node objects have."""
-    if isinstance(fact, NodeObserved | NodeEnded):
-        known = nodes.setdefault(fact.name, core.initial())
-        core.name(known, fact)
+    if isinstance(event, NodeObserved | NodeEnded):
+        known = nodes.setdefault(event.name, core.initial())
+        core.name(known, event)
     elif envelope.stream.startswith(PREFIX):
         known = nodes.setdefault(envelope.stream.removeprefix(PREFIX), core.initial())
         if envelope.version > known.version:
-            core.evolve(known, fact, envelope.version, envelope.time_us // 1000)
+            core.evolve(known, event, envelope.version, envelope.time_us // 1000)
     else:
         return
     core.let_go(known)

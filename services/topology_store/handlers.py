@@ -105,13 +105,13 @@ class Reports:
         then, and no less a sign of life. Raises Refold where what was appended here, and believed
         at once, was lost with the history that it stood in."""
         self._acknowledged.check(folded)
-        for envelope, fact in folded:
+        for envelope, event in folded:
             if envelope.stream.startswith(PREFIX):
                 self._hold(envelope.stream.removeprefix(PREFIX))
-            if isinstance(fact, NodeReported | NodeReportChanged):
+            if isinstance(event, NodeReported | NodeReportChanged):
                 self.heard_s[envelope.stream.removeprefix(PREFIX)] = self._clock.monotonic_s()
-            if isinstance(fact, NodeEnded | NodeReportExpired):
-                self._release(fact.about.node)
+            if isinstance(event, NodeEnded | NodeReportExpired):
+                self._release(event.about.node)
 
     def _hold(self, node: str) -> None:
         known = self.known.get(node)
@@ -241,19 +241,19 @@ class Reports:
 
     def _tell(self, heard: Heard, accepted: Accepted) -> None:
         """A fact about a report stands in the log."""
-        fact, report = accepted.fact, heard.report
+        event, report = accepted.event, heard.report
         self._believed(heard, accepted)
-        if isinstance(fact, NodeReportRefused):
+        if isinstance(event, NodeReportRefused):
             count(names.REPORTS, verdict="refused")
-            self._out.warning(names.REPORT_REFUSED, node=report.node, problem=fact.reason)
+            self._out.warning(names.REPORT_REFUSED, node=report.node, problem=event.reason)
             if self._known(report.node).locked:
                 self._out.error(
                     names.NODE_LOCKED_OUT,
                     node=report.node,
-                    problem=core.lockout(report.node, fact.reason),
+                    problem=core.lockout(report.node, event.reason),
                 )
             return
-        count(names.REPORTS, verdict="full" if isinstance(fact, NodeReported) else "changed")
+        count(names.REPORTS, verdict="full" if isinstance(event, NodeReported) else "changed")
 
     def _believed(self, heard: Heard, decision: Decision) -> None:
         """Only what is believed says that a node is alive."""
@@ -287,7 +287,7 @@ class Reports:
             if (
                 judged.version <= accepted.expected
             ):  # else the fold has shown it before its append was answered
-                core.evolve(judged, accepted.fact, accepted.expected + 1, at_ms)
+                core.evolve(judged, accepted.event, accepted.expected + 1, at_ms)
         else:
             await self.refold(node)
 
@@ -301,9 +301,9 @@ class Reports:
             Aside(await skips(self._log)),
         )
         async for envelope in envelopes_of(self._log, streams.report(node)):
-            fact = aside.fact_of(envelope)
-            if fact is not None:
-                following.evolve(nodes, envelope, fact)
+            event = aside.event_of(envelope)
+            if event is not None:
+                following.evolve(nodes, envelope, event)
             elif aside.streams:
                 return self.set_aside(envelope.stream)
             else:
@@ -330,7 +330,7 @@ class Reports:
             role=lease.role,
             epoch=lease.epoch,
             time_us=self._clock.now_us(),
-            drafts=(Draft(streams.report(node), accepted.fact, accepted.expected),),
+            drafts=(Draft(streams.report(node), accepted.event, accepted.expected),),
             correlation=node,
             trace=trace_of(names.SPAN_REPORT, trace, node=node),
             seen=self._projector.place if self._projector is not None else None,

@@ -12,7 +12,7 @@ from services.topology_store.handlers import Reports
 from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
-from shared.events.codec import UndecodableFact, decode
+from shared.events.codec import UndecodableEvent, decode
 from shared.kube import nrt
 from shared.runtime.app import Service
 from shared.runtime.http import json_response
@@ -37,7 +37,7 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
             )
         try:
             known = await _as_it_stood(log, name, int(at)) if at else reports.known.get(name)
-        except UndecodableFact as error:
+        except UndecodableEvent as error:
             return json_response({"error": str(error)}, 500)
         if known is None or known.report is None:
             return json_response(

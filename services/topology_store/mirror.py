@@ -20,7 +20,7 @@ from services.topology_store.mirroring import Present, Remove, Terms, Write
 from services.topology_store.objects import name_of
 from shared.eventlog.port import EventLog
 from shared.eventlog.snapshots import fingerprint
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.hints import registry
 from shared.kube.nrt_mirrored import content, is_mirrored
@@ -106,8 +106,8 @@ class Mirror:
         """The fold as it is now; None while it has not caught up."""
         return self._state.ledger if self._live() else None
 
-    def _evolve(self, state: Mirrored, envelope: Envelope, fact: Fact) -> None:
-        self._due.update(mirror_fold.evolve(state, envelope, fact))
+    def _evolve(self, state: Mirrored, envelope: Envelope, event: Event) -> None:
+        self._due.update(mirror_fold.evolve(state, envelope, event))
 
     def _reset(self, state: Mirrored) -> None:
         self._state = state

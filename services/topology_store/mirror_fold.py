@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReportExpired
 from shared.ledger import fold
@@ -21,11 +21,11 @@ class Mirrored(msgspec.Struct):
     silent_since_us: dict[str, int] = {}
 
 
-def evolve(state: Mirrored, envelope: Envelope, fact: Fact) -> tuple[str, ...]:
+def evolve(state: Mirrored, envelope: Envelope, event: Event) -> tuple[str, ...]:
     """Fold one fact; names the nodes that it touched."""
-    touched = fold.evolve(state.ledger, envelope, fact)
-    if isinstance(fact, NodeReportExpired):
-        state.silent_since_us[fact.node] = envelope.time_us - fact.silent_s * 1_000_000
+    touched = fold.evolve(state.ledger, envelope, event)
+    if isinstance(event, NodeReportExpired):
+        state.silent_since_us[event.node] = envelope.time_us - event.silent_s * 1_000_000
     for name in touched:
         node = state.ledger.nodes.get(name)
         if node is None or not node.expired:

@@ -14,7 +14,7 @@ import msgspec
 
 from shared.events import streams
 from shared.events.catalog import CATALOG
-from shared.events.codec import UndecodableFact, decode
+from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 from shared.events.log_events import FactSkipped
 
@@ -39,17 +39,17 @@ class Arriving:
 
     def see(self, block: Sequence[Envelope]) -> Problem | None:
         """What is wrong with these facts, whatever comes after them."""
-        for fact in block:
-            expected = self._versions.get(fact.stream, 0) + 1
-            if fact.version != expected:
-                said = f"{fact.stream[:80]} has version {fact.version} there, and {expected} is its next"
-                return Problem(fact.position, said, ANOTHER_COPY)
-            self._versions[fact.stream] = fact.version
-            if fact.type == FactSkipped.__name__:
-                self._skip(fact)
-            elif strange := _strange(fact):
+        for event in block:
+            expected = self._versions.get(event.stream, 0) + 1
+            if event.version != expected:
+                said = f"{event.stream[:80]} has version {event.version} there, and {expected} is its next"
+                return Problem(event.position, said, ANOTHER_COPY)
+            self._versions[event.stream] = event.version
+            if event.type == FactSkipped.__name__:
+                self._skip(event)
+            elif strange := _strange(event):
                 self._strange.setdefault(
-                    fact.position, Problem(fact.position, strange, ITS_RELEASE)
+                    event.position, Problem(event.position, strange, ITS_RELEASE)
                 )
         return None
 
@@ -57,26 +57,26 @@ class Arriving:
         """What is wrong with all of them together."""
         return next(iter(self._strange.values()), None)
 
-    def _skip(self, fact: Envelope) -> None:
+    def _skip(self, event: Envelope) -> None:
         try:
-            word = decode(fact)
-        except UndecodableFact:
+            word = decode(event)
+        except UndecodableEvent:
             return
         if isinstance(word, FactSkipped):
             self._strange.pop(word.position, None)
 
 
-def _strange(fact: Envelope) -> str:
+def _strange(event: Envelope) -> str:
     """Why this release does not know the kind of a fact that it must make sense of; "" where it
     does.
     """
-    if not streams.is_known(fact.stream):
+    if not streams.is_known(event.stream):
         return ""
-    known = CATALOG.get(fact.type)
+    known = CATALOG.get(event.type)
     if known is None:
-        return f"{fact.type[:80]} is no kind of fact that this release knows"
+        return f"{event.type[:80]} is no kind of fact that this release knows"
     return (
-        f"{fact.type} has schema {fact.schema}, and this release knows 1 to {known.schema}"
-        if fact.schema > known.schema
+        f"{event.type} has schema {event.schema}, and this release knows 1 to {known.schema}"
+        if event.schema > known.schema
         else ""
     )

@@ -23,7 +23,7 @@ from services.replay.reading import envelopes, ledger_at
 from services.upkeep.errors import UpkeepRefused
 from shared.eventlog.port import Commit, Draft, EventLog
 from shared.eventlog.redactions import redactions
-from shared.eventlog.whole_stream import readable_facts_of
+from shared.eventlog.whole_stream import readable_events_of
 from shared.events import streams
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.log_events import FactsRedacted
@@ -68,9 +68,9 @@ async def _alike(log: EventLog, asked: list[str]) -> dict[str, list[str]]:
     """Namespace/name -> all uids that ever had it, of each that one of these has."""
     keys: dict[str, None] = {}
     for uid in asked:
-        async for _, fact in readable_facts_of(log, streams.pod(uid)):
-            if isinstance(fact, PodObserved):
-                keys[fact.pod.key] = None
+        async for _, event in readable_events_of(log, streams.pod(uid)):
+            if isinstance(event, PodObserved):
+                keys[event.pod.key] = None
     return {key: await uids_of(log, key) for key in keys}
 
 
@@ -89,8 +89,8 @@ def _require_all(key: str, uids: list[str], asked: list[str]) -> None:
 async def _require_ended(log: EventLog, uid: str) -> None:
     """Raises UpkeepRefused while the pod lives, or while the bus has not got its end."""
     ended = 0
-    async for envelope, fact in readable_facts_of(log, streams.pod(uid)):
-        ended = envelope.position if isinstance(fact, PodEnded) else ended
+    async for envelope, event in readable_events_of(log, streams.pod(uid)):
+        ended = envelope.position if isinstance(event, PodEnded) else ended
     if not ended:
         raise UpkeepRefused(
             f"pod {uid} has not ended",
@@ -172,13 +172,13 @@ class Masking:
         except (msgspec.MsgspecError, ValueError):
             return None
         found = (
-            self._own_fact(value)
+            self._own_event(value)
             if stream in self._own_streams
             else self._walked(value, self._key, self._of_key)
         )
         return msgspec.json.encode(found) if found != value else payload
 
-    def _own_fact(self, value: Any) -> Any:
+    def _own_event(self, value: Any) -> Any:
         """A fact of a pod's own stream: its labels and annotations go, its name everywhere."""
         if isinstance(value, dict) and isinstance(value.get("pod"), dict):
             pod = dict(value["pod"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 from services.upkeep.errors import UpkeepRefused
 from shared.eventlog.port import Appended, Commit, Draft, EventLog
 from shared.events import streams
-from shared.events.codec import UndecodableFact, decode
+from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 from shared.events.log_events import FactSkipped
 
@@ -63,6 +63,6 @@ async def _row(log: EventLog, position: int) -> Envelope:
 def _readable(envelope: Envelope) -> bool:
     try:
         decode(envelope)
-    except UndecodableFact:
+    except UndecodableEvent:
         return False
     return True

@@ -102,12 +102,14 @@ class DecidingRow(LedgerRow):
     def proposed(self, now_s: float) -> list[Proposal]:
         made = super().proposed(now_s)
         mates: list[PodReserved] = []
-        for fact in (draft.fact for proposal in made for draft in proposal.drafts):
-            if isinstance(fact, PodReserved):
-                self._note(Decided(fact.uid, fact.node, fact.score, fact.candidates), mates, now_s)
-                mates.append(fact)
-            elif isinstance(fact, PodVerdictChanged):
-                self._note(Decided(fact.uid, message=fact.message), mates, now_s)
+        for event in (draft.event for proposal in made for draft in proposal.drafts):
+            if isinstance(event, PodReserved):
+                self._note(
+                    Decided(event.uid, event.node, event.score, event.candidates), mates, now_s
+                )
+                mates.append(event)
+            elif isinstance(event, PodVerdictChanged):
+                self._note(Decided(event.uid, message=event.message), mates, now_s)
         return made
 
     def _note(self, decided: Decided, mates: list[PodReserved], now_s: float) -> None:
@@ -124,11 +126,11 @@ class DecidingRow(LedgerRow):
         if refusal is not None:
             keys = {other: entry.pod.key for other, entry in followed.ledger.pods.items()}
             return near_miss(msgspec.to_builtins(refusal), keys)
-        shape, facts = placing.judging.shape(pod), placing.node(self._ask_of)
+        shape, events = placing.judging.shape(pod), placing.node(self._ask_of)
         placing.judging.sweep_if_new(shape)
         return (
-            [f"{self._ask_of} had score {placing.judging.score(shape, facts)} here"]
-            if facts is not None
+            [f"{self._ask_of} had score {placing.judging.score(shape, events)} here"]
+            if events is not None
             else []
         )
 

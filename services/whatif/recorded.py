@@ -21,12 +21,12 @@ from shared.domain.report import Report
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.binding_events import BindRefused, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
-from shared.events.cluster_object_events import SurroundingEnded, SurroundingFact, stream_of
 from shared.events.exclusions import Aside
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
+from shared.events.surroundings_events import SurroundingEnded, SurroundingEvent, stream_of
 
 AGAIN_WITHIN_US = 120_000_000
 """A pod of the same kind that appears so soon after a rejection takes the rejected one's place."""
@@ -34,7 +34,7 @@ FIRST_LIFETIME_S = 60.0
 """Assumed where no pod of the history ended."""
 
 
-News = NodeObserved | NodeEnded | SurroundingFact
+News = NodeObserved | NodeEnded | SurroundingEvent
 """What is played beside pods and reports: nodes, and what surrounds pods."""
 
 
@@ -81,9 +81,9 @@ async def recorded(
     found, aside = Recorded(), Aside(await skips(log))
     async for envelope in reading.envelopes(log, 0, last):
         if envelope.type in _HEARD:
-            fact = aside.fact_of(envelope)
-            if fact is not None:
-                _hear(found, fact, envelope.time_us, envelope.position <= first)
+            event = aside.event_of(envelope)
+            if event is not None:
+                _hear(found, event, envelope.time_us, envelope.position <= first)
         if envelope.position == first:
             _begin(found, envelope.time_us)
         found.end_us = max(found.end_us, envelope.time_us)
@@ -107,24 +107,24 @@ def scheduler_of(found: Recorded, here: str) -> str:
 def _begin(found: Recorded, time_us: int) -> None:
     found.begin_us = time_us
     found.pods = {uid: past for uid, past in found.pods.items() if not past.ended_us}
-    newest = {stream: (at, stream, fact) for at, stream, fact in found.news}
+    newest = {stream: (at, stream, event) for at, stream, event in found.news}
     found.news = [
         entry for entry in newest.values() if not isinstance(entry[2], NodeEnded | SurroundingEnded)
     ]
 
 
-def _hear(found: Recorded, fact: Fact, time_us: int, before: bool) -> None:
-    if isinstance(fact, SurroundingFact):
-        found.news.append((time_us, stream_of(fact), fact))
+def _hear(found: Recorded, event: Event, time_us: int, before: bool) -> None:
+    if isinstance(event, SurroundingEvent):
+        found.news.append((time_us, stream_of(event), event))
         return
-    match fact:
+    match event:
         case NodeObserved() | NodeEnded():
-            found.news.append((time_us, f"node/{fact.name}", fact))
+            found.news.append((time_us, f"node/{event.name}", event))
         case NodeReported(report=report):
             if before or report.node not in found.reports:
                 found.reports[report.node] = report
         case PodObserved():
-            _seen(found, fact, time_us)
+            _seen(found, event, time_us)
         case PodReserved(uid=uid, node=node, config=config) if uid in found.pods:
             found.schedulers = max(found.schedulers, len(share_of(config, "").members))
             past = found.pods[uid]
@@ -144,22 +144,22 @@ _HEARD = {
     each.__name__
     for each in (
         NodeObserved, NodeEnded, NodeReported, PodObserved, PodReserved, ReservationWithdrawn, BindRefused, PodBound, PodRunning,
-        PodEnded, *get_args(SurroundingFact),
+        PodEnded, *get_args(SurroundingEvent),
     )
 }  # fmt: skip
 
 
-def _seen(found: Recorded, fact: PodObserved, time_us: int) -> None:
-    past = found.pods.get(fact.pod.uid)
+def _seen(found: Recorded, event: PodObserved, time_us: int) -> None:
+    past = found.pods.get(event.pod.uid)
     if past is None:
-        past = found.pods[fact.pod.uid] = Past(fact.pod, time_us)
-    elif past.pod.constraints.gates and not fact.pod.constraints.gates:
+        past = found.pods[event.pod.uid] = Past(event.pod, time_us)
+    elif past.pod.constraints.gates and not event.pod.constraints.gates:
         past.seen_us = time_us
     if not past.node:
-        past.pod = fact.pod
-    if fact.node and not past.reserved_us and not past.node:
-        past.node, past.bound_us, past.bound_by_others = fact.node, time_us, True
-    if fact.phase == "Running" and fact.node and not past.running_us:
+        past.pod = event.pod
+    if event.node and not past.reserved_us and not past.node:
+        past.node, past.bound_us, past.bound_by_others = event.node, time_us, True
+    if event.phase == "Running" and event.node and not past.running_us:
         past.running_us = time_us
 
 

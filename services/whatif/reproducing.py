@@ -25,7 +25,7 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
-from shared.events.codec import UndecodableFact, decode
+from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 from shared.events.exclusions import Aside
 from shared.events.scheduling_events import PodReserved, PodVerdictChanged
@@ -67,7 +67,7 @@ class Reproduced(msgspec.Struct, frozen=True):
 class _Made(msgspec.Struct, frozen=True):
     position: int
     writer: tuple[str, int]
-    fact: Decision
+    event: Decision
 
 
 async def reproduce(
@@ -79,7 +79,7 @@ async def reproduce(
     aside = Aside(await skips(log))
     batches = await _batches(log, first, last, progress)
     decided_pods = (
-        made.fact.uid for writers in batches.values() for batch in writers for made in batch
+        made.event.uid for writers in batches.values() for batch in writers for made in batch
     )
     core = msgspec.structs.replace(
         core, scheduler_name=await scheduler_name(log, decided_pods, core.scheduler_name)
@@ -108,11 +108,11 @@ async def scheduler_name(log: EventLog, uids: Iterable[str], here: str) -> str:
     for uid in islice(dict.fromkeys(uids), NAMES_LOOKED_AT):
         for envelope in await log.read_stream(streams.pod(uid), 0, 1):
             try:
-                fact = decode(envelope)
-            except UndecodableFact:
+                event = decode(envelope)
+            except UndecodableEvent:
                 continue
-            if isinstance(fact, PodObserved):
-                names[fact.pod.scheduler_name] += 1
+            if isinstance(event, PodObserved):
+                names[event.pod.scheduler_name] += 1
     return here if here in names or not names else names.most_common(1)[0][0]
 
 
@@ -126,12 +126,12 @@ async def _batches(
     async for envelope in reading.envelopes(log, first - 1, last):
         made = _made(envelope)
         if made is not None:
-            found.setdefault(made.fact.based_on, {}).setdefault(made.writer, []).append(made)
+            found.setdefault(made.event.based_on, {}).setdefault(made.writer, []).append(made)
         if envelope.position % reading.PAGE == 0:
             progress(envelope.position)
     return {
         based_on: [
-            sorted(batch, key=lambda each: (each.fact.order, each.position))
+            sorted(batch, key=lambda each: (each.event.order, each.position))
             for batch in writers.values()
         ]
         for based_on, writers in found.items()
@@ -142,12 +142,12 @@ def _made(envelope: Envelope) -> _Made | None:
     if envelope.type not in (PodReserved.__name__, PodVerdictChanged.__name__):
         return None
     try:
-        fact = decode(envelope)
-    except UndecodableFact:
+        event = decode(envelope)
+    except UndecodableEvent:
         return None
     return (
-        _Made(envelope.position, (envelope.role, envelope.epoch), fact)
-        if isinstance(fact, Decision)
+        _Made(envelope.position, (envelope.role, envelope.epoch), event)
+        if isinstance(event, Decision)
         else None
     )
 
@@ -181,28 +181,28 @@ class _Tally:
         charged = set()
         for made in batch:
             self._decide(placing, followed, made)
-            if isinstance(made.fact, PodReserved) and charge(placing, followed, made.fact):
-                charged.add(made.fact.node)
+            if isinstance(made.event, PodReserved) and charge(placing, followed, made.event):
+                charged.add(made.event.node)
         for made in batch:
-            placing.follow(made.fact.uid, followed.ledger.pods.get(made.fact.uid))
+            placing.follow(made.event.uid, followed.ledger.pods.get(made.event.uid))
         return charged
 
     def _decide(self, placing: ColumnarPlacing, followed: Followed, made: _Made) -> None:
-        entry, fact = followed.ledger.pods.get(made.fact.uid), made.fact
+        entry, event = followed.ledger.pods.get(made.event.uid), made.event
         if entry is not None and entry.pod.scheduler_name != self._core.scheduler_name:
             self._others += 1
             return
-        self._take_share(placing, share_of(fact.config, made.writer[0]))
+        self._take_share(placing, share_of(event.config, made.writer[0]))
         outcome = decided(placing, entry) if entry is not None else None
-        if outcome is not None and same(fact, outcome):
+        if outcome is not None and same(event, outcome):
             self._same += 1
             return
-        why = NO_POD if entry is None else self._cause(fact)
+        why = NO_POD if entry is None else self._cause(event)
         self._why[why] += 1
         if len(self._told) < TOLD:
-            key = entry.pod.key if entry is not None else fact.uid
+            key = entry.pod.key if entry is not None else event.uid
             self._told.append(
-                Differing(made.position, key, recorded_text(fact), outcome_text(outcome), why)
+                Differing(made.position, key, recorded_text(event), outcome_text(outcome), why)
             )
 
     def _take_share(self, placing: ColumnarPlacing, share: Share) -> None:
@@ -211,13 +211,13 @@ class _Tally:
             placing.share(None if share.alone else share.has)
             self._share = share
 
-    def _cause(self, fact: Decision) -> str:
+    def _cause(self, event: Decision) -> str:
         here = self._core.provenance
-        if not (fact.code and fact.config):
+        if not (event.code and event.config):
             return UNKNOWN
-        if fact.code != here.code:
+        if event.code != here.code:
             return CODE
-        return CONFIGURATION if fact.config.partition(MARK)[0] != here.config else UNRECORDED
+        return CONFIGURATION if event.config.partition(MARK)[0] != here.config else UNRECORDED
 
     def reproduced(self) -> Reproduced:
         """What came out."""
@@ -232,12 +232,12 @@ class _Tally:
         )
 
 
-def recorded_text(fact: Decision) -> str:
+def recorded_text(event: Decision) -> str:
     """The decision as the log holds it."""
     return (
-        fact.message
-        if isinstance(fact, PodVerdictChanged)
-        else f"reserved on {fact.node}, score {fact.score}"
+        event.message
+        if isinstance(event, PodVerdictChanged)
+        else f"reserved on {event.node}, score {event.score}"
     )
 
 

@@ -18,7 +18,7 @@ from services.whatif.machines import Machines, RecordedNode, clones, machines
 from services.whatif.recorded import Past, Recorded
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved
 
 MS = 0.001
@@ -62,7 +62,7 @@ class RecordedDelays(Delays):
 
 def world(found: Recorded, changes: Changes) -> World:
     """The world of a history, with these changes. Raises NothingToPlay."""
-    objects = {fact.name: fact for _, _, fact in found.news if isinstance(fact, NodeObserved)}
+    objects = {event.name: event for _, _, event in found.news if isinstance(event, NodeObserved)}
     made = machines(
         {name: found.reports[name] for name in found.reports if name in objects},
         objects,
@@ -115,23 +115,23 @@ def _runs(found: Recorded, past: Past) -> bool:
 
 def _nodes(
     found: Recorded, made: Machines, more: int
-) -> tuple[tuple[RecordedNode, ...], list[tuple[float, str, Fact]]]:
+) -> tuple[tuple[RecordedNode, ...], list[tuple[float, str, Event]]]:
     kept = {node.name for node in (made.nodes[:more] if more < 0 else made.nodes)}
     nodes = tuple(node for node in made.nodes if node.name in kept)
     if not nodes:
         raise NothingToPlay(f"--nodes {more} leaves no node: the history has {len(made.nodes)}")
-    news: list[tuple[float, str, Fact]] = []
+    news: list[tuple[float, str, Event]] = []
     copies = clones(made.nodes, more) if more > 0 else []
     for model, copy in copies:
         observed = next(
-            fact
-            for _, _, fact in reversed(found.news)
-            if isinstance(fact, NodeObserved) and fact.name == model
+            event
+            for _, _, event in reversed(found.news)
+            if isinstance(event, NodeObserved) and event.name == model
         )
         news.append((0.0, streams.node(copy.name), _renamed(observed, copy.name)))
-    for time_us, stream, fact in found.news:
-        if not isinstance(fact, NodeObserved | NodeEnded) or fact.name in kept:
-            news.append((max(0.0, (time_us - found.begin_us) / 1e6), stream, fact))
+    for time_us, stream, event in found.news:
+        if not isinstance(event, NodeObserved | NodeEnded) or event.name in kept:
+            news.append((max(0.0, (time_us - found.begin_us) / 1e6), stream, event))
     return (*nodes, *(copy for _, copy in copies)), news
 
 

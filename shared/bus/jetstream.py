@@ -235,7 +235,7 @@ class JetStreamBus:
             else asyncio.get_running_loop().time() - self._echoed_s
         )
 
-    def facts(self) -> AsyncIterator[int]:
+    def events(self) -> AsyncIterator[int]:
         bell = Doorbell()
         self._follow(
             "facts",

@@ -27,20 +27,20 @@ def stream_configs(limits: StreamLimits) -> list[StreamConfig]:
         max_bytes=limits.report_bytes,
         max_age=limits.report_age_s,
     )
-    facts = StreamConfig(
+    events = StreamConfig(
         name=subjects.FACT_STREAM,
         description="A mirror of the event log; what is dropped here is still there.",
         subjects=[subjects.FACT_SUBJECTS],
-        max_bytes=limits.fact_bytes,
-        max_age=limits.fact_age_s,
+        max_bytes=limits.event_bytes,
+        max_age=limits.event_age_s,
     )
-    for config in (reports, facts):
+    for config in (reports, events):
         config.storage = StorageType.FILE
         config.discard = DiscardPolicy.OLD
         config.max_msg_size = limits.message_bytes
         config.duplicate_window = limits.duplicate_window_s
         config.num_replicas = limits.replicas
-    return [reports, facts]
+    return [reports, events]
 
 
 async def heal(js: JetStreamContext, config: StreamConfig) -> str:

@@ -16,7 +16,7 @@ class MemoryBus:
 
     def __init__(self) -> None:
         self.down = False
-        self.fact_messages: list[Message] = []
+        self.event_messages: list[Message] = []
         self._newest: dict[str, Message] = {}
         self._seen: dict[str, None] = {}
         self._sequence = 0
@@ -51,7 +51,7 @@ class MemoryBus:
             reader.close()
         return reader.batches()
 
-    def facts(self) -> AsyncIterator[int]:
+    def events(self) -> AsyncIterator[int]:
         bell = Doorbell()
         self._bells.append(bell)
         if self._closed:
@@ -93,7 +93,7 @@ class MemoryBus:
             reader.put(message)
 
     def _announced(self, message: Message) -> None:
-        self.fact_messages = [*self.fact_messages[-_DEDUPLICATED:], message]
+        self.event_messages = [*self.event_messages[-_DEDUPLICATED:], message]
         position = position_in(message.headers.get(subjects.POSITION, ""))
         for bell in self._bells if position else ():
             bell.ring(position)

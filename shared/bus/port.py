@@ -42,7 +42,7 @@ class Bus(Protocol):
         ever; ends on close.
         """
 
-    def facts(self) -> AsyncIterator[int]:
+    def events(self) -> AsyncIterator[int]:
         """Positions heard on the fact stream from now on: a doorbell, never a complete list. Ends
         on close.
         """

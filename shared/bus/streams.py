@@ -13,8 +13,8 @@ class StreamLimits(msgspec.Struct, frozen=True):
 
     report_bytes: int = 128 << 20
     report_age_s: float = 24 * 3600.0
-    fact_bytes: int = 256 << 20
-    fact_age_s: float = 24 * 3600.0
+    event_bytes: int = 256 << 20
+    event_age_s: float = 24 * 3600.0
     message_bytes: int = 1 << 20
     duplicate_window_s: float = 120.0
     replicas: int = 1

@@ -31,7 +31,7 @@ def reporting(subject: str) -> str:
     return unescape(subject.rsplit(".", 1)[-1])
 
 
-def fact(area: str, type_name: str) -> str:
+def event(area: str, type_name: str) -> str:
     """Where the relay publishes a fact."""
     return f"topolog.fact.{area}.{type_name}"
 

@@ -21,7 +21,7 @@ from typing import BinaryIO
 import msgspec
 
 from shared.eventlog.chain import linked
-from shared.eventlog.history_values import fact_problem, header_problem, shown
+from shared.eventlog.history_values import event_problem, header_problem, shown
 from shared.eventlog.pages import cut
 from shared.events.envelope import Envelope
 
@@ -78,8 +78,8 @@ class _Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     base64: str = ""
 
 
-class _End(msgspec.Struct, frozen=True):
-    facts: int
+class _End(msgspec.Struct, frozen=True, rename={"events": "facts"}):
+    events: int
     sha256: str
 
 
@@ -148,19 +148,19 @@ class Writer:
     """Writes one file: the header at once, then facts, then the end."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
-        self._file, self._digest, self._facts = file, sha256(), 0
+        self._file, self._digest, self._events = file, sha256(), 0
         self._put(_encoder.encode(header) + b"\n")
 
     def add(self, envelopes: Sequence[Envelope]) -> None:
         """The next facts, a block for every BLOCK_FACTS of them, or BLOCK_BYTES."""
         for block in cut(envelopes, BLOCK_FACTS, BLOCK_BYTES):
             self._put(b"".join(map(line_of, block)))
-            self._facts += len(block)
+            self._events += len(block)
 
     def end(self) -> str:
         """Close the history; the SHA-256 of its lines."""
         digest = self._digest.hexdigest()
-        self._put(_encoder.encode(_End(self._facts, digest)) + b"\n")
+        self._put(_encoder.encode(_End(self._events, digest)) + b"\n")
         return digest
 
     def _put(self, text: bytes) -> None:
@@ -200,7 +200,7 @@ def checked(path: Path) -> Iterator[Header | Block]:
                 told = digest.hexdigest()
                 break
             else:
-                block = Block(offset, size, _facts(text, position, path))
+                block = Block(offset, size, _events(text, position, path))
                 position, chain = _follow(block.envelopes, position, chain, header.redacted, path)
                 yield block
             digest.update(text)
@@ -245,7 +245,7 @@ def _header(text: bytes, path: Path) -> Header:
     return header
 
 
-def _facts(text: bytes, after: int, path: Path) -> list[Envelope]:
+def _events(text: bytes, after: int, path: Path) -> list[Envelope]:
     """The facts of a block that begins after a position."""
     found: list[Envelope] = []
     for position, line in enumerate(text.splitlines(), after + 1):
@@ -255,7 +255,7 @@ def _facts(text: bytes, after: int, path: Path) -> list[Envelope]:
             raise HistoryFileError(
                 f"{path}: at position {position} is a line that is no fact: {error}"
             ) from error
-        if problem := fact_problem(found[-1]):
+        if problem := event_problem(found[-1]):
             raise HistoryFileError(
                 f"{path}: the fact at position {position} is none that a log takes: {problem}"
             )
@@ -264,39 +264,39 @@ def _facts(text: bytes, after: int, path: Path) -> list[Envelope]:
     return found
 
 
-def _check_end(text: bytes, facts: int, digest: str, path: Path) -> None:
+def _check_end(text: bytes, events: int, digest: str, path: Path) -> None:
     try:
         end = msgspec.json.decode(text, type=_End)
     except msgspec.MsgspecError as error:
         raise HistoryFileError(f"{path} does not end as a history ends: {error}") from error
-    if (end.facts, end.sha256) != (facts, digest):
+    if (end.events, end.sha256) != (events, digest):
         raise HistoryFileError(
-            f"{path} was altered: its {facts} facts do not have the hash that its end names"
+            f"{path} was altered: its {events} facts do not have the hash that its end names"
         )
 
 
 def _follow(
-    facts: Sequence[Envelope], position: int, chain: bytes, redacted: Mapping[int, str], path: Path
+    events: Sequence[Envelope], position: int, chain: bytes, redacted: Mapping[int, str], path: Path
 ) -> tuple[int, bytes]:
     """Position and chain after these facts."""
-    for fact in facts:
-        if fact.position != position + 1:
+    for event in events:
+        if event.position != position + 1:
             raise HistoryFileError(
-                f"{path}: after position {position} comes {shown(fact.position)}"
+                f"{path}: after position {position} comes {shown(event.position)}"
             )
-        computed = linked(chain, fact)
-        known = bool(fact.chain) and bool(chain or position == 0)
-        if known and fact.chain not in (computed, _as_before(chain, fact, redacted)):
+        computed = linked(chain, event)
+        known = bool(event.chain) and bool(chain or position == 0)
+        if known and event.chain not in (computed, _as_before(chain, event, redacted)):
             raise HistoryFileError(
-                f"{path} was altered: position {fact.position} is not what was appended"
+                f"{path} was altered: position {event.position} is not what was appended"
             )
-        position, chain = fact.position, fact.chain or computed
+        position, chain = event.position, event.chain or computed
     return position, chain
 
 
-def _as_before(chain: bytes, fact: Envelope, redacted: Mapping[int, str]) -> bytes:
-    digest = redacted.get(fact.position, "")
-    return linked(chain, fact, bytes.fromhex(digest)) if digest else b""
+def _as_before(chain: bytes, event: Envelope, redacted: Mapping[int, str]) -> bytes:
+    digest = redacted.get(event.position, "")
+    return linked(chain, event, bytes.fromhex(digest)) if digest else b""
 
 
 def _members(file: BinaryIO, path: Path) -> Iterator[tuple[int, int, bytes]]:

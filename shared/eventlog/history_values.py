@@ -23,29 +23,33 @@ MOST_PAYLOAD = 2 * MAX_FACT_BYTES
 HASH_BYTES = (0, 32)
 
 
-def fact_problem(fact: Envelope) -> str:
+def event_problem(event: Envelope) -> str:
     """What is wrong with the values of a row; "" for nothing."""
     numbers = (
-        ("version", fact.version, 1, MOST), ("schema", fact.schema, 1, MOST_SMALL), ("time_us", fact.time_us, 0, MOST_US),
-        ("epoch", fact.epoch, 0, MOST), ("causation", fact.causation, 0, MOST),
+        ("version", event.version, 1, MOST), ("schema", event.schema, 1, MOST_SMALL), ("time_us", event.time_us, 0, MOST_US),
+        ("epoch", event.epoch, 0, MOST), ("causation", event.causation, 0, MOST),
     )  # fmt: skip
     for name, value, least, most in numbers:
         if not least <= value <= most:
             return f"its {name} is {shown(value)}, and {least} to {most} are possible"
-    for name, text in (("stream", fact.stream), ("commit_id", fact.commit_id), ("type", fact.type)):
+    for name, text in (
+        ("stream", event.stream),
+        ("commit_id", event.commit_id),
+        ("type", event.type),
+    ):
         if not 0 < len(text) <= MAX_NAME:
             return f"its {name} has {len(text)} characters, and 1 to {MAX_NAME} are possible"
     for name, text in (
-        ("stream", fact.stream), ("commit_id", fact.commit_id), ("type", fact.type), ("role", fact.role),
-        ("correlation", fact.correlation), ("trace", fact.trace),
+        ("stream", event.stream), ("commit_id", event.commit_id), ("type", event.type), ("role", event.role),
+        ("correlation", event.correlation), ("trace", event.trace),
     ):  # fmt: skip
         if "\x00" in text:
             return f"its {name} holds the character 0"
-    if not fact.role:
+    if not event.role:
         return "it names no role"
-    if len(fact.payload) > MOST_PAYLOAD:
-        return f"its payload has {len(fact.payload)} bytes, and {MOST_PAYLOAD} are the most"
-    return "" if len(fact.chain) in HASH_BYTES else "its chain is no SHA-256"
+    if len(event.payload) > MOST_PAYLOAD:
+        return f"its payload has {len(event.payload)} bytes, and {MOST_PAYLOAD} are the most"
+    return "" if len(event.chain) in HASH_BYTES else "its chain is no SHA-256"
 
 
 def header_problem(

@@ -37,8 +37,8 @@ class Inspection(msgspec.Struct, frozen=True):
     clock_skew_s: float = 0.0
     leases: dict[str, float] = {}
     longest_stream: str = ""
-    longest_facts: int = 0
-    span_facts: int = 0
+    longest_events: int = 0
+    span_events: int = 0
     span_pods: int = 0
     span_s: float = 0.0
 
@@ -83,8 +83,8 @@ async def inspect(url: str) -> Inspection:
             clock_skew_s=skew_s,
             leases={row["role"]: max(float(row["left_s"]), GIVEN_UP_S) for row in leases},
             longest_stream=longest["stream"] if longest else "",
-            longest_facts=longest["version"] if longest else 0,
-            span_facts=span["facts"],
+            longest_events=longest["version"] if longest else 0,
+            span_events=span["facts"],
             span_pods=span["pods"],
             span_s=span["span_us"] / 1e6,
         )

@@ -51,7 +51,7 @@ class MemoryEventLog:
     def __init__(self, log_id: str = "", now_s: Callable[[], float] = _loop_time) -> None:
         self._identity = LogIdentity(log_id or str(uuid.uuid4()), 1)
         self._now_s = now_s
-        self._facts: list[Envelope] = []
+        self._events: list[Envelope] = []
         self._heads: dict[str, int] = defaultdict(int)
         self._seen: dict[str, tuple[int, int]] = {}
         self._epochs: dict[str, int] = {}
@@ -80,18 +80,18 @@ class MemoryEventLog:
     def _has(self, lost: Lost) -> bool:
         """Whether it stands here still, as far as this can be told."""
         gone = lost.commit_id and lost.commit_id not in self._seen
-        if gone or lost.position > len(self._facts) or lost.followed > self._identity.timeline:
+        if gone or lost.position > len(self._events) or lost.followed > self._identity.timeline:
             return False
-        return not lost.chain or self._facts[lost.position - 1].chain == lost.chain
+        return not lost.chain or self._events[lost.position - 1].chain == lost.chain
 
     async def head(self) -> int:
-        return len(self._facts)
+        return len(self._events)
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         for commit in commits:
             check_commit(commit)
             for draft in commit.drafts:
-                check_payload(commit, draft.stream, encode(draft.fact))
+                check_payload(commit, draft.stream, encode(draft.event))
         appended: dict[str, bool] = {}
         outcomes: list[Outcome] = []
         for commit in commits:
@@ -107,12 +107,12 @@ class MemoryEventLog:
         refusal = self._refusal(commit, may_follow)
         if refusal is not None:
             return refusal
-        first = len(self._facts) + 1
+        first = len(self._events) + 1
         versions = {draft.stream: self._add(commit, draft) for draft in commit.drafts}
-        self._seen[commit.commit_id] = (first, len(self._facts))
+        self._seen[commit.commit_id] = (first, len(self._events))
         if commit.epoch > 0:
             self._epochs[commit.role] = commit.epoch
-        return Appended(first, len(self._facts), versions)
+        return Appended(first, len(self._events), versions)
 
     def _refusal(self, commit: Commit, may_follow: bool) -> Outcome | None:
         seen = self._seen.get(commit.commit_id)
@@ -122,7 +122,7 @@ class MemoryEventLog:
         if 0 < commit.epoch < current:
             return Fenced(commit.role, commit.epoch, current)
         if commit.seen is not None and not self._holds(commit.seen):
-            return Conflict(streams.LOG, commit.seen.position, len(self._facts))
+            return Conflict(streams.LOG, commit.seen.position, len(self._events))
         if not may_follow:
             first = commit.drafts[0]
             return Conflict(first.stream, first.expected, self._heads.get(first.stream, 0))
@@ -136,20 +136,20 @@ class MemoryEventLog:
 
     def _holds(self, place: Place) -> bool:
         """Whether `place` is one of this history."""
-        if not 0 < place.position <= len(self._facts):
+        if not 0 < place.position <= len(self._events):
             return place.position == 0
-        return self._facts[place.position - 1].chain == place.chain
+        return self._events[place.position - 1].chain == place.chain
 
     def _add(self, commit: Commit, draft: Draft) -> int:
         self._heads[draft.stream] += 1
-        name = type_of(draft.fact)
+        name = type_of(draft.event)
         envelope = Envelope(
-            position=len(self._facts) + 1,
+            position=len(self._events) + 1,
             stream=draft.stream,
             version=self._heads[draft.stream],
             type=name,
             schema=CATALOG[name].schema,
-            payload=encode(draft.fact),
+            payload=encode(draft.event),
             time_us=commit.time_us,
             role=commit.role,
             epoch=commit.epoch,
@@ -158,18 +158,20 @@ class MemoryEventLog:
             causation=commit.causation,
             trace=commit.trace,
         )
-        before = self._facts[-1].chain if self._facts else BEGINNING
-        self._facts.append(msgspec.structs.replace(envelope, chain=linked(before, envelope)))
+        before = self._events[-1].chain if self._events else BEGINNING
+        self._events.append(msgspec.structs.replace(envelope, chain=linked(before, envelope)))
         return envelope.version
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-        return page_of(self._facts[max(after, 0) : max(after, 0) + min(limit, MAX_PAGE)], MAX_PAGE)
+        return page_of(self._events[max(after, 0) : max(after, 0) + min(limit, MAX_PAGE)], MAX_PAGE)
 
     async def read_stream(
         self, stream: str, after_version: int = 0, limit: int = 1000
     ) -> list[Envelope]:
         found = (
-            fact for fact in self._facts if fact.stream == stream and fact.version > after_version
+            event
+            for event in self._events
+            if event.stream == stream and event.version > after_version
         )
         return page_of(found, min(limit, MAX_PAGE))
 
@@ -180,7 +182,7 @@ class MemoryEventLog:
         async with self._grown:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self._grown.wait_for(lambda: len(self._facts) > after)
+                    await self._grown.wait_for(lambda: len(self._events) > after)
             except TimeoutError:
                 return False
         return True
@@ -205,7 +207,7 @@ class MemoryEventLog:
             self._leases[lease.role] = (Lease(lease.role, "", lease.epoch), 0.0, 0.0)
 
     async def size_bytes(self) -> int:
-        return sum(len(fact.payload) for fact in self._facts)
+        return sum(len(event.payload) for event in self._events)
 
     async def members(self, role: str) -> list[Lease]:
         return [

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 
 ANY_VERSION = -1
@@ -52,7 +52,7 @@ class Draft(msgspec.Struct, frozen=True):
     carries the expectation, the others' is not looked at."""
 
     stream: str
-    fact: Fact
+    event: Event
     expected: int = ANY_VERSION
 
 

@@ -47,7 +47,7 @@ class Encoded(msgspec.Struct, frozen=True):
 def encode_commit(commit: Commit) -> Encoded:
     """Check and encode a commit. Raises CommitInvalid."""
     check_commit(commit)
-    payloads = tuple(encode(draft.fact) for draft in commit.drafts)
+    payloads = tuple(encode(draft.event) for draft in commit.drafts)
     for draft, payload in zip(commit.drafts, payloads, strict=True):
         check_payload(commit, draft.stream, payload)
     return Encoded(commit, payloads, sum(map(len, payloads)))
@@ -79,7 +79,7 @@ def arguments(batch: Sequence[Encoded]) -> list[list[Any]]:
     ids = [commit.commit_id for commit in commits]
     roles = [commit.role for commit in commits]
     streams = [draft.stream for draft in drafts]
-    types = [type_of(draft.fact) for draft in drafts]
+    types = [type_of(draft.event) for draft in drafts]
     return [
         ids,
         _roots(ids),

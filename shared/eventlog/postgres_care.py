@@ -55,8 +55,8 @@ SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespac
 class NotEmpty(Exception):
     """The log holds facts already; `log_id` says of which history."""
 
-    def __init__(self, facts: int, log_id: str) -> None:
-        super().__init__(f"the log holds {facts} facts already")
+    def __init__(self, events: int, log_id: str) -> None:
+        super().__init__(f"the log holds {events} facts already")
         self.log_id = log_id
 
 
@@ -84,7 +84,7 @@ class Status(msgspec.Struct, frozen=True):
     head: int
     lowest: int
     bytes: int
-    facts_in_rows: int
+    events_in_rows: int
     archived_to: int
     archived_bytes: int
     begins_us: int
@@ -155,7 +155,7 @@ async def _mask_rows(connection: Any, positions: Sequence[int], masked: Masked) 
         asked = positions[start : start + MASKED_AT_ONCE]
         page = page_in(await connection.fetchrow(READ_THESE, asked, BLOCK_BYTES))
         start = bisect_right(positions, page[-1].position) if page else start + len(asked)
-        changed = [(fact.position, masked(fact.stream, fact.payload)) for fact in page]
+        changed = [(event.position, masked(event.stream, event.payload)) for event in page]
         await connection.executemany(
             "UPDATE fact SET payload = $2 WHERE position = $1",
             [each for each in changed if each[1] is not None],
@@ -238,7 +238,7 @@ async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[E
                 READ, after, min(BLOCK_FACTS, partition.last - after), BLOCK_BYTES
             )
         )
-        if not page or [fact.position for fact in page] != list(
+        if not page or [event.position for event in page] != list(
             range(after + 1, after + 1 + len(page))
         ):
             raise LogUnavailable(

@@ -9,7 +9,7 @@ from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
-from shared.events.codec import UndecodableFact, decode
+from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 from shared.events.log_events import FactsRedacted
 
@@ -30,11 +30,11 @@ def told_by(envelopes: Iterable[Envelope]) -> dict[int, str]:
     for envelope in envelopes:
         if envelope.type == FactsRedacted.__name__:
             try:
-                fact = decode(envelope)
-            except UndecodableFact:
+                event = decode(envelope)
+            except UndecodableEvent:
                 continue
-            if isinstance(fact, FactsRedacted):
-                for position, digest in fact.rows.items():
+            if isinstance(event, FactsRedacted):
+                for position, digest in event.rows.items():
                     if is_hash(digest):
                         found.setdefault(position, digest)
     return found

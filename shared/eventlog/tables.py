@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-fact = Table(
+event = Table(
     "fact",
     metadata,
     Column("position", BigInteger, primary_key=True),

@@ -8,8 +8,8 @@ import sys
 from collections.abc import AsyncIterator
 
 from shared.eventlog.port import EventLog
-from shared.events.catalog import Fact
-from shared.events.codec import UndecodableFact, decode
+from shared.events.catalog import Event
+from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 
 PAGE = 1000
@@ -28,11 +28,11 @@ async def envelopes_of(
         version = page[-1].version
 
 
-async def readable_facts_of(log: EventLog, stream: str) -> AsyncIterator[tuple[Envelope, Fact]]:
+async def readable_events_of(log: EventLog, stream: str) -> AsyncIterator[tuple[Envelope, Event]]:
     """The stream's facts that this release can read; the others are passed over."""
     async for envelope in envelopes_of(log, stream):
         try:
-            fact = decode(envelope)
-        except UndecodableFact:
+            event = decode(envelope)
+        except UndecodableEvent:
             continue
-        yield envelope, fact
+        yield envelope, event

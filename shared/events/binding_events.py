@@ -107,7 +107,7 @@ class EvictRefused(msgspec.Struct, frozen=True, tag=True):
         return About(pod=self.uid)
 
 
-BindingFact = (
+BindingEvent = (
     BindIntended
     | PodBound
     | BindRefused

@@ -11,25 +11,25 @@ from typing import NamedTuple
 
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
-from shared.events import cluster_object_events as surroundings
 from shared.events import log_events as log
 from shared.events import report_events as report
 from shared.events import scheduling_events as scheduling
+from shared.events import surroundings_events as surroundings
 
-Fact = (
-    report.ReportFact
-    | cluster.ClusterFact
-    | surroundings.SurroundingFact
-    | scheduling.SchedulingFact
-    | binding.BindingFact
-    | log.LogFact
+Event = (
+    report.ReportEvent
+    | cluster.ClusterEvent
+    | surroundings.SurroundingEvent
+    | scheduling.SchedulingEvent
+    | binding.BindingEvent
+    | log.LogEvent
 )
 
 
 class Entry(NamedTuple):
     """One fact type: its struct, its current schema number, its area (the file that defines it)."""
 
-    struct: type[Fact]
+    struct: type[Event]
     schema: int
     area: str
 
@@ -45,7 +45,7 @@ _GROWN = {
 """Schema numbers beyond the first."""
 
 
-def _area(area: str, *structs: type[Fact]) -> dict[str, Entry]:
+def _area(area: str, *structs: type[Event]) -> dict[str, Entry]:
     return {
         struct.__name__: Entry(struct, _GROWN.get(struct.__name__, 1), area) for struct in structs
     }

@@ -142,4 +142,4 @@ class ClusterListed(msgspec.Struct, frozen=True, tag=True):
         return About()
 
 
-ClusterFact = NodeObserved | NodeEnded | PodObserved | PodRunning | PodEnded | ClusterListed
+ClusterEvent = NodeObserved | NodeEnded | PodObserved | PodRunning | PodEnded | ClusterListed

@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from shared.events.catalog import CATALOG, Entry, Fact
+from shared.events.catalog import CATALOG, Entry, Event
 from shared.events.envelope import Envelope
 from shared.events.upcasting import upcast
 
@@ -23,7 +23,7 @@ _ESCAPE = re.compile(rb"\\u0000|\\.", re.DOTALL)
 _UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError)
 
 
-class UndecodableFact(Exception):
+class UndecodableEvent(Exception):
     """A stored fact that this code cannot read: unknown type, newer schema, or damaged payload.
     Names position and type.
     """
@@ -37,16 +37,16 @@ class UndecodableFact(Exception):
         self.envelope = envelope
 
 
-def type_of(fact: Fact) -> str:
+def type_of(event: Event) -> str:
     """The name under which the catalog knows the fact."""
-    return type(fact).__name__
+    return type(event).__name__
 
 
-def encode(fact: Fact) -> bytes:
+def encode(event: Event) -> bytes:
     """The payload as stored: JSON with the type tag inside. Texts come from outside and may hold
     the character 0, which Postgres' jsonb does not know: it becomes U+FFFD, so that every fact can
     be looked at."""
-    payload = _encoder.encode(fact)
+    payload = _encoder.encode(event)
     return (
         payload
         if _NUL not in payload
@@ -54,23 +54,23 @@ def encode(fact: Fact) -> bytes:
     )
 
 
-def decode(envelope: Envelope) -> Fact:
+def decode(envelope: Envelope) -> Event:
     """The fact in its newest form. Raises UndecodableFact."""
     schemas = _READERS.get(envelope.type)
     if schemas is None:
-        raise UndecodableFact(envelope, "unknown type")
+        raise UndecodableEvent(envelope, "unknown type")
     read = schemas.get(envelope.schema)
     if read is None:
-        raise UndecodableFact(
+        raise UndecodableEvent(
             envelope, f"schema is newer than {CATALOG[envelope.type].schema}, or none"
         )
     try:
         return read(envelope.payload)
     except _UNREADABLE as error:
-        raise UndecodableFact(envelope, str(error)) from error
+        raise UndecodableEvent(envelope, str(error)) from error
 
 
-def decode_all(page: Sequence[Envelope]) -> list[Fact] | None:
+def decode_all(page: Sequence[Envelope]) -> list[Event] | None:
     """All facts of a page, or None where one of them cannot be read: `decode` says which. A third
     cheaper than one by one.
     """
@@ -81,7 +81,7 @@ def decode_all(page: Sequence[Envelope]) -> list[Fact] | None:
         return None
 
 
-def _older(type_name: str, schema: int, payload: bytes) -> Fact:
+def _older(type_name: str, schema: int, payload: bytes) -> Event:
     entry = CATALOG[type_name]
     old = msgspec.json.decode(payload, type=dict)
     return msgspec.convert(
@@ -89,7 +89,7 @@ def _older(type_name: str, schema: int, payload: bytes) -> Fact:
     )
 
 
-def _readers(name: str, entry: Entry) -> dict[int, Callable[[bytes], Fact]]:
+def _readers(name: str, entry: Entry) -> dict[int, Callable[[bytes], Event]]:
     """Schema -> what reads it. A payload that says it is of another type is refused by it."""
     newest = msgspec.json.Decoder(entry.struct).decode
     return {

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import msgspec
 
 from shared.events import streams
-from shared.events.catalog import Fact
-from shared.events.codec import UndecodableFact, decode, decode_all
+from shared.events.catalog import Event
+from shared.events.codec import UndecodableEvent, decode, decode_all
 from shared.events.envelope import Envelope
 from shared.events.log_events import FactSkipped
 
@@ -33,7 +33,7 @@ class Aside(msgspec.Struct):
     skipped: dict[int, int] = {}
     streams: dict[str, str] = {}
 
-    def fact_of(self, envelope: Envelope) -> Fact | None:
+    def event_of(self, envelope: Envelope) -> Event | None:
         """The fact to fold; None when it is to be passed over. A fact that cannot be read sets its
         stream aside, if this release must make sense of it."""
         if (self.skipped and envelope.position in self.skipped) or (
@@ -42,17 +42,17 @@ class Aside(msgspec.Struct):
             return None
         try:
             return decode(envelope)
-        except UndecodableFact as error:
+        except UndecodableEvent as error:
             if streams.is_known(envelope.stream):
                 self.streams[envelope.stream] = str(error)
             return None
 
-    def facts_of(self, page: Sequence[Envelope]) -> list[Fact] | None:
+    def events_of(self, page: Sequence[Envelope]) -> list[Event] | None:
         """The facts of a page, read at once, where all of them are to be folded, which is nearly
         always; None where one may not be, or says that another is skipped: those are looked at one
         by one, as streams may be set aside meanwhile."""
-        facts = None if self.skipped or self.streams else decode_all(page)
-        return None if facts is None or FactSkipped in map(type, facts) else facts
+        events = None if self.skipped or self.streams else decode_all(page)
+        return None if events is None or FactSkipped in map(type, events) else events
 
     def spoilt(self, envelope: Envelope, error: Exception) -> None:
         """The fold could not take the fact: its stream is set aside."""

@@ -51,4 +51,4 @@ class FactsRedacted(msgspec.Struct, frozen=True, tag=True):
         return About(pod=self.uid)
 
 
-LogFact = LogOpened | FactSkipped | FactsRedacted
+LogEvent = LogOpened | FactSkipped | FactsRedacted

@@ -90,4 +90,6 @@ class NodeReleased(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return About(node=self.node)
 
 
-ReportFact = NodeReported | NodeReportChanged | NodeReportExpired | NodeReportRefused | NodeReleased
+ReportEvent = (
+    NodeReported | NodeReportChanged | NodeReportExpired | NodeReportRefused | NodeReleased
+)

@@ -242,7 +242,7 @@ class DemandWeighed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return About()
 
 
-SchedulingFact = (
+SchedulingEvent = (
     PodVerdictChanged
     | PodReserved
     | NodeCharged

@@ -113,21 +113,21 @@ def would_settle(node: LedgerNode, position: int) -> bool:
     )
 
 
-def reconciled(node: LedgerNode, fact: NodeReconciled) -> None:
+def reconciled(node: LedgerNode, event: NodeReconciled) -> None:
     """Fold a reconciliation: a fingerprint match makes the compared report the basis.
 
     What ended after the matched position stays possibly free. The dirty mark goes when nothing is
     left unsettled; charges made after the matched position keep it, so that the next report is
     compared too. A match of a report that is no longer current settles nothing."""
-    if fact.method != "fingerprint":
+    if event.method != "fingerprint":
         node.dirty = ""
         return
-    if fact.report_version != node.report_version or node.report is None:
+    if event.report_version != node.report_version or node.report is None:
         return
     node.basis = node.report
-    node.freed = [freed for freed in node.freed if freed.position > fact.settled_to]
-    node.settled_to = fact.settled_to
-    kept = [expectation for expectation in node.history if expectation.position >= fact.settled_to]
+    node.freed = [freed for freed in node.freed if freed.position > event.settled_to]
+    node.settled_to = event.settled_to
+    kept = [expectation for expectation in node.history if expectation.position >= event.settled_to]
     node.history = kept
     named = {uid for expectation in kept for _, uid in expectation.pods}
     node.departed = {uid: amounts for uid, amounts in node.departed.items() if uid in named}

@@ -12,11 +12,11 @@ from typing import Any
 
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
-from shared.events import cluster_object_events as surroundings
 from shared.events import log_events as log
 from shared.events import report_events as report
 from shared.events import scheduling_events as scheduling
-from shared.events.catalog import Fact
+from shared.events import surroundings_events as surroundings
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.ledger import pods, reports
 from shared.ledger.fingerprints import reconciled
@@ -30,16 +30,16 @@ class GapError(Exception):
     """The next fact is not at the next position: the reader must read the log again, never guess."""
 
 
-def evolve(ledger: Ledger, envelope: Envelope, fact: Fact) -> Touched:
+def evolve(ledger: Ledger, envelope: Envelope, event: Event) -> Touched:
     """Fold one fact. Raises GapError when `envelope.position` is not the next one."""
     position = envelope.position
     if position != ledger.position + 1:
         raise GapError(f"expected position {ledger.position + 1}, got {position}")
     ledger.position = position
-    handler = _HANDLERS.get(type(fact))
+    handler = _HANDLERS.get(type(event))
     if handler is None:
         return ()
-    touched = handler(ledger, fact, envelope)
+    touched = handler(ledger, event, envelope)
     for name in touched:
         node = ledger.nodes.get(name)
         if node is not None and node.observed is None:
@@ -47,7 +47,7 @@ def evolve(ledger: Ledger, envelope: Envelope, fact: Fact) -> Touched:
     return touched
 
 
-def concerns(kind: type[Fact]) -> bool:
+def concerns(kind: type[Event]) -> bool:
     """Whether facts of this type change more of the ledger than its position. Raises KeyError for
     one that nobody decided on.
     """
@@ -62,70 +62,70 @@ def pass_over(ledger: Ledger, envelope: Envelope) -> None:
     ledger.position = envelope.position
 
 
-def _reported(ledger: Ledger, fact: report.NodeReported, at: Envelope) -> Touched:
-    return (reports.reported(ledger, fact, at.version, at.position),)
+def _reported(ledger: Ledger, event: report.NodeReported, at: Envelope) -> Touched:
+    return (reports.reported(ledger, event, at.version, at.position),)
 
 
-def _report_changed(ledger: Ledger, fact: report.NodeReportChanged, at: Envelope) -> Touched:
-    return (reports.changed(ledger, fact, at.version, at.position),)
+def _report_changed(ledger: Ledger, event: report.NodeReportChanged, at: Envelope) -> Touched:
+    return (reports.changed(ledger, event, at.version, at.position),)
 
 
-def _report_expired(ledger: Ledger, fact: report.NodeReportExpired, at: Envelope) -> Touched:
-    node_of(ledger, fact.node).expired = True
-    return (fact.node,)
+def _report_expired(ledger: Ledger, event: report.NodeReportExpired, at: Envelope) -> Touched:
+    node_of(ledger, event.node).expired = True
+    return (event.node,)
 
 
-def _report_refused(ledger: Ledger, fact: report.NodeReportRefused, at: Envelope) -> Touched:
+def _report_refused(ledger: Ledger, event: report.NodeReportRefused, at: Envelope) -> Touched:
     """Refusals lock a node out when nothing else is heard of it."""
-    node = ledger.nodes.get(fact.node)
+    node = ledger.nodes.get(event.node)
     if node is not None and node.expired:
-        node.locked = fact.reason
+        node.locked = event.reason
     return ()
 
 
-def _released(ledger: Ledger, fact: report.NodeReleased, at: Envelope) -> Touched:
-    node = ledger.nodes.get(fact.node)
+def _released(ledger: Ledger, event: report.NodeReleased, at: Envelope) -> Touched:
+    node = ledger.nodes.get(event.node)
     if node is not None:
         node.locked, node.released = "", True
     return ()
 
 
-def _node_observed(ledger: Ledger, fact: cluster.NodeObserved, at: Envelope) -> Touched:
-    node = node_of(ledger, fact.name)
-    if node.observed is None or node.observed.uid != fact.uid:
+def _node_observed(ledger: Ledger, event: cluster.NodeObserved, at: Envelope) -> Touched:
+    node = node_of(ledger, event.name)
+    if node.observed is None or node.observed.uid != event.uid:
         node.observed_at = at.position
-    node.observed, node.gone = fact, False
-    return (fact.name,)
+    node.observed, node.gone = event, False
+    return (event.name,)
 
 
-def _node_ended(ledger: Ledger, fact: cluster.NodeEnded, at: Envelope) -> Touched:
-    node = ledger.nodes.get(fact.name)
-    if node is None or node.observed is None or node.observed.uid != fact.uid:
+def _node_ended(ledger: Ledger, event: cluster.NodeEnded, at: Envelope) -> Touched:
+    node = ledger.nodes.get(event.name)
+    if node is None or node.observed is None or node.observed.uid != event.uid:
         return ()
     node.observed, node.gone = None, True
-    return (fact.name,)
+    return (event.name,)
 
 
-def _dirty(ledger: Ledger, fact: scheduling.NodeMarkedDirty, at: Envelope) -> Touched:
-    node = ledger.nodes.get(fact.node)
+def _dirty(ledger: Ledger, event: scheduling.NodeMarkedDirty, at: Envelope) -> Touched:
+    node = ledger.nodes.get(event.node)
     if node is not None:
-        node.dirty = fact.cause
-    return (fact.node,)
+        node.dirty = event.cause
+    return (event.node,)
 
 
-def _reconciled(ledger: Ledger, fact: scheduling.NodeReconciled, at: Envelope) -> Touched:
-    node = ledger.nodes.get(fact.node)
+def _reconciled(ledger: Ledger, event: scheduling.NodeReconciled, at: Envelope) -> Touched:
+    node = ledger.nodes.get(event.node)
     if node is not None:
-        reconciled(node, fact)
-    return (fact.node,)
+        reconciled(node, event)
+    return (event.node,)
 
 
-def _opened(ledger: Ledger, fact: log.LogOpened, at: Envelope) -> Touched:
-    ledger.log_id, ledger.timeline = fact.log_id, fact.timeline
+def _opened(ledger: Ledger, event: log.LogOpened, at: Envelope) -> Touched:
+    ledger.log_id, ledger.timeline = event.log_id, event.timeline
     return ()
 
 
-_HANDLERS: dict[type[Fact], Callable[[Ledger, Any, Envelope], Touched]] = {
+_HANDLERS: dict[type[Event], Callable[[Ledger, Any, Envelope], Touched]] = {
     report.NodeReported: _reported,
     report.NodeReportChanged: _report_changed,
     report.NodeReportExpired: _report_expired,
@@ -150,7 +150,7 @@ _HANDLERS: dict[type[Fact], Callable[[Ledger, Any, Envelope], Touched]] = {
     log.LogOpened: _opened,
 }
 
-_WHY_NOT: dict[type[Fact], str] = {
+_WHY_NOT: dict[type[Event], str] = {
     log.FactsRedacted: "masks texts of pods that ended, under one name in all facts, so that they fold as before",
     log.FactSkipped: "heeded before the fold, which begins anew without the fact",
     cluster.ClusterListed: "lets schedulers decide, and holds nothing: the scheduler's own fold",

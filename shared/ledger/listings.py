@@ -28,13 +28,13 @@ class Listings(msgspec.Struct):
     timeline: int = 0
     of: dict[str, int] = {}
 
-    def opened(self, fact: LogOpened) -> None:
+    def opened(self, event: LogOpened) -> None:
         """A timeline begins."""
-        self.timeline = fact.timeline
+        self.timeline = event.timeline
 
-    def listed(self, fact: ClusterListed) -> None:
+    def listed(self, event: ClusterListed) -> None:
         """A kind was told whole."""
-        self.of[fact.kind] = fact.timeline
+        self.of[event.kind] = event.timeline
 
     def decided(self) -> None:
         """A pod was reserved on this timeline."""

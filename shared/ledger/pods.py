@@ -20,32 +20,32 @@ from shared.ledger.view import restore, subtract
 Touched = tuple[str, ...]
 
 
-def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched:
+def observed(ledger: Ledger, event: cluster.PodObserved, at: Envelope) -> Touched:
     """A pod was seen, or seen changed. One seen on a node is charged there from now on, whoever
     bound it.
     """
-    share((fact.pod,))
-    entry = ledger.pods.get(fact.pod.uid)
+    share((event.pod,))
+    entry = ledger.pods.get(event.pod.uid)
     if entry is None:
-        entry = ledger.pods[fact.pod.uid] = LedgerPod(pod=fact.pod)
+        entry = ledger.pods[event.pod.uid] = LedgerPod(pod=event.pod)
     before = entry.node
-    changed = entry.pod != fact.pod
-    entry.observed_at, entry.problem = at.position, fact.problem
-    entry.resource_version = fact.resource_version
-    entry.static, entry.terminating = fact.static, fact.terminating
+    changed = entry.pod != event.pod
+    entry.observed_at, entry.problem = at.position, event.problem
+    entry.resource_version = event.resource_version
+    entry.static, entry.terminating = event.static, event.terminating
     if changed:
-        if entry.node and not _asks_alike(entry.pod, fact.pod):
-            _respecified(ledger, entry, fact)
-        entry.pod = fact.pod
-    if not fact.node:
+        if entry.node and not _asks_alike(entry.pod, event.pod):
+            _respecified(ledger, entry, event)
+        entry.pod = event.pod
+    if not event.node:
         return (before,) if changed and before else ()
-    touched = _stands(ledger, entry, fact.node, at)
-    entry.stage = "running" if fact.phase == "Running" else "bound"
+    touched = _stands(ledger, entry, event.node, at)
+    entry.stage = "running" if event.phase == "Running" else "bound"
     _admit(
-        ledger.nodes[fact.node],
-        fact.pod.uid,
-        at.position if fact.phase == "Running" else 0,
-        fact.started_s,
+        ledger.nodes[event.node],
+        event.pod.uid,
+        at.position if event.phase == "Running" else 0,
+        event.started_s,
     )
     return tuple(sorted({*touched, *_drop_claim(ledger, entry)})) if entry.nominated else touched
 
@@ -67,17 +67,17 @@ def _asks_alike(one: Pod, other: Pod) -> bool:
     return same_containers and one.overhead == other.overhead and one.pod_level == other.pod_level
 
 
-def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) -> None:
+def _respecified(ledger: Ledger, entry: LedgerPod, event: cluster.PodObserved) -> None:
     """A charged pod that asks for something else (resized in place) keeps its charge; its demand is
     computed again. It is the same pod: what its kubelet lists is its own, and when it was sent
     stays known."""
     name, charged_at = entry.node, entry.charged_at
     node = ledger.nodes[name]
-    before = node.charges[fact.pod.uid]
+    before = node.charges[event.pod.uid]
     take(ledger, entry, ledger.position)
-    entry.pod = fact.pod
+    entry.pod = event.pod
     put(ledger, entry, name, charged_at)
-    charge = node.charges[fact.pod.uid]
+    charge = node.charges[event.pod.uid]
     charge.alias, charge.sent_at, charge.started_s = before.alias, before.sent_at, before.started_s
     redemand(node, charge, entry)
     charge.runs_at = ledger.position if entry.stage == "running" else 0
@@ -86,14 +86,14 @@ def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) ->
     recompute(node)
 
 
-def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
+def running(ledger: Ledger, event: cluster.PodRunning, at: Envelope) -> Touched:
     """The kubelet admitted the pod."""
-    entry = ledger.pods.get(fact.uid)
+    entry = ledger.pods.get(event.uid)
     if entry is None:
         return ()
-    touched = _stands(ledger, entry, fact.node, at)
+    touched = _stands(ledger, entry, event.node, at)
     entry.stage = "running"
-    _admit(ledger.nodes[fact.node], fact.uid, at.position, fact.started_s)
+    _admit(ledger.nodes[event.node], event.uid, at.position, event.started_s)
     return touched
 
 
@@ -118,86 +118,86 @@ def _started(charge: Charge, started_s: int) -> None:
         charge.started_s = started_s
 
 
-def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:
+def ended(ledger: Ledger, event: cluster.PodEnded, at: Envelope) -> Touched:
     """The pod holds nothing any more and leaves the ledger."""
-    entry = ledger.pods.pop(fact.uid, None)
+    entry = ledger.pods.pop(event.uid, None)
     if entry is None:
         return ()
     touched, node = _drop_claim(ledger, entry) if entry.nominated else (), entry.node
     if not node:
         return touched
-    if fact.started_s:
-        _started(ledger.nodes[node].charges[fact.uid], fact.started_s)
-    take(ledger, entry, at.position, fact.cause != "rejected", fact.finished_s)
+    if event.started_s:
+        _started(ledger.nodes[node].charges[event.uid], event.started_s)
+    take(ledger, entry, at.position, event.cause != "rejected", event.finished_s)
     return (*touched, node)
 
 
-def verdict_changed(ledger: Ledger, fact: scheduling.PodVerdictChanged, at: Envelope) -> Touched:
+def verdict_changed(ledger: Ledger, event: scheduling.PodVerdictChanged, at: Envelope) -> Touched:
     """Remember the last verdict, so that repeats are not facts."""
-    entry = ledger.pods.get(fact.uid)
+    entry = ledger.pods.get(event.uid)
     if entry is not None:
-        entry.verdict = fact.message
+        entry.verdict = event.message
     return ()
 
 
-def reserved(ledger: Ledger, fact: scheduling.PodReserved, at: Envelope) -> Touched:
+def reserved(ledger: Ledger, event: scheduling.PodReserved, at: Envelope) -> Touched:
     """A node was chosen; the charge follows as `NodeCharged` of the same commit."""
-    entry = ledger.pods.get(fact.uid)
+    entry = ledger.pods.get(event.uid)
     if entry is None:
         return ()
     entry.stage, entry.reserved_at = "reserved", at.position
-    entry.verdict, entry.predicted = "", dict(fact.predicted)
+    entry.verdict, entry.predicted = "", dict(event.predicted)
     return _drop_claim(ledger, entry) if entry.nominated else ()
 
 
-def charged(ledger: Ledger, fact: scheduling.NodeCharged, at: Envelope) -> Touched:
+def charged(ledger: Ledger, event: scheduling.NodeCharged, at: Envelope) -> Touched:
     """The pod is charged to the node from here on."""
-    entry = ledger.pods.get(fact.uid)
+    entry = ledger.pods.get(event.uid)
     if entry is None:
         return ()
-    touched = _stands(ledger, entry, fact.node, at)
-    node = ledger.nodes[fact.node]
-    charge = node.charges[fact.uid]
+    touched = _stands(ledger, entry, event.node, at)
+    node = ledger.nodes[event.node]
+    charge = node.charges[event.uid]
     if charge.charged_at == at.position:
         charge.sent_at = at.position
-    if fact.narrowed:
-        narrow_charge(node, charge, fact.narrowed)
+    if event.narrowed:
+        narrow_charge(node, charge, event.narrowed)
     return touched
 
 
-def withdrawn(ledger: Ledger, fact: scheduling.ReservationWithdrawn, at: Envelope) -> Touched:
+def withdrawn(ledger: Ledger, event: scheduling.ReservationWithdrawn, at: Envelope) -> Touched:
     """The reservation ends without a binding; the pod waits again."""
-    return _unreserve(ledger, fact.uid, fact.node, at)
+    return _unreserve(ledger, event.uid, event.node, at)
 
 
-def intended(ledger: Ledger, fact: binding.BindIntended, at: Envelope) -> Touched:
+def intended(ledger: Ledger, event: binding.BindIntended, at: Envelope) -> Touched:
     """The binder took the reservation up: from here only a definite answer ends it."""
-    entry = ledger.pods.get(fact.uid)
+    entry = ledger.pods.get(event.uid)
     if entry is not None and entry.stage == "reserved":
         entry.stage = "intended"
     return ()
 
 
-def bound(ledger: Ledger, fact: binding.PodBound, at: Envelope) -> Touched:
+def bound(ledger: Ledger, event: binding.PodBound, at: Envelope) -> Touched:
     """The API server holds the binding."""
-    entry = ledger.pods.get(fact.uid)
+    entry = ledger.pods.get(event.uid)
     if entry is None:
         return ()
     if entry.stage in ("pending", "reserved", "intended"):
         entry.stage = "bound"
-    return _stands(ledger, entry, fact.node, at)
+    return _stands(ledger, entry, event.node, at)
 
 
-def refused(ledger: Ledger, fact: binding.BindRefused, at: Envelope) -> Touched:
+def refused(ledger: Ledger, event: binding.BindRefused, at: Envelope) -> Touched:
     """A definite no. A pod that is gone leaves the ledger; one that stands elsewhere waits for its
     observation. One that is being deleted waits for its end: the binder may have seen that before
     the observer did, and it is not decided again."""
-    if fact.cause in ("gone", "other_uid"):
-        end = cluster.PodEnded(uid=fact.uid, cause="deleted", node=fact.node)
+    if event.cause in ("gone", "other_uid"):
+        end = cluster.PodEnded(uid=event.uid, cause="deleted", node=event.node)
         return ended(ledger, end, at)
-    if fact.cause == "terminating" and fact.uid in ledger.pods:
-        ledger.pods[fact.uid].terminating = True
-    return _unreserve(ledger, fact.uid, fact.node, at)
+    if event.cause == "terminating" and event.uid in ledger.pods:
+        ledger.pods[event.uid].terminating = True
+    return _unreserve(ledger, event.uid, event.node, at)
 
 
 def _unreserve(ledger: Ledger, uid: str, node: str, at: Envelope) -> Touched:
@@ -209,24 +209,24 @@ def _unreserve(ledger: Ledger, uid: str, node: str, at: Envelope) -> Touched:
     return (node,)
 
 
-def nominated(ledger: Ledger, fact: scheduling.PodNominated, at: Envelope) -> Touched:
+def nominated(ledger: Ledger, event: scheduling.PodNominated, at: Envelope) -> Touched:
     """A preemptor claims what its victims will free."""
-    entry = ledger.pods.get(fact.uid)
+    entry = ledger.pods.get(event.uid)
     if entry is None:
         return ()
     touched = _drop_claim(ledger, entry)
-    node = node_of(ledger, fact.node)
-    node.claims[fact.uid] = fact.zones
-    subtract(node.lower, fact.zones)
-    entry.nominated, entry.victims = fact.node, fact.victims
-    return tuple(sorted({*touched, fact.node}))
+    node = node_of(ledger, event.node)
+    node.claims[event.uid] = event.zones
+    subtract(node.lower, event.zones)
+    entry.nominated, entry.victims = event.node, event.victims
+    return tuple(sorted({*touched, event.node}))
 
 
 def nomination_withdrawn(
-    ledger: Ledger, fact: scheduling.NominationWithdrawn, at: Envelope
+    ledger: Ledger, event: scheduling.NominationWithdrawn, at: Envelope
 ) -> Touched:
     """The claim ends."""
-    entry = ledger.pods.get(fact.uid)
+    entry = ledger.pods.get(event.uid)
     return () if entry is None else _drop_claim(ledger, entry)
 
 

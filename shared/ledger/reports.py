@@ -19,9 +19,9 @@ ENDED_LACKING_REPORTS = 3
 """How many reports without an ended pod's name before the name is forgotten: late reports may still bring it."""
 
 
-def reported(ledger: Ledger, fact: NodeReported, version: int, position: int) -> str:
+def reported(ledger: Ledger, event: NodeReported, version: int, position: int) -> str:
     """Take in a full report; returns the node's name."""
-    report = fact.report
+    report = event.report
     node = node_of(ledger, report.node)
     node.listed = None if report.placements is None else by_key(report.placements)
     bare = msgspec.structs.replace(report, placements=None)
@@ -33,59 +33,59 @@ def reported(ledger: Ledger, fact: NodeReported, version: int, position: int) ->
     return report.node
 
 
-def changed(ledger: Ledger, fact: NodeReportChanged, version: int, position: int) -> str:
+def changed(ledger: Ledger, event: NodeReportChanged, version: int, position: int) -> str:
     """Take in what changed since the report before it, which a delta leaves in shape; returns the
     node's name.
     """
-    node = node_of(ledger, fact.node)
+    node = node_of(ledger, event.node)
     before = node.report
     if before is None:
-        return fact.node
+        return event.node
     anew: set[str] | None = None
     if node.listed is not None:
-        new = by_key(fact.listed)
+        new = by_key(event.listed)
         node.listed = {
-            key: placements for key, placements in node.listed.items() if key not in fact.unlisted
+            key: placements for key, placements in node.listed.items() if key not in event.unlisted
         } | new
-        anew = {*fact.unlisted, *new}
+        anew = {*event.unlisted, *new}
     moved = _current(
         ledger,
         node,
-        _changed_report(before, fact),
+        _changed_report(before, event),
         version,
         position,
-        before.boot_id != fact.boot_id,
+        before.boot_id != event.boot_id,
     )
     recompute(
-        node, None if moved else anew, fact.hidden is not None or fact.checkpoints is not None
+        node, None if moved else anew, event.hidden is not None or event.checkpoints is not None
     )
-    return fact.node
+    return event.node
 
 
-def apply_change(report: Report, fact: NodeReportChanged) -> Report:
+def apply_change(report: Report, event: NodeReportChanged) -> Report:
     """The full report, placements included, after a delta."""
     listed = by_key(report.placements or ())
     listed = {
-        key: placements for key, placements in listed.items() if key not in fact.unlisted
-    } | by_key(fact.listed)
+        key: placements for key, placements in listed.items() if key not in event.unlisted
+    } | by_key(event.listed)
     placements = (
         None
         if report.placements is None
         else tuple(p for key in sorted(listed) for p in listed[key])
     )
-    return msgspec.structs.replace(_changed_report(report, fact), placements=placements)
+    return msgspec.structs.replace(_changed_report(report, event), placements=placements)
 
 
-def _changed_report(report: Report, fact: NodeReportChanged) -> Report:
+def _changed_report(report: Report, event: NodeReportChanged) -> Report:
     return msgspec.structs.replace(
         report,
-        boot_id=fact.boot_id,
-        boot_time_ms=fact.boot_time_ms,
-        exporter=fact.exporter,
-        fingerprint=fact.fingerprint,
-        zones=tuple(_changed_zone(zone, fact) for zone in report.zones),
-        checkpoints=report.checkpoints if fact.checkpoints is None else fact.checkpoints,
-        hidden=report.hidden if fact.hidden is None else fact.hidden,
+        boot_id=event.boot_id,
+        boot_time_ms=event.boot_time_ms,
+        exporter=event.exporter,
+        fingerprint=event.fingerprint,
+        zones=tuple(_changed_zone(zone, event) for zone in report.zones),
+        checkpoints=report.checkpoints if event.checkpoints is None else event.checkpoints,
+        hidden=report.hidden if event.hidden is None else event.hidden,
     )
 
 
@@ -97,11 +97,11 @@ def by_key(placements: tuple[Placement, ...]) -> dict[str, tuple[Placement, ...]
     return {key: tuple(found[key]) for key in sorted(found)}
 
 
-def _changed_zone(zone: Zone, fact: NodeReportChanged) -> Zone:
+def _changed_zone(zone: Zone, event: NodeReportChanged) -> Zone:
     available, free, group = (
-        fact.available.get(zone.id, {}),
-        fact.free.get(zone.id),
-        fact.groups.get(zone.id),
+        event.available.get(zone.id, {}),
+        event.free.get(zone.id),
+        event.groups.get(zone.id),
     )
     if not available and free is None and group is None:
         return zone

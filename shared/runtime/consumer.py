@@ -19,7 +19,7 @@ from shared.eventlog import cursor as machine
 from shared.eventlog.cursor import Cursor, Phase, Reset
 from shared.eventlog.errors import LogBroken, LogUnavailable
 from shared.eventlog.port import EventLog, LogIdentity, Lost
-from shared.events.codec import UndecodableFact
+from shared.events.codec import UndecodableEvent
 from shared.events.envelope import Envelope
 from shared.runtime.cancellation import pass_on_cancellation
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
@@ -42,7 +42,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
     follows closely comes in one, unless somebody is in a hurry (`wait_for`): what comes after a
     silence is read at once."""
 
-    page_facts: int = 4000
+    page_events: int = 4000
     poll_s: float = 1.0
     pause_s: float = 0.5
     linger_s: float = 0.025
@@ -158,7 +158,7 @@ class Consumer:
             while True:
                 await self._one_step()
                 pass_on_cancellation()
-        except (UndecodableFact, LogBroken) as error:
+        except (UndecodableEvent, LogBroken) as error:
             await self._halt(error)
         finally:
             self._pages.drop()
@@ -260,7 +260,7 @@ class Consumer:
 
     async def _read(self, after: int) -> None:
         again = self._cursor.position - after
-        page = await self.insist(lambda: self._pages.read(after, self._options.page_facts + again))
+        page = await self.insist(lambda: self._pages.read(after, self._options.page_events + again))
         self._read_s = self._clock.monotonic_s()
         moved, fresh = machine.received(self._cursor, page)
         if isinstance(fresh, Reset):
@@ -268,7 +268,7 @@ class Consumer:
             return await self._reset(fresh)
         if fresh:
             if moved.phase is Phase.REPLAYING:
-                await self._pages.ask(machine.reading(moved).after, self._options.page_facts + 1)
+                await self._pages.ask(machine.reading(moved).after, self._options.page_events + 1)
             try:
                 with timed(names.HANDLER_LATENCY, consumer=self.name):
                     await self._handle(fresh)

@@ -17,7 +17,7 @@ from shared.eventlog.limits import MAX_SNAPSHOT_BYTES
 from shared.eventlog.port import EventLog, Place
 from shared.eventlog.skips import skips
 from shared.eventlog.snapshots import seal, unseal
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.exclusions import UNFOLDABLE, Aside
 from shared.events.log_events import FactSkipped
@@ -29,7 +29,7 @@ from shared.telemetry.instruments import count, set_gauge
 
 S = TypeVar("S")
 
-Folded = Sequence[tuple[Envelope, Fact]]
+Folded = Sequence[tuple[Envelope, Event]]
 
 AT_ONCE = 100
 """Facts that are decoded, folded and told of together: so few are still in the processor's cache, and so is what they leave."""
@@ -43,7 +43,7 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
     stream whose facts no longer are: what it is about must not be acted on."""
 
     initial: Callable[[], S]
-    evolve: Callable[[S, Envelope, Fact], object]
+    evolve: Callable[[S, Envelope, Event], object]
     fingerprint: str = ""
     dump: Callable[[S], bytes] | None = None
     load: Callable[[bytes], S] | None = None
@@ -166,12 +166,12 @@ class Projector(Generic[S]):
         """Fold all of it. Hearers know before anybody else has a turn. Raises Refold at news of a
         skip.
         """
-        folded: list[tuple[Envelope, Fact]] = []
+        folded: list[tuple[Envelope, Event]] = []
         try:
-            facts = self._aside.facts_of(page)
+            events = self._aside.events_of(page)
             done = (
-                self._fold_readable(list(zip(page, facts, strict=True)), folded)
-                if facts is not None
+                self._fold_readable(list(zip(page, events, strict=True)), folded)
+                if events is not None
                 else 0
             )
             for envelope in page[done:]:
@@ -181,14 +181,14 @@ class Projector(Generic[S]):
             if folded and self._after is not None:
                 await _finished(self._after(self.state, folded))
 
-    def _fold_readable(self, read: Folded, folded: list[tuple[Envelope, Fact]]) -> int:
+    def _fold_readable(self, read: Folded, folded: list[tuple[Envelope, Event]]) -> int:
         """Fold facts as they come, without a look at each; returns how many were folded: all, or
         those before one that the fold cannot take, which sets its stream aside. Of a log that is
         read from its beginning this saves a twentieth."""
         evolve, state, done = self._fold.evolve, self.state, 0
         try:
-            for envelope, fact in read:
-                evolve(state, envelope, fact)
+            for envelope, event in read:
+                evolve(state, envelope, event)
                 done += 1
         except UNFOLDABLE as error:
             self._aside.spoilt(read[done][0], error)
@@ -198,18 +198,18 @@ class Projector(Generic[S]):
                 self._stands_behind(read[done - 1][0])
         return done
 
-    def _fold_one(self, envelope: Envelope, folded: list[tuple[Envelope, Fact]]) -> None:
-        fact = self._aside.fact_of(envelope)
-        if fact is None:
+    def _fold_one(self, envelope: Envelope, folded: list[tuple[Envelope, Event]]) -> None:
+        event = self._aside.event_of(envelope)
+        if event is None:
             return self._pass_over(envelope)
-        if isinstance(fact, FactSkipped) and fact.position not in self._aside.skipped:
-            raise Refold(f"fact {fact.position} is to be skipped")
+        if isinstance(event, FactSkipped) and event.position not in self._aside.skipped:
+            raise Refold(f"fact {event.position} is to be skipped")
         try:
-            self._fold.evolve(self.state, envelope, fact)
+            self._fold.evolve(self.state, envelope, event)
         except UNFOLDABLE as error:
             self._aside.spoilt(envelope, error)
             return self._pass_over(envelope)
-        folded.append((envelope, fact))
+        folded.append((envelope, event))
         return self._stands_behind(envelope)
 
     def _pass_over(self, envelope: Envelope) -> None:

@@ -26,7 +26,7 @@ CONSUMER = "relay"
 MAX_BODY_BYTES = 900_000
 """A larger fact is announced without its body (a server takes 1 MiB a message): whoever wants it reads the log."""
 
-_OPTIONS = ConsumerOptions(page_facts=500, linger_s=0.1)
+_OPTIONS = ConsumerOptions(page_events=500, linger_s=0.1)
 """The bus is a doorbell beside the log's own notification: nobody waits for the relay, and each page costs a checkpoint."""
 
 
@@ -109,4 +109,4 @@ def message_of(identity: LogIdentity, envelope: Envelope) -> Message:
     if envelope.trace:
         headers[HEADER] = envelope.trace
     body = envelope.payload if len(envelope.payload) <= MAX_BODY_BYTES else b""
-    return Message(subjects.fact(entry.area if entry else "unknown", envelope.type), body, headers)
+    return Message(subjects.event(entry.area if entry else "unknown", envelope.type), body, headers)

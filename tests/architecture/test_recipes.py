@@ -27,7 +27,7 @@ def test_recipes_name_files() -> None:
     assert len(PATHS) > 8
 
 
-def test_the_recipe_for_a_fact_finds_every_area_and_every_vector() -> None:
+def test_the_recipe_for_a_event_finds_every_area_and_every_vector() -> None:
     for name, entry in CATALOG.items():
         assert "<area>" in RECIPES
         area = (ROOT / "shared/events" / f"{entry.area}_facts.py").read_text()

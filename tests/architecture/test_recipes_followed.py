@@ -199,7 +199,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import Around, Check, NotHandled
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
@@ -221,7 +221,7 @@ class Tribe:
         """Whose node it is."""
         taken = {node: held for held, nodes in around.neighbours.keeping(self.name) for node in nodes}
 
-        def check(facts: NodeFacts) -> Refusal | None:
+        def check(facts: NodeInfo) -> Refusal | None:
             other = taken.get(facts.name, kept)
             return None if other == kept else Refusal(facts.name, Reason.POD_ANTI_AFFINITY, f"tribe {other}")
 

@@ -24,7 +24,7 @@ from shared.eventlog import closure
 from shared.eventlog.snapshots import fingerprint
 from shared.events import codec, streams
 from shared.events.binding_events import BindIntended, PodBound
-from shared.events.catalog import CATALOG, Fact
+from shared.events.catalog import CATALOG, Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReportChanged, NodeReported
@@ -45,7 +45,7 @@ INIT = pod("a", container("i", cpus=2, kind="init"), container("c", cpus=4))
 OTHER = pod("b", cpus=2)
 
 
-def told() -> Iterator[tuple[str, Fact]]:
+def told() -> Iterator[tuple[str, Event]]:
     """A little of everything that changes a fold."""
     zones = zone(0, 8), zone(1, 8)
     yield streams.node("n1"), NodeObserved("n1", "u")
@@ -75,11 +75,11 @@ def told() -> Iterator[tuple[str, Fact]]:
 def history() -> list[Envelope]:
     versions: dict[str, int] = {}
     found = []
-    for position, (stream, fact) in enumerate(told(), start=1):
+    for position, (stream, event) in enumerate(told(), start=1):
         versions[stream] = versions.get(stream, 0) + 1
-        name = codec.type_of(fact)
+        name = codec.type_of(event)
         schema = CATALOG[name].schema
-        payload = codec.encode(fact)
+        payload = codec.encode(event)
         found.append(
             Envelope(
                 position, stream, versions[stream], name, schema, payload, 0, "r", 0, str(position)

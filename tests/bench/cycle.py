@@ -27,13 +27,13 @@ from services.scheduler.score.demand_weights import weighed
 from services.scheduler.score.scores import STRATEGIES
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
@@ -116,8 +116,8 @@ class Ways:
         self.found: list[str] = []
         feasibility.searched = self._searched
 
-    def _searched(self, facts: NodeFacts, plan: Plan, steps: int) -> Verdict:
-        answer = self._search(facts, plan, steps)
+    def _searched(self, node_info: NodeInfo, plan: Plan, steps: int) -> Verdict:
+        answer = self._search(node_info, plan, steps)
         if self.found and self.found[-1] != "over_budget":
             self.found[-1] = "over_budget" if answer == feasibility.UNKNOWN else "by_search"
         return answer
@@ -208,13 +208,13 @@ class Bench:
         uid = f"pod-{self.serial}"
         return Pod(uid=uid, namespace="ns", name=uid, qos="Guaranteed", containers=containers)
 
-    def fold(self, stream: str, fact: Fact) -> tuple[str, ...]:
+    def fold(self, stream: str, event: Event) -> tuple[str, ...]:
         """One fact into the ledger."""
         at = self.ledger.position + 1
         return fold.evolve(
             self.ledger,
-            Envelope(at, stream, at, type(fact).__name__, 1, b"", 0, "bench", 0, ""),
-            fact,
+            Envelope(at, stream, at, type(event).__name__, 1, b"", 0, "bench", 0, ""),
+            event,
         )
 
     def cold(self, shapes: int) -> list[float]:
@@ -269,6 +269,6 @@ class Bench:
             zones = self.cluster.charge(placed, pod)
             proposal = reservation(pod, placed, zones, order, self.ledger.position, 1, order)
             for draft in proposal.drafts:
-                for name in self.fold(draft.stream, draft.fact):
+                for name in self.fold(draft.stream, draft.event):
                     self.cluster.put_node(self.ledger.nodes[name])
         return count / (time.process_time() - start), refused

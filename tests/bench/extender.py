@@ -35,7 +35,7 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease
 from shared.events import streams
 from shared.events.binding_events import BindIntended, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodReserved
@@ -68,11 +68,11 @@ class Bench:
         self.url = f"http://127.0.0.1:{free_port()}"
         self._told = 0
 
-    async def tell(self, *facts: tuple[str, Fact]) -> None:
+    async def tell(self, *events: tuple[str, Event]) -> None:
         commits = []
-        for stream, fact in facts:
+        for stream, event in events:
             self._told += 1
-            commits.append(Commit(f"told/{self._told}", "bench", 0, 0, (Draft(stream, fact),)))
+            commits.append(Commit(f"told/{self._told}", "bench", 0, 0, (Draft(stream, event),)))
         await self.log.append(commits)
 
     async def fill(self) -> None:
@@ -88,7 +88,7 @@ class Bench:
                 self.report(name, 1),
             )
 
-    def report(self, name: str, at: int) -> tuple[str, Fact]:
+    def report(self, name: str, at: int) -> tuple[str, Event]:
         zones = tuple(Zone(number, self._resources(), {}) for number in range(self.options.zones))
         made = Report(
             name,

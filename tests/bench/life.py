@@ -85,7 +85,7 @@ async def _live(url: str, given: argparse.Namespace) -> int:
                 "bench": "life",
                 "day": day + 1,
                 "facts": head,
-                "facts_in_rows": seen.facts_in_rows,
+                "facts_in_rows": seen.events_in_rows,
                 "rows_mb": round(rows / 1e6, 1),
             }
             print(
@@ -97,7 +97,7 @@ async def _live(url: str, given: argparse.Namespace) -> int:
         "days": given.days,
         "facts": found.positions,
         "whole": found.ok,
-        "verify_facts_per_s": int(found.facts_per_s),
+        "verify_facts_per_s": int(found.events_per_s),
     }
     print(json.dumps(total | {"cpu_s": round(time.process_time() - begun, 1)}), flush=True)
     await log.close()
@@ -106,7 +106,7 @@ async def _live(url: str, given: argparse.Namespace) -> int:
 
 def _pod(day: int, number: int, now_us: int) -> list[Commit]:
     made = pod(f"pod-{day}-{number}", cpus=1)
-    facts = [
+    events = [
         [Draft(f"pod/{made.uid}", PodObserved(made))],
         [
             Draft(f"pod/{made.uid}", PodReserved(made.uid, "n1", 1)),
@@ -116,8 +116,8 @@ def _pod(day: int, number: int, now_us: int) -> list[Commit]:
     ]
     if day == number == 0:
         seen = [Draft("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))]
-        facts = [seen, [Draft("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))], *facts]
+        events = [seen, [Draft("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))], *events]
     return [
         Commit(f"{made.uid}/{at}", "bench", 0, now_us + number, tuple(drafts))
-        for at, drafts in enumerate(facts)
+        for at, drafts in enumerate(events)
     ]

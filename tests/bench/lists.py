@@ -31,7 +31,7 @@ from starlette.routing import Route
 from services.scheduler.state.cluster_objects import Surroundings
 from services.scheduler.watch.kinds import identity
 from shared.domain.pod import NodeSelectorTerm
-from shared.events.cluster_object_events import ClaimObserved, VolumeObserved
+from shared.events.surroundings_events import ClaimObserved, VolumeObserved
 from shared.kube.client import KubeClient
 from shared.kube.initial_events import END
 from tests.fixtures.ports import free_port
@@ -121,8 +121,8 @@ def _claims(count: int) -> dict[str, float]:
         claim = ClaimObserved(
             f"namespace-{number % 100}/data-database-{number}", volume.name, str(number)
         )
-        for fact in (volume, claim):  # as they come out of the log: no text is shared
-            held.hear(msgspec.json.decode(msgspec.json.encode(fact), type=type(fact)))
+        for event in (volume, claim):  # as they come out of the log: no text is shared
+            held.hear(msgspec.json.decode(msgspec.json.encode(event), type=type(event)))
     gc.collect()
     return {"mib": round(_mib() - before, 1)}
 

@@ -223,8 +223,8 @@ async def _reading(log: PostgresEventLog) -> None:
     elapsed_s = time.perf_counter() - begun_s
     _print(
         "replay",
-        facts=last,
-        facts_per_s=round(last / elapsed_s),
+        events=last,
+        events_per_s=round(last / elapsed_s),
         of_which_decoding_share=round(decoded_s / elapsed_s, 2),
     )
 

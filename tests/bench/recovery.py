@@ -36,7 +36,7 @@ from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events import streams
 from shared.events.binding_events import BindIntended, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
@@ -49,10 +49,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench recovery", description=__doc__)
     parser.add_argument("--facts", type=int, default=1_000_000)
-    asyncio.run(_measure(parser.parse_args(argv).facts))
+    asyncio.run(_measure(parser.parse_args(argv).events))
 
 
-async def _measure(facts: int) -> None:
+async def _measure(events: int) -> None:
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
         os.chmod(folder, 0o711)
         servers = EmbeddedServers(
@@ -64,8 +64,8 @@ async def _measure(facts: int) -> None:
             await upgrade(servers.database_url)
             log = await PostgresEventLog.open(servers.database_url)
             await append(log, cluster(NODES, ZONES), "node")
-            await append(log, _lives(facts), "life")
-            await append(log, _seen_at_last(facts), "left")
+            await append(log, _lives(events), "life")
+            await append(log, _seen_at_last(events), "left")
             head = await log.head()
             await log.close()
             compiled = Path(folder) / "compiled"
@@ -100,23 +100,23 @@ def _run(compiled: Path, *arguments: str) -> str:
     ).stdout
 
 
-def _lives(facts: int) -> Iterator[tuple[str, Fact]]:
+def _lives(events: int) -> Iterator[tuple[str, Event]]:
     """Seven facts a pod; the newest pods live still."""
-    for number in range(facts // 7):
+    for number in range(events // 7):
         yield from _life(number)
         if number >= LIVE:
             ended = f"uid-{number - LIVE}"
             yield streams.pod(ended), PodEnded(ended, "succeeded", f"n{(number - LIVE) % NODES}")
 
 
-def _seen_at_last(facts: int) -> Iterator[tuple[str, Fact]]:
+def _seen_at_last(events: int) -> Iterator[tuple[str, Event]]:
     """A report of each node that lists those that live still: what it lists no more is forgotten."""
-    left = range(max(0, facts // 7 - LIVE), facts // 7)
-    for at, (stream, fact) in enumerate(
+    left = range(max(0, events // 7 - LIVE), events // 7)
+    for at, (stream, event) in enumerate(
         each for each in cluster(NODES, ZONES) if isinstance(each[1], NodeReported)
     ):
         pods = [(f"p{number}", _amounts(number)) for number in left if number % NODES == at]
-        yield stream, NodeReported(_listing(fact.report, pods))
+        yield stream, NodeReported(_listing(event.report, pods))
 
 
 def _listing(report: Report, pods: list[tuple[str, Amounts]]) -> Report:
@@ -146,7 +146,7 @@ def _amounts(number: int) -> Amounts:
     return {"cpu": 1000 * (1 + number % 2), "memory": GIB}
 
 
-def _life(number: int) -> Iterator[tuple[str, Fact]]:
+def _life(number: int) -> Iterator[tuple[str, Event]]:
     uid, node = f"uid-{number}", f"n{number % NODES}"
     amounts = _amounts(number)
     pod = Pod(

@@ -144,7 +144,7 @@ class Told(msgspec.Struct, frozen=True):
     kubelets, reports.
     """
 
-    facts: float
+    events: float
     decided_s: float
     decided_cpu_s: float
     scans: float
@@ -232,8 +232,8 @@ def _report(
         bound_p99_ms=workload.to_bound.p99_ms,
         running_p50_ms=workload.to_running.p50_ms,
         running_p99_ms=workload.to_running.p99_ms,
-        facts_per_s=round(told.facts / seconds),
-        facts_per_pod=round(told.facts / max(1, ran), 2),
+        events_per_s=round(told.events / seconds),
+        events_per_pod=round(told.events / max(1, ran), 2),
         scans_per_pod=round(told.scans / max(1, ran), 2),
         failed_scans=int(told.failed_scans),
         reports_per_pod=round(told.reports / max(1, ran), 2),

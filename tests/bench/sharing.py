@@ -38,7 +38,7 @@ from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import plain_url
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.report_events import NodeReported
 from tests.fixtures.ports import free_port
@@ -140,7 +140,7 @@ def _spawned(command: list[str], own: dict[str, str], out: Any) -> subprocess.Po
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own}, stdout=out, stderr=out)
 
 
-def cluster(nodes: int, count: int) -> Iterator[tuple[str, Fact]]:
+def cluster(nodes: int, count: int) -> Iterator[tuple[str, Event]]:
     """Nodes of `count` empty zones each, with their reports."""
     for number in range(nodes):
         name = f"n{number}"
@@ -159,7 +159,7 @@ def cluster(nodes: int, count: int) -> Iterator[tuple[str, Fact]]:
         )
 
 
-def _pods(count: int) -> Iterator[tuple[str, Fact]]:
+def _pods(count: int) -> Iterator[tuple[str, Event]]:
     for number in range(count):
         amounts = {"cpu": (1 + number % 4) * 1000, "memory": GIB}
         pod = Pod(
@@ -173,16 +173,16 @@ def _pods(count: int) -> Iterator[tuple[str, Fact]]:
         yield streams.pod(pod.uid), PodObserved(pod)
 
 
-async def append(log: PostgresEventLog, facts: Iterator[tuple[str, Fact]], kind: str) -> None:
+async def append(log: PostgresEventLog, events: Iterator[tuple[str, Event]], kind: str) -> None:
     """Each fact a commit of its own, many commits a statement. `kind` keeps commit ids of several
     calls apart.
     """
-    numbered = enumerate(facts)
+    numbered = enumerate(events)
     while page := list(islice(numbered, BATCH)):
         await log.append(
             [
-                Commit(f"{kind}/{n}", "bench", 0, 1, (Draft(stream, fact),))
-                for n, (stream, fact) in page
+                Commit(f"{kind}/{n}", "bench", 0, 1, (Draft(stream, event),))
+                for n, (stream, event) in page
             ]
         )
 

@@ -21,13 +21,13 @@ from tests.runtime.helpers import running, until
 
 def on_its_way(predicted: dict[str, tuple[int, ...]] | None = None) -> Admissions:
     admissions = Admissions()
-    for fact in (
+    for event in (
         NodeReported(report(zone(0, 8), zone(1, 8))),
         PodObserved(pod("web", cpus=2)),
         PodReserved("uid-web", "n1", predicted={"c": (0,)} if predicted is None else predicted),
         PodBound("uid-web", "n1"),
     ):
-        assert admissions.heard(fact) == []
+        assert admissions.heard(event) == []
     return admissions
 
 

@@ -13,7 +13,7 @@ from services.binder import announcer as module
 from services.binder import core, untold
 from services.binder.announcer import Announcer
 from shared.events.binding_events import EvictIntended, EvictRefused, PodBound, PodEvicted
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -60,25 +60,25 @@ class Told:
         self.announcer.enabled = True
         self.state = core.initial()
 
-    def tell(self, stream: str, *facts: Fact, time_us: int = 0) -> None:
+    def tell(self, stream: str, *events: Event, time_us: int = 0) -> None:
         """Fold these facts as one page."""
         page = []
-        for fact in facts:
+        for event in events:
             position = self.state.position + 1
             envelope = Envelope(
                 position,
                 stream,
                 position,
-                type_of(fact),
+                type_of(event),
                 1,
-                encode(fact),
+                encode(event),
                 time_us,
                 "t",
                 0,
                 str(position),
             )
-            core.evolve(self.state, envelope, fact)
-            page.append((envelope, fact))
+            core.evolve(self.state, envelope, event)
+            page.append((envelope, event))
         self.announcer.folded(self.state, page)
 
     def verdict(self, name: str, message: str, time_us: int = 0) -> None:
@@ -265,7 +265,7 @@ ENDED = PodEnded("uid-v", cause="deleted")
     ],
     ids=["alive", "ended before it is settled", "all at once", "all at once, ended first"],
 )
-async def test_a_victim_gets_the_event_that_kube_scheduler_writes(pages: list[list[Fact]]) -> None:
+async def test_a_victim_gets_the_event_that_kube_scheduler_writes(pages: list[list[Event]]) -> None:
     told = Told()
     told.kube.go.set()
     told.tell("pod/uid-v", PodObserved(pod("v"), node="n1"))

@@ -45,7 +45,7 @@ def always(answer: Answer) -> Callable[[Call], Awaitable[Answer | Lost]]:
         (Answer(400, "BadRequest", "no"), "invalid", "binder's log", 1),
     ],
 )
-async def test_a_no_to_the_request_is_one_fact_one_event_with_its_remedy_and_not_asked_for_again(
+async def test_a_no_to_the_request_is_one_event_one_event_with_its_remedy_and_not_asked_for_again(
     cluster: Cluster, answer: Answer, cause: str, remedy: str, calls: int
 ) -> None:
     """A right that is missing is asked for twice in a row: only a server that has just started may
@@ -60,7 +60,7 @@ async def test_a_no_to_the_request_is_one_fact_one_event_with_its_remedy_and_not
             while not (events := (await cluster.api.ask("GET", path)).json()["items"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await until(lambda: len(cluster.kube.binds) == calls)
-    refused = (await cluster.facts(uid))[-1]
+    refused = (await cluster.events(uid))[-1]
     assert isinstance(refused, binding.BindRefused)
     assert (refused.cause, refused.message) == (cause, answer.message)
     assert [event["reason"] for event in events] == ["FailedScheduling"]

@@ -8,7 +8,7 @@ from services.binder import core
 from services.binder.core import BinderState, Reply, Work, judge
 from shared.events import binding_events as binding
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import ClusterListed, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -133,17 +133,26 @@ class Told:
         self.state: BinderState = core.initial()
         self._versions: dict[str, int] = {}
 
-    def tell(self, fact: Fact) -> Told:
-        about = fact.about.pod
+    def tell(self, event: Event) -> Told:
+        about = event.about.pod
         stream = streams.pod(about) if about else streams.LOG
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.state.position + 1
         core.evolve(
             self.state,
             Envelope(
-                position, stream, version, type_of(fact), 1, encode(fact), 0, "t", 0, str(position)
+                position,
+                stream,
+                version,
+                type_of(event),
+                1,
+                encode(event),
+                0,
+                "t",
+                0,
+                str(position),
             ),
-            fact,
+            event,
         )
         return self
 
@@ -193,7 +202,7 @@ def test_a_withdrawal_before_the_intent_ends_the_work_and_one_after_it_does_not(
         PodEnded("uid-a", "deleted"),
     ],
 )
-def test_a_definite_outcome_ends_the_work(told: Told, outcome: Fact) -> None:
+def test_a_definite_outcome_ends_the_work(told: Told, outcome: Event) -> None:
     assert told.tell(INTENT).tell(outcome).stage() == "none"
 
 

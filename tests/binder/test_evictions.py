@@ -19,7 +19,7 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.binding_events import EvictIntended, EvictRefused, PodEvicted
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import ClusterListed, PodEnded, PodObserved
 from shared.events.codec import decode
 from shared.events.log_events import LogOpened
@@ -72,12 +72,12 @@ class Scene:
         self.log = MemoryEventLog("evictions")
         self.api = Api()
 
-    async def tell(self, uid: str, fact: Fact) -> None:
-        await self.say(streams.pod(uid), fact)
+    async def tell(self, uid: str, event: Event) -> None:
+        await self.say(streams.pod(uid), event)
 
-    async def say(self, stream: str, fact: Fact) -> None:
+    async def say(self, stream: str, event: Event) -> None:
         await self.log.append(
-            [Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))]
+            [Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, event),))]
         )
 
     async def nominate(self, *victims: str) -> None:
@@ -88,11 +88,13 @@ class Scene:
             "uid-p", PodNominated("uid-p", "n1", tuple(f"uid-{name}" for name in victims))
         )
 
-    async def outcomes(self) -> list[Fact]:
+    async def outcomes(self) -> list[Event]:
         """What the evictor appended, in order."""
-        facts = [decode(envelope) for envelope in await self.log.read(0)]
+        events = [decode(envelope) for envelope in await self.log.read(0)]
         return [
-            fact for fact in facts if isinstance(fact, EvictIntended | PodEvicted | EvictRefused)
+            event
+            for event in events
+            if isinstance(event, EvictIntended | PodEvicted | EvictRefused)
         ]
 
     @asynccontextmanager
@@ -116,7 +118,7 @@ class Scene:
         async with running(projector.run(), hearers[0].lead(lease)):
             yield
 
-    async def until(self, count: int) -> list[Fact]:
+    async def until(self, count: int) -> list[Event]:
         """The outcomes once there are so many, and a moment later still no more."""
         async with asyncio.timeout(60):
             while len(await self.outcomes()) < count:
@@ -125,8 +127,8 @@ class Scene:
         return await self.outcomes()
 
 
-def kinds(facts: list[Fact]) -> list[str]:
-    return [type(fact).__name__ for fact in facts]
+def kinds(events: list[Event]) -> list[str]:
+    return [type(event).__name__ for event in events]
 
 
 async def test_every_victim_is_intended_before_the_first_is_evicted_and_settled_after() -> None:
@@ -238,7 +240,7 @@ class Slow(Api):
     ],
 )
 async def test_what_ends_while_a_rehearsal_is_answered_is_not_intended(
-    meanwhile: tuple[str, Fact], evicted: list[str]
+    meanwhile: tuple[str, Event], evicted: list[str]
 ) -> None:
     """The real server takes 10 s for some. Of a pod that had ended an intent named neither
     namespace nor name.
@@ -278,10 +280,10 @@ async def test_a_withdrawn_nomination_calls_off_what_was_not_called_yet() -> Non
 # ------------------------------------------------------------------------------------------
 
 
-def folded(*facts: Fact) -> dict[str, Eviction]:
+def folded(*events: Event) -> dict[str, Eviction]:
     evictions: dict[str, Eviction] = {}
-    for fact in facts:
-        evicting.evolve(evictions, fact, {"uid-a", "uid-b"})
+    for event in events:
+        evicting.evolve(evictions, event, {"uid-a", "uid-b"})
     return evictions
 
 
@@ -300,9 +302,9 @@ def test_victims_that_are_gone_are_not_asked_for() -> None:
         PodEnded("uid-p", "deleted"),
         PodObserved(pod("p", cpus=2), node="n2"),
     ],
-    ids=lambda fact: type(fact).__name__,
+    ids=lambda event: type(event).__name__,
 )
-def test_whatever_ends_a_nomination_ends_what_it_asked_for(end: Fact) -> None:
+def test_whatever_ends_a_nomination_ends_what_it_asked_for(end: Event) -> None:
     assert folded(NOMINATED, end) == {}
 
 

@@ -60,7 +60,7 @@ async def test_a_lost_answer_is_settled_by_reading_the_pod(cluster: Cluster) -> 
     uid = await cluster.reserved()
     async with cluster.binder():
         await cluster.ended_with(uid, "PodBound")
-    assert (await cluster.facts(uid))[-1] == binding.PodBound(uid, "n1", 1, found=True)
+    assert (await cluster.events(uid))[-1] == binding.PodBound(uid, "n1", 1, found=True)
 
 
 async def test_a_lost_request_is_sent_again_to_the_same_node_only(cluster: Cluster) -> None:
@@ -100,7 +100,7 @@ async def test_a_pod_that_stands_elsewhere_is_refused_by_name(cluster: Cluster) 
     await cluster.api.ask("POST", "/api/v1/namespaces/apirec/pods/a/binding", body)
     async with cluster.binder():
         await cluster.ended_with(uid, "BindRefused")
-    refused = (await cluster.facts(uid))[-1]
+    refused = (await cluster.events(uid))[-1]
     assert isinstance(refused, binding.BindRefused)
     assert (refused.cause, refused.message.split(":")[0]) == ("other_node", "stands on n9")
 
@@ -111,7 +111,7 @@ async def test_a_pod_bound_to_our_node_by_an_earlier_call_is_success(cluster: Cl
     await cluster.api.ask("POST", "/api/v1/namespaces/apirec/pods/a/binding", body)
     async with cluster.binder():
         await cluster.ended_with(uid, "PodBound")
-    assert (await cluster.facts(uid))[-1] == binding.PodBound(uid, "n1", 1, found=True)
+    assert (await cluster.events(uid))[-1] == binding.PodBound(uid, "n1", 1, found=True)
 
 
 async def test_another_pod_of_the_name_is_not_bound(cluster: Cluster) -> None:
@@ -120,7 +120,7 @@ async def test_another_pod_of_the_name_is_not_bound(cluster: Cluster) -> None:
     await cluster.api.pod("a")
     async with cluster.binder():
         await cluster.ended_with(uid, "BindRefused")
-    refused = (await cluster.facts(uid))[-1]
+    refused = (await cluster.events(uid))[-1]
     assert isinstance(refused, binding.BindRefused)
     assert refused.cause == "other_uid"
     assert "nodeName" not in (await cluster.stands())["spec"]
@@ -131,7 +131,7 @@ async def test_a_pod_that_is_gone_is_refused(cluster: Cluster) -> None:
     await cluster.api.ask("DELETE", "/api/v1/namespaces/apirec/pods/a?gracePeriodSeconds=0")
     async with cluster.binder():
         await cluster.ended_with(uid, "BindRefused")
-    assert isinstance(refused := (await cluster.facts(uid))[-1], binding.BindRefused)
+    assert isinstance(refused := (await cluster.events(uid))[-1], binding.BindRefused)
     assert refused.cause == "gone"
 
 
@@ -149,7 +149,7 @@ async def test_a_terminating_pod_that_a_finalizer_holds_is_refused_at_once(
     await cluster.api.ask("DELETE", path)
     async with cluster.binder():
         assert await cluster.ended_with(uid, "BindRefused") == ["BindIntended", "BindRefused"]
-    assert isinstance(refused := (await cluster.facts(uid))[-1], binding.BindRefused)
+    assert isinstance(refused := (await cluster.events(uid))[-1], binding.BindRefused)
     said = 'Operation cannot be fulfilled on pods/binding "a": pod a is being deleted, cannot be assigned to a host'
     assert (refused.cause, refused.message) == ("terminating", said)
     assert len(cluster.kube.binds) == 1
@@ -190,7 +190,7 @@ async def test_a_crash_between_call_and_outcome_binds_once(cluster: Cluster) -> 
     cluster.kube.fault = None
     async with cluster.binder():
         await cluster.ended_with(uid, "PodBound")
-    assert (await cluster.facts(uid))[-1] == binding.PodBound(uid, "n1", 1, found=True)
+    assert (await cluster.events(uid))[-1] == binding.PodBound(uid, "n1", 1, found=True)
 
 
 async def test_two_binders_make_one_intent_and_one_outcome(cluster: Cluster) -> None:

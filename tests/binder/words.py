@@ -18,7 +18,7 @@ from services.binder.settings import BinderSettings
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import ANY_VERSION, Commit, Draft, Outcome
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
 from shared.events.codec import decode
 from shared.events.scheduling_events import PodReserved
@@ -93,13 +93,13 @@ class Cluster:
         self.log = MemoryEventLog("binder")
         self.kube = FaultyKube(api.server.url)
 
-    async def tell(self, stream: str, fact: Fact, expected: int = ANY_VERSION) -> Outcome:
+    async def tell(self, stream: str, event: Event, expected: int = ANY_VERSION) -> Outcome:
         commit = Commit(
-            f"told/{await self.log.head()}/{type(fact).__name__}",
+            f"told/{await self.log.head()}/{type(event).__name__}",
             "test",
             0,
             0,
-            (Draft(stream, fact, expected),),
+            (Draft(stream, event, expected),),
         )
         return (await self.log.append([commit]))[0]
 
@@ -112,12 +112,12 @@ class Cluster:
         await self.tell(streams.pod(uid), PodReserved(uid, node, predicted={"c": (0,)}))
         return uid
 
-    async def facts(self, uid: str) -> list[Fact]:
+    async def events(self, uid: str) -> list[Event]:
         """The pod's facts after its reservation."""
         return [decode(envelope) for envelope in await self.log.read_stream(streams.pod(uid), 2)]
 
     async def kinds(self, uid: str) -> list[str]:
-        return [type(fact).__name__ for fact in await self.facts(uid)]
+        return [type(event).__name__ for event in await self.events(uid)]
 
     async def stands(self, name: str = "a") -> dict[str, Any]:
         """The pod as the API has it."""

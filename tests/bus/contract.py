@@ -46,9 +46,9 @@ async def rung_up_to(positions: AsyncIterator[int], wanted: int) -> list[int]:
     return told
 
 
-def fact_message(position: int, message_id: str = "") -> Message:
+def event_message(position: int, message_id: str = "") -> Message:
     headers = {subjects.MSG_ID: message_id or f"log:1:{position}", subjects.POSITION: str(position)}
-    return Message(subjects.fact("cluster", "PodRunning"), b"{}", headers)
+    return Message(subjects.event("cluster", "PodRunning"), b"{}", headers)
 
 
 async def stand(bus: Bus, *bells: AsyncIterator[int]) -> None:
@@ -58,7 +58,7 @@ async def stand(bus: Bus, *bells: AsyncIterator[int]) -> None:
     ears = [asyncio.create_task(_first(bell)) for bell in bells]
     async with asyncio.timeout(LIMIT_S):
         for number in itertools.count():
-            await bus.publish_many([fact_message(1, f"stand:{number}")])
+            await bus.publish_many([event_message(1, f"stand:{number}")])
             if not (await asyncio.wait(ears, timeout=0.05))[1]:
                 return
 
@@ -112,24 +112,24 @@ class BusContract:
         found = await reported_up_to(batches, b"299")
         assert len(found) < 100, "one, when the last of them was delivered by now"
 
-    async def test_the_doorbell_rings_for_new_facts(self, bus: Bus) -> None:
-        positions = bus.facts()
+    async def test_the_doorbell_rings_for_new_events(self, bus: Bus) -> None:
+        positions = bus.events()
         await stand(bus, positions)
-        await bus.publish_many([fact_message(position) for position in range(1, 601)])
+        await bus.publish_many([event_message(position) for position in range(1, 601)])
         told = await rung_up_to(positions, 600)
         assert told == sorted(told)
 
     async def test_a_damaged_position_does_not_ring(self, bus: Bus) -> None:
-        positions = bus.facts()
+        positions = bus.events()
         await stand(bus, positions)
-        wrong = Message(subjects.fact("cluster", "PodRunning"), b"{}", {subjects.POSITION: "²-9"})
-        await bus.publish_many([wrong, fact_message(5)])
+        wrong = Message(subjects.event("cluster", "PodRunning"), b"{}", {subjects.POSITION: "²-9"})
+        await bus.publish_many([wrong, event_message(5)])
         assert [position for position in await rung_up_to(positions, 5) if position > 1] == [5]
 
     async def test_two_readers_both_hear_everything(self, bus: Bus) -> None:
-        one, two = bus.facts(), bus.facts()
+        one, two = bus.events(), bus.events()
         await stand(bus, one, two)
-        await bus.publish_many([fact_message(1), fact_message(2)])
+        await bus.publish_many([event_message(1), event_message(2)])
         assert (await rung_up_to(one, 2))[-1] == 2
         assert (await rung_up_to(two, 2))[-1] == 2
 
@@ -145,7 +145,7 @@ class BusContract:
 
     async def test_readers_end_when_the_bus_is_closed(self, bus: Bus) -> None:
         assert await bus.connected()
-        batches, positions = bus.reports(), bus.facts()
+        batches, positions = bus.reports(), bus.events()
         await stand(bus, positions)
         await bus.close()
         async with asyncio.timeout(LIMIT_S):

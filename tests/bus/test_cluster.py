@@ -18,7 +18,7 @@ from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import BusUnavailable
 from shared.bus.streams import StreamLimits
 from shared.telemetry import names
-from tests.bus.contract import LIMIT_S, fact_message, gather, reported_up_to, rung_up_to
+from tests.bus.contract import LIMIT_S, event_message, gather, reported_up_to, rung_up_to
 from tests.bus.nats_process import NatsProcess, cluster
 
 Servers = dict[str, NatsProcess]
@@ -83,19 +83,19 @@ async def test_the_leader_of_a_stream_goes_and_comes_back(
     servers: Servers, bus: JetStreamBus, fault: str
 ) -> None:
     """A server that is killed ends its connections; one that hangs is noticed by its silence."""
-    batches, positions = bus.reports(), bus.facts()
+    batches, positions = bus.reports(), bus.events()
     await bus.publish(subjects.report("a"), b"before", {subjects.MSG_ID: "before"})
     await gather(batches, 1)
     leader = servers[await leader_of(bus, subjects.REPORT_STREAM)]
     with structlog.testing.capture_logs() as lines:
         leader.kill() if fault == "kill" else leader.pause()
         await bus.publish(subjects.report("a"), b"meanwhile", {subjects.MSG_ID: "meanwhile"})
-        await bus.publish_many([fact_message(3)])
+        await bus.publish_many([event_message(3)])
         assert await reported_up_to(batches, b"meanwhile")
         assert (await rung_up_to(positions, 3))[-1] == 3
         leader.start() if fault == "kill" else leader.go_on()
         await bus.publish(subjects.report("a"), b"after", {subjects.MSG_ID: "after"})
-        await bus.publish_many([fact_message(4)])
+        await bus.publish_many([event_message(4)])
         assert await reported_up_to(batches, b"after")
         assert (await rung_up_to(positions, 4))[-1] == 4
     assert names.BUS_STREAM_MADE_ANEW not in [line["event"] for line in lines]

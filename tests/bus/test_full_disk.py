@@ -19,7 +19,7 @@ from services.embedded.binaries import find_nats_server
 from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import BusUnavailable, Message
-from tests.bus.contract import fact_message
+from tests.bus.contract import event_message
 from tests.fixtures.ports import free_port
 from tests.runtime.helpers import until
 
@@ -89,7 +89,7 @@ async def test_streams_that_a_full_disk_has_spoilt_take_messages_again_when_ther
     await until(lambda: bus.unheard_s() < 5)
     disk.fill()
     for message in (
-        fact_message(1, "full"),
+        event_message(1, "full"),
         Message(subjects.report("full"), os.urandom(9000), {}),
     ):
         with pytest.raises(BusUnavailable):
@@ -97,7 +97,7 @@ async def test_streams_that_a_full_disk_has_spoilt_take_messages_again_when_ther
     disk.free()
     for _ in range(20):
         try:
-            await bus.publish_many([fact_message(7, "after")])
+            await bus.publish_many([event_message(7, "after")])
             await bus.publish(subjects.report("after"), b"{}", {})
             break
         except BusUnavailable:

@@ -18,7 +18,7 @@ from shared.telemetry import logs, names
 from tests.bus.contract import (
     LIMIT_S,
     BusContract,
-    fact_message,
+    event_message,
     gather,
     reported_up_to,
     rung_up_to,
@@ -68,7 +68,7 @@ async def client_of(server: NatsProcess) -> Client:
 async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(
     bus: JetStreamBus, server: NatsProcess
 ) -> None:
-    batches, positions = bus.reports(), bus.facts()
+    batches, positions = bus.reports(), bus.events()
     await bus.publish(subjects.report("a"), b"1", {})
     await gather(batches, 1)
     server.kill()
@@ -76,7 +76,7 @@ async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(
     await asyncio.sleep(0.3)
     server.start()
     await sending
-    await bus.publish_many([fact_message(7)])
+    await bus.publish_many([event_message(7)])
     assert await reported_up_to(batches, b"2")
     assert (await rung_up_to(positions, 7))[-1] == 7
 
@@ -97,7 +97,7 @@ async def test_a_server_that_is_away_is_told_of_once(
 async def test_a_wiped_volume_costs_the_messages_and_nothing_else(
     bus: JetStreamBus, server: NatsProcess
 ) -> None:
-    batches, positions = bus.reports(), bus.facts()
+    batches, positions = bus.reports(), bus.events()
     await bus.publish(subjects.report("a"), b"old", {})
     await gather(batches, 1)
     server.kill()
@@ -105,7 +105,7 @@ async def test_a_wiped_volume_costs_the_messages_and_nothing_else(
     server.start()
     await bus.publish(subjects.report("a"), b"new", {})
     assert (await gather(batches, 1))[0].data == b"new"
-    await bus.publish_many([fact_message(3)])
+    await bus.publish_many([event_message(3)])
     assert (await rung_up_to(positions, 3))[-1] == 3
 
 
@@ -126,20 +126,20 @@ async def test_a_consumer_that_vanishes_in_silence_is_made_anew(
 async def test_streams_are_bounded(bus: JetStreamBus, server: NatsProcess) -> None:
     client = await client_of(server)
     reports = (await client.jsm().stream_info(subjects.REPORT_STREAM)).config
-    facts = (await client.jsm().stream_info(subjects.FACT_STREAM)).config
+    events = (await client.jsm().stream_info(subjects.FACT_STREAM)).config
     await client.close()
     assert reports.max_msgs_per_subject == 1
-    for config in (reports, facts):
+    for config in (reports, events):
         assert (config.max_bytes or 0) > 0
         assert (config.max_age or 0) > 0
         assert config.duplicate_window > 0
 
 
-async def test_relayed_facts_are_stored_in_order_and_once(
+async def test_relayed_events_are_stored_in_order_and_once(
     bus: JetStreamBus, server: NatsProcess
 ) -> None:
-    await bus.publish_many([fact_message(position) for position in range(1, 700)])
-    await bus.publish_many([fact_message(position) for position in range(400, 900)])
+    await bus.publish_many([event_message(position) for position in range(1, 700)])
+    await bus.publish_many([event_message(position) for position in range(400, 900)])
     client = await client_of(server)
     subscription: Any = await client.jetstream().subscribe(
         subjects.FACT_SUBJECTS, ordered_consumer=True
@@ -149,10 +149,10 @@ async def test_relayed_facts_are_stored_in_order_and_once(
     assert stored == list(range(1, 900))
 
 
-async def test_a_fact_that_was_lost_between_two_that_were_acknowledged_is_sent_again(
+async def test_a_event_that_was_lost_between_two_that_were_acknowledged_is_sent_again(
     bus: JetStreamBus, server: NatsProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await bus.publish_many([fact_message(1)])
+    await bus.publish_many([event_message(1)])
     publish, lost = bus._client.publish, [50, 51, 120]
 
     async def losing(
@@ -164,7 +164,7 @@ async def test_a_fact_that_was_lost_between_two_that_were_acknowledged_is_sent_a
         await publish(subject, payload, reply, headers)
 
     monkeypatch.setattr(bus._client, "publish", losing)
-    await bus.publish_many([fact_message(position) for position in range(2, 200)])
+    await bus.publish_many([event_message(position) for position in range(2, 200)])
     assert not lost
     client = await client_of(server)
     info = await client.jsm().stream_info(subjects.FACT_STREAM)

@@ -52,10 +52,10 @@ async def of_the_refused(last: Look, log: EventLog) -> tuple[list[str], list[str
 async def _explained(log: EventLog, uid: str) -> Explained | None:
     made, aside = None, Aside()
     async for envelope in envelopes_of(log, streams.pod(uid)):
-        fact = aside.fact_of(envelope)
-        if isinstance(fact, PodReserved):
-            made = envelope, fact
-        elif isinstance(fact, PodEnded) and fact.cause == "rejected" and made is not None:
+        event = aside.event_of(envelope)
+        if isinstance(event, PodReserved):
+            made = envelope, event
+        elif isinstance(event, PodEnded) and event.cause == "rejected" and made is not None:
             return await explained(log, made, envelope, Deciding(CycleConfig(), Provenance()))
     return None if made is None else Explained()
 

@@ -50,9 +50,9 @@ async def folded(database_url: str) -> Folded:
     try:
         aside.skipped = await skips(log)
         async for envelope in envelopes(log):
-            fact, _ = fold_one(found.ledger, envelope, aside)
-            if isinstance(fact, PodEnded):
-                found.ended[fact.uid] = envelope.position
+            event, _ = fold_one(found.ledger, envelope, aside)
+            if isinstance(event, PodEnded):
+                found.ended[event.uid] = envelope.position
     finally:
         await log.close()
     return found

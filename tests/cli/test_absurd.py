@@ -12,7 +12,7 @@ import pytest
 
 from services.replay import moments
 from services.replay.filters import Filter, FilterError
-from services.replay.listing import Listing, list_facts
+from services.replay.listing import Listing, list_events
 from services.upkeep.exporting import export
 from shared.eventlog.file_log import FileLog
 from tests.cli.test_replay_asking import Run, topolog  # noqa: F401 - fixture
@@ -116,7 +116,9 @@ def test_a_node_that_one_of_two_histories_knew_may_be_asked_for(
 async def test_who_follows_a_file_waits_and_does_not_spin(tmp_path: Path) -> None:
     await export(await a_log(), tmp_path / "x.topolog.gz", 1, FACTS)
     found, shown = FileLog.open(tmp_path / "x.topolog.gz"), list[object]()
-    following = asyncio.create_task(list_facts(found, Listing(Filter(), follow=True), shown.append))
+    following = asyncio.create_task(
+        list_events(found, Listing(Filter(), follow=True), shown.append)
+    )
     await asyncio.sleep(0.5)
     before = time.process_time()
     await asyncio.sleep(1.0)

@@ -40,8 +40,8 @@ def topolog(
     async def write() -> None:
         log = await PostgresEventLog.open(log_url)
         commits = [
-            Commit(f"c{at}", "test", 0, 1_700_000_000_000_000, (Draft(*fact),))
-            for at, fact in enumerate(FACTS)
+            Commit(f"c{at}", "test", 0, 1_700_000_000_000_000, (Draft(*event),))
+            for at, event in enumerate(FACTS)
         ]
         await log.append(commits)
         await log.close()

@@ -35,7 +35,7 @@ async def reported(url: str) -> None:
     await log.close()
 
 
-async def facts(url: str) -> list[object]:
+async def events(url: str) -> list[object]:
     log = await PostgresEventLog.open(url)
     try:
         return [decode(envelope) for envelope in await log.read(0, 10)]
@@ -43,7 +43,7 @@ async def facts(url: str) -> list[object]:
         await log.close()
 
 
-def test_a_node_is_released_by_one_fact_that_says_who_and_why(
+def test_a_node_is_released_by_one_event_that_says_who_and_why(
     log_url: str,  # noqa: F811, RUF100
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -56,7 +56,7 @@ def test_a_node_is_released_by_one_fact_that_says_who_and_why(
     assert capsys.readouterr().out == "node n1 is released (position 2); its next report counts\n"
     assert run(monkeypatch, "n1", "--json", "--database-url", log_url) == 0
     assert json.loads(capsys.readouterr().out) == {"node": "n1", "position": 3}
-    released = asyncio.run(facts(log_url))[1:]
+    released = asyncio.run(events(log_url))[1:]
     assert released == [
         NodeReleased("n1", "ada", "set back to a snapshot"),
         NodeReleased("n1", "ada"),

@@ -20,7 +20,7 @@ from shared.domain.report import Placement, ZonedAmount
 from shared.eventlog.port import Appended, Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.binding_events import BindIntended, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved, PodRunning
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved, PodVerdictChanged
@@ -38,7 +38,7 @@ REFUSAL = Refusal(
     zones=(ZoneState(0, 6000, 6000, 8000, ("uid-web",)), ZoneState(1, 8000, 8000, 8000)),
 )
 PLACED = Placement("ns", "web", "c", (ZonedAmount("cpu", (0,), 2000),))
-HISTORY: list[list[tuple[str, Fact]]] = [
+HISTORY: list[list[tuple[str, Event]]] = [
     [
         (
             "node/n1",
@@ -123,11 +123,11 @@ def parsed(text: str) -> list[Any]:
 
 
 def test_every_verb_prints_json_lines_that_parse(replay: Shown) -> None:
-    facts = parsed(replay("log", "--json"))
-    assert [fact["type"] for fact in facts] == [
-        type(fact).__name__ for commit in HISTORY for _, fact in commit
+    events = parsed(replay("log", "--json"))
+    assert [event["type"] for event in events] == [
+        type(event).__name__ for commit in HISTORY for _, event in commit
     ]
-    assert [fact["position"] for fact in facts] == list(range(1, 12))
+    assert [event["position"] for event in events] == list(range(1, 12))
     (stand,) = parsed(replay("at", "5", "--json"))
     assert (stand["position"], stand["head"], [node["node"] for node in stand["nodes"]]) == (
         5,

@@ -30,9 +30,9 @@ def topolog(
     async def write() -> None:
         log = await PostgresEventLog.open(log_url)
         for number, drafts in enumerate(HISTORY):
-            facts = tuple(Draft(stream, fact) for stream, fact in drafts)
+            events = tuple(Draft(stream, event) for stream, event in drafts)
             await log.append(
-                [Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, facts)]
+                [Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, events)]
             )
         await log.close()
 
@@ -119,7 +119,7 @@ def test_the_environment_may_name_a_file(
         monkeypatch.setenv("TOPOLOG_DATABASE_URL", value)
 
 
-def test_a_range_is_exported_and_a_file_takes_no_facts(topolog: Run, tmp_path: Path) -> None:
+def test_a_range_is_exported_and_a_file_takes_no_events(topolog: Run, tmp_path: Path) -> None:
     file = str(tmp_path / "x.topolog.gz")
     assert (
         json.loads(

@@ -39,7 +39,7 @@ async def history(tmp_path: Path) -> Path:
                     "test",
                     0,
                     at_us,
-                    tuple(Draft(stream, fact) for stream, fact in drafts),
+                    tuple(Draft(stream, event) for stream, event in drafts),
                 )
             ]
         )
@@ -92,11 +92,11 @@ def test_a_window_takes_positions_and_times_under_every_name(topolog: Run) -> No
         assert listed(topolog, "--since", "650s", end, "350s") == between(350, 650)
 
 
-def test_both_ends_of_a_window_take_a_fact_of_that_very_moment(topolog: Run) -> None:
-    fact = json.loads(topolog("replay", "log", "--json", "--from", "9", "--limit", "1")[1])
-    assert listed(topolog, "--from", fact["time"]) == [9, 10, 11]
-    assert listed(topolog, "--to", fact["time"]) == POSITIONS[:9]
-    assert listed(topolog, "--from", fact["time"], "--to", fact["time"]) == [9]
+def test_both_ends_of_a_window_take_a_event_of_that_very_moment(topolog: Run) -> None:
+    event = json.loads(topolog("replay", "log", "--json", "--from", "9", "--limit", "1")[1])
+    assert listed(topolog, "--from", event["time"]) == [9, 10, 11]
+    assert listed(topolog, "--to", event["time"]) == POSITIONS[:9]
+    assert listed(topolog, "--from", event["time"], "--to", event["time"]) == [9]
 
 
 def test_of_several_beginnings_the_latest_counts_and_of_several_ends_the_earliest(
@@ -109,7 +109,7 @@ def test_of_several_beginnings_the_latest_counts_and_of_several_ends_the_earlies
     ]
 
 
-def test_a_range_of_times_is_exported_and_no_fact_more(topolog: Run, tmp_path: Path) -> None:
+def test_a_range_of_times_is_exported_and_no_event_more(topolog: Run, tmp_path: Path) -> None:
     out = str(tmp_path / "range.topolog.gz")
     code, told, err = topolog(
         "log", "export", "--out", out, "--since", "650s ago", "--until", "350s ago", "--json"
@@ -118,7 +118,7 @@ def test_a_range_of_times_is_exported_and_no_fact_more(topolog: Run, tmp_path: P
     assert list(range(json.loads(told)["first"], json.loads(told)["last"] + 1)) == between(350, 650)
 
 
-def test_what_begins_before_the_log_begins_with_its_first_fact_and_says_so(
+def test_what_begins_before_the_log_begins_with_its_first_event_and_says_so(
     topolog: Run, tmp_path: Path
 ) -> None:
     code, out, err = topolog("replay", "log", "--from", "2h ago", "--json")
@@ -151,7 +151,7 @@ def test_a_state_or_an_end_before_the_log_is_refused_with_a_remedy_of_that_verb(
     assert f"  try: {remedy.format(file=history)}\n" in err
 
 
-def test_a_window_without_a_fact_shows_none_and_says_why_and_nothing_is_made_of_it(
+def test_a_window_without_a_event_shows_none_and_says_why_and_nothing_is_made_of_it(
     topolog: Run, tmp_path: Path
 ) -> None:
     code, out, err = topolog("replay", "log", "--since", "10s")
@@ -194,6 +194,6 @@ def test_what_is_neither_position_nor_time_is_no_moment(topolog: Run, text: str)
 
 
 def test_unix_seconds_are_a_time(topolog: Run) -> None:
-    fact = json.loads(topolog("replay", "log", "--json", "--from", "9", "--limit", "1")[1])
-    seconds = datetime.fromisoformat(fact["time"]).astimezone(UTC).timestamp()
+    event = json.loads(topolog("replay", "log", "--json", "--from", "9", "--limit", "1")[1])
+    seconds = datetime.fromisoformat(event["time"]).astimezone(UTC).timestamp()
     assert listed(topolog, "--since", f"{seconds - 1:.3f}") == [9, 10, 11]

@@ -15,7 +15,7 @@ from services.embedded.binaries import find_postgres
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.binding_events import BindIntended, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
@@ -28,7 +28,7 @@ ALICE = msgspec.structs.replace(
     pod("alice-notebook", uid="uid-1", cpus=2, labels={"owner": "alice"}), namespace="default"
 )
 UID = ALICE.uid
-FACTS: list[list[tuple[str, Fact]]] = [
+FACTS: list[list[tuple[str, Event]]] = [
     [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
     [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
     [(f"pod/{UID}", PodObserved(ALICE))],

@@ -35,7 +35,7 @@ WELL = Inspection(
         "scheduler/topolog/1": 4.0,
         "topology-store/0": 4.0,
     },
-    span_facts=100_000,
+    span_events=100_000,
     span_pods=10_000,
     span_s=1_000.0,
 )
@@ -229,7 +229,8 @@ async def test_streams_that_this_release_cannot_read_are_named_with_what_to_do()
         [Commit(f"c{number}", "test", 0, 0, (draft,)) for number, draft in enumerate(drafts)]
     )
     log.damage = lambda page: [
-        fact if fact.position == 5 else msgspec.structs.replace(fact, schema=99) for fact in page
+        event if event.position == 5 else msgspec.structs.replace(event, schema=99)
+        for event in page
     ]
     ledger, _, aside = await fold(log)
     assert set(ledger.nodes) == {"n4"}
@@ -245,7 +246,7 @@ async def test_streams_that_this_release_cannot_read_are_named_with_what_to_do()
     assert "1 more" in found[-1].seen
 
 
-async def test_a_fact_that_is_skipped_is_no_finding() -> None:
+async def test_a_event_that_is_skipped_is_no_finding() -> None:
     log = FaultyLog()
     await log.append(
         [Commit("c", "test", 0, 0, (Draft(streams.report("n1"), NodeReported(report())),))]

@@ -33,7 +33,7 @@ from tests.eventlog.words import commit, draft, given, place, places, seen
 class AppendingContract:
     """Outcomes of appending."""
 
-    async def test_an_empty_log_has_head_0_and_no_facts(self, log: EventLog) -> None:
+    async def test_an_empty_log_has_head_0_and_no_events(self, log: EventLog) -> None:
         assert await log.head() == 0
         assert await log.read(0) == []
         assert await log.versions(["s"]) == {"s": 0}
@@ -54,13 +54,13 @@ class AppendingContract:
         assert outcome == [Appended(2, 4, {"a": 3, "b": 1})]
 
     async def test_what_was_appended_is_what_is_read(self, log: EventLog) -> None:
-        fact = PodEnded("uid", "failed", "n", "Evicted", "ü \x01 \U0001f600")
+        event = PodEnded("uid", "failed", "n", "Evicted", "ü \x01 \U0001f600")
         sent = Commit(
-            "c", "scheduler", 7, 123_456, (Draft("pod/uid", fact),), "uid", 0, "00-ab-cd-01"
+            "c", "scheduler", 7, 123_456, (Draft("pod/uid", event),), "uid", 0, "00-ab-cd-01"
         )
         await log.append([sent])
         (read,) = await log.read(0)
-        assert decode(read) == fact
+        assert decode(read) == event
         assert (read.role, read.epoch, read.time_us, read.commit_id) == (
             "scheduler",
             7,
@@ -116,7 +116,7 @@ class AppendingContract:
             Appended(3, 3, {"s": 1}),
         ]
 
-    async def test_what_follows_a_refused_commit_is_refused_though_anothers_fact_made_its_version(
+    async def test_what_follows_a_refused_commit_is_refused_though_anothers_event_made_its_version(
         self, log: EventLog
     ) -> None:
         await given(log, "node")
@@ -242,28 +242,30 @@ class ReadingContract:
 
     async def test_read_pages_continue_where_the_last_ended(self, log: EventLog) -> None:
         await given(log, *"abcdefg")
-        assert [fact.position for fact in await log.read(0, 3)] == [1, 2, 3]
-        assert [fact.position for fact in await log.read(3, 3)] == [4, 5, 6]
-        assert [fact.position for fact in await log.read(6, 3)] == [7]
+        assert [event.position for event in await log.read(0, 3)] == [1, 2, 3]
+        assert [event.position for event in await log.read(3, 3)] == [4, 5, 6]
+        assert [event.position for event in await log.read(6, 3)] == [7]
         assert await log.read(7, 3) == []
 
     async def test_a_stream_is_read_in_version_order(self, log: EventLog) -> None:
         await given(log, "a", "b", "a", "a")
-        assert [fact.version for fact in await log.read_stream("a", 1)] == [2, 3]
-        assert [fact.version for fact in await log.read_stream("a", 0, 1)] == [1]
+        assert [event.version for event in await log.read_stream("a", 1)] == [2, 3]
+        assert [event.version for event in await log.read_stream("a", 0, 1)] == [1]
         assert await log.read_stream("none") == []
 
-    async def test_a_page_of_large_facts_is_short_and_the_next_goes_on(self, log: EventLog) -> None:
+    async def test_a_page_of_large_events_is_short_and_the_next_goes_on(
+        self, log: EventLog
+    ) -> None:
         for number in range(7):
             await log.append(
                 [commit(f"c{number}", Draft("s", PodRunning("u", "x" * (MAX_FACT_BYTES - 100))))]
             )
         first = await log.read(0)
-        assert [fact.position for fact in first] == [1, 2, 3, 4, 5]
-        assert [fact.version for fact in await log.read_stream("s")] == [1, 2, 3, 4, 5]
-        assert sum(len(fact.payload) for fact in first) < MAX_PAGE_BYTES + MAX_FACT_BYTES
-        assert [fact.position for fact in await log.read(4)] == [5, 6, 7]
-        assert [fact.version for fact in await log.read_stream("s", 5)] == [6, 7]
+        assert [event.position for event in first] == [1, 2, 3, 4, 5]
+        assert [event.version for event in await log.read_stream("s")] == [1, 2, 3, 4, 5]
+        assert sum(len(event.payload) for event in first) < MAX_PAGE_BYTES + MAX_FACT_BYTES
+        assert [event.position for event in await log.read(4)] == [5, 6, 7]
+        assert [event.version for event in await log.read_stream("s", 5)] == [6, 7]
 
     async def test_wait_ends_at_once_when_there_is_more(self, log: EventLog) -> None:
         await given(log, "a")
@@ -351,7 +353,7 @@ class ReadingContract:
 class HistoryContract:
     """The chain over facts, and commits that name the history that they were decided on."""
 
-    async def test_every_fact_carries_the_chain_over_it_and_all_before_it(
+    async def test_every_event_carries_the_chain_over_it_and_all_before_it(
         self, log: EventLog
     ) -> None:
         await given(log, "a", "b", "a")

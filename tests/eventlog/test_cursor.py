@@ -61,7 +61,7 @@ def stepped(world: World) -> World:
     ]
     cursor, fresh = received(world.cursor, page)
     assert not isinstance(fresh, Reset)
-    return world._replace(cursor=cursor, given=(*world.given, *(fact.position for fact in fresh)))
+    return world._replace(cursor=cursor, given=(*world.given, *(event.position for event in fresh)))
 
 
 def polled(world: World) -> World:
@@ -136,11 +136,11 @@ def test_a_hole_or_disorder_in_the_log_stops_the_reader(page: list[int]) -> None
         received(cursor, [envelope(position) for position in page])
 
 
-def test_facts_already_given_are_not_given_again() -> None:
+def test_events_already_given_are_not_given_again() -> None:
     cursor, _ = opened(Cursor(position=2), LOG, 4)
     _, fresh = received(cursor, [envelope(position) for position in (1, 2, 3, 4)])
     assert isinstance(fresh, list)
-    assert [fact.position for fact in fresh] == [3, 4]
+    assert [event.position for event in fresh] == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -229,4 +229,4 @@ def test_rows_older_than_chains_tell_nothing_and_reset_nobody() -> None:
     cursor, _ = received(opened(Cursor(), LOG, 3)[0], older[:2])
     _, fresh = received(cursor, older[1:])
     assert isinstance(fresh, list)
-    assert [fact.position for fact in fresh] == [3]
+    assert [event.position for event in fresh] == [3]

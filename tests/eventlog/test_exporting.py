@@ -23,9 +23,9 @@ from tests.eventlog.test_history_files import FACTS, a_log
 class Slow(MemoryEventLog):
     """Stops at its first page until it may go on."""
 
-    def __init__(self, facts: list[Envelope]) -> None:
+    def __init__(self, events: list[Envelope]) -> None:
         super().__init__("log-1")
-        self._facts += facts
+        self._events += events
         self.there, self.go_on = asyncio.Event(), asyncio.Event()
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
@@ -37,7 +37,7 @@ class Slow(MemoryEventLog):
 async def test_a_second_export_into_the_same_file_is_refused_and_the_first_comes_to_its_end(
     tmp_path: Path,
 ) -> None:
-    out, slow = tmp_path / "x.topolog.gz", Slow((await a_log())._facts)
+    out, slow = tmp_path / "x.topolog.gz", Slow((await a_log())._events)
     first = asyncio.create_task(export(slow, out, 1, FACTS))
     await slow.there.wait()
     with pytest.raises(UpkeepRefused, match="another export writes"):
@@ -57,7 +57,7 @@ async def test_what_a_killed_export_left_is_written_over(tmp_path: Path) -> None
 
 
 async def test_an_export_that_was_interrupted_leaves_nothing_beside(tmp_path: Path) -> None:
-    out, slow = tmp_path / "x.topolog.gz", Slow((await a_log())._facts)
+    out, slow = tmp_path / "x.topolog.gz", Slow((await a_log())._events)
     first = asyncio.create_task(export(slow, out, 1, FACTS))
     await slow.there.wait()
     first.cancel()

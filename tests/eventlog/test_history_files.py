@@ -30,13 +30,13 @@ FACTS = 25
 async def a_log() -> MemoryEventLog:
     log = MemoryEventLog("log-1")
     for number in range(FACTS):
-        fact = (
+        event = (
             PodObserved(pod(f"p{number}", cpus=1))
             if number % 2
             else PodBound(f"uid-p{number}", f"n\u2028{number}\n")
         )
         await log.append(
-            [Commit(f"c{number}", "test", 0, number, (Draft(f"pod/{number % 3}", fact),))]
+            [Commit(f"c{number}", "test", 0, number, (Draft(f"pod/{number % 3}", event),))]
         )
     return log
 
@@ -97,14 +97,14 @@ def test_no_damage_goes_unnoticed(
     file = tmp_path_factory.mktemp("damaged") / "x.topolog.gz"
     file.write_bytes(bytes(damaged[:cut]))
     try:
-        facts = [
-            fact for item in checked(file) if isinstance(item, Block) for fact in item.envelopes
+        events = [
+            event for item in checked(file) if isinstance(item, Block) for event in item.envelopes
         ]
     except HistoryFileError:
         return
     file.write_bytes(whole)  # what was flipped is a bit of a gzip header that nobody reads
-    assert facts == [
-        fact for item in checked(file) if isinstance(item, Block) for fact in item.envelopes
+    assert events == [
+        event for item in checked(file) if isinstance(item, Block) for event in item.envelopes
     ]
 
 
@@ -127,8 +127,8 @@ def _whole(factory: pytest.TempPathFactory) -> bytes:
 
 async def test_a_row_that_was_altered_before_it_was_exported_is_told(tmp_path: Path) -> None:
     log = await a_log()
-    log._facts[9] = msgspec.structs.replace(
-        log._facts[9], payload=b'{"type":"PodBound","uid":"u","node":"other"}'
+    log._events[9] = msgspec.structs.replace(
+        log._events[9], payload=b'{"type":"PodBound","uid":"u","node":"other"}'
     )
     await export(log, tmp_path / "x.topolog.gz", 1, FACTS)
     with pytest.raises(HistoryFileError, match="position 10 is not what was appended"):

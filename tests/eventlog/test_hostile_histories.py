@@ -27,18 +27,18 @@ AT = 10
 HUGE = 10**40
 
 
-def written(file: Path, facts: Sequence[Envelope], **header: Any) -> Path:
+def written(file: Path, events: Sequence[Envelope], **header: Any) -> Path:
     """A file whose hash and chain hold, whatever its facts are."""
     chain, chained = BEGINNING, list[Envelope]()
-    for fact in facts:
-        chain = linked(chain, fact)
+    for event in events:
+        chain = linked(chain, event)
         chained.append(
-            fact if fact.chain == b"short" else msgspec.structs.replace(fact, chain=chain)
+            event if event.chain == b"short" else msgspec.structs.replace(event, chain=chain)
         )
     with file.open("wb") as opened:
         writer = Writer(
             opened,
-            Header(**{"log_id": "log-1", "timeline": 1, "first": 1, "last": len(facts)} | header),
+            Header(**{"log_id": "log-1", "timeline": 1, "first": 1, "last": len(events)} | header),
         )
         writer.add(chained)
         writer.end()
@@ -47,9 +47,9 @@ def written(file: Path, facts: Sequence[Envelope], **header: Any) -> Path:
 
 async def changed(at: int = AT, **values: Any) -> list[Envelope]:
     """A history with another value in one of its facts."""
-    facts = (await a_log())._facts
-    facts[at - 1] = msgspec.structs.replace(facts[at - 1], **values)
-    return facts
+    events = (await a_log())._events
+    events[at - 1] = msgspec.structs.replace(events[at - 1], **values)
+    return events
 
 
 async def refused(url: str, file: Path) -> UpkeepRefused:
@@ -112,30 +112,30 @@ async def test_values_that_no_log_takes_are_told_with_their_position(
         ({"schema": 77}, "has schema 77, and this release knows 1 to 1"),
     ],
 )
-async def test_kinds_of_facts_that_only_another_release_knows_are_for_it(
+async def test_kinds_of_events_that_only_another_release_knows_are_for_it(
     tmp_path: Path, log_url: str, values: dict[str, Any], said: str
 ) -> None:
-    facts = await changed(**values)
-    told = await refused(log_url, written(tmp_path / "x.topolog.gz", facts))
+    events = await changed(**values)
+    told = await refused(log_url, written(tmp_path / "x.topolog.gz", events))
     assert f"at position {AT}, " in told.problem
     assert said in told.problem
     assert "by the release that wrote it" in told.remedy
     payload = encode(FactSkipped(AT, "pod/0", "me", "asked"))
     word = Envelope(FACTS + 1, "log", 1, "FactSkipped", 1, payload, 1, "operator", 0, "skip")
     assert (
-        await import_history(log_url, written(tmp_path / "y.topolog.gz", [*facts, word]), 1)
+        await import_history(log_url, written(tmp_path / "y.topolog.gz", [*events, word]), 1)
     ).last == FACTS + 1
 
 
 async def test_what_this_release_need_not_know_or_cannot_read_is_taken_as_the_log_had_it(
     tmp_path: Path, log_url: str
 ) -> None:
-    facts = await changed(FACTS, stream="moon/1", version=1, type="MoonRose")
-    facts[AT - 1] = msgspec.structs.replace(
-        facts[AT - 1], payload=b'{"type":"PodObserved","pod":7}'
+    events = await changed(FACTS, stream="moon/1", version=1, type="MoonRose")
+    events[AT - 1] = msgspec.structs.replace(
+        events[AT - 1], payload=b'{"type":"PodObserved","pod":7}'
     )
     assert (
-        await import_history(log_url, written(tmp_path / "x.topolog.gz", facts), 1)
+        await import_history(log_url, written(tmp_path / "x.topolog.gz", events), 1)
     ).last == FACTS
 
 
@@ -161,7 +161,7 @@ async def test_what_this_release_need_not_know_or_cannot_read_is_taken_as_the_lo
 async def test_headers_that_nobody_wrote_are_told(
     tmp_path: Path, log_url: str, header: dict[str, Any], said: str
 ) -> None:
-    file = written(tmp_path / "x.topolog.gz", (await a_log())._facts, **header)
+    file = written(tmp_path / "x.topolog.gz", (await a_log())._events, **header)
     assert said in (await refused(log_url, file)).problem
     with pytest.raises(HistoryFileError):
         FileLog.open(file)

@@ -35,7 +35,7 @@ _PART = "fact_0000000000000001"
         "INSERT INTO fact SELECT * FROM fact ON CONFLICT (position) DO UPDATE SET type = 'x'",
     ],
 )
-async def test_even_the_owner_cannot_change_facts(
+async def test_even_the_owner_cannot_change_events(
     log_url: str, postgres_log: PostgresEventLog, statement: str
 ) -> None:
     await given(postgres_log, "a", "b")

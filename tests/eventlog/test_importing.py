@@ -25,7 +25,7 @@ from shared.eventlog.postgres_connection import connect
 from shared.eventlog.revisions import require_current
 from shared.events.codec import decode
 from shared.events.log_events import LogOpened
-from tests.eventlog.test_life import everything, facts
+from tests.eventlog.test_life import events, everything
 
 EPOCH = 7
 
@@ -34,7 +34,7 @@ EPOCH = 7
 async def file(tmp_path: Path) -> Path:
     """A history that a role with an epoch wrote."""
     log = MemoryEventLog("log-1")
-    for number, drafts in enumerate(facts()):
+    for number, drafts in enumerate(events()):
         await log.append(
             [
                 Commit(
@@ -73,7 +73,7 @@ async def imported(url: str, file: Path, **environment: str) -> int:
     return await process.wait()
 
 
-async def test_killed_when_all_facts_are_in_it_leaves_the_log_empty_and_the_same_again_imports(
+async def test_killed_when_all_events_are_in_it_leaves_the_log_empty_and_the_same_again_imports(
     database_url: str, file: Path
 ) -> None:
     assert await imported(database_url, file, TOPOLOG_CRASH_AT="import.filled") == -signal.SIGKILL
@@ -83,12 +83,12 @@ async def test_killed_when_all_facts_are_in_it_leaves_the_log_empty_and_the_same
     rows = await everything(log)
     assert decode(rows[-1]) == LogOpened("log-1", 2)
     assert await log.identity() == LogIdentity("log-1", 2)
-    (outcome,) = await log.append([Commit("late", "leader", EPOCH, 1, (Draft(*facts()[0][0]),))])
+    (outcome,) = await log.append([Commit("late", "leader", EPOCH, 1, (Draft(*events()[0][0]),))])
     assert isinstance(outcome, Fenced)
     await log.close()
 
 
-async def test_facts_and_the_new_timeline_come_into_sight_together(
+async def test_events_and_the_new_timeline_come_into_sight_together(
     database_url: str, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await upgrade(database_url)

@@ -31,7 +31,7 @@ from shared.eventlog.port import Commit, Draft, Duplicate
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
 from shared.events.binding_events import BindIntended, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.codec import decode
 from shared.events.log_events import LogOpened
@@ -47,9 +47,9 @@ MINUTE_US = 60 * 1_000_000
 BEGIN_US = 1_700_000_000_000_000
 
 
-def facts() -> list[list[tuple[str, Fact]]]:
+def events() -> list[list[tuple[str, Event]]]:
     """Pods that come, run, are proven and end, one after the other."""
-    told: list[list[tuple[str, Fact]]] = [
+    told: list[list[tuple[str, Event]]] = [
         [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
         [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
     ]
@@ -111,7 +111,7 @@ def commits() -> list[Commit]:
             BEGIN_US + number * MINUTE_US,
             tuple(Draft(*draft) for draft in drafts),
         )
-        for number, drafts in enumerate(facts())
+        for number, drafts in enumerate(events())
     ]
 
 
@@ -156,7 +156,7 @@ async def everything(log: Any) -> list[Any]:
     return found
 
 
-async def test_archived_facts_read_as_if_they_were_rows(
+async def test_archived_events_read_as_if_they_were_rows(
     log: PostgresEventLog, log_url: str, tmp_path: Path
 ) -> None:
     before = await everything(log)
@@ -295,7 +295,7 @@ async def test_a_history_is_restored_whole_on_a_new_timeline(
     )
     (outcome,) = await restored.append(commits()[:1])
     assert isinstance(outcome, Duplicate)
-    await restored.append([Commit("new", "test", 0, 1, (Draft("node/n1", facts()[0][0][1]),))])
+    await restored.append([Commit("new", "test", 0, 1, (Draft("node/n1", events()[0][0][1]),))])
     assert (await verify(restored, [])).ok
     with pytest.raises(UpkeepRefused, match="holds"):
         await import_history(empty, file, 1)
@@ -359,7 +359,7 @@ async def test_an_interrupted_redaction_is_explained_and_finished_by_the_same_co
     assert (await verify(log, [])).ok
 
 
-async def test_a_masked_row_that_no_fact_tells_of_is_an_altered_one(
+async def test_a_masked_row_that_no_event_tells_of_is_an_altered_one(
     log: PostgresEventLog, log_url: str
 ) -> None:
     await care.mask(

@@ -46,9 +46,9 @@ async def _follow(log: EventLog, stop: asyncio.Event) -> int:
     """Read as facts appear; every position is the last plus one."""
     last = 0
     while not stop.is_set() or await log.head() > last:
-        for fact in await log.read(last, 100):
-            assert fact.position == last + 1
-            last = fact.position
+        for event in await log.read(last, 100):
+            assert event.position == last + 1
+            last = event.position
         await log.wait(last, 0.05)
     return last
 
@@ -266,8 +266,10 @@ async def test_partitions_are_made_ahead_and_reading_crosses_them(
         )
     head = await postgres_log.head()
     await owner.close()
-    assert [fact.position for fact in await postgres_log.read(0, 1000)] == list(range(1, head + 1))
-    assert [fact.version for fact in await postgres_log.read_stream("s", 15, 10)] == list(
+    assert [event.position for event in await postgres_log.read(0, 1000)] == list(
+        range(1, head + 1)
+    )
+    assert [event.version for event in await postgres_log.read_stream("s", 15, 10)] == list(
         range(16, 26)
     )
 

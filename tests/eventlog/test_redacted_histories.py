@@ -86,8 +86,8 @@ async def test_what_the_history_tells_itself_is_not_told_again(
 async def test_an_altered_row_that_no_header_names_is_told_still(
     log: MemoryEventLog, tmp_path: Path
 ) -> None:
-    log._facts[0] = msgspec.structs.replace(
-        log._facts[0], payload=log._facts[0].payload.replace(b"n1", b"n2")
+    log._events[0] = msgspec.structs.replace(
+        log._events[0], payload=log._events[0].payload.replace(b"n1", b"n2")
     )
     await export(log, tmp_path / "x.topolog.gz", 1, FACTS)
     with pytest.raises(HistoryFileError, match="position 1 is not what was appended"):
@@ -106,8 +106,8 @@ async def test_an_export_beside_a_redaction_is_refused(tmp_path: Path) -> None:
             return found
 
     log = Redacting("log-1")
-    for each in (await a_log())._facts:
-        log._facts.append(each)
+    for each in (await a_log())._events:
+        log._events.append(each)
     with pytest.raises(UpkeepRefused, match="redacted while"):
         await export(log, tmp_path / "x.topolog.gz", 1, FACTS)
     assert list(tmp_path.iterdir()) == []

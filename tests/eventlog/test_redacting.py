@@ -18,14 +18,14 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.redactions import redactions
 from shared.events.binding_events import BindIntended, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.ledger.digest import to_snapshot
 from tests.ledger.given import held, pod, report, zone
 
-Told = list[list[tuple[str, Fact]]]
+Told = list[list[tuple[str, Event]]]
 
 
 def life(uid: str, name: str, at: int) -> Told:
@@ -78,8 +78,8 @@ async def a_log(told: Told = HISTORY) -> MemoryEventLog:
 async def redacted(log: MemoryEventLog, name: str) -> list[Redacted]:
     async def mask(positions: Collection[int], masked: Callable[[str, bytes], bytes | None]) -> int:
         for position in positions:
-            row = log._facts[position - 1]
-            log._facts[position - 1] = msgspec.structs.replace(
+            row = log._events[position - 1]
+            log._events[position - 1] = msgspec.structs.replace(
                 row, payload=masked(row.stream, row.payload) or row.payload
             )
         return len(positions)
@@ -105,11 +105,11 @@ async def test_pods_of_one_name_are_redacted_together_and_every_position_folds_a
     (done,) = await redacted(log, "ns/web-0")
     assert done.uids == ["u1", "u2"]
     assert await folds(log, head) == [named(state, done) for state in before]
-    assert [row.position for row in log._facts if b'web-0"' in row.payload] == []
-    assert any(b"web-00" in row.payload for row in log._facts)
+    assert [row.position for row in log._events if b'web-0"' in row.payload] == []
+    assert any(b"web-00" in row.payload for row in log._events)
     found = await verify(log, [])
     assert (found.ok, found.violations) == (True, [])
-    told = {row.payload for row in log._facts[head:]}
+    told = {row.payload for row in log._events[head:]}
     assert len(told) == 2, "a fact for each pod"
     assert len(await redactions(log)) == done.rows
     (again,) = await redacted(log, done.pod)
@@ -119,13 +119,13 @@ async def test_pods_of_one_name_are_redacted_together_and_every_position_folds_a
 @pytest.mark.parametrize(("uid", "other"), [("u1", "u2"), ("u2", "u1")])
 async def test_one_of_several_pods_of_a_name_is_not_redacted_alone(uid: str, other: str) -> None:
     log = await a_log()
-    before = list(log._facts)
+    before = list(log._events)
     with pytest.raises(
         UpkeepRefused,
         match=rf"name ns/web-0 too \(pod {other}\).*topolog log redact ns/web-0 --reason",
     ):
         await redacted(log, uid)
-    assert log._facts == before
+    assert log._events == before
 
 
 async def test_a_namesake_that_lives_keeps_all_of_them_from_being_redacted() -> None:

@@ -129,7 +129,7 @@ async def test_a_redaction_and_an_archive_wait_for_each_other_and_what_was_maske
     await shows_no_more(log_url, b'"alice-3"', b'ns/alice-3"')
 
 
-async def test_two_redactions_of_one_fact_at_once_are_both_done(
+async def test_two_redactions_of_one_event_at_once_are_both_done(
     log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
 ) -> None:
@@ -205,7 +205,7 @@ async def test_a_dump_that_reads_meanwhile_is_told_of_and_not_waited_for_long(
     await care.archive(log_url, partition)
 
 
-async def test_a_partition_that_lacks_facts_is_not_archived(
+async def test_a_partition_that_lacks_events_is_not_archived(
     log: PostgresEventLog, log_url: str
 ) -> None:
     await relayed(log)

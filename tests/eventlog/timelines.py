@@ -32,7 +32,7 @@ class TimelineContract:
         assert new is not None
         assert new.epoch > old.epoch
 
-    async def test_a_timeline_begins_with_the_fact_that_it_does(self, log: EventLog) -> None:
+    async def test_a_timeline_begins_with_the_event_that_it_does(self, log: EventLog) -> None:
         await given(log, "a")
         begun = await log.begin_timeline(7)
         (opened,) = await log.read(1)

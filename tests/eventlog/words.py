@@ -30,7 +30,7 @@ async def places(log: EventLog) -> list[tuple[int, str, int]]:
     """(position, stream, version) of every fact."""
     found: list[tuple[int, str, int]] = []
     while page := await log.read(len(found), 10_000):
-        found += [(fact.position, fact.stream, fact.version) for fact in page]
+        found += [(event.position, event.stream, event.version) for event in page]
     return found
 
 

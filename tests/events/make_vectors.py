@@ -37,8 +37,8 @@ def main() -> None:
             "type": name,
             "schema": entry.schema,
             "cases": [
-                {"name": case, "payload": encode(fact).decode(), "decoded": plain(fact)}
-                for case, fact in cases.items()
+                {"name": case, "payload": encode(event).decode(), "decoded": plain(event)}
+                for case, event in cases.items()
             ],
         }
         path.write_text(msgspec.json.format(msgspec.json.encode(vector), indent=1).decode() + "\n")

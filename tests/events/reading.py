@@ -20,28 +20,35 @@ def read(lines: Iterable[str]) -> dict[str, Any]:
     """Decode and fold."""
     import msgspec
 
-    from shared.events.codec import UndecodableFact, decode
+    from shared.events import codec
     from shared.events.envelope import Envelope
-    from shared.events.exclusions import UNFOLDABLE, Aside
     from shared.ledger import fold
     from shared.ledger.state import Ledger
 
-    aside, ledger = Aside(), Ledger()
+    try:
+        from shared.events import exclusions
+    except ImportError:  # 0.1.0 has other names
+        from shared.events import setting_aside as exclusions  # type: ignore[no-redef, attr-defined]
+    undecodable = getattr(codec, "UndecodableEvent", None) or codec.UndecodableFact  # type: ignore[attr-defined]
+    aside, ledger = exclusions.Aside(), Ledger()
+    event_of = getattr(aside, "event_of", None) or aside.fact_of  # type: ignore[attr-defined]
     refused, decoded, promised = dict[str, str](), dict[str, Any](), list[Any]()
     for line in lines:
         fields = json.loads(line)
         envelope = Envelope(**{**fields, "payload": fields["payload"].encode()})
         try:
-            decoded[str(envelope.position)] = msgspec.to_builtins(decode(envelope), str_keys=True)
-        except UndecodableFact as error:
+            decoded[str(envelope.position)] = msgspec.to_builtins(
+                codec.decode(envelope), str_keys=True
+            )
+        except undecodable as error:
             refused[f"{envelope.type}.{envelope.schema}"] = str(error)
-        fact = aside.fact_of(envelope)
-        if fact is None:
+        event = event_of(envelope)
+        if event is None:
             fold.pass_over(ledger, envelope)
             continue
         try:
-            fold.evolve(ledger, envelope, fact)
-        except UNFOLDABLE as error:
+            fold.evolve(ledger, envelope, event)
+        except exclusions.UNFOLDABLE as error:
             aside.spoilt(envelope, error)
         promised.append(_promised(ledger))
     return {

@@ -12,7 +12,7 @@ from services.replay import story
 from shared.events import cluster_events as cluster
 from shared.events import streams
 from shared.events.about import About
-from shared.events.catalog import CATALOG, Fact
+from shared.events.catalog import CATALOG, Event
 from shared.events.envelope import Envelope
 from shared.events.log_events import LogOpened
 from shared.events.report_events import NodeReported
@@ -30,7 +30,7 @@ OF_A_NODE_BY = {
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
-def test_every_fact_declares_the_pod_and_the_node_that_it_is_about(name: str) -> None:
+def test_every_event_declares_the_pod_and_the_node_that_it_is_about(name: str) -> None:
     struct = CATALOG[name].struct
     named = {field for field in struct.__struct_fields__ if field in ("uid", "node")}
     by_fields = About("some-uid" if "uid" in named else "", "some-node" if "node" in named else "")
@@ -38,7 +38,7 @@ def test_every_fact_declares_the_pod_and_the_node_that_it_is_about(name: str) ->
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
-def test_every_fact_has_a_handler_of_the_ledger_or_a_reason_to_have_none(name: str) -> None:
+def test_every_event_has_a_handler_of_the_ledger_or_a_reason_to_have_none(name: str) -> None:
     struct = CATALOG[name].struct
     assert (struct in fold._HANDLERS) != (struct in fold._WHY_NOT), "both, or neither"
     if not fold.concerns(struct):
@@ -47,7 +47,7 @@ def test_every_fact_has_a_handler_of_the_ledger_or_a_reason_to_have_none(name: s
         assert before == Ledger(position=1)
 
 
-def test_a_fact_that_nobody_decided_on_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_event_that_nobody_decided_on_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(fold._HANDLERS, cluster.PodEnded)
     with pytest.raises(KeyError, match="PodEnded"):
         fold.concerns(cluster.PodEnded)
@@ -56,15 +56,17 @@ def test_a_fact_that_nobody_decided_on_is_told(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     "name", sorted(name for name, entry in CATALOG.items() if full(entry.struct).about.pod)
 )
-def test_every_fact_about_a_pod_is_a_line_of_its_story(name: str) -> None:
-    fact: Fact = full(CATALOG[name].struct)
-    lines = story.tell([(Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), fact)], fact.about.pod)
+def test_every_event_about_a_pod_is_a_line_of_its_story(name: str) -> None:
+    event: Event = full(CATALOG[name].struct)
+    lines = story.tell(
+        [(Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), event)], event.about.pod
+    )
     assert len(lines) == 1
     assert lines[0].title
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
-def test_a_stream_that_a_fact_names_is_of_a_kind_that_this_release_knows(name: str) -> None:
+def test_a_stream_that_a_event_names_is_of_a_kind_that_this_release_knows(name: str) -> None:
     """Else what cannot be read there would be passed over, as if only a newer release knew of it."""
     named = re.findall(r"[Ss]treams?\s+`([a-z]+(?:/|`))", CATALOG[name].struct.__doc__ or "")
     assert all(streams.is_known(stream.rstrip("`")) for stream in named), named

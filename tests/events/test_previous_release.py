@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from shared.events.catalog import CATALOG, Fact
+from shared.events.catalog import CATALOG, Event
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
 from tests.events.reading import read
@@ -72,16 +72,16 @@ def line(envelope: Envelope) -> str:
     return json.dumps({**fields, "payload": envelope.payload.decode()})
 
 
-def alone(position: int, fact: Fact) -> str:
-    entry = CATALOG[type_of(fact)]
+def alone(position: int, event: Event) -> str:
+    entry = CATALOG[type_of(event)]
     return line(
         Envelope(
             position,
             f"s/{position}",
             1,
-            type_of(fact),
+            type_of(event),
             entry.schema,
-            encode(fact),
+            encode(event),
             0,
             "r",
             0,
@@ -99,9 +99,9 @@ def holds(ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
-def test_every_fact_of_ours_reads_the_same_there_or_is_refused_by_name() -> None:
-    facts = [made(CATALOG[name].struct) for name in sorted(CATALOG) for made in (full, minimal)]
-    lines = [alone(position, fact) for position, fact in enumerate(facts, 1)]
+def test_every_event_of_ours_reads_the_same_there_or_is_refused_by_name() -> None:
+    events = [made(CATALOG[name].struct) for name in sorted(CATALOG) for made in (full, minimal)]
+    lines = [alone(position, event) for position, event in enumerate(events, 1)]
     theirs, ours = before(lines), ours_of(lines)
     assert set(theirs["refused"]) == set(UNREADABLE), (
         "a fact that the release before cannot read needs its line in UNREADABLE"
@@ -109,8 +109,8 @@ def test_every_fact_of_ours_reads_the_same_there_or_is_refused_by_name() -> None
     assert all(
         "unknown type" in why or "schema is newer" in why for why in theirs["refused"].values()
     )
-    for position, fact in theirs["decoded"].items():
-        assert holds(ours["decoded"][position], fact), f"{fact} reads otherwise there"
+    for position, event in theirs["decoded"].items():
+        assert holds(ours["decoded"][position], event), f"{event} reads otherwise there"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -183,7 +183,7 @@ def narrower(here: list[Any], there: list[Any]) -> bool:
     return bool(node == node_there and not proven_there and zones != zones_there and within)
 
 
-def test_a_fact_from_the_future_sets_one_stream_aside_there_and_leaves_the_rest() -> None:
+def test_a_event_from_the_future_sets_one_stream_aside_there_and_leaves_the_rest() -> None:
     known = alone(1, full(CATALOG["PodRunning"].struct))
     future = json.loads(known) | {
         "position": 2,

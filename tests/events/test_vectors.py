@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.events import codec, upcasting
-from shared.events.catalog import CATALOG, Entry, Fact
+from shared.events.catalog import CATALOG, Entry, Event
 from shared.events.cluster_events import PodEnded
-from shared.events.codec import UndecodableFact, decode, encode, type_of
+from shared.events.codec import UndecodableEvent, decode, encode, type_of
 from shared.events.envelope import Envelope
 from tests.events.make_vectors import FOLDER, path_of
 from tests.events.samples import full, plain
@@ -46,18 +46,20 @@ def holds(actual: Any, expected: Any) -> bool:
 @pytest.mark.parametrize(
     ("vector", "case"), CASES, ids=[f"{v['type']}.{v['schema']} {c['name']}" for v, c in CASES]
 )
-def test_a_stored_fact_decodes_to_what_it_was(vector: dict[str, Any], case: dict[str, Any]) -> None:
-    fact = decode(stored(vector["type"], vector["schema"], case["payload"].encode()))
-    assert type_of(fact) == vector["type"]
+def test_a_stored_event_decodes_to_what_it_was(
+    vector: dict[str, Any], case: dict[str, Any]
+) -> None:
+    event = decode(stored(vector["type"], vector["schema"], case["payload"].encode()))
+    assert type_of(event) == vector["type"]
     which = vector["type"], vector["schema"]
     expected = {
         key: value for key, value in case["decoded"].items() if key not in GONE.get(which, ())
     }
-    assert holds(plain(fact), expected | MEANT_NOW.get(which, {}))
+    assert holds(plain(event), expected | MEANT_NOW.get(which, {}))
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
-def test_every_fact_type_and_schema_has_a_vector(name: str) -> None:
+def test_every_event_type_and_schema_has_a_vector(name: str) -> None:
     for schema in range(1, CATALOG[name].schema + 1):
         assert path_of(name, schema).exists(), (
             f"write it: python -m tests.events.make_vectors ({name} schema {schema})"
@@ -65,7 +67,7 @@ def test_every_fact_type_and_schema_has_a_vector(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
-def test_a_fact_as_it_is_now_has_no_field_that_its_vector_does_not_know(name: str) -> None:
+def test_a_event_as_it_is_now_has_no_field_that_its_vector_does_not_know(name: str) -> None:
     """A field was added: a defaulted one goes into a new schema with its own vector, or this
     vector's `decoded`.
     """
@@ -77,15 +79,15 @@ def test_a_fact_as_it_is_now_has_no_field_that_its_vector_does_not_know(name: st
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
 def test_encoding_and_decoding_is_the_identity(name: str) -> None:
-    fact = full(CATALOG[name].struct)
-    assert decode(stored(name, CATALOG[name].schema, encode(fact))) == fact
+    event = full(CATALOG[name].struct)
+    assert decode(stored(name, CATALOG[name].schema, encode(event))) == event
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
 def test_what_is_read_by_the_name_of_its_row_is_what_its_own_tag_says(name: str) -> None:
-    fact = full(CATALOG[name].struct)
-    assert decode(stored(name, CATALOG[name].schema, encode(fact))) == msgspec.json.decode(
-        encode(fact), type=Fact
+    event = full(CATALOG[name].struct)
+    assert decode(stored(name, CATALOG[name].schema, encode(event))) == msgspec.json.decode(
+        encode(event), type=Event
     )
 
 
@@ -107,7 +109,8 @@ def test_the_catalog_names_each_struct_by_its_own_name_and_in_one_area() -> None
         "log",
     }
     assert all(
-        entry.struct.__module__ == f"shared.events.{entry.area}_facts" for entry in CATALOG.values()
+        entry.struct.__module__ == f"shared.events.{entry.area}_events"
+        for entry in CATALOG.values()
     )
 
 
@@ -125,7 +128,7 @@ def test_the_catalog_names_each_struct_by_its_own_name_and_in_one_area() -> None
 def test_what_cannot_be_decoded_is_told_with_position_type_and_remedy(
     envelope: Envelope, problem: str
 ) -> None:
-    with pytest.raises(UndecodableFact, match="topolog replay") as refusal:
+    with pytest.raises(UndecodableEvent, match="topolog replay") as refusal:
         decode(envelope)
     assert "fact 7" in str(refusal.value)
     assert envelope.type in str(refusal.value)
@@ -144,7 +147,7 @@ def test_damaged_payloads_are_refused_and_never_crash(
     for damaged in (bytes(payload), bytes(payload[:cut])):
         try:
             decode(stored(vector["type"], vector["schema"], damaged))
-        except UndecodableFact:
+        except UndecodableEvent:
             continue
 
 
@@ -164,14 +167,14 @@ def test_an_older_schema_is_upcast_step_by_step(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(
         upcasting.UPCASTERS, ("PodRunning", 2), lambda old: {**old, "node": old["node"].lower()}
     )
-    fact = decode(stored("PodRunning", 1, b'{"type":"PodRunning","pod_uid":"u","node":"N"}'))
-    assert plain(fact)["uid"] == "u"
-    assert plain(fact)["node"] == "n"
+    event = decode(stored("PodRunning", 1, b'{"type":"PodRunning","pod_uid":"u","node":"N"}'))
+    assert plain(event)["uid"] == "u"
+    assert plain(event)["node"] == "n"
 
 
 def test_the_character_0_in_a_text_becomes_one_that_every_reader_bears() -> None:
-    fact = PodEnded("u", "failed", message="a\x00b \\u0000 \\\x00")
-    payload = encode(fact)
+    event = PodEnded("u", "failed", message="a\x00b \\u0000 \\\x00")
+    payload = encode(event)
     assert b"\\u0000" not in payload.replace(b"\\\\", b"")
     read = decode(stored("PodEnded", 1, payload))
     assert isinstance(read, PodEnded)

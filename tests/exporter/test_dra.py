@@ -292,7 +292,7 @@ def test_a_resource_that_is_excluded_is_not_reported() -> None:
     assert core._dynamic(counted().dynamic, frozenset((dynamic.resource_name(GPU),))) == ()
 
 
-def test_a_claim_more_is_a_small_fact_and_other_devices_are_a_report_in_full() -> None:
+def test_a_claim_more_is_a_small_event_and_other_devices_are_a_report_in_full() -> None:
     before, after = counted(), counted(held("a-1"))
     delta = changes(before, after)
     assert delta is not None

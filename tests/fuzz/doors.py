@@ -40,7 +40,7 @@ from shared.domain.report import Freshness, Report
 from shared.events import streams
 from shared.events.catalog import CATALOG
 from shared.events.cluster_events import NodeObserved, PodObserved
-from shared.events.codec import UndecodableFact, decode, encode
+from shared.events.codec import UndecodableEvent, decode, encode
 from shared.events.envelope import Envelope
 from shared.kube import lists, nrt
 from shared.kubelet.checkpoint import (
@@ -115,8 +115,8 @@ def _decide_on_report(data: bytes) -> None:
         known.expired = True
         decision = store.decide(known, each, NOW_MS)
         if isinstance(decision, Accepted):
-            store.evolve(known, decision.fact, version, NOW_MS)
-            service.hear(streams.report("n1"), decision.fact)
+            store.evolve(known, decision.event, version, NOW_MS)
+            service.hear(streams.report("n1"), decision.event)
         service.decide()
 
 
@@ -131,17 +131,17 @@ _FACTS = [
 ]
 
 
-def _make_fact(rng: random.Random) -> bytes:
+def _make_event(rng: random.Random) -> bytes:
     name, schema, payload = rng.choice(_FACTS)
     if rng.random() < 0.05:
         name, schema = rng.choice(_FACTS)[0], rng.choice((0, 1, 2, 99))
     return f"{name} {schema} ".encode() + as_json(rng, payload, [each[2] for each in _FACTS])
 
 
-def _read_fact(data: bytes) -> None:
+def _read_event(data: bytes) -> None:
     name, schema, payload = data.split(b" ", 2)
-    fact = decode(Envelope(1, "s", 1, name.decode(), int(schema), payload, 0, "r", 0, "c"))
-    again = encode(fact)
+    event = decode(Envelope(1, "s", 1, name.decode(), int(schema), payload, 0, "r", 0, "c"))
+    again = encode(event)
     assert (
         encode(
             decode(
@@ -195,12 +195,12 @@ def _read_manifest(data: bytes) -> None:
         "pods", {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [obj]}
     )
     if isinstance(obj, dict):
-        for fact in (
-            news.pod_fact(Ledger(), frozenset({"topolog"}), obj, Sightings()),
-            news.node_fact(Ledger(), obj),
+        for event in (
+            news.pod_event(Ledger(), frozenset({"topolog"}), obj, Sightings()),
+            news.node_event(Ledger(), obj),
         ):
-            if fact is not None:
-                encode(fact)
+            if event is not None:
+                encode(event)
 
 
 # -- files
@@ -441,7 +441,7 @@ def _request(data: bytes) -> None:
 _ALL = (
     Door("report", "bytes of the report stream, at the topology-store", _of(_REPORTS), _read_report),
     Door("decision", "an accepted report, through the ledger to the scheduler's decision", _of(_REPORTS), _decide_on_report),
-    Door("fact", "a stored fact, decoded and written again", _make_fact, _read_fact, (UndecodableFact,)),
+    Door("fact", "a stored fact, decoded and written again", _make_event, _read_event, (UndecodableEvent,)),
     Door("quantity", "a Kubernetes quantity", _of_bytes(_QUANTITIES), _read_quantity, (quantity.QuantityError,)),
     Door("manifest", "a pod or node of the API, at the observer", _of(_MANIFESTS), _read_manifest),
     Door("admit", "machine and pod files of topolog admit", _make_admission, _admit, (CommandError,)),

@@ -295,22 +295,22 @@ def check_verdicts(
     for seed in range(rounds):
         rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed} verdicts")
         world, new = a_world(rng, policy, scope, provider), a_pod(rng, "new", provider)
-        cluster, facts = world.cluster, world.cluster.node(NODE)
-        assert facts is not None
+        cluster, events = world.cluster, world.cluster.node(NODE)
+        assert events is not None
         shape = cluster.judging.shape(new)
-        plan, states = shape.plan(facts.profile), None
+        plan, states = shape.plan(events.profile), None
         if plan.mode != "free":
-            states = outlook_of(facts, plan).states
+            states = outlook_of(events, plan).states
         if states is None or len(states.bases) > 4:
             continue
         brute = Kubelet(states.rules.manager, states.rules.books)
         admitted = brute.verdict(states.bases, states.coming, request_of(plan.demand)) == "admitted"
         if not plan.one_by_one:
-            assert admitted or not surely(facts, shape, plan), (seed, "sufficient")
-            assert possible(facts, plan) or not admitted, (seed, "necessary")
+            assert admitted or not surely(events, shape, plan), (seed, "sufficient")
+            assert possible(events, plan) or not admitted, (seed, "necessary")
         cluster.judging.sweep_if_new(shape)
-        at = shape.row, facts.slot
-        if cluster.judging.table.sure[at] and not facts.arriving:
+        at = shape.row, events.slot
+        if cluster.judging.table.sure[at] and not events.arriving:
             assert bool(cluster.judging.table.scores[at] != RULED_OUT) is admitted, (seed, "swept")
         told = cluster.verdict(new, NODE)
         assert (told is None) is admitted, (seed, told)

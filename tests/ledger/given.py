@@ -6,7 +6,7 @@ from shared.domain.pod import Container, Pod
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.domain.resources import CPU, Amounts
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -95,19 +95,19 @@ class History:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.told: list[tuple[Envelope, Fact]] = []
+        self.told: list[tuple[Envelope, Event]] = []
         self.touched: tuple[str, ...] = ()
         self._versions: dict[str, int] = {}
 
-    def tell(self, stream: str, fact: Fact) -> int:
+    def tell(self, stream: str, event: Event) -> int:
         """Fold one fact; returns its position."""
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.ledger.position + 1
         envelope = Envelope(
-            position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position)
+            position, stream, version, type_of(event), 1, encode(event), 0, "test", 0, str(position)
         )
-        self.told.append((envelope, fact))
-        self.touched = evolve(self.ledger, envelope, fact)
+        self.told.append((envelope, event))
+        self.touched = evolve(self.ledger, envelope, event)
         return position
 
     def report(self, *zones: Zone, **fields: object) -> int:

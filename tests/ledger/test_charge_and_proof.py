@@ -378,7 +378,7 @@ def test_a_pod_that_terminates_unbound_holds_nothing_and_is_known_to_terminate_b
     )
 
 
-def test_a_foreign_pod_is_charged_from_the_fact_that_shows_it_bound() -> None:
+def test_a_foreign_pod_is_charged_from_the_event_that_shows_it_bound() -> None:
     history = History()
     history.report(*two_zones())
     history.seen(pod("foreign", cpus=6), node="n1")

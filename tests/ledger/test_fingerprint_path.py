@@ -28,8 +28,8 @@ def reconcile(history: History) -> int | None:
     found = match(history.ledger, node)
     if found is None:
         return None
-    fact = NodeReconciled("n1", "fingerprint", node.report_version, found.position, "")
-    history.tell(streams.node("n1"), fact)
+    event = NodeReconciled("n1", "fingerprint", node.report_version, found.position, "")
+    history.tell(streams.node("n1"), event)
     return found.position
 
 
@@ -214,7 +214,7 @@ def test_a_match_of_a_replaced_report_leaves_the_node_dirty() -> None:
     assert history.n1.dirty == "rejections"
 
 
-def test_only_a_match_that_changes_something_is_worth_a_fact() -> None:
+def test_only_a_match_that_changes_something_is_worth_a_event() -> None:
     history = charged(pod("a", cpus=6))
     found = match(history.ledger, history.n1)
     assert found is not None, "the report agrees with the time before the charge"

@@ -181,8 +181,8 @@ def recomputed_whole(history: History) -> None:
         for module in (charging, pods, reports):
             patch.setattr(module, "recompute", lambda node, *_: recompute(node))
         whole = Ledger()
-        for envelope, fact in history.told:
-            evolve(whole, envelope, fact)
+        for envelope, event in history.told:
+            evolve(whole, envelope, event)
     assert to_snapshot(whole) == to_snapshot(history.ledger)
 
 

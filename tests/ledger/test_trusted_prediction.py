@@ -79,6 +79,6 @@ async def test_the_scheduler_narrows_only_when_told_to_trust() -> None:
         await story.arrives(A)
         await story.decide()
         assert max(held["cpu"] for held in story.ledger_node().lower.values()) == freely
-        facts = story.cores[0].cluster.node("n1")  # type: ignore[attr-defined]
-        assert facts is not None
-        assert facts.lower == story.ledger_node().lower
+        events = story.cores[0].cluster.node("n1")  # type: ignore[attr-defined]
+        assert events is not None
+        assert events.lower == story.ledger_node().lower

@@ -43,11 +43,11 @@ async def log() -> MemoryEventLog:
 async def states(log: MemoryEventLog, until: int | None = None) -> dict[str, Told]:
     """What services that folded the log say."""
     ledger, work, nodes = Ledger(), binder.initial(), following.Nodes()
-    for envelope in log._facts[:until]:
-        fact = decode(envelope)
-        evolve(ledger, envelope, fact)
-        binder.evolve(work, envelope, fact)
-        following.evolve(nodes, envelope, fact)
+    for envelope in log._events[:until]:
+        event = decode(envelope)
+        evolve(ledger, envelope, event)
+        binder.evolve(work, envelope, event)
+        following.evolve(nodes, envelope, event)
     at = ledger.position
     return {
         "scheduler": {"projection": "ledger", "position": at, "hash": digest(ledger)},
@@ -111,7 +111,7 @@ async def test_every_service_with_a_state_is_compared_at_its_own_position(
     services: Services,
 ) -> None:
     history = await log()
-    for until in (3, 17, len(history._facts)):
+    for until in (3, 17, len(history._events)):
         verdict = await found(services, await states(history, until))
         assert {each.service for each in verdict.compared} == {
             "scheduler",
@@ -172,13 +172,13 @@ async def test_who_has_folded_nothing_yet_says_nothing(services: Services) -> No
 
 async def test_of_a_node_that_is_not_heard_nothing_is_compared(services: Services) -> None:
     history = await log()
-    for number, (stream, fact) in enumerate(
+    for number, (stream, event) in enumerate(
         [
             ("report/n1", NodeReportExpired("n1", 1)),
             ("node/n1", NodeEnded("n1", "uid-n1", "deleted")),
         ]
     ):
-        await history.append([Commit(f"end{number}", "test", 0, 100, (Draft(stream, fact),))])
+        await history.append([Commit(f"end{number}", "test", 0, 100, (Draft(stream, event),))])
     told = await states(history)
     assert told["topology-store"]["nodes"] == {}
     assert (await found(services, told, history=history)).ok
@@ -190,6 +190,6 @@ async def test_a_log_that_ends_before_its_head_is_no_whole_one(services: Service
             return [each for each in await super().read(after, limit) if each.position < 9]
 
     cut = Cut("log-1")
-    cut._facts += (await log())._facts
+    cut._events += (await log())._events
     verdict = await found(services, await states(await log()), history=cut)
     assert [(each.invariant, each.position) for each in verdict.violations] == [("S1", 9)]

@@ -82,9 +82,9 @@ def test_a_refusal_of_another_release_is_shown_as_it_stands() -> None:
 
 def test_a_story_tells_counts_first_then_near_misses() -> None:
     detail = (msgspec.to_builtins(Refusal("n1", Reason.NOT_READY)),)
-    fact = PodVerdictChanged("u", "0/3 nodes", {"too many pods": 1, "node not ready": 2}, detail)
+    event = PodVerdictChanged("u", "0/3 nodes", {"too many pods": 1, "node not ready": 2}, detail)
     (line,) = tell(
-        [(Envelope(1, "pod/u", 1, type_of(fact), 1, encode(fact), 0, "t", 0, "c"), fact)], "u"
+        [(Envelope(1, "pod/u", 1, type_of(event), 1, encode(event), 0, "t", 0, "c"), event)], "u"
     )
     assert line.title == "waits: 0/3 nodes"
     assert line.detail == (

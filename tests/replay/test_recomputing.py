@@ -20,9 +20,9 @@ from shared.domain.pod import Container, Pod
 from shared.events import streams
 from shared.events.binding_events import BindRefused
 from shared.events.cluster_events import PodObserved
-from shared.events.cluster_object_events import DeviceClassObserved
 from shared.events.envelope import Envelope
 from shared.events.scheduling_events import PodNominated, PodReserved, PodVerdictChanged
+from shared.events.surroundings_events import DeviceClassObserved
 from tests.ledger.given import held, pod, zone
 from tests.scheduler.default.story import Story
 
@@ -43,7 +43,9 @@ async def decided(*pods: Pod, made: Provenance = HERE) -> Story:
 
 
 async def decisions(story: Story) -> list[tuple[Envelope, Decision]]:
-    return [(at, fact) async for at, fact in reading.facts(story.log) if isinstance(fact, Decision)]
+    return [
+        (at, event) async for at, event in reading.events(story.log) if isinstance(event, Decision)
+    ]
 
 
 async def told(story: Story, by: Deciding = BY) -> list[str]:
@@ -52,7 +54,7 @@ async def told(story: Story, by: Deciding = BY) -> list[str]:
 
 async def test_reservations_and_verdicts_of_one_batch_are_decided_alike_again() -> None:
     story = await decided(*(pod(f"p{number}", cpus=5) for number in range(6)), pod("big", cpus=9))
-    kinds = [type(fact) for _, fact in await decisions(story)]
+    kinds = [type(event) for _, event in await decisions(story)]
     assert (kinds.count(PodReserved), kinds.count(PodVerdictChanged)) == (6, 1)
     assert await told(story) == ["recomputed: the same"] * 7
 
@@ -121,10 +123,10 @@ async def test_a_decision_of_one_of_several_schedulers_is_decided_alike_again() 
     story.role = share.own
     core.take_share(share)
     await story.decide()
-    ((at, fact),) = await decisions(story)
-    assert isinstance(fact, PodReserved)
-    assert share.has(fact.node)
-    assert share_of(fact.config, at.role) == share
+    ((at, event),) = await decisions(story)
+    assert isinstance(event, PodReserved)
+    assert share.has(event.node)
+    assert share_of(event.config, at.role) == share
     assert await told(story) == ["recomputed: the same"]
 
 
@@ -154,7 +156,9 @@ def high(name: str, **fields: object) -> Pod:
 async def nominated(story: Story) -> list[str]:
     """What is told of each nomination."""
     wanted = [
-        (at, fact) async for at, fact in reading.facts(story.log) if isinstance(fact, PodNominated)
+        (at, event)
+        async for at, event in reading.events(story.log)
+        if isinstance(event, PodNominated)
     ]
     told = await recomputed(story.log, wanted, BY)
     assert list(told) == [at.position for at, _ in wanted]
@@ -176,7 +180,7 @@ async def test_reservations_of_its_batch_stand_in_for_a_nomination_too() -> None
     await story.append(story.cores[0], proposals)
     assert [node for _, node in await story.reservations()] == ["n1"]
     assert [
-        fact.node for fact in await story.facts(PodNominated) if isinstance(fact, PodNominated)
+        event.node for event in await story.events(PodNominated) if isinstance(event, PodNominated)
     ] == ["n2"]
     assert await nominated(story) == ["recomputed: the same"]
 
@@ -200,7 +204,7 @@ async def test_a_nomination_on_a_node_that_alone_was_searched_is_told_the_same_t
     core.decide(0)
     found = core.cluster.nominate(core.ledger.pods["uid-one"].pod, core.ledger.pods, (), ("n2",))
     assert found is not None
-    fact = PodNominated(
+    event = PodNominated(
         "uid-one",
         "n2",
         found.victims,
@@ -208,7 +212,7 @@ async def test_a_nomination_on_a_node_that_alone_was_searched_is_told_the_same_t
         core.ledger.position,
         *msgspec.structs.astuple(HERE),
     )
-    await story.tell(streams.pod("uid-one"), fact)
+    await story.tell(streams.pod("uid-one"), event)
     (said,) = await nominated(story)
     assert said.startswith(
         "recomputed: the same on n2; over all nodes it would be nominated to n1, evicting ns/n1-low0 ("
@@ -216,7 +220,7 @@ async def test_a_nomination_on_a_node_that_alone_was_searched_is_told_the_same_t
     assert said.endswith("whom it spared after a refused eviction)")
 
 
-async def test_a_nomination_that_the_facts_do_not_lead_to_is_told() -> None:
+async def test_a_nomination_that_the_events_do_not_lead_to_is_told() -> None:
     story = await full("n1")
     await story.arrives(high("one"))
     await story.tell(
@@ -246,16 +250,16 @@ async def test_a_decision_of_a_release_that_named_nothing_is_recomputed_all_the_
     assert await told(story) == ["recomputed, its code and configuration not being known: the same"]
 
 
-async def test_a_reservation_that_the_facts_do_not_lead_to_is_told() -> None:
+async def test_a_reservation_that_the_events_do_not_lead_to_is_told() -> None:
     story = await decided(pod("a", cpus=5))
-    (_, fact), other = (await decisions(story))[0], pod("b", cpus=5)
-    assert isinstance(fact, PodReserved)
+    (_, event), other = (await decisions(story))[0], pod("b", cpus=5)
+    assert isinstance(event, PodReserved)
     await story.tell(
-        streams.pod(other.uid), msgspec.structs.replace(fact, uid=other.uid, node="n1")
+        streams.pod(other.uid), msgspec.structs.replace(event, uid=other.uid, node="n1")
     )
     assert "not recomputed: the log up to the decision does not hold the pod" in await told(story)
-    elsewhere = next(name for name in ("n1", "n2") if name != fact.node)
-    await story.tell(streams.pod("uid-a"), msgspec.structs.replace(fact, node=elsewhere))
+    elsewhere = next(name for name in ("n1", "n2") if name != event.node)
+    await story.tell(streams.pod("uid-a"), msgspec.structs.replace(event, node=elsewhere))
     assert "would be reserved on" in (await told(story))[-1]
     assert "the log was altered" in (await told(story))[-1]
 

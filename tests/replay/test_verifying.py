@@ -7,7 +7,7 @@ from collections import Counter
 from services.replay.verifying import Audit
 from shared.events import streams
 from shared.events.binding_events import BindIntended, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -15,18 +15,20 @@ from shared.events.scheduling_events import NodeCharged, PodReserved, Reservatio
 from tests.ledger.given import pod
 
 
-def told(*facts: Fact) -> list[str]:
+def told(*events: Event) -> list[str]:
     """Which invariants these facts break."""
     audit, versions = Audit(), Counter[str]()
-    for at, fact in enumerate(facts, 1):
+    for at, event in enumerate(events, 1):
         stream = (
-            streams.node(fact.node)
-            if isinstance(fact, NodeCharged)
-            else streams.pod(fact.about.pod)
+            streams.node(event.node)
+            if isinstance(event, NodeCharged)
+            else streams.pod(event.about.pod)
         )
         versions[stream] += 1
         audit.see(
-            Envelope(at, stream, versions[stream], type_of(fact), 1, encode(fact), 0, "test", 0, "")
+            Envelope(
+                at, stream, versions[stream], type_of(event), 1, encode(event), 0, "test", 0, ""
+            )
         )
     return [violation.invariant for violation in audit.violations]
 

@@ -14,8 +14,8 @@ from tests.runtime.helpers import FaultyLog, undecodable
 async def test_a_node_whose_stream_cannot_be_read_takes_no_pod_and_it_is_told_why() -> None:
     log = FaultyLog()
     for number, drafts in enumerate(HISTORY):
-        facts = tuple(Draft(stream, fact) for stream, fact in drafts)
-        await log.append([Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, facts)])
+        events = tuple(Draft(stream, event) for stream, event in drafts)
+        await log.append([Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, events)])
     report = next(entry for entry in await log.read(0, 100) if entry.stream == "report/n1")
     log.damage = undecodable(report.position)
     found = await why_not(log, "ns/big", "n1", "head", CycleConfig())

@@ -15,10 +15,10 @@ NOW_US = 1_700_000_000_000_000
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
-def test_every_fact_has_a_sentence_in_plain_words(name: str) -> None:
+def test_every_event_has_a_sentence_in_plain_words(name: str) -> None:
     struct = CATALOG[name].struct
-    for fact in (full(struct), minimal(struct)):
-        text = told(fact, {}).text
+    for event in (full(struct), minimal(struct)):
+        text = told(event, {}).text
         assert text
         assert "{" not in text
         assert "None" not in text

@@ -111,10 +111,10 @@ async def remove(road: Road, name: str) -> None:
     await asyncio.to_thread(road.kube, f"{PODS}/{name}?gracePeriodSeconds=0", "DELETE")
 
 
-async def told(database: Any, fact: str, streams: list[str], count: int, after: int = 0) -> bool:
+async def told(database: Any, event: str, streams: list[str], count: int, after: int = 0) -> bool:
     """Whether the log has this fact on so many of the streams."""
     asked = "SELECT count(DISTINCT stream) FROM fact WHERE stream = ANY($1) AND type = $2 AND position > $3"
-    return int(await database.fetchval(asked, streams, fact, after)) >= count
+    return int(await database.fetchval(asked, streams, event, after)) >= count
 
 
 async def _own_work(database: Any, role: str, streams: list[str]) -> bool:

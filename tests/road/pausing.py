@@ -41,7 +41,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def no_facts_taken(database: Any) -> AsyncIterator[None]:
+async def no_events_taken(database: Any) -> AsyncIterator[None]:
     """The log takes none meanwhile, and says to everyone that they come again."""
     await database.execute(_CLOSE)
     try:

@@ -129,10 +129,10 @@ def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_aga
         for pid in exporters:
             os.kill(pid, signal.SIGCONT)
     wait_until(lambda: phase(road, "waits") == "Running", 60, "the pod never ran", road.output)
-    facts = topolog(
+    events = topolog(
         "replay", "log", "--type", "NodeReportExpired", "--data-dir", str(road.folder), "--json"
     ).stdout
-    assert facts.count("NodeReportExpired") == 2
+    assert events.count("NodeReportExpired") == 2
 
 
 def _unschedulable(road: Road, name: str) -> str:

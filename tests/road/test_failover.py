@@ -34,7 +34,7 @@ from tests.road.harness import Road, folder, running, verified
 from tests.road.pausing import (
     Paused,
     counted_out,
-    no_facts_taken,
+    no_events_taken,
     pause_in_mid_append,
     refusals,
     relayed,
@@ -104,7 +104,7 @@ async def test_whoever_is_paused_in_mid_append_and_replaced_is_refused_it(
     pods = [await submit(road, f"between-{number}") for number in range(12)]
     await wait("pods are seen", lambda: told(database, "PodObserved", pods, 12))
     await wait("the other scheduler decides", lambda: told(database, "PodReserved", pods, 1))
-    async with no_facts_taken(database):
+    async with no_events_taken(database):
         for pid in (binder, decider):
             os.kill(pid, signal.SIGCONT)
         for number in range(8):
@@ -115,7 +115,7 @@ async def test_whoever_is_paused_in_mid_append_and_replaced_is_refused_it(
         await refused_once_awake(road, database, paused)
     await others_go_on(road, database, paused, pods)
 
-    async with no_facts_taken(database):
+    async with no_events_taken(database):
         pods = [await submit(road, f"unseen-{number}") for number in range(4)]
         last = await pause_in_mid_append(road, database, [observer])
         await refused_once_awake(road, database, last)
@@ -164,9 +164,9 @@ async def refused_by_the_log(path: Path, database: Any, paused: list[Paused]) ->
     try:
         for process in paused:
             for held in process.held:
-                facts = (Draft("pod/late", PodRunning("late", "n")),)
+                events = (Draft("pod/late", PodRunning("late", "n")),)
                 (outcome,) = await log.append(
-                    [Commit(f"late/{held.lease}/{held.epoch}", held.lease, held.epoch, 1, facts)]
+                    [Commit(f"late/{held.lease}/{held.epoch}", held.lease, held.epoch, 1, events)]
                 )
                 assert isinstance(outcome, Fenced), (
                     f"{held.lease} of epoch {held.epoch} may still write: {outcome}"

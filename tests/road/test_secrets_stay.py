@@ -207,13 +207,13 @@ def test_secrets_of_outside_servers_reach_whom_they_are_for_and_stand_nowhere_el
         assert who_has(found, DATABASE) == LOGGED_IN
         assert who_has(found, BUS) == ON_THE_BUS
         assert who_has(found, TOKEN) == LOGGED_IN | ON_THE_BUS
-        facts = asyncio.run(rows(url))
+        events = asyncio.run(rows(url))
         out = path.with_name(f"{path.name}.out").read_bytes()
         for secret in (DATABASE, BUS, TOKEN, OWNERS, CLOUD):
             assert files_with(path, secret) == set()
             assert not [name for name, (_, command) in found.items() if holds(command, secret)]
             assert not holds(told, secret)
-            assert not holds(facts, secret)
+            assert not holds(events, secret)
             assert not holds(out, secret)
         assert not who_has(found, OWNERS) | who_has(found, CLOUD)
         assert b"topolog_" in told
@@ -226,7 +226,7 @@ def test_the_password_that_a_run_makes_for_its_bus_stays_with_the_bus_and_the_se
             has_run(road)
             password = urlsplit(read_addresses(path).nats_url or "").password or ""
             url = read_addresses(path).database_url or ""
-            found, told, facts = processes(road), told_by_services(road), asyncio.run(rows(url))
+            found, told, events = processes(road), told_by_services(road), asyncio.run(rows(url))
         assert len(password) > 10
         # An exporter has a key of its own, and the server its configuration.
         assert who_has(found, password) == {"topology-store", "scheduler"}
@@ -244,7 +244,7 @@ def test_the_password_that_a_run_makes_for_its_bus_stays_with_the_bus_and_the_se
         for secret in (*seeds, password, TOKEN):
             assert not [name for name, (_, command) in found.items() if holds(command, secret)]
             assert not holds(told, secret)
-            assert not holds(facts, secret)
+            assert not holds(events, secret)
             assert not holds(path.with_name(f"{path.name}.out").read_bytes(), secret)
         for seed in seeds:
             assert not who_has(found, seed)

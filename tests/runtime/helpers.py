@@ -16,7 +16,7 @@ from shared.events.envelope import Envelope
 from shared.runtime.consumer import ConsumerOptions
 from shared.runtime.held import Held
 
-QUICK = ConsumerOptions(page_facts=3, poll_s=0.03, pause_s=0.01)
+QUICK = ConsumerOptions(page_events=3, poll_s=0.03, pause_s=0.01)
 
 
 class FaultyLog(MemoryEventLog):
@@ -30,9 +30,9 @@ class FaultyLog(MemoryEventLog):
 
     def restore(self, head: int) -> None:
         """A backup as of `head` takes the place of the log, without a new timeline."""
-        self._facts = self._facts[:head]
+        self._events = self._events[:head]
         self._heads.clear()
-        self._heads.update({fact.stream: fact.version for fact in self._facts})
+        self._heads.update({event.stream: event.version for event in self._events})
         self._seen = {id: places for id, places in self._seen.items() if places[1] <= head}
 
     async def _here(self) -> None:
@@ -67,14 +67,14 @@ class FaultyLog(MemoryEventLog):
 def undecodable(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
     """Damage that makes the fact at a position one of an unknown type."""
     return lambda page: [
-        msgspec.structs.replace(fact, type="FromTheFuture") if fact.position == at else fact
-        for fact in page
+        msgspec.structs.replace(event, type="FromTheFuture") if event.position == at else event
+        for event in page
     ]
 
 
 def hole(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
     """Damage that hides the fact at a position."""
-    return lambda page: [fact for fact in page if fact.position != at]
+    return lambda page: [event for event in page if event.position != at]
 
 
 def lent(role: str = "test/0", epoch: int = 1) -> Held:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.replay.filters import Filter
-from services.replay.listing import Listing, list_facts
+from services.replay.listing import Listing, list_events
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.memory import MemoryBus
 from shared.bus.subjects import MSG_ID
@@ -31,11 +31,11 @@ Places = list[tuple[int, str]]
 
 def fold() -> Fold[Places]:
     return Fold(
-        list, lambda state, envelope, _fact: state.append((envelope.position, envelope.stream))
+        list, lambda state, envelope, _event: state.append((envelope.position, envelope.stream))
     )
 
 
-async def test_an_unknown_fact_type_sets_its_stream_aside_red_and_stops_nobody() -> None:
+async def test_an_unknown_event_type_sets_its_stream_aside_red_and_stops_nobody() -> None:
     log, bus, health = FaultyLog(), MemoryBus(), Health()
     await given(log, *"abc")
     log.damage = undecodable(3)
@@ -43,7 +43,7 @@ async def test_an_unknown_fact_type_sets_its_stream_aside_red_and_stops_nobody()
     async with running(folding.run(), Relay(log, bus, "relay-1", options=QUICK).run()):
         await until(lambda: not health.status().healthy)
         await given(log, *"def")
-        await until(lambda: len(bus.fact_messages) == 6 and folding.position == 6)
+        await until(lambda: len(bus.event_messages) == 6 and folding.position == 6)
     problem = health.status().red["folding: stream c is set aside"]
     assert "fact 3 (FromTheFuture" in problem
     assert "unknown type" in problem
@@ -52,12 +52,12 @@ async def test_an_unknown_fact_type_sets_its_stream_aside_red_and_stops_nobody()
     assert folding.state == [(1, "a"), (2, "b"), (4, "d"), (5, "e"), (6, "f")]
 
 
-async def test_an_unknown_fact_type_is_listed_as_what_it_is_and_the_list_goes_on() -> None:
+async def test_an_unknown_event_type_is_listed_as_what_it_is_and_the_list_goes_on() -> None:
     log = FaultyLog()
     await given(log, *"abcd")
     log.damage = undecodable(2)
     shown: list[dict[str, Any]] = []
-    await list_facts(log, Listing(Filter()), shown.append)
+    await list_events(log, Listing(Filter()), shown.append)
     assert [row["position"] for row in shown] == [1, 2, 3, 4]
     assert "unknown type" in shown[1]["text"]
 
@@ -102,7 +102,7 @@ async def test_an_older_backup_that_outgrew_its_readers_is_folded_anew_and_relay
         "p", switch, fold(), on_reset=lambda state: resets.append(len(state)), options=QUICK
     )
     try:
-        rung = bus.facts()
+        rung = bus.events()
         await stand(bus, rung)
         async with running(projector.run(), Relay(switch, bus, "relay-1", options=QUICK).run()):
             await given(lost, *(f"lost-{number}" for number in range(7)))

@@ -16,7 +16,7 @@ from shared.runtime.clock import SystemClock
 from shared.runtime.consumer import Consumer, Overtaken, Refold
 from shared.runtime.health import Health
 from shared.telemetry import names
-from tests.bus.contract import fact_message
+from tests.bus.contract import event_message
 from tests.eventlog.words import given
 from tests.runtime.helpers import QUICK, FaultyLog, hole, running, until
 
@@ -29,7 +29,7 @@ class Heard:
         self.resets: list[str] = []
 
     async def handle(self, page: Sequence[Envelope]) -> None:
-        self.positions += [fact.position for fact in page]
+        self.positions += [event.position for event in page]
 
     async def reset(self, cause: str) -> None:
         self.resets.append(cause)
@@ -125,13 +125,13 @@ async def test_the_doorbell_wakes_a_consumer_whose_log_is_deaf_and_a_false_ring_
     log: FaultyLog, heard: Heard
 ) -> None:
     log.deaf, bus = True, MemoryBus()
-    slow = type(QUICK)(page_facts=3, poll_s=60.0, pause_s=0.01)
-    consumer = Consumer("c", log, heard.handle, doorbell=bus.facts, options=slow)
+    slow = type(QUICK)(page_events=3, poll_s=60.0, pause_s=0.01)
+    consumer = Consumer("c", log, heard.handle, doorbell=bus.events, options=slow)
     async with running(consumer.run()):
         await until(consumer.live.is_set)
-        await bus.publish_many([fact_message(99)])
+        await bus.publish_many([event_message(99)])
         await given(log, "x")
-        await bus.publish_many([fact_message(1)])
+        await bus.publish_many([event_message(1)])
         await until(lambda: heard.positions == [1])
 
 
@@ -194,7 +194,7 @@ async def test_a_checkpoint_is_never_ahead_of_what_was_handled(log: FaultyLog) -
         assert await log.load_checkpoint("c") == (done[-1] if done else 0)
         if broken.is_set() and page[-1].position > 3:
             raise RuntimeError("effect failed")
-        done.extend(fact.position for fact in page)
+        done.extend(event.position for event in page)
 
     with pytest.raises(RuntimeError):
         await Consumer("c", log, effect, checkpoint=True, options=QUICK).run()
@@ -227,7 +227,7 @@ async def test_waiting_for_a_position_that_does_not_come_ends_false(
         assert not await consumer.wait_for(1, 0.05)
 
 
-async def test_lag_is_told_in_facts_and_in_seconds_while_a_reader_is_behind(
+async def test_lag_is_told_in_events_and_in_seconds_while_a_reader_is_behind(
     log: FaultyLog, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[str, list[float]] = {}

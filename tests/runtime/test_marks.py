@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shared.eventlog.memory import MemoryEventLog
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.runtime import marks
 from shared.runtime.health import Health
@@ -31,7 +31,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 def fold(code: str, worth: int = 1) -> Fold[State]:
     """A fold that promises `worth` for each fact of a stream."""
 
-    def evolve(state: State, envelope: Envelope, _fact: Fact) -> None:
+    def evolve(state: State, envelope: Envelope, _event: Event) -> None:
         state[envelope.stream] = state.get(envelope.stream, 0) + worth
 
     return Fold(
@@ -73,7 +73,7 @@ async def positions(log: MemoryEventLog, code: str) -> list[int]:
     return [mark.place.position for mark in await log.marks("p") if mark.fingerprint == f"{code}/"]
 
 
-async def test_marks_are_made_live_at_even_places_and_hearers_know_every_fact_once() -> None:
+async def test_marks_are_made_live_at_even_places_and_hearers_know_every_event_once() -> None:
     log = MemoryEventLog("l")
     replica = Replica(log, fold("blue"))
     async with running(replica.projector.run()):

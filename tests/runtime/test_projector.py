@@ -9,7 +9,7 @@ import pytest
 
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.runtime.consumer import ConsumerOptions
 from shared.runtime.projector import AT_ONCE, Fold, Folded, Projector
@@ -20,7 +20,7 @@ from tests.runtime.helpers import QUICK, FaultyLog, running, until
 State = dict[str, int]
 
 
-def evolve(state: State, envelope: Envelope, _fact: Fact) -> None:
+def evolve(state: State, envelope: Envelope, _event: Event) -> None:
     """Order-sensitive, so that a fact missed, repeated or misplaced shows."""
     state[envelope.stream] = (state.get(envelope.stream, 0) * 31 + envelope.position) % 1_000_003
 
@@ -73,7 +73,7 @@ async def test_a_snapshot_spares_the_replay() -> None:
     await given(log, *"abcabc")
     await (await run_to(log, 6)).save()
     read: list[int] = []
-    log.damage = lambda page: (read.extend(fact.position for fact in page), page)[1]  # type: ignore[func-returns-value]
+    log.damage = lambda page: (read.extend(event.position for event in page), page)[1]  # type: ignore[func-returns-value]
     await given(log, "z")
     assert (await run_to(log, 7)).state == await folded(log, 7)
     assert read[:2] == [6, 7], "where the reader stands, and what is new"
@@ -111,7 +111,7 @@ async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:
     assert resets == [{}]
 
 
-async def test_hearers_are_told_of_every_fact_once_in_pieces_and_the_state_stands_there() -> None:
+async def test_hearers_are_told_of_every_event_once_in_pieces_and_the_state_stands_there() -> None:
     log, told = FaultyLog(), list[int]()
     await given(log, *("abcde" * 50))
 
@@ -125,7 +125,7 @@ async def test_hearers_are_told_of_every_fact_once_in_pieces_and_the_state_stand
     for envelope in await log.read(0, 250):
         evolve(state, envelope, None)  # type: ignore[arg-type]
         states[envelope.position] = dict(state)
-    projector = Projector("p", log, fold(), after=after, options=ConsumerOptions(page_facts=230))
+    projector = Projector("p", log, fold(), after=after, options=ConsumerOptions(page_events=230))
     async with running(projector.run()):
         assert await projector.wait_for(250, 60)
     assert told == list(range(1, 251))

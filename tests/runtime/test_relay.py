@@ -18,16 +18,16 @@ from tests.runtime.helpers import QUICK, FaultyLog, running, until
 
 
 def positions(bus: MemoryBus) -> list[int]:
-    return [int(message.headers[subjects.POSITION]) for message in bus.fact_messages]
+    return [int(message.headers[subjects.POSITION]) for message in bus.event_messages]
 
 
-async def test_every_fact_is_on_the_bus_once_and_in_order() -> None:
+async def test_every_event_is_on_the_bus_once_and_in_order() -> None:
     log, bus = FaultyLog(), MemoryBus()
     await given(log, *"abcdefg")
     async with running(Relay(log, bus, "one", ttl_s=0.3, options=QUICK).run()):
-        await until(lambda: len(bus.fact_messages) == 7)
+        await until(lambda: len(bus.event_messages) == 7)
         await given(log, "x", "y")
-        await until(lambda: len(bus.fact_messages) == 9)
+        await until(lambda: len(bus.event_messages) == 9)
     assert positions(bus) == list(range(1, 10))
 
 
@@ -37,7 +37,7 @@ async def test_a_relay_that_died_between_publishing_and_its_checkpoint_repeats_a
     log, bus = FaultyLog(), MemoryBus()
     await given(log, *"abcde")
     identity = await log.identity()
-    await bus.publish_many([message_of(identity, fact) for fact in await log.read(0, 3)])
+    await bus.publish_many([message_of(identity, event) for event in await log.read(0, 3)])
     async with running(Relay(log, bus, "next", ttl_s=0.3, options=QUICK).run()):
         async with asyncio.timeout(60):
             while await log.load_checkpoint(CONSUMER) < 5:  # noqa: ASYNC110
@@ -50,10 +50,10 @@ async def test_two_relays_lose_nothing_and_keep_the_order() -> None:
     relays = [Relay(log, bus, name, ttl_s=0.2, options=QUICK) for name in ("one", "two")]
     async with running(*(relay.run() for relay in relays)) as tasks:
         await given(log, *"abcd")
-        await until(lambda: len(bus.fact_messages) == 4)
+        await until(lambda: len(bus.event_messages) == 4)
         tasks[0].cancel()
         await given(log, *"efgh", "again")
-        await until(lambda: len(bus.fact_messages) == 9)
+        await until(lambda: len(bus.event_messages) == 9)
     assert positions(bus) == list(range(1, 10))
 
 
@@ -61,19 +61,19 @@ async def test_a_bus_that_is_down_stops_the_position_and_not_the_relay() -> None
     log, bus = FaultyLog(), MemoryBus()
     bus.down = True
     await given(log, "a", "b")
-    options = ConsumerOptions(page_facts=2, poll_s=0.05, pause_s=0.01)
+    options = ConsumerOptions(page_events=2, poll_s=0.05, pause_s=0.01)
     async with running(Relay(log, bus, "one", ttl_s=0.3, options=options).run()):
         await until(lambda: log._leases)
         assert await log.load_checkpoint(CONSUMER) == 0
         bus.down = False
-        await until(lambda: len(bus.fact_messages) == 2)
+        await until(lambda: len(bus.event_messages) == 2)
 
 
 def test_a_message_names_log_timeline_position_and_history_and_carries_the_trace() -> None:
-    fact = Envelope(
+    event = Envelope(
         7, "pod/u", 1, "PodBound", 1, b"{}", 0, "r", 0, "c", trace="00-ab", chain=b"\xab" * 32
     )
-    message = message_of(LogIdentity("log", 2), fact)
+    message = message_of(LogIdentity("log", 2), event)
     assert message.subject == "topolog.fact.binding.PodBound"
     assert message.headers == {
         subjects.MSG_ID: "log:2:7:" + "ab" * 8,
@@ -83,9 +83,9 @@ def test_a_message_names_log_timeline_position_and_history_and_carries_the_trace
     }
 
 
-def test_a_fact_too_large_for_the_bus_is_announced_without_its_body() -> None:
-    fact = Envelope(7, "s", 1, "NodeReported", 1, b"x" * (MAX_BODY_BYTES + 1), 0, "r", 0, "c")
-    assert message_of(LogIdentity("log", 1), fact).data == b""
+def test_a_event_too_large_for_the_bus_is_announced_without_its_body() -> None:
+    event = Envelope(7, "s", 1, "NodeReported", 1, b"x" * (MAX_BODY_BYTES + 1), 0, "r", 0, "c")
+    assert message_of(LogIdentity("log", 1), event).data == b""
 
 
 async def test_a_relay_whose_position_was_moved_gives_up_its_lease_and_relays_on_from_there() -> (

@@ -29,16 +29,16 @@ async def bus(private_nats_url: str) -> AsyncIterator[JetStreamBus]:
     await bus.close()
 
 
-async def test_appended_facts_ring_on_the_bus_and_a_projection_follows(
+async def test_appended_events_ring_on_the_bus_and_a_projection_follows(
     postgres_log: PostgresEventLog,  # noqa: F811, RUF100
     bus: JetStreamBus,
 ) -> None:
-    positions = bus.facts()
+    positions = bus.events()
     await stand(bus, positions)
     fold: Fold[list[int]] = Fold(
-        list, lambda state, envelope, _fact: state.append(envelope.position)
+        list, lambda state, envelope, _event: state.append(envelope.position)
     )
-    projector = Projector("p", postgres_log, fold, doorbell=bus.facts)
+    projector = Projector("p", postgres_log, fold, doorbell=bus.events)
     async with running(Relay(postgres_log, bus, "relay-1").run(), projector.run()):
         for turn in range(5):
             await given(postgres_log, *(f"{turn}.{n}" for n in range(40)))
@@ -58,11 +58,11 @@ async def test_the_doorbell_alone_is_enough_to_hear_at_once(bus: JetStreamBus) -
     log = FaultyLog()
     log.deaf = True
     fold: Fold[list[int]] = Fold(
-        list, lambda state, envelope, _fact: state.append(envelope.position)
+        list, lambda state, envelope, _event: state.append(envelope.position)
     )
-    projector = Projector("p", log, fold, doorbell=bus.facts, options=ConsumerOptions(poll_s=60.0))
+    projector = Projector("p", log, fold, doorbell=bus.events, options=ConsumerOptions(poll_s=60.0))
     relaying = FaultyLog()
-    relaying._facts = log._facts
+    relaying._events = log._events
     async with running(projector.run(), Relay(relaying, bus, "relay-1").run()):
         await projector.wait_live()
         await subscribed(bus)

@@ -21,7 +21,7 @@ from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Leas
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved
 from shared.events.envelope import Envelope
 from shared.ledger import fold
@@ -48,8 +48,8 @@ class Folded(msgspec.Struct):
 def release(name: str) -> Fold[Folded]:
     """The fold of a release: its own snapshots under its own key."""
 
-    def evolve(state: Folded, envelope: Envelope, fact: Fact) -> None:
-        fold.evolve(state.ledger, envelope, fact)
+    def evolve(state: Folded, envelope: Envelope, event: Event) -> None:
+        fold.evolve(state.ledger, envelope, event)
         state.counted += name == "new"
 
     def load(data: bytes) -> Folded:
@@ -85,8 +85,8 @@ class Replica:
     async def tell(self, number: int) -> Outcome:
         """Append one fact under the lease, which a second try of the other release must not double."""
         assert self.lease is not None
-        fact = NodeObserved(f"n{number}", f"uid-{number}", str(number))
-        draft = Draft(streams.node(fact.name), fact)
+        event = NodeObserved(f"n{number}", f"uid-{number}", str(number))
+        draft = Draft(streams.node(event.name), event)
         (outcome,) = await self.log.append(
             [Commit(f"kube/{number}", ROLE, self.lease.epoch, 0, (draft,))]
         )
@@ -158,8 +158,8 @@ async def test_releases_follow_each_other_on_one_log_and_back(
             "rolled back: its own snapshot of position 5, and what came since"
         )
         assert back.projector.state.counted == (6 if first == "new" else 0)
-        facts = await back.log.read(0)
-        assert [fact.position for fact in facts] == [1, 2, 3, 4, 5, 6]
+        events = await back.log.read(0)
+        assert [event.position for event in events] == [1, 2, 3, 4, 5, 6]
 
 
 async def test_a_release_that_charges_pods_otherwise_does_not_take_the_place_of_the_one_at_work(

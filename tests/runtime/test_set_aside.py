@@ -13,7 +13,7 @@ from services.upkeep.errors import UpkeepRefused
 from services.upkeep.skipping import skip
 from shared.eventlog.port import Place
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.runtime.health import Health
 from shared.runtime.projector import Fold, Projector
@@ -23,7 +23,7 @@ from tests.runtime.helpers import QUICK, FaultyLog, running, undecodable, until
 State = dict[str, list[int]]
 
 
-def evolve(state: State, envelope: Envelope, _fact: Fact) -> None:
+def evolve(state: State, envelope: Envelope, _event: Event) -> None:
     if envelope.stream == "spoilt":
         raise KeyError("no such zone")
     state.setdefault(envelope.stream, []).append(envelope.position)
@@ -45,7 +45,7 @@ async def word(log: FaultyLog, position: int) -> None:
     await skip(log, position, "me", "damaged", 1, force=True)
 
 
-async def test_the_stream_of_an_unreadable_fact_is_set_aside_and_the_rest_goes_on() -> None:
+async def test_the_stream_of_an_unreadable_event_is_set_aside_and_the_rest_goes_on() -> None:
     log, health, told = FaultyLog(), Health(), list[str]()
     await given(log, *"abab")
     log.damage = undecodable(3)
@@ -62,14 +62,14 @@ async def test_the_stream_of_an_unreadable_fact_is_set_aside_and_the_rest_goes_o
     assert "topolog log skip 3" in problem
 
 
-async def test_unreadable_facts_on_streams_of_a_kind_that_only_a_newer_release_knows_are_passed_over() -> (
+async def test_unreadable_events_on_streams_of_a_kind_that_only_a_newer_release_knows_are_passed_over() -> (
     None
 ):
     log, health, told = FaultyLog(), Health(), list[str]()
     await given(log, "a", "dream/b", "pod/c", "dream/b", "a")
     log.damage = lambda page: [
-        msgspec.structs.replace(fact, type="FromTheFuture") if "/" in fact.stream else fact
-        for fact in page
+        msgspec.structs.replace(event, type="FromTheFuture") if "/" in event.stream else event
+        for event in page
     ]
     projector = Projector("p", log, fold(told), health=health, options=QUICK)
     async with running(projector.run()):
@@ -79,7 +79,7 @@ async def test_unreadable_facts_on_streams_of_a_kind_that_only_a_newer_release_k
     assert len(health.status().red) == 1
 
 
-async def test_what_a_page_holds_before_an_unreadable_fact_of_the_same_stream_is_folded() -> None:
+async def test_what_a_page_holds_before_an_unreadable_event_of_the_same_stream_is_folded() -> None:
     log, told = FaultyLog(), list[str]()
     await given(log, "a", "spoilt", "a", "b", "spoilt", "a")
     log.damage = undecodable(3)
@@ -90,7 +90,7 @@ async def test_what_a_page_holds_before_an_unreadable_fact_of_the_same_stream_is
     assert told == ["spoilt", "a"]
 
 
-async def test_a_fact_that_the_fold_cannot_take_sets_its_stream_aside_too() -> None:
+async def test_a_event_that_the_fold_cannot_take_sets_its_stream_aside_too() -> None:
     log, health = FaultyLog(), Health()
     await given(log, "a", "spoilt", "a", "spoilt")
     projector = Projector("p", log, fold(), health=health, options=QUICK)
@@ -103,15 +103,15 @@ async def test_a_fact_that_the_fold_cannot_take_sets_its_stream_aside_too() -> N
 @pytest.mark.parametrize(
     "spoilt", ["spoilt", "a spoilt", "a spoilt b", "spoilt a spoilt", "a b spoilt spoilt a b"]
 )
-async def test_each_fact_is_folded_once_and_told_once_whatever_stands_beside_it(
+async def test_each_event_is_folded_once_and_told_once_whatever_stands_beside_it(
     spoilt: str,
 ) -> None:
     log, asked, heard = FaultyLog(), list[int](), list[int]()
     await given(log, *spoilt.split())
 
-    def once(state: State, envelope: Envelope, fact: Fact) -> None:
+    def once(state: State, envelope: Envelope, event: Event) -> None:
         asked.append(envelope.position)
-        evolve(state, envelope, fact)
+        evolve(state, envelope, event)
 
     projector = Projector(
         "p",
@@ -129,7 +129,7 @@ async def test_each_fact_is_folded_once_and_told_once_whatever_stands_beside_it(
     assert projector.place == Place(last.position, last.chain)
 
 
-async def test_an_operators_word_skips_the_fact_and_the_stream_goes_on_for_who_runs_and_who_starts() -> (
+async def test_an_operators_word_skips_the_event_and_the_stream_goes_on_for_who_runs_and_who_starts() -> (
     None
 ):
     log, health, resets = FaultyLog(), Health(), list[Any]()

@@ -77,22 +77,22 @@ class World:
         self.ledger = Ledger()
         self.cluster = ColumnarPlacing(config)
 
-    def fold(self, stream: str, fact: object) -> None:
+    def fold(self, stream: str, event: object) -> None:
         """Append one fact and refresh what it touched."""
-        for name in self.ledger_fold(stream, fact):
+        for name in self.ledger_fold(stream, event):
             node = self.ledger.nodes.get(name)
             if node is None:
                 self.cluster.drop_node(name)
             else:
                 self.cluster.put_node(node)
 
-    def ledger_fold(self, stream: str, fact: object) -> Collection[str]:
+    def ledger_fold(self, stream: str, event: object) -> Collection[str]:
         """Append one fact; the nodes that it touched, of which the cluster is not told yet."""
         position = self.ledger.position + 1
         envelope = Envelope(
-            position, stream, position, type(fact).__name__, 1, b"", 0, "test", 0, str(position)
+            position, stream, position, type(event).__name__, 1, b"", 0, "test", 0, str(position)
         )
-        return fold.evolve(self.ledger, envelope, fact)  # type: ignore[arg-type]
+        return fold.evolve(self.ledger, envelope, event)  # type: ignore[arg-type]
 
     def node(
         self, name: str, *zones: Zone, policy: str = "single-numa-node", scope: str = "container",

@@ -274,10 +274,10 @@ def searched_truth(seen: Scene, checkpoints: bool = True) -> Truth:
     Ten times as fast as the kubelet model, which holds it to account: enough to find a bound that
     promises too much."""
     cluster = world_of(seen, CycleConfig(), checkpoints).cluster
-    shape, facts = cluster.judging.shape(seen.pod), cluster.node(NODE)
-    assert facts is not None
-    plan, _ = cluster.judging.plan(shape, facts)
-    found = searched(facts, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
+    shape, events = cluster.judging.shape(seen.pod), cluster.node(NODE)
+    assert events is not None
+    plan, _ = cluster.judging.plan(shape, events)
+    found = searched(events, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
     return "undecided" if found == "unknown" else found
 
 

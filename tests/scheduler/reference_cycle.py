@@ -17,7 +17,7 @@ from services.scheduler.filter.topology.bounds import fits
 from services.scheduler.filter.topology.fit import ADMITTED, searched
 from services.scheduler.snapshot.assume import reserve
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts, report_state
+from services.scheduler.snapshot.node_info import NodeInfo, report_state
 from services.scheduler.snapshot.pod_class import Part, Shape, key_of
 from services.scheduler.snapshot.topology_policy import combined, node_rule, pinned, pod_policy
 from shared.domain.demand import most, peak, zonal_demand
@@ -138,19 +138,21 @@ class Reference:
         """The search over every state, with nothing ahead of it: that it is right is held against
         the exact kubelet elsewhere.
         """
-        facts = self._facts(node)
+        node_info = self._node_infos(node)
         found = searched(
-            facts, Shape(key_of(pod), pod, 0).plan(facts.profile), self.config.steps_last_resort
+            node_info,
+            Shape(key_of(pod), pod, 0).plan(node_info.profile),
+            self.config.steps_last_resort,
         )
         self.over_budget = self.over_budget or found == UNKNOWN
         return found == ADMITTED
 
-    def _facts(self, node: LedgerNode) -> NodeFacts:
-        facts = NodeFacts(node.name, 0)
-        facts.take_in(node, self.config)
+    def _node_infos(self, node: LedgerNode) -> NodeInfo:
+        node_info = NodeInfo(node.name, 0)
+        node_info.take_in(node, self.config)
         for each in self.ahead[node.name]:
-            reserve(facts, each, Shape(key_of(each), each, 0))
-        return facts
+            reserve(node_info, each, Shape(key_of(each), each, 0))
+        return node_info
 
     def _free(self, node: LedgerNode) -> Amounts:
         assert node.observed is not None

@@ -28,7 +28,7 @@ async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_
 ) -> None:
     await story.node()
     await story.report(zone(0, 8))
-    broken = news.pod_fact(Ledger(), "topolog", manifest("broken", cpu="2 cores"), Sightings())
+    broken = news.pod_event(Ledger(), "topolog", manifest("broken", cpu="2 cores"), Sightings())
     assert isinstance(broken, PodObserved)
     await story.tell(streams.pod("uid-broken"), broken)
     await story.arrives(pod("good", cpus=2))
@@ -48,7 +48,7 @@ async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_
 def test_a_scheduler_name_that_is_none_is_nobodys_and_stops_nobody(name: object) -> None:
     made = manifest("p")
     made["spec"]["schedulerName"] = name
-    assert news.pod_fact(Ledger(), frozenset({"topolog"}), made, Sightings()) is None
+    assert news.pod_event(Ledger(), frozenset({"topolog"}), made, Sightings()) is None
 
 
 async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
@@ -58,7 +58,7 @@ async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
         Zone(0, {**roomy.resources, "memory": ZoneResource(8 * GIB, 8 * GIB, 8 * GIB)})
     )
     for cpu in ("two", "2"):
-        seen = news.pod_fact(story.cores[0].ledger, "topolog", manifest("p", cpu=cpu), Sightings())
+        seen = news.pod_event(story.cores[0].ledger, "topolog", manifest("p", cpu=cpu), Sightings())
         assert isinstance(seen, PodObserved)
         await story.tell(streams.pod("uid-p"), seen)
         decided = await story.decide()

@@ -16,7 +16,7 @@ from services.scheduler.state import state as following
 from shared.eventlog.port import Draft
 from shared.events import streams
 from shared.events.binding_events import BindRefused
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -26,16 +26,16 @@ from tests.fixtures.examples import examples
 from tests.ledger.given import pod, report, zone
 
 NODES, PODS = ("n1", "n2", "n3"), tuple(f"uid-{name}" for name in "abcdef")
-Told = tuple[str, Fact]
+Told = tuple[str, Event]
 
 
-def told(core: SchedulerCore, facts: Sequence[Told]) -> None:
-    for stream, fact in facts:
+def told(core: SchedulerCore, events: Sequence[Told]) -> None:
+    for stream, event in events:
         position, version = core.ledger.position + 1, core.versions.get(stream, 0) + 1
         envelope = Envelope(
-            position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position)
+            position, stream, version, type_of(event), 1, encode(event), 0, "test", 0, str(position)
         )
-        core.evolve(envelope, fact)
+        core.evolve(envelope, event)
 
 
 @st.composite
@@ -43,15 +43,15 @@ def stories(draw: st.DrawFn) -> list[Told]:
     """Nodes with reports, pods at every stage of their life; whatever is told of a pod may be told
     in any order.
     """
-    facts: list[Told] = []
+    events: list[Told] = []
     for _ in range(draw(st.integers(3, 25))):
         node, uid = draw(st.sampled_from(NODES)), draw(st.sampled_from(PODS))
-        facts += draw(
+        events += draw(
             st.sampled_from(
                 [_node, _node, _report, _arrives, _arrives, _reserved, _reserved, _later]
             )
         )(draw, node, uid)
-    return facts
+    return events
 
 
 def _node(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
@@ -93,7 +93,7 @@ def _reserved(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
 
 def _later(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
     end = PodEnded(uid, "rejected", node, reason="TopologyAffinityError")
-    facts: list[Told] = [
+    events: list[Told] = [
         (streams.pod(uid), PodRunning(uid, node)),
         (streams.pod(uid), end),
         (streams.pod(uid), PodEnded(uid, "succeeded", node)),
@@ -103,7 +103,7 @@ def _later(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
         ),
         (streams.node(node), NodeMarkedDirty(node, "rejections", 3)),
     ]
-    return [draw(st.sampled_from(facts))]
+    return [draw(st.sampled_from(events))]
 
 
 def decided(core: SchedulerCore) -> list[Proposal]:
@@ -113,7 +113,7 @@ def decided(core: SchedulerCore) -> list[Proposal]:
 
 def drafted(proposals: Sequence[Proposal]) -> list[Told]:
     drafts: list[Draft] = [draft for proposal in proposals for draft in proposal.drafts]
-    return [(draft.stream, draft.fact) for draft in drafts]
+    return [(draft.stream, draft.event) for draft in drafts]
 
 
 @given(
@@ -122,7 +122,7 @@ def drafted(proposals: Sequence[Proposal]) -> list[Told]:
     st.sets(st.sampled_from([streams.node("n1"), streams.report("n2"), streams.pod("uid-a")])),
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_a_core_that_begins_late_decides_as_one_that_followed_every_fact(
+def test_a_core_that_begins_late_decides_as_one_that_followed_every_event(
     before: list[Told], after: list[Told], aside: set[str]
 ) -> None:
     early, late = SchedulerCore(CoreConfig()), SchedulerCore(CoreConfig(), begun=False)

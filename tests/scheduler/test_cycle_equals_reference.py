@@ -143,9 +143,11 @@ class Pair:
         """
         judging = self.world.cluster.judging
         for shape in [each for each in judging._shapes.values() if each.swept]:
-            for facts in self.world.cluster.nodes():
-                assert judging.table.scores[shape.row, facts.slot] >= judging.judge(shape, facts), (
-                    facts.name,
+            for events in self.world.cluster.nodes():
+                assert judging.table.scores[shape.row, events.slot] >= judging.judge(
+                    shape, events
+                ), (
+                    events.name,
                     shape.pod,
                 )
 

@@ -94,16 +94,16 @@ class Kept:
             xxhash.xxh3_64_intdigest(pod.uid.encode()),
             [],
         )
-        for facts in cluster.nodes():
-            plan, barred = cluster.judging.plan(shape, facts)
+        for events in cluster.nodes():
+            plan, barred = cluster.judging.plan(shape, events)
             score = (
                 -1
                 if barred
-                else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, STEPS)
+                else judge(shape, plan, events, cluster.config, cluster.judging.strategy, STEPS)
             )
             if score >= 0:
                 found.append(
-                    (-score, xxhash.xxh3_64_intdigest(facts.name.encode()) ^ salt, facts.name)
+                    (-score, xxhash.xxh3_64_intdigest(events.name.encode()) ^ salt, events.name)
                 )
         return (-min(found)[0], min(found)[2]) if found else None
 

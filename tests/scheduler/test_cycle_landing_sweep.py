@@ -100,12 +100,12 @@ def test_a_shape_is_answered_for_like_node_by_node(
 
 def plainly(world: World, shape: Shape, slot: int, steps: int = 1024) -> int:
     """The node judged with nothing remembered."""
-    cluster, facts = world.cluster, world.cluster.judging.at(slot)
-    plan, barred = cluster.judging.plan(shape, facts)
+    cluster, events = world.cluster, world.cluster.judging.at(slot)
+    plan, barred = cluster.judging.plan(shape, events)
     return (
         RULED_OUT
         if barred
-        else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, steps)
+        else judge(shape, plan, events, cluster.config, cluster.judging.strategy, steps)
     )
 
 

@@ -117,10 +117,10 @@ def test_sets_of_zones_beside_groups_score_no_more_than_a_sweep_says(scope: str)
         cluster = world_of(seen, CycleConfig(strategy="LeastNUMANodes"), True).cluster
         shape = cluster.judging.shape(seen.pod)
         cluster.judging.sweep_if_new(shape)
-        for facts in cluster.nodes():
-            most = cluster.judging.table.scores[shape.row, facts.slot]
-            score = cluster.judging.judge(shape, facts)
-            taken += bool(facts.tied) and score > 0
+        for events in cluster.nodes():
+            most = cluster.judging.table.scores[shape.row, events.slot]
+            score = cluster.judging.judge(shape, events)
+            taken += bool(events.tied) and score > 0
             assert score <= most, seed
     assert taken > 0
 

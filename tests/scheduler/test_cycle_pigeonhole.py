@@ -21,7 +21,7 @@ from services.scheduler.filter.topology.fit import searched, surely, waiting_bes
 from services.scheduler.filter.topology.packing import each_is_left_a_zone
 from services.scheduler.filter.topology.pigeonhole import Waiting
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.report import Placement, Report
@@ -62,32 +62,36 @@ def _listing(found: Report, more: list[Placement]) -> Report:
     return msgspec.structs.replace(found, placements=(*(found.placements or ()), *more))
 
 
-def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan, bool]:
+def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan, bool]:
     """A node with up to six pods on their way, the newcomer's plan, and whether a bound says that
     the node admits it.
     """
     seen = scene(seed, policy, scope, random.Random(seed).choice((2, 3, 4)), unsettled=6)
     world = world_of(seed, seen)
-    shape, facts = world.cluster.judging.shape(seen.pod), world.cluster.node(NODE)
-    assert facts is not None
-    plan, _ = world.cluster.judging.plan(shape, facts)
-    return facts, plan, plan.mode != "free" and not plan.one_by_one and surely(facts, shape, plan)
+    shape, node_info = world.cluster.judging.shape(seen.pod), world.cluster.node(NODE)
+    assert node_info is not None
+    plan, _ = world.cluster.judging.plan(shape, node_info)
+    return (
+        node_info,
+        plan,
+        plan.mode != "free" and not plan.one_by_one and surely(node_info, shape, plan),
+    )
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_no_bound_promises_what_a_search_refuses(policy: str, scope: str) -> None:
     wrong, told = [], 0
     for seed in range(9000, 9160):
-        facts, plan, passes = looked_at(seed, policy, scope)
+        node_info, plan, passes = looked_at(seed, policy, scope)
         if passes:
             told += 1
-            if searched(facts, plan, STEPS) not in ("admitted", UNKNOWN):
+            if searched(node_info, plan, STEPS) not in ("admitted", UNKNOWN):
                 wrong.append(seed)
     assert wrong == []
     assert told > 10
 
 
-def crowd(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan]:
+def crowd(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan]:
     """Small zones, unevenly free, and up to five pods on their way that ask for CPUs and GPUs, some
     with init containers.
     """
@@ -100,9 +104,12 @@ def crowd(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan]:
     for number in range(rng.randint(1, 5)):
         tell = world.running if rng.random() < 0.5 else world.bound
         tell(_small(rng, f"p{number}"), NODE)
-    shape, facts = world.cluster.judging.shape(_small(rng, "newcomer")), world.cluster.node(NODE)
-    assert facts is not None
-    return facts, world.cluster.judging.plan(shape, facts)[0]
+    shape, node_info = (
+        world.cluster.judging.shape(_small(rng, "newcomer")),
+        world.cluster.node(NODE),
+    )
+    assert node_info is not None
+    return node_info, world.cluster.judging.plan(shape, node_info)[0]
 
 
 def _small(rng: random.Random, name: str) -> Pod:
@@ -125,11 +132,11 @@ def _small(rng: random.Random, name: str) -> Pod:
 def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: str) -> None:
     wrong, told = [], 0
     for seed in range(600):
-        facts, plan = crowd(seed, policy, scope)
-        assert facts.report is not None
+        node_info, plan = crowd(seed, policy, scope)
+        assert node_info.report is not None
         waiting, parts = (
-            waiting_beside(facts),
-            pigeonhole.parts_of(plan.demand, policy, scope, facts.report),
+            waiting_beside(node_info),
+            pigeonhole.parts_of(plan.demand, policy, scope, node_info.report),
         )
         if (
             waiting is None
@@ -138,7 +145,7 @@ def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: 
         ):
             continue
         told += 1
-        if searched(facts, plan, STEPS) not in ("admitted", UNKNOWN):
+        if searched(node_info, plan, STEPS) not in ("admitted", UNKNOWN):
             wrong.append(seed)
     assert wrong == []
     assert told > 20
@@ -153,9 +160,9 @@ def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> Waiting:
     for number, cpus in enumerate(asked):
         containers = [container(f"c{at}", amounts(cpu=each)) for at, each in enumerate(cpus)]
         world.bound(guaranteed(f"p{number}", *containers), NODE)
-    facts = world.cluster.node(NODE)
-    assert facts is not None
-    found = waiting_beside(facts)
+    node_info = world.cluster.node(NODE)
+    assert node_info is not None
+    found = waiting_beside(node_info)
     assert found is not None
     return found
 
@@ -192,9 +199,9 @@ def test_who_runs_takes_a_zone_and_looks_for_none() -> None:
 
 
 def _counts_a_pod_of(cpus: int, world: World) -> bool:
-    facts = world.cluster.node(NODE)
-    assert facts is not None
-    waiting = waiting_beside(facts)
+    node_info = world.cluster.node(NODE)
+    assert node_info is not None
+    waiting = waiting_beside(node_info)
     asked = [Part(amounts(cpu=cpus), amounts(cpu=cpus))]
     return waiting is not None and pigeonhole.everybody_finds_a_zone(
         waiting, pigeonhole.Parts(asked, asked)

@@ -27,12 +27,12 @@ def test_a_reservation_is_charged_at_once_and_again_by_the_fold_without_a_differ
     placed = world.cluster.place(pod)
     assert isinstance(placed, Placed)
     charged = world.cluster.charge(placed, pod)
-    facts = world.cluster.node("n")
-    assert facts is not None
-    ahead = {number: dict(held) for number, held in facts.lower.items()}
+    events = world.cluster.node("n")
+    assert events is not None
+    ahead = {number: dict(held) for number, held in events.lower.items()}
     world.bound(pod, "n")
     assert charged == world.ledger.nodes["n"].charges["p"].zones
-    assert facts.lower == ahead == world.ledger.nodes["n"].lower
+    assert events.lower == ahead == world.ledger.nodes["n"].lower
     assert isinstance(
         world.cluster.place(guaranteed("q", container("c", amounts(6, 4)))), Unplaceable
     )

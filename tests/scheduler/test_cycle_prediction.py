@@ -64,10 +64,10 @@ def test_on_a_plain_node_the_lowest_zone_is_what_hints_and_merge_come_to(
         cluster = world_of(seen, CycleConfig(), checkpoints=bool(seed % 2)).cluster
         for turn in range(3):
             pod = msgspec.structs.replace(seen.pod, uid=f"p{turn}", name=f"p{turn}")
-            shape, facts = cluster.judging.shape(pod), cluster.nodes()[0]
-            plan, _ = cluster.judging.plan(shape, facts)
-            lowest, known = lowest_zones(facts, plan), by_hints(facts, plan)
-            if lowest is not None and outlook_of(facts, plan).states is not None:
+            shape, events = cluster.judging.shape(pod), cluster.nodes()[0]
+            plan, _ = cluster.judging.plan(shape, events)
+            lowest, known = lowest_zones(events, plan), by_hints(events, plan)
+            if lowest is not None and outlook_of(events, plan).states is not None:
                 assert known == {
                     name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)
                 }, (seed, turn)

@@ -104,11 +104,11 @@ def test_all_nodes_at_once_score_as_one_by_one(
     shape = made.cluster.judging.shape(pod)
     made.cluster.judging.sweep_if_new(shape)
     scores, sure = (each.copy() for each in made.cluster.judging.table.row(shape.row))
-    for facts in made.cluster.nodes():
-        if sure[facts.slot]:
-            assert scores[facts.slot] == made.cluster.judging.judge(shape, facts), facts.name
+    for events in made.cluster.nodes():
+        if sure[events.slot]:
+            assert scores[events.slot] == made.cluster.judging.judge(shape, events), events.name
         else:
-            assert scores[facts.slot] >= made.cluster.judging.judge(shape, facts)
+            assert scores[events.slot] >= made.cluster.judging.judge(shape, events)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -138,7 +138,7 @@ def test_every_pod_goes_where_the_score_is_best_by_now(
             f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts))
         )
         shape = made.cluster.judging.shape(pod)
-        best = max(made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes())
+        best = max(made.cluster.judging.judge(shape, events) for events in made.cluster.nodes())
         placed = made.cluster.place(pod)
         assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best
         if isinstance(placed, Placed):

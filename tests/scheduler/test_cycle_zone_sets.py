@@ -14,7 +14,7 @@ from services.scheduler.score.strategies.least_numa_nodes import LeastNumaNodes
 from services.scheduler.score.strategies.strategy import ZoneView
 from services.scheduler.score.strategies.zone_sets import fewest_zones, smallest_set
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Shape
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
@@ -45,9 +45,9 @@ def world(policy: str, **nodes: tuple[float, float, int]) -> World:
 def chosen(made: World, pod: Pod) -> tuple[str, int]:
     placed = made.cluster.place(pod)
     assert isinstance(placed, Placed)
-    facts = made.cluster.node(placed.node)
-    assert facts is not None
-    assert placed.score == made.cluster.judging.judge(made.cluster.judging.shape(pod), facts)
+    node_info = made.cluster.node(placed.node)
+    assert node_info is not None
+    assert placed.score == made.cluster.judging.judge(made.cluster.judging.shape(pod), node_info)
     return placed.node, placed.score
 
 
@@ -87,9 +87,9 @@ def test_each_container_is_scored_on_what_those_before_it_leave() -> None:
     pod = guaranteed("p", container("a", amounts(5)), container("b", amounts(5)))
     made = world("best-effort", pair=(5, 5, 20), shared=(8, 2, 20))
     assert chosen(made, pod) == ("pair", 93)
-    facts = made.cluster.node("shared")
-    assert facts is not None
-    assert made.cluster.judging.judge(made.cluster.judging.shape(pod), facts) == 81
+    node_info = made.cluster.node("shared")
+    assert node_info is not None
+    assert made.cluster.judging.judge(made.cluster.judging.shape(pod), node_info) == 81
 
 
 @pytest.mark.parametrize("policy", [*SEVERAL, "single-numa-node"])
@@ -147,9 +147,9 @@ def test_few_nodes_are_looked_at_where_a_bound_tells_the_best(
     made = world("single-numa-node", **{f"n{at}": (8.0, 8.0, 20) for at in range(50)})
     looked_at, judge = [], made.cluster.judging.judge
 
-    def noted(shape: Shape, facts: NodeFacts) -> int:
-        looked_at.append(facts.name)
-        return judge(shape, facts)
+    def noted(shape: Shape, node_info: NodeInfo) -> int:
+        looked_at.append(node_info.name)
+        return judge(shape, node_info)
 
     monkeypatch.setattr(made.cluster.judging, "judge", noted)
     for at in range(20):

@@ -20,7 +20,7 @@ from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease, Outcome
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import ClusterListed, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
 from shared.events.log_events import LogOpened
@@ -69,9 +69,9 @@ class Scene:
     def __init__(self) -> None:
         self.log = RoughLog()
 
-    async def tell(self, stream: str, fact: Fact) -> None:
+    async def tell(self, stream: str, event: Event) -> None:
         await self.log.append(
-            [Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))]
+            [Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, event),))]
         )
 
     async def node(self, name: str) -> None:
@@ -95,7 +95,7 @@ class Scene:
                 deciders.append(decider)
                 fold: Fold[SchedulerCore] = Fold(
                     lambda: SchedulerCore(CoreConfig()),
-                    lambda core, envelope, fact: core.evolve(envelope, fact),
+                    lambda core, envelope, event: core.evolve(envelope, event),
                 )
                 projector = Projector(
                     "s", self.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK
@@ -115,9 +115,9 @@ class Scene:
 
     async def _reserved(self) -> list[PodReserved]:
         return [
-            fact
+            event
             for envelope in await self.log.read(0, 10_000)
-            if isinstance(fact := decode(envelope), PodReserved)
+            if isinstance(event := decode(envelope), PodReserved)
         ]
 
 
@@ -216,11 +216,11 @@ async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again
     core = SchedulerCore(CoreConfig())
     await fold_all(scene, core)
     large = pod("large", cpus=4)
-    for stream, fact in (
+    for stream, event in (
         (streams.pod(large.uid), PodReserved(large.uid, "n1")),
         (streams.node("n1"), NodeCharged("n1", large.uid)),
     ):
-        await scene.tell(stream, fact)
+        await scene.tell(stream, event)
     decider, lease = Decider(scene.log, Held(), SYSTEM_CLOCK), Lease("scheduler/topolog/0", "s", 1)
     assert await decider._decide(core, lease)
     assert [one.uid for one in await scene._reserved()] == [large.uid]
@@ -248,12 +248,12 @@ async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(
         await decider._decide(core, Lease("scheduler/topolog/0", "s", 1))
     assert core.counters.conflicts == CONTESTED_AFTER
     asides = [
-        draft.fact
+        draft.event
         for each in core.decide(10)
         for draft in each.drafts
-        if isinstance(draft.fact, NodeSetAside)
+        if isinstance(draft.event, NodeSetAside)
     ]
-    assert [fact.cause for fact in asides] == ["contested"] * contested
+    assert [event.cause for event in asides] == ["contested"] * contested
 
 
 async def test_after_a_lost_race_it_reads_on_before_it_decides_again(scene: Scene) -> None:
@@ -307,9 +307,9 @@ async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes
         decider._tick(core)
         await decider._decide(core, lease)
         return [
-            fact.message
+            event.message
             for each in await scene.log.read(0)
-            if isinstance(fact := decode(each), PodVerdictChanged)
+            if isinstance(event := decode(each), PodVerdictChanged)
         ]
 
     assert len(await turn(0.0)) == 1
@@ -361,10 +361,10 @@ async def test_a_node_whose_stream_is_set_aside_takes_no_pod_and_the_others_go_o
     await fold_all(scene, core)
     core.set_aside(stream)
     made = [
-        fact.node
+        event.node
         for proposal in core.decide(10)
         for draft in proposal.drafts
-        if isinstance(fact := draft.fact, PodReserved)
+        if isinstance(event := draft.event, PodReserved)
     ]
     assert made == ["n2", "n2", "n2"]
 
@@ -378,15 +378,15 @@ async def test_a_pod_whose_stream_is_set_aside_is_not_decided_and_the_others_are
     await fold_all(scene, core)
     core.set_aside("pod/uid-p1")
     made = [
-        fact.uid
+        event.uid
         for proposal in core.decide(10)
         for draft in proposal.drafts
-        if isinstance(fact := draft.fact, PodReserved)
+        if isinstance(event := draft.event, PodReserved)
     ]
     assert made == ["uid-p0", "uid-p2"]
 
 
-async def test_a_skipped_fact_moves_its_streams_version_so_that_the_stream_can_be_written(
+async def test_a_skipped_event_moves_its_streams_version_so_that_the_stream_can_be_written(
     scene: Scene,
 ) -> None:
     await scene.node("n1")
@@ -426,7 +426,7 @@ async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_e
     await decider._decide(core, new)
     made = [envelope for envelope in await scene.log.read(0) if envelope.type == "PodReserved"]
     assert {(envelope.role, envelope.epoch) for envelope in made} == {(new.role, new.epoch)}
-    assert sorted(fact.uid for fact in await scene._reserved()) == ["uid-p0", "uid-p1"]
+    assert sorted(event.uid for event in await scene._reserved()) == ["uid-p0", "uid-p1"]
 
 
 async def one_reserved(scene: Scene) -> tuple[SchedulerCore, Decider, Lease]:
@@ -507,4 +507,8 @@ async def test_where_a_release_before_this_one_has_decided_since_nothing_is_wait
     await scene.pods(3)
     await scene.tell(streams.pod("uid-p0"), PodReserved("uid-p0", "n1", 1, 1))
     async with scene.schedulers():
-        assert {fact.uid for fact in await scene.reservations(3)} == {"uid-p0", "uid-p1", "uid-p2"}
+        assert {event.uid for event in await scene.reservations(3)} == {
+            "uid-p0",
+            "uid-p1",
+            "uid-p2",
+        }

@@ -32,9 +32,9 @@ def score(
     made.node("n", *zones, policy=policy)
     placed = made.cluster.place(pod)
     assert isinstance(placed, Placed), placed
-    facts = made.cluster.node("n")
-    assert facts is not None
-    assert placed.score == made.cluster.judging.judge(made.cluster.judging.shape(pod), facts)
+    events = made.cluster.node("n")
+    assert events is not None
+    assert placed.score == made.cluster.judging.judge(made.cluster.judging.shape(pod), events)
     return placed.score
 
 
@@ -135,14 +135,14 @@ def test_least_allocated_never_rises_while_a_node_fills(
     """
     made = World(CycleConfig(strategy="LeastAllocated"))
     made.node("n", *(zone(at, amounts(*each), WHOLE) for at, each in enumerate(free)))
-    facts = made.cluster.node("n")
-    assert facts is not None
+    events = made.cluster.node("n")
+    assert events is not None
     shape = made.cluster.judging.shape(one(amounts(*asked)))
-    last = made.cluster.judging.judge(shape, facts)
+    last = made.cluster.judging.judge(shape, events)
     for number, each in enumerate(others):
         other = guaranteed(f"q{number}", container("c", amounts(*each)))
         if isinstance(placed := made.cluster.place(other), Placed):
             made.cluster.charge(placed, other)
-        now = made.cluster.judging.judge(shape, facts)
+        now = made.cluster.judging.judge(shape, events)
         assert now <= last
         last = now

@@ -13,7 +13,7 @@ from services.scheduler.filter.topology.bounds import fits, possible
 from services.scheduler.filter.topology.fit import ADMITTED, searched
 from services.scheduler.select.few_zones import in_as_few_zones
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Container, Pod
@@ -39,13 +39,13 @@ def asking_for_several(seed: int) -> Pod:
     return Pod("wide", "ns", "wide", "Guaranteed", tuple(found))
 
 
-def wide(facts: NodeFacts, plan: Plan) -> bool:
-    largest = facts.make.capacities.largest
+def wide(node_info: NodeInfo, plan: Plan) -> bool:
+    largest = node_info.make.capacities.largest
     return plan.mode == "aligned" and any(not fits(part.amounts, largest) for part in plan.parts)
 
 
-def enough_in_all(facts: NodeFacts, plan: Plan) -> bool:
-    return all(fits(part.amounts, total(facts.upper.values())) for part in plan.parts)
+def enough_in_all(node_info: NodeInfo, plan: Plan) -> bool:
+    return all(fits(part.amounts, total(node_info.upper.values())) for part in plan.parts)
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
@@ -53,21 +53,21 @@ def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
     ruled_out, looked_at = 0, 0
     for seed in SCENES:
         cluster = world_of(scene(seed, "restricted", scope, 2 + seed % 4), CycleConfig()).cluster
-        shape, facts = cluster.judging.shape(asking_for_several(seed)), cluster.node(NODE)
-        assert facts is not None
-        plan, _ = cluster.judging.plan(shape, facts)
-        if not wide(facts, plan) or plan.one_by_one:
+        shape, node_info = cluster.judging.shape(asking_for_several(seed)), cluster.node(NODE)
+        assert node_info is not None
+        plan, _ = cluster.judging.plan(shape, node_info)
+        if not wide(node_info, plan) or plan.one_by_one:
             continue
         looked_at += 1
-        may, columns = possible(facts, plan), cluster.judging._columns
+        may, columns = possible(node_info, plan), cluster.judging._columns
         columns.refresh()
         may_of_many = in_as_few_zones(
-            columns, plan, np.array([True]), slice(0, 1), len(facts.zone_ids)
+            columns, plan, np.array([True]), slice(0, 1), len(node_info.zone_ids)
         )
         assert may_of_many[0] or not may, seed
         if not may:
-            assert searched(facts, plan, MOST_STEPS) != ADMITTED, seed
-            ruled_out += enough_in_all(facts, plan)
+            assert searched(node_info, plan, MOST_STEPS) != ADMITTED, seed
+            ruled_out += enough_in_all(node_info, plan)
     assert ruled_out > 20
     assert looked_at > ruled_out
 

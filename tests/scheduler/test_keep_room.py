@@ -20,7 +20,7 @@ from services.scheduler.snapshot.result import Placed
 from services.scheduler.state import state as following
 from shared.domain.resources import CPU, Amounts
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -48,13 +48,22 @@ class Told:
         )
         self.tell(streams.report("n1"), NodeReported(report(zone(0, 32), zone(1, 32))))
 
-    def tell(self, stream: str, fact: Fact) -> None:
+    def tell(self, stream: str, event: Event) -> None:
         position, version = self.core.ledger.position + 1, self.core.versions.get(stream, 0) + 1
         self.core.evolve(
             Envelope(
-                position, stream, version, type_of(fact), 1, encode(fact), 0, "t", 0, str(position)
+                position,
+                stream,
+                version,
+                type_of(event),
+                1,
+                encode(event),
+                0,
+                "t",
+                0,
+                str(position),
             ),
-            fact,
+            event,
         )
 
     def sees(self, many: int, cpus: int, first: int = 0) -> None:
@@ -63,14 +72,16 @@ class Told:
 
     def decides(self) -> list[Proposal]:
         proposals = self.core.decide(100)
-        facts = [(draft.stream, draft.fact) for proposal in proposals for draft in proposal.drafts]
-        for stream, fact in facts:
-            self.tell(stream, fact)
-        self.weighed += [fact.wanted for _, fact in facts if isinstance(fact, DemandWeighed)]
+        events = [
+            (draft.stream, draft.event) for proposal in proposals for draft in proposal.drafts
+        ]
+        for stream, event in events:
+            self.tell(stream, event)
+        self.weighed += [event.wanted for _, event in events if isinstance(event, DemandWeighed)]
         return proposals
 
 
-def test_what_pods_ask_for_becomes_a_fact_once_enough_has_changed() -> None:
+def test_what_pods_ask_for_becomes_a_event_once_enough_has_changed() -> None:
     told = Told()
     told.sees(FEWEST - 1, cpus=1)
     told.decides()
@@ -111,7 +122,7 @@ def test_what_ranks_alike_is_no_news() -> None:
     assert len(told.weighed) == 1
 
 
-def test_a_strategy_that_does_not_look_at_room_asks_for_no_such_fact() -> None:
+def test_a_strategy_that_does_not_look_at_room_asks_for_no_such_event() -> None:
     told = Told("MostAllocated")
     told.sees(3 * FEWEST, cpus=1)
     told.decides()
@@ -125,7 +136,7 @@ def test_who_decided_before_and_who_is_restored_from_a_snapshot_weigh_alike() ->
     told.decides()
     again = folding.load(told.config, folding.dump(told.core))
     made = [
-        [d.fact for p in core.decide(10) for d in p.drafts if isinstance(d.fact, DemandWeighed)]
+        [d.event for p in core.decide(10) for d in p.drafts if isinstance(d.event, DemandWeighed)]
         for core in (told.core, again)
     ]
     assert made[0] == made[1] != []
@@ -152,7 +163,7 @@ def test_a_replay_and_a_restored_core_rank_by_what_was_weighed() -> None:
     assert found[0].score != without.score
 
 
-def test_a_new_fact_ranks_the_nodes_again() -> None:
+def test_a_new_event_ranks_the_nodes_again() -> None:
     made = World(KEEP_ROOM)
     made.node("with-gpus", sized(0, amounts(8, 32, 4), WHOLE))
     made.node("without", sized(0, amounts(16, 64), amounts(16, 64)))
@@ -199,7 +210,7 @@ def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
             f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts))
         )
         shape = made.cluster.judging.shape(one)
-        best = max(made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes())
+        best = max(made.cluster.judging.judge(shape, events) for events in made.cluster.nodes())
         placed = made.cluster.place(one)
         assert (placed.score if isinstance(placed, Placed) else -1) == best
         if isinstance(placed, Placed):
@@ -221,9 +232,9 @@ def test_all_nodes_at_once_score_as_one_by_one_under_any_wants(
     shape = made.cluster.judging.shape(one)
     made.cluster.judging.sweep_if_new(shape)
     scores, sure = (each.copy() for each in made.cluster.judging.table.row(shape.row))
-    for facts in made.cluster.nodes():
-        judged = made.cluster.judging.judge(shape, facts)
-        assert scores[facts.slot] == judged if sure[facts.slot] else scores[facts.slot] >= judged
+    for events in made.cluster.nodes():
+        judged = made.cluster.judging.judge(shape, events)
+        assert scores[events.slot] == judged if sure[events.slot] else scores[events.slot] >= judged
 
 
 AMOUNTS = st.dictionaries(

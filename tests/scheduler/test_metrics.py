@@ -18,7 +18,7 @@ from services.scheduler.settings import SchedulerSettings
 from shared.domain.pod import Pod
 from shared.eventlog.port import Lease
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
@@ -59,18 +59,18 @@ class Told(World):
 
     def __init__(self) -> None:
         super().__init__(LIMITS)
-        self.facts: list[tuple[str, Fact]] = []
+        self.events: list[tuple[str, Event]] = []
 
-    def fold(self, stream: str, fact: object) -> None:
-        self.facts.append((stream, cast(Fact, fact)))
-        super().fold(stream, fact)
+    def fold(self, stream: str, event: object) -> None:
+        self.events.append((stream, cast(Event, event)))
+        super().fold(stream, event)
 
 
 async def test_a_refusal_over_budget_is_counted() -> None:
     scene, world, over = Scene(), Told(), Counted(names.OVER_BUDGET)
     crowded(world, "n1")
-    for stream, fact in world.facts:
-        await scene.tell(stream, fact)
+    for stream, event in world.events:
+        await scene.tell(stream, event)
     core = SchedulerCore(CoreConfig(cycle=LIMITS))
     await fold_all(scene, core)
     await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, LEASE)
@@ -96,12 +96,12 @@ async def test_a_node_that_is_set_aside_is_counted_by_its_cause() -> None:
 
 async def reserved(scene: Scene, core: SchedulerCore, made: Pod) -> None:
     """The pod is seen, and a reservation of it stands in the log."""
-    for stream, fact in (
+    for stream, event in (
         (streams.pod(made.uid), PodObserved(made)),
         (streams.pod(made.uid), PodReserved(made.uid, "n1")),
         (streams.node("n1"), NodeCharged("n1", made.uid)),
     ):
-        await scene.tell(stream, fact)
+        await scene.tell(stream, event)
     await fold_all(scene, core)
 
 
@@ -167,7 +167,7 @@ async def test_a_rejection_is_counted_when_it_happens_and_not_when_the_log_is_re
     await scene.node("n1")
     core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
     fold: Fold[SchedulerCore] = Fold(
-        lambda: core, lambda state, envelope, fact: state.evolve(envelope, fact)
+        lambda: core, lambda state, envelope, event: state.evolve(envelope, event)
     )
     await reserved(scene, SchedulerCore(CoreConfig()), pod("a", cpus=1))
     end = PodEnded("uid-a", "rejected", "n1", WRONG)

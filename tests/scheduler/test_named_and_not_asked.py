@@ -148,10 +148,10 @@ def test_it_is_expected_where_its_devices_are() -> None:
 
 
 def _expected(cluster: Cluster, new: Pod) -> dict[str, tuple[int, ...]]:
-    facts = cluster.node(NODE)
-    assert facts is not None
-    plan, _ = cluster.judging.plan(cluster.judging.shape(new), facts)
-    return predict(facts, plan)
+    events = cluster.node(NODE)
+    assert events is not None
+    plan, _ = cluster.judging.plan(cluster.judging.shape(new), events)
+    return predict(events, plan)
 
 
 def test_memory_that_an_app_container_names_is_in_the_hint_of_the_pod() -> None:

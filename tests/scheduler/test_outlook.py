@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from services.scheduler.filter.topology import fit as verdict
 from services.scheduler.filter.topology.kubelet_search import Outlook, _look, outlook_of
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
@@ -66,9 +66,9 @@ def same(kept: Outlook, fresh: Outlook) -> bool:
     return parts[0] == parts[1]
 
 
-def planned(world: World, one: Pod) -> tuple[NodeFacts, Plan]:
-    facts = world.cluster.nodes()[0]
-    return facts, world.cluster.judging.plan(world.cluster.judging.shape(one), facts)[0]
+def planned(world: World, one: Pod) -> tuple[NodeInfo, Plan]:
+    node_info = world.cluster.nodes()[0]
+    return node_info, world.cluster.judging.plan(world.cluster.judging.shape(one), node_info)[0]
 
 
 @given(nodes(), st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=4))
@@ -78,11 +78,11 @@ def test_own_reservations_lead_to_what_a_fresh_look_gives(
 ) -> None:
     for number, (cpus, init) in enumerate(reserved):
         one = pod(f"p{number}", cpus, init)
-        facts, plan = planned(world, one)
-        assert same(outlook_of(facts, plan), _look(facts, plan))
+        node_info, plan = planned(world, one)
+        assert same(outlook_of(node_info, plan), _look(node_info, plan))
         world.cluster.charge(Placed("n", 0, 0, 0), one)
-        facts, plan = planned(world, one)
-        assert same(outlook_of(facts, plan), _look(facts, plan))
+        node_info, plan = planned(world, one)
+        assert same(outlook_of(node_info, plan), _look(node_info, plan))
 
 
 @given(nodes(), st.integers(0, 40), st.integers(0, 400))
@@ -90,8 +90,8 @@ def test_own_reservations_lead_to_what_a_fresh_look_gives(
 def test_what_few_steps_tell_is_the_same_after_somebody_looked_with_many(
     world: World, few: int, many: int
 ) -> None:
-    facts, plan = planned(world, pod("p", 2))
-    alone, asked = _look(facts, plan), _look(facts, plan)
+    node_info, plan = planned(world, pod("p", 2))
+    alone, asked = _look(node_info, plan), _look(node_info, plan)
     asked.before(many)
     assert asked.before(few) == alone.before(few)
 
@@ -102,11 +102,11 @@ def test_a_verdict_that_is_kept_is_what_a_fresh_search_gives(
     world: World, asked: list[tuple[int, int]]
 ) -> None:
     for cpus, steps in asked:
-        facts, plan = planned(world, pod("p", cpus))
+        node_info, plan = planned(world, pod("p", cpus))
         request = request_of(plan.demand)
-        assert outlook_of(facts, plan).verdict(request, steps) == _look(facts, plan).verdict(
-            request, steps
-        )
+        assert outlook_of(node_info, plan).verdict(request, steps) == _look(
+            node_info, plan
+        ).verdict(request, steps)
 
 
 def test_an_explanation_searches_no_further_than_the_decision(
@@ -129,9 +129,9 @@ def test_an_explanation_searches_no_further_than_the_decision(
             )
     tried, search = dict[str, int](), verdict.searched
 
-    def noted(facts: NodeFacts, plan: Plan, steps: int) -> Verdict:
-        tried[facts.name] = max(steps, tried.get(facts.name, 0))
-        return search(facts, plan, steps)
+    def noted(node_info: NodeInfo, plan: Plan, steps: int) -> Verdict:
+        tried[node_info.name] = max(steps, tried.get(node_info.name, 0))
+        return search(node_info, plan, steps)
 
     monkeypatch.setattr(verdict, "searched", noted)
     found = world.cluster.place(pod("p", 7))

@@ -63,8 +63,8 @@ async def scene(nodes: int, pods: int, cpus: int = 1) -> tuple[Scene, list[Sched
 
 
 def reserved(core: SchedulerCore) -> dict[str, str]:
-    drafts = [draft.fact for proposal in core.decide(1000) for draft in proposal.drafts]
-    return {fact.uid: fact.node for fact in drafts if isinstance(fact, PodReserved)}
+    drafts = [draft.event for proposal in core.decide(1000) for draft in proposal.drafts]
+    return {event.uid: event.node for event in drafts if isinstance(event, PodReserved)}
 
 
 async def test_two_schedulers_decide_every_pod_once_on_nodes_apart() -> None:

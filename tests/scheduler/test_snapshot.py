@@ -6,7 +6,7 @@ from services.scheduler import folding
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.state import state as following
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -15,13 +15,13 @@ from shared.ledger.digest import digest
 from tests.ledger.given import pod, report, zone
 
 
-def told(core: SchedulerCore, stream: str, fact: Fact) -> None:
+def told(core: SchedulerCore, stream: str, event: Event) -> None:
     position, version = core.ledger.position + 1, core.versions.get(stream, 0) + 1
     core.evolve(
         Envelope(
-            position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position)
+            position, stream, version, type_of(event), 1, encode(event), 0, "test", 0, str(position)
         ),
-        fact,
+        event,
     )
 
 
@@ -32,7 +32,7 @@ def given() -> SchedulerCore:
     told(core, streams.pod("uid-a"), PodObserved(pod("a", cpus=6)))
     for proposal in core.decide(10):
         for draft in proposal.drafts:
-            told(core, draft.stream, draft.fact)
+            told(core, draft.stream, draft.event)
     told(core, streams.pod("uid-b"), PodObserved(pod("b", cpus=2)))
     return core
 
@@ -48,17 +48,17 @@ def test_a_restored_core_decides_and_folds_as_the_one_that_was_saved() -> None:
 
 def test_whatever_the_core_does_beside_changes_nothing_of_what_a_snapshot_keeps() -> None:
     core, alone = SchedulerCore(CoreConfig()), following.Followed()
-    for at, (stream, fact) in enumerate(facts_of_given()):
+    for at, (stream, event) in enumerate(events_of_given()):
         envelope = Envelope(
-            at + 1, stream, at + 1, type_of(fact), 1, encode(fact), 0, "test", 0, str(at)
+            at + 1, stream, at + 1, type_of(event), 1, encode(event), 0, "test", 0, str(at)
         )
-        core.evolve(envelope, fact)
+        core.evolve(envelope, event)
         core.decide(3)
-        following.evolve(alone, envelope, fact)
+        following.evolve(alone, envelope, event)
         assert following.dump(core.followed) == following.dump(alone)
 
 
-def facts_of_given() -> list[tuple[str, Fact]]:
+def events_of_given() -> list[tuple[str, Event]]:
     """One node, its report, pods that are seen, one that ends."""
     seen = [(streams.pod(f"uid-{name}"), PodObserved(pod(name, cpus=6))) for name in "abc"]
     ends = [(streams.pod("uid-a"), PodEnded("uid-a", "deleted"))]

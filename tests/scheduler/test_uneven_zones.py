@@ -74,9 +74,9 @@ def test_who_takes_two_zones_for_that_ties_them() -> None:
     base = uneven("restricted", "container", (64, 0), (24, 16))
     seen = Scene(base, (asking("wide", 500, 20, 2),), asking("new", 500, 4))
     world = world_of(seen, CycleConfig())
-    facts = world.cluster.node(NODE)
-    assert facts is not None
-    assert facts.tied == {0, 1}
+    events = world.cluster.node(NODE)
+    assert events is not None
+    assert events.tied == {0, 1}
     assert truth(seen) != "admitted"
     assert world.cluster.verdict(seen.pod, NODE) is not None
 

@@ -338,14 +338,14 @@ def test_what_a_node_offers_is_not_kept_from_before_a_report_that_does_not_count
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None
     world.observe(NODE, allocatable={**observed.allocatable, GPU: 3})
-    facts = world.cluster.node(NODE)
-    assert facts is not None
-    assert facts.allocatable[GPU] == 2
+    events = world.cluster.node(NODE)
+    assert events is not None
+    assert events.allocatable[GPU] == 2
     world.report(
         msgspec.structs.replace(
             report_of(after), placements=None, fingerprint="pfp0v001x", boot_time_ms=9
         )
     )
     assert world.ledger.nodes[NODE].report is not world.ledger.nodes[NODE].basis
-    assert facts.allocatable == offered(world.ledger.nodes[NODE])
-    assert facts.allocatable[GPU] == 3
+    assert events.allocatable == offered(world.ledger.nodes[NODE])
+    assert events.allocatable[GPU] == 3

@@ -7,7 +7,7 @@ import msgspec
 from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.domain.report import Report
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -26,15 +26,24 @@ class Years:
         self._versions: dict[str, int] = {}
         self._position = 0
 
-    def tell(self, stream: str, fact: Fact) -> None:
+    def tell(self, stream: str, event: Event) -> None:
         self._position += 1
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         trace = f"trace-{self._position}"
         self.core.evolve(
             Envelope(
-                self._position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, trace
+                self._position,
+                stream,
+                version,
+                type_of(event),
+                1,
+                encode(event),
+                0,
+                "test",
+                0,
+                trace,
             ),
-            fact,
+            event,
         )
 
     def life(self, number: int) -> None:

@@ -32,14 +32,14 @@ def differing(log: SimLog, scheduler: SchedulerProcess) -> str:
     cluster = asked.cluster
     assert isinstance(cluster, ColumnarPlacing)
     gone = any(asked._usable(name) is None for name in asked._changed)
-    if scheduler.astray or gone or any(facts.overlay for facts in cluster.nodes()):
+    if scheduler.astray or gone or any(events.overlay for events in cluster.nodes()):
         return ""
     fresh = _folded(log, scheduler)
     assert isinstance(fresh.cluster, ColumnarPlacing)
     for pod in _questions(asked):
         for name in sorted(
-            {facts.name for facts in cluster.nodes()}
-            | {facts.name for facts in fresh.cluster.nodes()}
+            {events.name for events in cluster.nodes()}
+            | {events.name for events in fresh.cluster.nodes()}
         ):
             told, anew = cluster.verdict(pod, name), fresh.cluster.verdict(pod, name)
             if told != anew:

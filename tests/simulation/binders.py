@@ -71,8 +71,8 @@ class BinderProcess(Process):
     def awaits(self) -> int:
         return 0 if self.lease is None else max(self.binder._must_reach, self.evictor._must_reach)
 
-    def evolve(self, envelope: Any, fact: Any) -> None:
-        core.evolve(self.state, envelope, fact)
+    def evolve(self, envelope: Any, event: Any) -> None:
+        core.evolve(self.state, envelope, event)
 
     def folded(self, folded: Folded) -> None:
         self.binder.folded(self.state, cast(Any, folded))

@@ -20,7 +20,7 @@ from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import report_events as reports
 from shared.events import scheduling_events as scheduling
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
 from shared.events.log_events import LogOpened
@@ -108,9 +108,9 @@ class Checks:
         head = self.log.end
         if self.audit.ledger.position < head:
             for envelope in self.log.read_now(self.audit.ledger.position):
-                fact = decode(envelope)
+                event = decode(envelope)
                 self.audit.see(envelope)
-                self._note(envelope, fact)
+                self._note(envelope, event)
         self._equal_hashes()
         self._nobody_outlives_a_list()
         if self._steps % FULL_EVERY == 0:
@@ -125,53 +125,53 @@ class Checks:
             f"{v.invariant} at {v.position}: {v.message}" for v in self.audit.violations
         ]
 
-    def _note(self, envelope: Envelope, fact: Fact) -> None:
-        self.marks.add(type(fact).__name__)
-        if isinstance(fact, scheduling.PodReserved):
+    def _note(self, envelope: Envelope, event: Event) -> None:
+        self.marks.add(type(event).__name__)
+        if isinstance(event, scheduling.PodReserved):
             known = (
                 each
-                for each in reversed(self._known.get(fact.node, []))
-                if each[0] <= fact.based_on
+                for each in reversed(self._known.get(event.node, []))
+                if each[0] <= event.based_on
             )
             _, moment, version = next(known, (0, -1, -1))
-            self.reserved[fact.uid] = Reserved(
-                fact.node, envelope.position, fact.based_on, moment, version
+            self.reserved[event.uid] = Reserved(
+                event.node, envelope.position, event.based_on, moment, version
             )
-            self._ours.add((fact.uid, fact.node))
-        elif isinstance(fact, scheduling.NodeCharged):
-            self._note_charge(fact)
-            self._covers_on(fact.node)
+            self._ours.add((event.uid, event.node))
+        elif isinstance(event, scheduling.NodeCharged):
+            self._note_charge(event)
+            self._covers_on(event.node)
         elif isinstance(
-            fact, reports.NodeReported | reports.NodeReportChanged | cluster.NodeObserved
+            event, reports.NodeReported | reports.NodeReportChanged | cluster.NodeObserved
         ):
             self._never_back()
-            self._note_known(fact.about.node, envelope.position)
-            self._covers_on(fact.about.node)
-        elif isinstance(fact, cluster.PodObserved) and fact.node:
-            self._seen_on.setdefault((fact.pod.uid, fact.node), envelope.position)
-        elif isinstance(fact, LogOpened):
+            self._note_known(event.about.node, envelope.position)
+            self._covers_on(event.about.node)
+        elif isinstance(event, cluster.PodObserved) and event.node:
+            self._seen_on.setdefault((event.pod.uid, event.node), envelope.position)
+        elif isinstance(event, LogOpened):
             self._restored_at = envelope.position
-            if fact.lost:
+            if event.lost:
                 self._bound_then = set(self.api.bound)
-        elif isinstance(fact, scheduling.PodNominated):
-            self._lower_victims(fact)
-        elif isinstance(fact, binding.BindIntended):
-            self._intents.add((fact.uid, fact.node))
-        elif isinstance(fact, binding.EvictIntended):
-            self._intents.add((fact.uid, EVICTED))
-        elif isinstance(fact, cluster.PodEnded):
-            self._true_end(fact)
+        elif isinstance(event, scheduling.PodNominated):
+            self._lower_victims(event)
+        elif isinstance(event, binding.BindIntended):
+            self._intents.add((event.uid, event.node))
+        elif isinstance(event, binding.EvictIntended):
+            self._intents.add((event.uid, EVICTED))
+        elif isinstance(event, cluster.PodEnded):
+            self._true_end(event)
             self._note_widening()
-            self._covers_on(fact.node)
-            self._ended_at.setdefault(fact.uid, envelope.position)
-            self.marks.add(f"ended {fact.cause}")
-        elif isinstance(fact, binding.BindRefused):
-            self.marks.add(f"bind refused {fact.cause}")
-            self._true_refusal(fact)
-        elif isinstance(fact, binding.PodBound):
-            self._true_binding(fact)
-        elif isinstance(fact, scheduling.NodeReconciled):
-            self.marks.add(f"reconciled {fact.method}")
+            self._covers_on(event.node)
+            self._ended_at.setdefault(event.uid, envelope.position)
+            self.marks.add(f"ended {event.cause}")
+        elif isinstance(event, binding.BindRefused):
+            self.marks.add(f"bind refused {event.cause}")
+            self._true_refusal(event)
+        elif isinstance(event, binding.PodBound):
+            self._true_binding(event)
+        elif isinstance(event, scheduling.NodeReconciled):
+            self.marks.add(f"reconciled {event.method}")
 
     def _note_known(self, name: str, position: int) -> None:
         """What a decision on this position knows of the node: the moment of its report (ms), and
@@ -195,43 +195,45 @@ class Checks:
                 )
             self._believed_ms[name] = max(moment, before)
 
-    def _lower_victims(self, fact: scheduling.PodNominated) -> None:
+    def _lower_victims(self, event: scheduling.PodNominated) -> None:
         """S7: only pods of a lower priority make room."""
         pods = self.audit.ledger.pods
-        if fact.uid not in pods:
-            self.broken.append(f"S7: pods are to be evicted for {fact.uid}, which has ended")
+        if event.uid not in pods:
+            self.broken.append(f"S7: pods are to be evicted for {event.uid}, which has ended")
             return
-        highest = max((pods[uid].pod.priority for uid in fact.victims if uid in pods), default=None)
-        if highest is not None and highest >= pods[fact.uid].pod.priority:
+        highest = max(
+            (pods[uid].pod.priority for uid in event.victims if uid in pods), default=None
+        )
+        if highest is not None and highest >= pods[event.uid].pod.priority:
             self.broken.append(
-                f"S7: pod {fact.uid} of priority {pods[fact.uid].pod.priority} is to evict one of {highest}"
+                f"S7: pod {event.uid} of priority {pods[event.uid].pod.priority} is to evict one of {highest}"
             )
 
-    def _true_end(self, fact: cluster.PodEnded) -> None:
+    def _true_end(self, event: cluster.PodEnded) -> None:
         """An end frees the charge, so that it must be true."""
-        pod = self.api.by_uid(fact.uid)
+        pod = self.api.by_uid(event.uid)
         if pod is not None and pod["status"].get("phase") not in ENDED:
             self.broken.append(
-                f"S4: the log says that pod {fact.uid} ended ({fact.cause}), and it lives"
+                f"S4: the log says that pod {event.uid} ended ({event.cause}), and it lives"
             )
 
-    def _true_binding(self, fact: binding.PodBound) -> None:
-        if fact.found:
+    def _true_binding(self, event: binding.PodBound) -> None:
+        if event.found:
             self.marks.add("found bound")
-        if self.api.bound.get(fact.uid) != [fact.node]:
+        if self.api.bound.get(event.uid) != [event.node]:
             self.broken.append(
-                f"S5: the log has pod {fact.uid} on {fact.node}, the API server {self.api.bound.get(fact.uid)}"
+                f"S5: the log has pod {event.uid} on {event.node}, the API server {self.api.bound.get(event.uid)}"
             )
 
-    def _true_refusal(self, fact: binding.BindRefused) -> None:
+    def _true_refusal(self, event: binding.BindRefused) -> None:
         """A refusal frees the charge, so that it must be final: the pod is gone, being deleted, or
         stands elsewhere for good.
         """
-        elsewhere = [node for node in self.api.bound.get(fact.uid, []) if node != fact.node]
-        pod = self.api.by_uid(fact.uid)
+        elsewhere = [node for node in self.api.bound.get(event.uid, []) if node != event.node]
+        pod = self.api.by_uid(event.uid)
         if not elsewhere and pod is not None and not pod["metadata"].get("deletionTimestamp"):
             self.broken.append(
-                f"S5: pod {fact.uid} may yet be bound to {fact.node}, the log says that it was refused"
+                f"S5: pod {event.uid} may yet be bound to {event.node}, the log says that it was refused"
             )
 
     def _moment(self, report: Report) -> int:
@@ -239,8 +241,8 @@ class Checks:
         node = next(node for node in self.nodes if node.name == report.node)
         return node.booted_ms[report.boot_id] + report.boot_time_ms
 
-    def _note_charge(self, fact: scheduling.NodeCharged) -> None:
-        charge = self.audit.ledger.nodes[fact.node].charges.get(fact.uid)
+    def _note_charge(self, event: scheduling.NodeCharged) -> None:
+        charge = self.audit.ledger.nodes[event.node].charges.get(event.uid)
         if charge is not None and charge.alias is not None:
             self.marks.add("alias")
         if charge is not None and any(len(zones) > 1 for zones in charge.possible.values()):

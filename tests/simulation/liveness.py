@@ -325,13 +325,13 @@ def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
     observed = world.checks.audit.ledger.nodes[node.name].observed
     if observed is None:
         return True
-    facts = [
+    events = [
         ("node/n", observed),
         ("report/n", NodeReported(node.report(empty=True))),
         ("pod/p", PodObserved(pod)),
     ]
-    for at, (stream, fact) in enumerate(facts, 1):
-        core.evolve(Envelope(at, stream, 1, type(fact).__name__, 1, b"", 0, "", 0, ""), fact)
+    for at, (stream, event) in enumerate(events, 1):
+        core.evolve(Envelope(at, stream, 1, type(event).__name__, 1, b"", 0, "", 0, ""), event)
     chosen = any(proposal.node and proposal.uid for proposal in core.decide(1))
     if not chosen:
         world.marks.add("an empty node refused in vain")

@@ -130,7 +130,7 @@ class SimLog:
 
     @property
     def end(self) -> int:
-        return len(self._log._facts)
+        return len(self._log._events)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(

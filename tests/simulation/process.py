@@ -133,15 +133,15 @@ class Process:
         return self.settle()
 
     def _evolved(self, envelope: Envelope) -> Any:
-        fact = decode(envelope)
-        self.evolve(envelope, fact)
-        return fact
+        event = decode(envelope)
+        self.evolve(envelope, event)
+        return event
 
     def reset(self) -> None:
         """The log is another one: begin the state anew, and tell the loops."""
         raise NotImplementedError
 
-    def evolve(self, envelope: Any, fact: Any) -> None:
+    def evolve(self, envelope: Any, event: Any) -> None:
         """Fold one fact."""
         raise NotImplementedError
 

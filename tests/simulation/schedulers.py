@@ -95,8 +95,8 @@ class SchedulerProcess(Process):
     def awaits(self) -> int:
         return 0 if self.runs("decide") else self.decider._must_reach
 
-    def evolve(self, envelope: Any, fact: Any) -> None:
-        self.state.evolve(envelope, fact)
+    def evolve(self, envelope: Any, event: Any) -> None:
+        self.state.evolve(envelope, event)
 
     def folded(self, folded: Folded) -> None:
         self.decider.folded(self.state, folded)
@@ -260,15 +260,15 @@ class SchedulerProcess(Process):
             listed, follow.listed = follow.listed, None
             present = {identity(cast(Any, kind), obj) for obj in listed.items}
             lacking = absent(self.state.followed, cast(Any, kind), present, listed.resource_version)
-            facts = [*self.observer._shown(cast(Any, kind), listed.items), *lacking]
+            events = [*self.observer._shown(cast(Any, kind), listed.items), *lacking]
             timeline = self.state.followed.listings.timeline
 
             async def told() -> None:
-                await self.observer._teller.tell(facts, lease)
+                await self.observer._teller.tell(events, lease)
                 await self.observer._tell_listed(cast(Any, kind), timeline, lease)
 
             self.spawn(kind, told())
-            return f"list, {len(facts)} facts"
+            return f"list, {len(events)} facts"
         if follow.checked is not None:
             checked, follow.checked = follow.checked, None
             self.spawn(kind, self.observer._tell_check(checked, lease))

@@ -121,8 +121,8 @@ class StoreProcess(Process):
         self.seat.forget()
         self.reports.reset(self.state)
 
-    def evolve(self, envelope: Any, fact: Any) -> None:
-        following.evolve(self.state, envelope, fact)
+    def evolve(self, envelope: Any, event: Any) -> None:
+        following.evolve(self.state, envelope, event)
 
     def folded(self, folded: Folded) -> None:
         self.reports.folded(self.state, folded)

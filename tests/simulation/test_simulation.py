@@ -15,7 +15,7 @@ import pytest
 from services.binder import core as binder
 from services.scheduler.watch import news
 from shared.eventlog.memory import MemoryEventLog
-from shared.events import binding_events as binding_facts
+from shared.events import binding_events
 from shared.ledger import charging, recompute
 from tests.simulation import __main__ as command
 from tests.simulation import runner
@@ -122,7 +122,7 @@ def always(answer: object) -> Callable[..., object]:
 def hasty(work: binder.Work, reply: binder.Reply) -> object:
     """Takes a lost answer for a no."""
     if reply.status in (0, 503) and not reply.read:
-        return binding_facts.BindRefused(work.uid, work.node, "other_node", "no answer")
+        return binding_events.BindRefused(work.uid, work.node, "other_node", "no answer")
     return ORDINARY_JUDGE(work, reply)
 
 

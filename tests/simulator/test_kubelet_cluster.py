@@ -44,9 +44,9 @@ def test_files_describe_the_machine(tmp_path: Path, zones: int) -> None:
         assert tuple(read.distances.values()) == zone.distances
         assert read.hugepages == zone_hugepages(zone)
         assert set(read.cpus) == {cpu.id for cpu in node.machine.cpus if cpu.numa == zone.id}
-    facts = kubelet_config.parse((files.kubelet_dir / "config.yaml").read_bytes(), "config")
-    assert (facts.policy, facts.scope) == ("restricted", "pod")
-    assert facts.max_numa_nodes == max(8, zones)
+    events = kubelet_config.parse((files.kubelet_dir / "config.yaml").read_bytes(), "config")
+    assert (events.policy, events.scope) == ("restricted", "pod")
+    assert events.max_numa_nodes == max(8, zones)
     assert folders.boot_id(files.sysfs, None) == machine_files.boot_id("n", str(files.sysfs))
 
 

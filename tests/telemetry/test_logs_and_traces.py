@@ -203,7 +203,7 @@ UNSAMPLED = PARENT[:-2] + "00"
     ("ratio", "parent", "written"),
     [(0.0, PARENT, True), (1.0, "", True), (0.0, "", False), (1.0, UNSAMPLED, False)],
 )
-def test_what_a_fact_carries_on_is_its_own_span_where_the_trace_is_recorded(
+def test_what_a_event_carries_on_is_its_own_span_where_the_trace_is_recorded(
     tmp_path: Path, ratio: float, parent: str, written: bool
 ) -> None:
     file = tmp_path / "spans"

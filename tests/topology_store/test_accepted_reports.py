@@ -23,7 +23,7 @@ from shared.domain.pod import Container, Pod
 from shared.domain.policies import SCOPES
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.events import streams
-from shared.events.catalog import CATALOG, Fact
+from shared.events.catalog import CATALOG, Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode, encode, type_of
 from shared.events.envelope import Envelope
@@ -134,16 +134,16 @@ class Service:
         self._positions = count(1)
         self._versions: dict[str, int] = {}
 
-    def hear(self, stream: str, fact: Fact) -> None:
+    def hear(self, stream: str, event: Event) -> None:
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
-        name = type_of(fact)
+        name = type_of(event)
         envelope = Envelope(
             next(self._positions),
             stream,
             version,
             name,
             CATALOG[name].schema,
-            encode(fact),
+            encode(event),
             0,
             "r",
             0,
@@ -155,7 +155,7 @@ class Service:
         """Propose, and take each proposal as appended."""
         for proposal in self.core.decide(100):
             for draft in proposal.drafts:
-                self.hear(draft.stream, draft.fact)
+                self.hear(draft.stream, draft.event)
         assert not self.core.undecidable, self.core.undecidable
 
 
@@ -203,8 +203,8 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
             decision = core.decide(known, read, 10**12)
             if isinstance(decision, Accepted):
                 version += 1
-                core.evolve(known, decision.fact, version, 10**12)
-                service.hear(streams.report("n1"), decision.fact)
+                core.evolve(known, decision.event, version, 10**12)
+                service.hear(streams.report("n1"), decision.event)
         service.decide()
     assert digest(from_snapshot(to_snapshot(service.core.ledger))) == digest(service.core.ledger)
 

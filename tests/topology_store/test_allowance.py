@@ -94,9 +94,9 @@ async def test_what_nodes_took_is_free_again_when_they_have_left_the_cluster(
         ]
     )
     assert await judged("new") == [], "nobody has said that the old one has left"
-    for fact in (NodeObserved("old", "uid"), NodeEnded("old", "uid", "deleted")):
+    for event in (NodeObserved("old", "uid"), NodeEnded("old", "uid", "deleted")):
         await log.append(
-            [Commit(type(fact).__name__, "test", 0, 0, (Draft(streams.node("old"), fact),))]
+            [Commit(type(event).__name__, "test", 0, 0, (Draft(streams.node("old"), event),))]
         )
     assert await judged("new") == ["NodeReported"]
 

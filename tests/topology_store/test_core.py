@@ -24,11 +24,11 @@ from tests.topology_store.words import Node, lists, report, without_zone
 def test_the_first_report_is_taken_in_full() -> None:
     decision = Node().take(report())
     assert isinstance(decision, Accepted)
-    assert decision.fact == NodeReported(report())
+    assert decision.event == NodeReported(report())
     assert decision.expected == 0
 
 
-def test_unchanged_content_is_no_fact() -> None:
+def test_unchanged_content_is_no_event() -> None:
     node = Node()
     node.take(report(at=1))
     assert node.take(report(at=2)) == Ignored("unchanged")
@@ -68,8 +68,8 @@ def test_a_superseded_boot_never_returns_and_is_refused_once_for_each_exporter()
     node.take(report(boot="boot-2", free=2))
     refused = node.take(report(at=99_999, boot="boot-1"))
     assert isinstance(refused, Accepted)
-    assert "boot-1" in str(refused.fact)
-    assert "second exporter" in str(refused.fact)
+    assert "boot-1" in str(refused.event)
+    assert "second exporter" in str(refused.event)
     assert node.take(report(at=100_000, boot="boot-1")) == Ignored("refused")
     assert isinstance(node.take(report(at=100_001, boot="boot-1", exporter="exporter-2")), Accepted)
     assert node.kinds() == [

@@ -61,7 +61,7 @@ async def test_what_another_store_appended_is_known_without_a_lost_race() -> Non
         await until(lambda: mine.free("n1") == free(3))
 
 
-async def test_a_history_that_lost_facts_and_outgrew_the_store_resets_it() -> None:
+async def test_a_history_that_lost_events_and_outgrew_the_store_resets_it() -> None:
     log = FaultyLog()
     store, other = Following(log), Following(log)
     async with running(store.projector.run(), other.projector.run(), store.lead(), other.lead()):
@@ -72,13 +72,13 @@ async def test_a_history_that_lost_facts_and_outgrew_the_store_resets_it() -> No
         await until(lambda: store.projector.position == other.projector.position == 3)
         log.restore(1)
         await other.reports.take([message(report(at=4, free=7))])
-        assert len(log._facts) == 1, "what is judged by the history that is gone is not appended"
+        assert len(log._events) == 1, "what is judged by the history that is gone is not appended"
         await until(lambda: store.projector.position == other.projector.position == 2)
-        assert isinstance(decode(log._facts[-1]), LogOpened), "who had read more began a timeline"
+        assert isinstance(decode(log._events[-1]), LogOpened), "who had read more began a timeline"
         for at in range(5, 9):
             await other.reports.take([message(report(at=at, free=at - 4))])
             await until(
-                lambda: store.projector.position == other.projector.position == len(log._facts)
+                lambda: store.projector.position == other.projector.position == len(log._events)
             )
         await until(lambda: store.free("n1") == free(4))
         assert store.free("lost") == -1
@@ -136,7 +136,7 @@ async def test_a_start_from_a_snapshot_reads_on_from_where_it_was_made() -> None
         assert await first.projector.wait_for(4, 60)
         await first.projector.save()
         await first.reports.take([message(report(at=5, free=5))])
-        log.damage = lambda page: (read.extend(fact.position for fact in page), page)[1]  # type: ignore[func-returns-value]
+        log.damage = lambda page: (read.extend(event.position for event in page), page)[1]  # type: ignore[func-returns-value]
     again = Following(log)
     read.clear()
     async with running(again.projector.run()):
@@ -151,7 +151,7 @@ async def test_of_a_node_that_has_left_only_what_its_next_report_is_judged_by_is
 
     async def tell(*drafts: Draft) -> None:
         await log.append([Commit(f"told/{store.projector.position}", "test", 0, 0, drafts)])
-        await until(lambda: store.projector.position == len(log._facts))
+        await until(lambda: store.projector.position == len(log._events))
 
     async with running(store.projector.run()):
         await tell(Draft(streams.node("n1"), NodeObserved("n1", "uid-1")))
@@ -163,7 +163,7 @@ async def test_of_a_node_that_has_left_only_what_its_next_report_is_judged_by_is
         assert known.report == Report("n1", "boot-1", 1, "exporter-1", policy="unknown")
         await store.reports.take([message(report(at=1, free=5)), message(report(at=2, free=6))])
         assert store.free("n1") == free(6), "an older report is old still, the next one is news"
-        assert sum(fact.type == "NodeReported" for fact in log._facts) == 2
+        assert sum(event.type == "NodeReported" for event in log._events) == 2
 
 
 async def test_a_report_that_waited_for_the_fold_does_not_shut_out_a_boot_that_was_seen_meanwhile() -> (
@@ -182,7 +182,7 @@ async def test_a_report_that_waited_for_the_fold_does_not_shut_out_a_boot_that_w
         async with running(slow.projector.run()):
             await late
         await other.reports.take([message(report(at=2, free=3, boot="third"))])
-    assert [envelope.type for envelope in log._facts] == [
+    assert [envelope.type for envelope in log._events] == [
         "NodeReported",
         "NodeReported",
         "NodeReportChanged",

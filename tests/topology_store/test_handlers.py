@@ -66,7 +66,7 @@ async def test_a_stream_that_somebody_else_moved_is_folded_again_and_the_report_
     assert store.known["n1"].report == report(at=6, free=2)
 
 
-async def test_a_fact_that_the_fold_shows_before_its_append_is_answered_is_folded_once(
+async def test_a_event_that_the_fold_shows_before_its_append_is_answered_is_folded_once(
     log: MemoryEventLog,
 ) -> None:
     class Shown(MemoryEventLog):
@@ -74,7 +74,7 @@ async def test_a_fact_that_the_fold_shows_before_its_append_is_answered_is_folde
 
         async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
             found = await super().append(commits)
-            for envelope in self._facts[-len(commits) :]:
+            for envelope in self._events[-len(commits) :]:
                 following.evolve(store.known, envelope, decode(envelope))
             return found
 
@@ -179,8 +179,8 @@ async def test_reports_travel_a_real_jetstream_into_the_log(
         await jetstream.publish(subjects.report("last"), message(report(node="last")).data, {})
         await until(lambda: "last" in store.known)
         assert store.known["n1"].report == report(at=3, free=3)
-    facts = [decode(envelope) for envelope in await log.read(0)]
-    assert {type(fact).__name__ for fact in facts} <= {"NodeReported", "NodeReportChanged"}
+    events = [decode(envelope) for envelope in await log.read(0)]
+    assert {type(event).__name__ for event in events} <= {"NodeReported", "NodeReportChanged"}
     assert "n3" not in store.known
 
 

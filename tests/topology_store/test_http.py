@@ -17,7 +17,7 @@ from shared.bus.memory import MemoryBus
 from shared.eventlog import whole_stream
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.report_events import (
     NodeReportChanged,
@@ -48,14 +48,14 @@ class Site:
         """As `Service.route` does."""
         self.server.add(Route(path, answer))
 
-    async def tell(self, node: str, *facts: Fact) -> None:
-        await self.append(streams.report(node), *facts)
+    async def tell(self, node: str, *events: Event) -> None:
+        await self.append(streams.report(node), *events)
 
-    async def append(self, stream: str, *facts: Fact) -> None:
-        for fact in facts:
+    async def append(self, stream: str, *events: Event) -> None:
+        for event in events:
             self._told += 1
             await self.log.append(
-                [Commit(f"told/{self._told}", "test", 0, 0, (Draft(stream, fact),))]
+                [Commit(f"told/{self._told}", "test", 0, 0, (Draft(stream, event),))]
             )
         await load(self.reports, self.log)
 
@@ -135,7 +135,7 @@ async def test_a_node_is_told_as_it_is_and_as_it_stood_at_a_position(site: Site)
     assert (await site.ask("/topology/n1?position=999999999999999999"))[1] == now
 
 
-async def test_more_facts_than_a_page_are_all_folded(
+async def test_more_events_than_a_page_are_all_folded(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(whole_stream, "PAGE", 2)
@@ -174,7 +174,7 @@ async def test_a_position_that_is_no_number_is_refused_with_its_words(
     assert (status, repr(position) in body["error"]) == (400, True)
 
 
-async def test_a_fact_that_cannot_be_read_is_named_and_the_server_goes_on(site: Site) -> None:
+async def test_a_event_that_cannot_be_read_is_named_and_the_server_goes_on(site: Site) -> None:
     await site.tell("n1", NodeReported(report()), NodeReportExpired("n1", 30))
     whole = site.log.read_stream
 

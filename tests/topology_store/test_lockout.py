@@ -25,8 +25,8 @@ def test_a_boot_that_would_have_begun_while_the_running_one_was_heard_does_not_w
     node = running()
     refused = node.take(report(at=DAY_MS, boot="forged"))
     assert isinstance(refused, Accepted)
-    assert isinstance(refused.fact, NodeReportRefused)
-    assert "forged says that it began while boot boot-1 was still running" in refused.fact.reason
+    assert isinstance(refused.event, NodeReportRefused)
+    assert "forged says that it began while boot boot-1 was still running" in refused.event.reason
     node.now_ms += 10_000
     assert node.take(report(at=DAY_MS + 10_000)) == Ignored("unchanged")
 
@@ -43,7 +43,7 @@ def test_a_boot_time_that_has_not_come_yet_does_not_win(at: int) -> None:
     node = running()
     refused = node.take(report(at=at))
     assert isinstance(refused, Accepted)
-    assert isinstance(refused.fact, NodeReportRefused)
+    assert isinstance(refused.event, NodeReportRefused)
     node.now_ms += 10_000
     assert node.take(report(at=DAY_MS + 10_000)) == Ignored("unchanged")
 
@@ -51,7 +51,7 @@ def test_a_boot_time_that_has_not_come_yet_does_not_win(at: int) -> None:
 def test_a_boot_time_beyond_the_clock_is_not_even_a_first_report() -> None:
     node = Node()
     assert node.take(report(at=2**62)) == Ignored("refused")
-    assert node.facts == []
+    assert node.events == []
 
 
 def test_a_late_report_and_clocks_that_differ_a_little_are_no_forgery() -> None:
@@ -69,7 +69,7 @@ def test_of_a_node_that_fell_silent_another_boot_and_another_moment_are_believed
         node.silent(31)
         decision = node.take(other)
         assert isinstance(decision, Accepted)
-        assert isinstance(decision.fact, NodeReported)
+        assert isinstance(decision.event, NodeReported)
 
 
 def locked() -> Node:
@@ -85,7 +85,7 @@ def locked() -> Node:
     return node
 
 
-def test_a_lockout_is_a_fact_once_and_no_refused_report_says_that_the_node_is_alive() -> None:
+def test_a_lockout_is_a_event_once_and_no_refused_report_says_that_the_node_is_alive() -> None:
     node = locked()
     assert node.kinds() == [
         "NodeReported",
@@ -107,7 +107,7 @@ def test_an_operator_releases_a_locked_node_for_the_boot_that_it_runs() -> None:
     assert not node.known.locked
     accepted = node.take(report(at=DAY_MS + 31_000))
     assert isinstance(accepted, Accepted)
-    assert isinstance(accepted.fact, NodeReported)
+    assert isinstance(accepted.event, NodeReported)
     assert node.take(report(at=DAY_MS + 41_000)) == Ignored("unchanged")
 
 
@@ -131,7 +131,7 @@ def test_a_message_that_comes_late_and_doubled_after_silence_locks_nothing_out()
     assert not node.known.locked
 
 
-def test_refused_exporters_are_facts_only_so_many_times() -> None:
+def test_refused_exporters_are_events_only_so_many_times() -> None:
     node = running()
     for number in range(100):
         node.take(report(at=DAY_MS, boot="forged", exporter=f"exporter-{number}"))

@@ -9,21 +9,21 @@ import msgspec
 from services.topology_store import mirror_fold
 from services.topology_store.mirror_fold import Mirrored
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported, NodeReportExpired
 from tests.topology_store.words import report
 
 
-def envelope(position: int, fact: Fact, time_us: int = 0) -> Envelope:
+def envelope(position: int, event: Event, time_us: int = 0) -> Envelope:
     return Envelope(
         position,
         streams.report("n1"),
         position,
-        type_of(fact),
+        type_of(event),
         1,
-        encode(fact),
+        encode(event),
         time_us,
         "test",
         0,

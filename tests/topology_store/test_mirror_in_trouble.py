@@ -15,7 +15,7 @@ from services.topology_store.mirroring import Terms
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved
 from shared.events.report_events import NodeReported, NodeReportExpired
 from shared.kube.nrt_mirrored import is_mirrored
@@ -89,10 +89,10 @@ class Scene:
         self.mirror = Mirror(self.api, self.clock, Terms(keep_expired_s=60.0), 0.5, 100.0)  # type: ignore[arg-type]
         self._told = 0
 
-    async def tell(self, stream: str, fact: Fact, time_us: int = 0) -> None:
+    async def tell(self, stream: str, event: Event, time_us: int = 0) -> None:
         self._told += 1
         await self.log.append(
-            [Commit(f"told/{self._told}", "test", 0, time_us, (Draft(stream, fact),))]
+            [Commit(f"told/{self._told}", "test", 0, time_us, (Draft(stream, event),))]
         )
 
     async def node(self, name: str = "n1") -> None:

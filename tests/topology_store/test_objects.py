@@ -24,7 +24,7 @@ from shared.domain.report import Report
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.codec import decode
 from shared.events.report_events import NodeReportChanged, NodeReported, NodeReportExpired
@@ -50,9 +50,9 @@ class Cluster:
         self.mirror = Mirror(kube, SYSTEM_CLOCK, Terms(keep_expired_s=1e9), 0.02, 1000.0)
         self._told = 0
 
-    async def tell(self, stream: str, *facts: Fact, time_us: int = 0) -> None:
+    async def tell(self, stream: str, *events: Event, time_us: int = 0) -> None:
         self._told += 1
-        drafts = tuple(Draft(stream, fact) for fact in facts)
+        drafts = tuple(Draft(stream, event) for event in events)
         await self.log.append([Commit(f"told/{self._told}", "test", 0, time_us, drafts)])
 
     async def node(self, made: Report | None = None) -> None:
@@ -80,7 +80,7 @@ class Cluster:
             while not await true():  # noqa: ASYNC110 - any condition, not an event
                 await asyncio.sleep(0.01)
 
-    async def facts(self, node: str = "n1") -> list[Fact]:
+    async def events(self, node: str = "n1") -> list[Event]:
         return [decode(envelope) for envelope in await self.log.read_stream(streams.report(node))]
 
 
@@ -203,7 +203,7 @@ async def test_anothers_object_becomes_reports_and_is_never_written_over(cluster
     await cluster.tell(streams.node("n1"), NodeObserved("n1", "node-uid"))
 
     async def taken() -> bool:
-        return bool(await cluster.facts())
+        return bool(await cluster.events())
 
     await cluster.eventually(taken)
     known = cluster.reports.known["n1"].report
@@ -219,7 +219,7 @@ async def test_anothers_object_becomes_reports_and_is_never_written_over(cluster
     assert (await cluster.ask("PATCH", f"{PATH}/n1", patch, "application/merge-patch+json")).ok
 
     async def changed() -> bool:
-        return [type(fact).__name__ for fact in await cluster.facts()] == [
+        return [type(event).__name__ for event in await cluster.events()] == [
             "NodeReported",
             "NodeReportChanged",
         ]
@@ -239,10 +239,10 @@ async def test_our_own_object_is_never_taken_in_and_a_nodes_own_exporter_wins(
     assert (await cluster.ask("POST", PATH, foreign("n2"))).ok
 
     async def other_taken() -> bool:
-        return bool(await cluster.facts("n2"))
+        return bool(await cluster.events("n2"))
 
     await cluster.eventually(other_taken)
-    assert [type(fact).__name__ for fact in await cluster.facts()] == ["NodeReported"]
+    assert [type(event).__name__ for event in await cluster.events()] == ["NodeReported"]
     known = cluster.reports.known["n1"].report
     assert known is not None
     assert known.source == "bus"
@@ -255,7 +255,7 @@ async def test_an_object_that_cannot_be_read_holds_up_no_other(cluster: Cluster)
     assert (await cluster.ask("POST", PATH, foreign("good"))).ok
 
     async def taken() -> bool:
-        return bool(await cluster.facts("good"))
+        return bool(await cluster.events("good"))
 
     await cluster.eventually(taken)
-    assert await cluster.facts("bad") == []
+    assert await cluster.events("bad") == []

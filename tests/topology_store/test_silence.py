@@ -86,7 +86,7 @@ async def test_a_silent_exporter_is_told_once_and_forgiven_at_its_next_report(
     assert await types(log) == ["NodeReported", "NodeReportExpired", "NodeReported"]
 
 
-async def test_a_fold_that_begins_anew_while_a_fact_is_appended_ends_no_store(
+async def test_a_fold_that_begins_anew_while_a_event_is_appended_ends_no_store(
     store: Store, log: MemoryEventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log was restored, and was what the fact was judged by: what stands there now is read."""
@@ -146,8 +146,8 @@ async def fold(store: Store, seen: int) -> int:
     """What the projector does with the facts after a position; the position of the last."""
     page = await store.log.read(seen, 10_000)
     folded = [(envelope, decode(envelope)) for envelope in page]
-    for envelope, fact in folded:
-        following.evolve(store.reports.known, envelope, fact)
+    for envelope, event in folded:
+        following.evolve(store.reports.known, envelope, event)
     store.reports.folded(store.reports.known, folded)
     return page[-1].position if page else seen
 
@@ -183,12 +183,12 @@ async def test_after_the_bus_was_away_every_node_gets_its_time_again(
         assert await types(log) == ["NodeReported", "NodeReportExpired"]
 
 
-async def named(store: Store, *facts: NodeObserved | NodeEnded) -> None:
+async def named(store: Store, *events: NodeObserved | NodeEnded) -> None:
     """Facts of the node's object, as the fold brings them."""
-    for number, fact in enumerate(facts):
-        drafts = (Draft(streams.node("n1"), fact),)
+    for number, event in enumerate(events):
+        drafts = (Draft(streams.node("n1"), event),)
         await store.log.append(
-            [Commit(f"named/{type(fact).__name__}/{number}", "test", 0, 0, drafts)]
+            [Commit(f"named/{type(event).__name__}/{number}", "test", 0, 0, drafts)]
         )
     await load(store.reports, store.log)
 

@@ -73,7 +73,7 @@ class Node:
     def __init__(self, now_ms: int = 10**12) -> None:
         self.known: Known = core.initial()
         self.now_ms = now_ms
-        self.facts: list[object] = []
+        self.events: list[object] = []
 
     def take(self, made: Report, at_ms: int = 0) -> Decision:
         """A report comes, now or as the bus had it at `at_ms`."""
@@ -92,13 +92,13 @@ class Node:
     def _fold(self, decision: Decision) -> Decision:
         if isinstance(decision, Accepted):
             assert decision.expected == self.known.version
-            core.evolve(self.known, decision.fact, decision.expected + 1, self.now_ms)
-            self.facts.append(decision.fact)
+            core.evolve(self.known, decision.event, decision.expected + 1, self.now_ms)
+            self.events.append(decision.event)
         return decision
 
     def kinds(self) -> list[str]:
         """The types of the facts, in order."""
-        return [type(fact).__name__ for fact in self.facts]
+        return [type(event).__name__ for event in self.events]
 
 
 async def load(reports: Reports, log: EventLog) -> None:

@@ -22,7 +22,7 @@ from shared.domain.report import Report
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.codec import decode
 from shared.events.report_events import NodeReported
@@ -52,8 +52,8 @@ async def shared_by_two(pods: int, nodes: int = 4) -> MemoryEventLog:
     waiting = [(streams.pod(one.uid), PodObserved(one)) for one in map(_pod, range(pods))]
     await log.append(
         [
-            Commit(stream, "observer", 0, BEGIN_US, (Draft(stream, fact),))
-            for stream, fact in seen + told + waiting
+            Commit(stream, "observer", 0, BEGIN_US, (Draft(stream, event),))
+            for stream, event in seen + told + waiting
         ]
     )
     leases = [
@@ -95,12 +95,12 @@ class RecordingRow(LedgerRow):
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__(config)
-        self.kept: list[tuple[str, Fact, float]] = []
+        self.kept: list[tuple[str, Event, float]] = []
         self._now_s = 0.0
 
-    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
+    def tell(self, stream: str, event: Event, now_s: float) -> None:
         self._now_s = now_s
-        super().tell(stream, fact, now_s)
+        super().tell(stream, event, now_s)
 
     def reported(self, report: Report, now_s: float) -> None:
         self._now_s = now_s
@@ -118,9 +118,9 @@ class RecordingRow(LedgerRow):
         self._now_s = now_s
         super().bound(pod, node, now_s)
 
-    def _append(self, stream: str, fact: Fact) -> int:
-        self.kept.append((stream, fact, self._now_s))
-        return super()._append(stream, fact)
+    def _append(self, stream: str, event: Event) -> int:
+        self.kept.append((stream, event, self._now_s))
+        return super()._append(stream, event)
 
 
 async def dense(
@@ -142,9 +142,13 @@ async def record(cell: Cell, load: Workload, config: CoreConfig, speed: int = 1)
     log = MemoryEventLog("recorded")
     commits = [
         Commit(
-            f"c{number}", "scheduler", 0, BEGIN_US + int(at_s * 1e6 / speed), (Draft(stream, fact),)
+            f"c{number}",
+            "scheduler",
+            0,
+            BEGIN_US + int(at_s * 1e6 / speed),
+            (Draft(stream, event),),
         )
-        for number, (stream, fact, at_s) in enumerate(row.kept)
+        for number, (stream, event, at_s) in enumerate(row.kept)
     ]
     for start in range(0, len(commits), 500):
         await log.append(commits[start : start + 500])

@@ -19,15 +19,15 @@ from services.whatif.world import Changes, world
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
-from shared.events.cluster_object_events import (
+from shared.events.codec import decode, encode
+from shared.events.scheduling_events import PodReserved
+from shared.events.surroundings_events import (
     ClaimObserved,
     SurroundingEnded,
-    SurroundingFact,
+    SurroundingEvent,
     VolumeObserved,
     stream_of,
 )
-from shared.events.codec import decode, encode
-from shared.events.scheduling_events import PodReserved
 from tests.whatif.conftest import Run
 from tests.whatif.histories import as_here, dense, shared_by_two
 
@@ -92,11 +92,11 @@ async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
 
 def _with_one_decision_altered(log: MemoryEventLog, **changes: object) -> MemoryEventLog:
     altered = MemoryEventLog("altered")
-    altered._facts, altered._heads = list(log._facts), log._heads
-    at, row = next((at, row) for at, row in enumerate(altered._facts) if row.type == "PodReserved")
-    fact = msgspec.json.decode(row.payload, type=PodReserved)
-    altered._facts[at] = msgspec.structs.replace(
-        row, payload=encode(msgspec.structs.replace(fact, **changes or {"score": 101}))
+    altered._events, altered._heads = list(log._events), log._heads
+    at, row = next((at, row) for at, row in enumerate(altered._events) if row.type == "PodReserved")
+    event = msgspec.json.decode(row.payload, type=PodReserved)
+    altered._events[at] = msgspec.structs.replace(
+        row, payload=encode(msgspec.structs.replace(event, **changes or {"score": 101}))
     )
     return altered
 
@@ -106,14 +106,14 @@ async def test_a_decision_about_a_pod_that_the_history_lacks_is_counted_so(
 ) -> None:
     lacking = MemoryEventLog("lacking")
     lacking._heads = log._heads
-    uid = next(row.stream for row in log._facts if row.type == "PodReserved")
+    uid = next(row.stream for row in log._events if row.type == "PodReserved")
     unread = [
         row
         if (row.stream, row.type) != (uid, "PodObserved")
         else msgspec.structs.replace(row, payload=b"{")
-        for row in log._facts
+        for row in log._events
     ]
-    lacking._facts = unread
+    lacking._events = unread
     found = await reproduce(lacking, as_here(), 1, await log.head(), lambda _: None)
     assert found.why[NO_POD] == 1
 
@@ -206,23 +206,23 @@ async def test_what_surrounded_pods_is_played_with_them_as_it_stood_at_the_begin
     """Without it a pod with a claim would wait for ever in every other world."""
     told = MemoryEventLog("with claims")
     before, after = ClaimObserved("ns/a", "v"), ClaimObserved("ns/b", "v")
-    facts = [
+    events = [
         before,
         VolumeObserved("v"),
         SurroundingEnded("volume", "v"),
         *[decode(e) for e in await log.read(0, 50)],
         after,
     ]
-    for number, fact in enumerate(facts):
-        stream = stream_of(fact) if isinstance(fact, SurroundingFact) else streams.node("x")
-        await told.append([Commit(str(number), "r", 0, 10**6 * number, (Draft(stream, fact),))])
-    found = await recorded(told, 5, len(facts), lambda _: None)
+    for number, event in enumerate(events):
+        stream = stream_of(event) if isinstance(event, SurroundingEvent) else streams.node("x")
+        await told.append([Commit(str(number), "r", 0, 10**6 * number, (Draft(stream, event),))])
+    found = await recorded(told, 5, len(events), lambda _: None)
     played = [
-        (at_s, fact)
-        for at_s, _, fact in world(found, Changes()).load.news
-        if isinstance(fact, SurroundingFact)
+        (at_s, event)
+        for at_s, _, event in world(found, Changes()).load.news
+        if isinstance(event, SurroundingEvent)
     ]
-    assert [fact for _, fact in played] == [before, after], "what had ended by then is not played"
+    assert [event for _, event in played] == [before, after], "what had ended by then is not played"
     assert played[0][0] == 0.0
     assert played[1][0] > 0.0
 

@@ -43,7 +43,7 @@ def whatif(topolog: Run) -> Run:
 
 
 def uids(log: MemoryEventLog, first: int, last: int, kind: type) -> set[str]:
-    return {row.stream for row in log._facts[first - 1 : last] if row.type == kind.__name__}
+    return {row.stream for row in log._events[first - 1 : last] if row.type == kind.__name__}
 
 
 def notes_of(out: str) -> tuple[list[dict[str, Any]], str]:
@@ -70,7 +70,7 @@ def test_a_window_says_who_was_there_before_it_and_whom_its_end_cuts_off(
     assert (f"{len(waited)} pods waited when the window begins" in notes) == bool(waited)
     assert told["ran"] == told["pods"] == here["pods"] > here["ran"]
     assert here["unplaced"] >= here["underway"] > 0
-    window_s = (log._facts[-1].time_us - log._facts[FIRST - 1].time_us) / 1e6
+    window_s = (log._events[-1].time_us - log._events[FIRST - 1].time_us) / 1e6
     assert f"when the window ends, after {window_s:.1f} s" in notes
     assert f"0 of 0 (recorded), {here['underway']} of {here['unplaced']} (as here)" in notes
     assert "ran faster than the clock" in notes
@@ -81,23 +81,23 @@ async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_on_i
     None
 ):
     slow = await dense(40, nodes=4)
-    seen = next(row for row in slow._facts if row.type == PodObserved.__name__)
-    runs = next(row for row in slow._facts if row.type == PodRunning.__name__)
+    seen = next(row for row in slow._events if row.type == PodObserved.__name__)
+    runs = next(row for row in slow._events if row.type == PodRunning.__name__)
     found = await recorded(slow, runs.position - 1, await slow.head(), lambda _: None)
     side = comparing.as_recorded(found)
     uid = runs.stream.removeprefix("pod/")
     assert found.pods[uid].seen_us <= seen.time_us < found.begin_us < runs.time_us
-    assert side.wait_mean_s == round(sum(_waits_s(slow._facts, found.begin_us)) / side.ran, 2)
+    assert side.wait_mean_s == round(sum(_waits_s(slow._events, found.begin_us)) / side.ran, 2)
     assert any(
         "1 pods waited when the window begins" in note
         for note in cut.notes(found, world(found, Changes()), [side])
     )
 
 
-def _waits_s(facts: list[Envelope], from_us: int) -> list[float]:
+def _waits_s(events: list[Envelope], from_us: int) -> list[float]:
     """From a pod's arrival, or from this time, until it ran."""
-    runs = {row.stream: row.time_us for row in reversed(facts) if row.type == PodRunning.__name__}
-    seen = {row.stream: row.time_us for row in reversed(facts) if row.type == PodObserved.__name__}
+    runs = {row.stream: row.time_us for row in reversed(events) if row.type == PodRunning.__name__}
+    seen = {row.stream: row.time_us for row in reversed(events) if row.type == PodObserved.__name__}
     return [
         (at_us - max(seen[stream], from_us)) / 1e6
         for stream, at_us in runs.items()

@@ -89,7 +89,7 @@ def _rows(status: Status) -> list[tuple[str, str]]:
             ("on the way", str(way)),
             ("running", str(numbers.pods_running)),
             ("unproven charges", str(numbers.unproven)),
-            ("facts", f"{numbers.position} ({status.facts_per_s:,.0f}/s)"),
+            ("facts", f"{numbers.position} ({status.events_per_s:,.0f}/s)"),
         ]
     return [
         ("created", f"{pods.created} of {pods.total}" if pods.total else str(pods.created)),
@@ -102,7 +102,7 @@ def _rows(status: Status) -> list[tuple[str, str]]:
         ("nodes in use", _with_unnamed(f"{numbers.nodes_in_use} of {numbers.nodes}", numbers)),
         ("zones in use", f"{numbers.zones_in_use} of {numbers.zones}"),
         ("unproven charges", str(numbers.unproven)),
-        ("facts", f"{numbers.position} ({status.facts_per_s:,.0f}/s)"),
+        ("facts", f"{numbers.position} ({status.events_per_s:,.0f}/s)"),
         ("speed", f"{pods.factor:g} x"),
     ]
 

@@ -96,7 +96,7 @@ class Status(msgspec.Struct, frozen=True):
     elapsed_s: float
     workload: Workload = Workload()
     scheduling: Scheduling = Scheduling()
-    facts_per_s: float = 0.0
+    events_per_s: float = 0.0
     restarts: int = 0
     simulated: bool = True
     heard: bool = False

@@ -94,14 +94,14 @@ def inventory(tree: LinkedTree, resources: Iterable[Resource]) -> dict[str, Devi
             or (tree.text(f"{base}/sriov_numvfs") or "0").strip() != "0"
         ):
             continue
-        facts = {
+        events = {
             "vendors": (tree.text(f"{base}/vendor") or "").strip().removeprefix("0x"),
             "devices": (tree.text(f"{base}/device") or "").strip().removeprefix("0x"),
             "drivers": tree.target(f"{base}/driver"),
             "pciAddresses": address,
         }
         resource = next(
-            (each.name for each in listed if any(_matches(one, facts) for one in each.selectors)),
+            (each.name for each in listed if any(_matches(one, events) for one in each.selectors)),
             "",
         )
         if resource:
@@ -147,8 +147,8 @@ def _behind(node: tuple[str, int, int], tree: LinkedTree) -> list[str]:
     return [tree.target(f"dev/char/{major}:{minor}/device")]
 
 
-def _matches(selector: Mapping[str, tuple[str, ...]], facts: Mapping[str, str]) -> bool:
-    return all(facts[what] in values for what, values in selector.items())
+def _matches(selector: Mapping[str, tuple[str, ...]], events: Mapping[str, str]) -> bool:
+    return all(events[what] in values for what, values in selector.items())
 
 
 def _selectors(entry: _Entry, where: str) -> tuple[dict[str, tuple[str, ...]], ...]:

@@ -24,7 +24,7 @@ from shared.domain.pod import Pod
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 
 LIMIT_SHAPES = 256
 
@@ -72,14 +72,14 @@ class Driver:
             self.plugin.cache.pod_event(pod)
         self._judged.clear()
 
-    def evolve(self, fact: Fact) -> None:
+    def evolve(self, event: Event) -> None:
         """Fold the fact; once started, the cache hears of it as its informers, watch and hooks
         would tell it.
         """
-        seen = self.mirror.evolve(fact)
+        seen = self.mirror.evolve(event)
         if self._started:
             self._tell(seen)
-            self._hook(fact)
+            self._hook(event)
 
     def tick(self) -> None:
         """The background resync."""
@@ -143,11 +143,11 @@ class Driver:
             case PodSeen():
                 self.plugin.cache.pod_event(seen.pod)
 
-    def _hook(self, fact: Fact) -> None:
+    def _hook(self, event: Event) -> None:
         """Reserve, Unreserve and PostBind, told by the facts that they leave. The binding of a pod
         that ended on its way fails (Unreserve), unless it ended on a node (PostBind); there may be
         no other fact of it."""
-        match fact:
+        match event:
             case scheduling.PodReserved(uid=uid, node=node) if (
                 pod := self.mirror.pod(uid)
             ) is not None:

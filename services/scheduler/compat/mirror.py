@@ -16,7 +16,7 @@ from services.scheduler.compat.pod import Pod, from_domain
 from shared.domain.report import Report
 from shared.events import cluster_events as cluster
 from shared.events import report_events as report
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.ledger.reports import apply_change
 
 
@@ -45,26 +45,26 @@ class Mirror:
         self._offered: dict[str, frozenset[str]] = {}
         self._pods: dict[str, Pod] = {}
 
-    def evolve(self, fact: Fact) -> Seen:
+    def evolve(self, event: Event) -> Seen:
         """Fold one fact; what an informer or a watch would have delivered for it."""
-        match fact:
+        match event:
             case report.NodeReported():
-                return self._reported(fact.report)
-            case report.NodeReportChanged() if fact.node in self._reports:
-                return self._reported(apply_change(self._reports[fact.node], fact))
+                return self._reported(event.report)
+            case report.NodeReportChanged() if event.node in self._reports:
+                return self._reported(apply_change(self._reports[event.node], event))
             case cluster.NodeObserved():
-                self._offered[fact.name] = offered(fact.allocatable)
+                self._offered[event.name] = offered(event.allocatable)
             case cluster.NodeEnded():
-                self._forget_node(fact.name)
+                self._forget_node(event.name)
             case cluster.PodObserved():
-                return self._pod(fact.pod.uid, from_domain(fact.pod, fact.node, fact.phase))
-            case cluster.PodRunning() if fact.uid in self._pods:
+                return self._pod(event.pod.uid, from_domain(event.pod, event.node, event.phase))
+            case cluster.PodRunning() if event.uid in self._pods:
                 running = msgspec.structs.replace(
-                    self._pods[fact.uid], node_name=fact.node, phase="Running"
+                    self._pods[event.uid], node_name=event.node, phase="Running"
                 )
-                return self._pod(fact.uid, running)
-            case cluster.PodEnded() if fact.uid in self._pods:
-                return PodSeen(self._pods.pop(fact.uid))
+                return self._pod(event.uid, running)
+            case cluster.PodEnded() if event.uid in self._pods:
+                return PodSeen(self._pods.pop(event.uid))
         return None
 
     def live(self, node: str) -> Nrt | None:

@@ -25,13 +25,13 @@ from services.scheduler.filter.constraints.registry import Bars, bars
 from services.scheduler.select.verdict_cache import salt_of
 from services.scheduler.snapshot.assume import reserve
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Shape, key_of
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
 from services.scheduler.state.cluster_objects import Surroundings
 from services.scheduler.state.exclusions import Asides
 from shared.domain.pod import Pod
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.scheduling_events import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
@@ -63,14 +63,14 @@ class UpstreamPlacing:
         self._cycle = cycle
         profiles = Profiles(config.profiles, config.arguments.foreign_pods_detect)
         self.driver = Driver(config.profile, config.arguments, profiles, mended=not config.faithful)
-        self._nodes: dict[str, NodeFacts] = {}
+        self._nodes: dict[str, NodeInfo] = {}
         self._ranks: dict[str, int] = {}
         self._around = Around(self._nodes, Neighbours(), Asides(), Surroundings())
         self._started = False
 
-    def hear(self, fact: Fact) -> None:
+    def hear(self, event: Event) -> None:
         """Fold the fact into the plugin's mirror of the API."""
-        self.driver.evolve(fact)
+        self.driver.evolve(event)
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """The pod stands where the ledger has it, or nowhere."""
@@ -91,11 +91,11 @@ class UpstreamPlacing:
 
     def put_node(self, node: LedgerNode) -> None:
         """Take over what the node-level predicates need."""
-        facts = self._nodes.get(node.name)
-        if facts is None:
-            facts = self._nodes[node.name] = NodeFacts(node.name, len(self._nodes))
+        node_info = self._nodes.get(node.name)
+        if node_info is None:
+            node_info = self._nodes[node.name] = NodeInfo(node.name, len(self._nodes))
             self._ranks[node.name] = salt_of(node.name)
-        facts.take_in(node, self._cycle)
+        node_info.take_in(node, self._cycle)
 
     def drop_node(self, name: str) -> None:
         """Forget a node."""
@@ -110,7 +110,8 @@ class UpstreamPlacing:
             return explain.hopeless(shape, pod)
         barred = bars(pod, self._around)
         refused = {
-            name: _node_refusal(shape, barred, facts) for name, facts in sorted(self._nodes.items())
+            name: _node_refusal(shape, barred, node_info)
+            for name, node_info in sorted(self._nodes.items())
         }
         open_nodes = [name for name, text in refused.items() if not text]
         passing = self.driver.passing(pod, open_nodes)
@@ -163,7 +164,7 @@ class UpstreamPlacing:
 
     def unsettled(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""
-        return sorted(name for name, facts in self._nodes.items() if facts.unsettled)
+        return sorted(name for name, node_info in self._nodes.items() if node_info.unsettled)
 
     def nominate(
         self,
@@ -204,10 +205,10 @@ class UpstreamPlacing:
             self.driver.start()
 
 
-def _node_refusal(shape: Shape, barred: Bars, facts: NodeFacts) -> str:
+def _node_refusal(shape: Shape, barred: Bars, node_info: NodeInfo) -> str:
     """Why the node as a whole cannot take the pod, "" when it can."""
-    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name) or barred.refusal(
-        facts
-    )
-    found = found or resource_refusal(shape.request, facts)
+    found = constraint_refusal(
+        shape.pod.constraints, node_info.observed, node_info.name
+    ) or barred.refusal(node_info)
+    found = found or resource_refusal(shape.request, node_info)
     return headline(found) if found is not None else ""

@@ -13,7 +13,7 @@ from services.scheduler.explain.provider_refusal import drawn_by_zeros, unoffere
 from services.scheduler.filter.topology.bounds import fits, possible
 from services.scheduler.filter.topology.fit import ADMITTED, ENDANGERS, verdict
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Part, Plan, Shape
 from services.scheduler.snapshot.zone_sizes import MOST_ZONES, fits_one_zone, preferred_widths
 from shared.domain.policies import SINGLE_NUMA_NODE
@@ -29,16 +29,16 @@ from shared.ledger.state import ZoneAmounts
 
 
 def alignment_refusal(
-    facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int
+    node_info: NodeInfo, shape: Shape, plan: Plan, config: CycleConfig, steps: int
 ) -> Refusal | None:
     """None when the node takes the pod."""
-    found = verdict(facts, shape, plan, config, steps)
+    found = verdict(node_info, shape, plan, config, steps)
     if found == ADMITTED:
         return None
     if found == ENDANGERS:
         remedy = "wait until the pods on their way to the node are admitted"
         return Refusal(
-            facts.name,
+            node_info.name,
             Reason.NOT_ON_EVERY_BRANCH,
             "may take the place of pods on their way",
             remedy=remedy,
@@ -47,33 +47,35 @@ def alignment_refusal(
         remedy = (
             "wait for a newer topology report of the node, or raise steps_last_resort and steps_pod"
         )
-        return Refusal(facts.name, Reason.BRANCH_LIMIT, str(steps), remedy=remedy)
-    short = _smt(facts, plan, config) or _shortage(facts, plan)
+        return Refusal(node_info.name, Reason.BRANCH_LIMIT, str(steps), remedy=remedy)
+    short = _smt(node_info, plan, config) or _shortage(node_info, plan)
     return (
         short
-        or unoffered(facts, plan, steps)
-        or drawn_by_zeros(facts, plan, steps)
-        or _uncertain(facts, plan)
+        or unoffered(node_info, plan, steps)
+        or drawn_by_zeros(node_info, plan, steps)
+        or _uncertain(node_info, plan)
     )
 
 
-def larger_than_zones(facts: NodeFacts, plan: Plan) -> Refusal | None:
+def larger_than_zones(node_info: NodeInfo, plan: Plan) -> Refusal | None:
     """Where each part must go into one zone: a part that no zone holds, even when it is empty."""
     if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE or plan.may_be_split:
         return None
-    return next((found for part in plan.parts if (found := _never(facts, part)) is not None), None)
+    return next(
+        (found for part in plan.parts if (found := _never(node_info, part)) is not None), None
+    )
 
 
-def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
+def _smt(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> Refusal | None:
     if not plan.whole_cores:
         return None
-    threads = _threads_per_core(facts, config)
+    threads = _threads_per_core(node_info, config)
     for part in plan.demand:
         asked = part.amounts.get(CPU, 0)
         if asked % (1000 * threads):
             remedy = f"ask for a multiple of {threads} CPUs: the kubelet runs with full-pcpus-only"
             return Refusal(
-                facts.name,
+                node_info.name,
                 Reason.SMT_ALIGNMENT,
                 resource=CPU,
                 container=part.name,
@@ -83,18 +85,18 @@ def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
     return None
 
 
-def _threads_per_core(facts: NodeFacts, config: CycleConfig) -> int:
+def _threads_per_core(node_info: NodeInfo, config: CycleConfig) -> int:
     """The node's own, where its report tells them; else what the settings say of all nodes."""
-    cpus = facts.report.cpus if facts.report is not None else None
+    cpus = node_info.report.cpus if node_info.report is not None else None
     return (threads_per_core(cpus) if cpus is not None else 0) or config.threads_per_core
 
 
-def _shortage(facts: NodeFacts, plan: Plan) -> Refusal | None:
+def _shortage(node_info: NodeInfo, plan: Plan) -> Refusal | None:
     for part in plan.parts:
         found = (
-            _total(facts, _by_amounts(part))
+            _total(node_info, _by_amounts(part))
             if plan.mode == "unaligned"
-            else _zonal(facts, plan, part)
+            else _zonal(node_info, plan, part)
         )
         if found is not None:
             return found
@@ -123,17 +125,17 @@ def _given(report: Report | None, part: Part, zone: int) -> bool:
     return all(zones is None or zone in zones for zones in told)
 
 
-def _total(facts: NodeFacts, part: Part) -> Refusal | None:
+def _total(node_info: NodeInfo, part: Part) -> Refusal | None:
     for name, asked in part.amounts.items():
         free = (
-            sum(zone.get(name, 0) for zone in facts.lower.values())
+            sum(zone.get(name, 0) for zone in node_info.lower.values())
             if is_memory(name)
-            else facts.totals.get(name, 0)
+            else node_info.totals.get(name, 0)
         )
         if free < asked:
             remedy = f"free {format_amount(name, asked - free)} more {name} on the node"
             return Refusal(
-                facts.name,
+                node_info.name,
                 Reason.TOO_LITTLE_FREE,
                 "",
                 name,
@@ -145,28 +147,32 @@ def _total(facts: NodeFacts, part: Part) -> Refusal | None:
     return None
 
 
-def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
-    lower = {zone: held for zone, held in facts.lower.items() if _given(facts.report, whole, zone)}
+def _zonal(node_info: NodeInfo, plan: Plan, whole: Part) -> Refusal | None:
+    lower = {
+        zone: held
+        for zone, held in node_info.lower.items()
+        if _given(node_info.report, whole, zone)
+    }
     part = _by_amounts(whole)
     if (
-        facts.report is not None
+        node_info.report is not None
         and plan.rule.policy != SINGLE_NUMA_NODE
-        and not _fits_a_zone_when_empty(facts, part)
+        and not _fits_a_zone_when_empty(node_info, part)
     ):
-        return _wide(facts, part, lower, facts.report)
+        return _wide(node_info, part, lower, node_info.report)
     if not lower and plan.rule.policy == SINGLE_NUMA_NODE:
-        return _never(facts, whole)
+        return _never(node_info, whole)
     if not lower or any(fits(part.amounts, zone) for zone in lower.values()):
         return None
-    never = _never(facts, whole)
+    never = _never(node_info, whole)
     if never is not None:
         return (
-            _first_short(facts, plan) if plan.may_be_split and not whole.name else None
+            _first_short(node_info, plan) if plan.may_be_split and not whole.name else None
         ) or never
     name, zone, best, subject = _nearest(lower, part)
     remedy = _free_more(name, part.amounts[name] - best, f"in zone {zone}")
     return Refusal(
-        facts.name,
+        node_info.name,
         Reason.NO_SINGLE_ZONE,
         subject,
         name,
@@ -178,10 +184,12 @@ def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
     )
 
 
-def _first_short(facts: NodeFacts, plan: Plan) -> Refusal | None:
+def _first_short(node_info: NodeInfo, plan: Plan) -> Refusal | None:
     """Of containers that may be split, the first that no zone holds by itself."""
     parts = (Part(each.name, each.kind, each.amounts) for each in plan.demand)
-    return next((found for part in parts if (found := _zonal(facts, plan, part)) is not None), None)
+    return next(
+        (found for part in parts if (found := _zonal(node_info, plan, part)) is not None), None
+    )
 
 
 def _nearest(places: ZoneAmounts, part: Part) -> tuple[str, int, int, str]:
@@ -198,11 +206,11 @@ def _free_more(name: str, amount: int, where: str) -> str:
     return f"free {format_amount(name, max(0, amount))} more {name} {where}"
 
 
-def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> Refusal | None:
+def _wide(node_info: NodeInfo, part: Part, lower: ZoneAmounts, report: Report) -> Refusal | None:
     """restricted, and no zone holds the part when it is empty: as many zones as would do then are
     what the kubelet prefers, and it takes none unless that is one number for all resources (kubelet
     1.36)."""
-    known = facts.make.capacities.largest
+    known = node_info.make.capacities.largest
     part = msgspec.structs.replace(
         part, amounts={name: asked for name, asked in part.amounts.items() if known.get(name)}
     )
@@ -220,7 +228,7 @@ def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> R
         )
         subject = "that all resources prefer"
         return Refusal(
-            facts.name,
+            node_info.name,
             Reason.NEVER_ALIGNED,
             subject,
             largest,
@@ -241,7 +249,7 @@ def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> R
     if most < asked:
         remedy = f"ask for at most {format_amount(name, most)} {name} at once, or use nodes with larger zones"
         return Refusal(
-            facts.name,
+            node_info.name,
             Reason.NEVER_ALIGNED,
             "when empty",
             name,
@@ -252,7 +260,7 @@ def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> R
         )
     remedy = _free_more(name, asked - best, f"in zones {', '.join(map(str, zones))} together")
     return Refusal(
-        facts.name, Reason.NO_ZONE_SET, subject, name, part.name, asked, best, remedy=remedy
+        node_info.name, Reason.NO_ZONE_SET, subject, name, part.name, asked, best, remedy=remedy
     )
 
 
@@ -285,19 +293,19 @@ def _nearest_set(
     return name, sets[at], best, subject
 
 
-def _fits_a_zone_when_empty(facts: NodeFacts, part: Part) -> bool:
-    return fits_one_zone([part.amounts], facts.make.capacities)
+def _fits_a_zone_when_empty(node_info: NodeInfo, part: Part) -> bool:
+    return fits_one_zone([part.amounts], node_info.make.capacities)
 
 
-def _never(facts: NodeFacts, part: Part) -> Refusal | None:
+def _never(node_info: NodeInfo, part: Part) -> Refusal | None:
     """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
     zones = (
-        [each for each in facts.report.zones if _given(facts.report, part, each.id)]
-        if facts.report is not None
+        [each for each in node_info.report.zones if _given(node_info.report, part, each.id)]
+        if node_info.report is not None
         else []
     )
-    if not zones and facts.report is not None and facts.report.zones:
-        return _given_nowhere(facts, facts.report, part)
+    if not zones and node_info.report is not None and node_info.report.zones:
+        return _given_nowhere(node_info, node_info.report, part)
     for name, asked in _by_amounts(part).amounts.items():
         if _has_one(zones, name, asked):
             continue
@@ -308,12 +316,20 @@ def _never(facts: NodeFacts, part: Part) -> Refusal | None:
         if not best:
             remedy = f"use nodes whose zones have {name}"
         return Refusal(
-            facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, zone, remedy=remedy
+            node_info.name,
+            Reason.NEVER_ALIGNED,
+            "",
+            name,
+            part.name,
+            asked,
+            best,
+            zone,
+            remedy=remedy,
         )
     return None
 
 
-def _given_nowhere(facts: NodeFacts, report: Report, part: Part) -> Refusal | None:
+def _given_nowhere(node_info: NodeInfo, report: Report, part: Part) -> Refusal | None:
     """No zone may ever give all of the part: one resource none gives, or each of two other zones."""
     names = [name for name in part.amounts if registry.beyond_amounts(name)]
     for name in names:
@@ -323,7 +339,7 @@ def _given_nowhere(facts: NodeFacts, report: Report, part: Part) -> Refusal | No
         ):
             remedy = f"use nodes whose zones have {name}"
             return Refusal(
-                facts.name,
+                node_info.name,
                 Reason.NEVER_ALIGNED,
                 "",
                 name,
@@ -334,7 +350,7 @@ def _given_nowhere(facts: NodeFacts, report: Report, part: Part) -> Refusal | No
     remedy = f"ask for {' and '.join(names)} in containers of their own, or use nodes where one zone gives all of it"
     asked = part.amounts[names[0]]
     return Refusal(
-        facts.name,
+        node_info.name,
         Reason.NEVER_ALIGNED,
         "where the rest is given",
         names[0],
@@ -373,9 +389,9 @@ def _beside(lower: ZoneAmounts, part: Part, name: str) -> tuple[int, int]:
     return best, -zone
 
 
-def _uncertain(facts: NodeFacts, plan: Plan) -> Refusal:
+def _uncertain(node_info: NodeInfo, plan: Plan) -> Refusal:
     parts = ", ".join(part.name for part in plan.parts if part.name)
-    certain = facts.lower == facts.upper or not possible(facts, plan)
+    certain = node_info.lower == node_info.upper or not possible(node_info, plan)
     reason = Reason.NO_ZONE_SET if certain else Reason.NOT_ON_EVERY_BRANCH
     remedy = "wait for a newer topology report of the node; it may also help to ask for less, or for one container"
-    return Refusal(facts.name, reason, f"containers {parts}" if parts else "", remedy=remedy)
+    return Refusal(node_info.name, reason, f"containers {parts}" if parts else "", remedy=remedy)

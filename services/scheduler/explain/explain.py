@@ -22,7 +22,7 @@ from services.scheduler.filter.constraints.registry import Bars
 from services.scheduler.filter.topology.patience import leaves_open, may_fit, obstacle
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan, Shape
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain.pod import Pod
@@ -98,54 +98,60 @@ def _bounds(cluster: Cluster, shape: Shape, nearest: Sequence[Refusal]) -> dict[
 
 
 def bounds_of(
-    cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal
+    cluster: Cluster, node_info: NodeInfo | None, shape: Shape, refusal: Refusal
 ) -> tuple[str, ...]:
     """What is known within bounds only of a node that refuses, where another state of its kubelet
     might not.
     """
     return (
-        behind(refusal, facts, plan_for(shape, facts.profile, cluster.config))
-        if facts is not None
+        behind(refusal, node_info, plan_for(shape, node_info.profile, cluster.config))
+        if node_info is not None
         else ()
     )
 
 
 def _refusals(cluster: Cluster, shape: Shape, bars: Bars) -> list[Refusal]:
     """Every node's, by name, with no more searching than deciding itself may do."""
-    config, undecided, found = cluster.config, list[NodeFacts](), dict[str, Refusal]()
-    for facts in cluster.nodes():
+    config, undecided, found = cluster.config, list[NodeInfo](), dict[str, Refusal]()
+    for node_info in cluster.nodes():
         steps = config.steps_node if len(undecided) < config.steps_pod // config.steps_node else 0
-        each = bars.refusal(facts) or remembered(cluster, facts, shape, steps)
+        each = bars.refusal(node_info) or remembered(cluster, node_info, shape, steps)
         if each is not None:
-            found[facts.name] = each
-            undecided += [facts] if each.reason is Reason.BRANCH_LIMIT else []
+            found[node_info.name] = each
+            undecided += [node_info] if each.reason is Reason.BRANCH_LIMIT else []
     harder = _by_last_resort(cluster, shape, undecided)
     return [each for each in (found | harder).values() if each is not None]
 
 
 def _by_last_resort(
-    cluster: Cluster, shape: Shape, undecided: Sequence[NodeFacts]
+    cluster: Cluster, shape: Shape, undecided: Sequence[NodeInfo]
 ) -> dict[str, Refusal | None]:
     """By the larger budget, as long as the pod's own lasts."""
     found, left = dict[str, Refusal | None](), cluster.config.steps_pod
-    for facts in cluster.judging.easiest_first(shape, undecided):
+    for node_info in cluster.judging.easiest_first(shape, undecided):
         if left <= 0:
             break
-        found[facts.name] = refusal(facts, shape, cluster.config, cluster.config.steps_last_resort)
-        left -= cluster.judging.steps_taken(shape, facts)
+        found[node_info.name] = refusal(
+            node_info, shape, cluster.config, cluster.config.steps_last_resort
+        )
+        left -= cluster.judging.steps_taken(shape, node_info)
     return found
 
 
-def remembered(cluster: Cluster, facts: NodeFacts, shape: Shape, steps: int) -> Refusal | None:
+def remembered(cluster: Cluster, node_info: NodeInfo, shape: Shape, steps: int) -> Refusal | None:
     """The node's refusal within so many steps, worked out once for as long as the node stands as it
     does.
     """
-    known = shape.refusals.get(facts.name)
-    if known is not None and known[0] == (facts.version, steps) and known[1] is facts.observed:
+    known = shape.refusals.get(node_info.name)
+    if (
+        known is not None
+        and known[0] == (node_info.version, steps)
+        and known[1] is node_info.observed
+    ):
         return known[2]
-    found = refusal(facts, shape, cluster.config, steps)
+    found = refusal(node_info, shape, cluster.config, steps)
     if found is not None:
-        shape.refusals[facts.name] = (facts.version, steps), facts.observed, found
+        shape.refusals[node_info.name] = (node_info.version, steps), node_info.observed, found
     return found
 
 
@@ -154,37 +160,40 @@ def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | No
     invalid = _invalid(shape, pod, node)
     if invalid is not None:
         return invalid
-    facts = cluster.node(node)
-    if facts is None:
+    node_info = cluster.node(node)
+    if node_info is None:
         return Refusal(
             node, Reason.UNKNOWN_NODE, remedy="check the node's name with `kubectl get nodes`"
         )
     claimed = cluster.claimed_by(pod.uid)
-    facts = claimed if claimed is not None and claimed.name == node else facts
-    found = cluster.bars(pod).refusal(facts) or refusal(
-        facts, shape, cluster.config, cluster.config.steps_last_resort
+    node_info = claimed if claimed is not None and claimed.name == node else node_info
+    found = cluster.bars(pod).refusal(node_info) or refusal(
+        node_info, shape, cluster.config, cluster.config.steps_last_resort
     )
-    return _detailed(cluster, facts, shape, found) if found is not None else None
+    return _detailed(cluster, node_info, shape, found) if found is not None else None
 
 
-def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig, steps: int) -> Refusal | None:
+def refusal(node_info: NodeInfo, shape: Shape, config: CycleConfig, steps: int) -> Refusal | None:
     """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps`
     are for the search. What is too large for every zone is told before what is in use now: no end
     of a pod helps it."""
-    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name)
+    found = constraint_refusal(shape.pod.constraints, node_info.observed, node_info.name)
     if found is not None:
         return found
-    plan, short = plan_for(shape, facts.profile, config), resource_refusal(shape.request, facts)
-    barred = blocked(shape, facts.profile, plan, config)
+    plan, short = (
+        plan_for(shape, node_info.profile, config),
+        resource_refusal(shape.request, node_info),
+    )
+    barred = blocked(shape, node_info.profile, plan, config)
     if short is not None:
-        passes = barred is None and facts.allocatable.get(short.resource, 0) >= short.asked
-        never = larger_than_zones(facts, plan) if passes else None
+        passes = barred is None and node_info.allocatable.get(short.resource, 0) >= short.asked
+        never = larger_than_zones(node_info, plan) if passes else None
         return _ruled(never, plan) if never is not None else short
     if barred is not None:
-        return _ruled(Refusal(facts.name, barred[0], barred[1]), plan)
+        return _ruled(Refusal(node_info.name, barred[0], barred[1]), plan)
     if plan.mode == "free":
         return None
-    found = alignment_refusal(facts, shape, plan, config, steps)
+    found = alignment_refusal(node_info, shape, plan, config, steps)
     return _ruled(found, plan) if found is not None else None
 
 
@@ -201,39 +210,44 @@ def _distance(refusal: Refusal) -> tuple[int, float, str]:
     return -_ORDER[refusal.reason], short, refusal.node
 
 
-def _detailed(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal) -> Refusal:
+def _detailed(
+    cluster: Cluster, node_info: NodeInfo | None, shape: Shape, refusal: Refusal
+) -> Refusal:
     helps = remedy(
         refusal,
-        facts.observed.allocatable if facts is not None and facts.observed is not None else {},
+        node_info.observed.allocatable
+        if node_info is not None and node_info.observed is not None
+        else {},
     )
-    if facts is not None:
-        plan = plan_for(shape, facts.profile, cluster.config)
-        helps += within(behind(refusal, facts, plan))
+    if node_info is not None:
+        plan = plan_for(shape, node_info.profile, cluster.config)
+        helps += within(behind(refusal, node_info, plan))
         zonal = (
             bool(refusal.resource)
             and refusal.reason is not Reason.NODE_RESOURCE
             and plan.mode != "free"
         )
-        helps += _preemption(facts, plan, zonal) if refusal.reason in EVICTION_MAY_HELP else ""
+        helps += _preemption(node_info, plan, zonal) if refusal.reason in EVICTION_MAY_HELP else ""
     refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
     if (
-        facts is None
-        or facts.report is None
-        or not any(refusal.resource in zone.resources for zone in facts.report.zones)
+        node_info is None
+        or node_info.report is None
+        or not any(refusal.resource in zone.resources for zone in node_info.report.zones)
     ):
         return refusal
     zones = tuple(
-        _zone_state(facts, facts.report, zone, refusal.resource) for zone in facts.zone_ids
+        _zone_state(node_info, node_info.report, zone, refusal.resource)
+        for zone in node_info.zone_ids
     )
     return msgspec.structs.replace(refusal, zones=zones)
 
 
-def _preemption(facts: NodeFacts, plan: Plan, zonal: bool) -> str:
+def _preemption(node_info: NodeInfo, plan: Plan, zonal: bool) -> str:
     """Why no priority would help there, as far as the node alone decides that."""
-    why = obstacle(facts)
+    why = obstacle(node_info)
     if why:
         return f"; nobody is evicted there, whatever the priority: {why}"
-    waits = zonal and may_fit(facts, plan) and leaves_open(facts, plan)
+    waits = zonal and may_fit(node_info, plan) and leaves_open(node_info, plan)
     return (
         "; it may fit already: nobody is evicted before the node's next report tells"
         if waits
@@ -241,7 +255,7 @@ def _preemption(facts: NodeFacts, plan: Plan, zonal: bool) -> str:
     )
 
 
-def _zone_state(facts: NodeFacts, report: Report, zone: int, resource: str) -> ZoneState:
+def _zone_state(node_info: NodeInfo, report: Report, zone: int, resource: str) -> ZoneState:
     allocatable = next(
         (
             z.resources[resource].allocatable
@@ -250,17 +264,20 @@ def _zone_state(facts: NodeFacts, report: Report, zone: int, resource: str) -> Z
         ),
         0,
     )
-    free, most = facts.lower[zone].get(resource, 0), facts.upper.get(zone, {}).get(resource, 0)
-    return ZoneState(zone, free, most, allocatable, _holders(facts, zone, resource))
+    free, most = (
+        node_info.lower[zone].get(resource, 0),
+        node_info.upper.get(zone, {}).get(resource, 0),
+    )
+    return ZoneState(zone, free, most, allocatable, _holders(node_info, zone, resource))
 
 
-def _holders(facts: NodeFacts, zone: int, resource: str) -> tuple[str, ...]:
+def _holders(node_info: NodeInfo, zone: int, resource: str) -> tuple[str, ...]:
     holders = [
         charge.uid
-        for charge in facts.charges()
+        for charge in node_info.charges()
         if charge.zones.get(zone, {}).get(resource) or charge.held.get(zone, {}).get(resource)
     ]
-    nominees = [uid for uid, claim in facts.claims.items() if claim.get(zone, {}).get(resource)]
+    nominees = [uid for uid, claim in node_info.claims.items() if claim.get(zone, {}).get(resource)]
     return tuple(sorted([*holders, *nominees]))
 
 

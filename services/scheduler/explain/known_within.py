@@ -15,7 +15,7 @@ from services.scheduler.filter.constraints.unhealthy_devices import MAY_LIE_IN_Z
 from services.scheduler.filter.topology.bounds import possible
 from services.scheduler.filter.topology.kubelet_search import Outlook, outlook_of
 from services.scheduler.select.cluster import Cluster
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.pod import Pod
 from shared.domain.policies import NONE
@@ -65,13 +65,13 @@ _CONCERNS: dict[str, Callable[[str], bool]] = {
 """Which resources a pod must ask for, for these to matter to it."""
 
 
-def known_within(facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
+def known_within(node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
     """The names for a pod of this plan, sorted; empty where the state is known as far as the pod
     depends on it.
     """
-    if plan.mode == "free" or facts.report is None:
+    if plan.mode == "free" or node_info.report is None:
         return ()
-    outlook = outlook_of(facts, plan)
+    outlook = outlook_of(node_info, plan)
     asked = {name for part in plan.demand for name in part.amounts}
     found = {
         name for name in outlook.bounds if name not in _CONCERNS or any(map(_CONCERNS[name], asked))
@@ -86,24 +86,26 @@ def known_within(facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def behind(refusal: Refusal, facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
+def behind(refusal: Refusal, node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
     """The names that a refusal is told with: none where too little is free at best, as no state of
     the kubelet lets the pod in then."""
     if refusal.subject == MAY_LIE_IN_ZONES:
         return (UNHEALTHY,)
-    hangs_on_it = refusal.reason in DEPENDS_ON_STATE and (plan.one_by_one or possible(facts, plan))
-    return known_within(facts, plan) if hangs_on_it else ()
+    hangs_on_it = refusal.reason in DEPENDS_ON_STATE and (
+        plan.one_by_one or possible(node_info, plan)
+    )
+    return known_within(node_info, plan) if hangs_on_it else ()
 
 
 def of_pod(cluster: Cluster, pod: Pod, node: str) -> tuple[str, ...]:
     """The names for this pod on a node of the cluster as it stands; none of a node that it does not
     have.
     """
-    facts = cluster.node(node)
-    if facts is None or not facts.zone_ids:
+    node_info = cluster.node(node)
+    if node_info is None or not node_info.zone_ids:
         return ()
-    plan, _ = cluster.judging.plan(cluster.judging.shape(pod), facts)
-    return known_within(facts, plan)
+    plan, _ = cluster.judging.plan(cluster.judging.shape(pod), node_info)
+    return known_within(node_info, plan)
 
 
 def _picks_decide(outlook: Outlook, plan: Plan) -> bool:

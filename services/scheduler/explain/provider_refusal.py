@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from services.scheduler.filter.topology.kubelet_search import outlook_of
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.demand import ContainerDemand
 from shared.domain.policies import NONE, SINGLE_NUMA_NODE
@@ -29,7 +29,7 @@ Demand = tuple[ContainerDemand, ...]
 Refuses = Callable[[Demand], bool]
 
 
-def unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
+def unoffered(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | None:
     """The resource that is refused though amounts say there is enough; None where it is another's
     doing, or nobody's alone.
     """
@@ -38,7 +38,7 @@ def unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
             name for part in plan.demand for name in part.amounts if registry.beyond_amounts(name)
         )
     )
-    outlook = outlook_of(facts, plan) if names else None
+    outlook = outlook_of(node_info, plan) if names else None
     before = outlook.before(steps) if outlook is not None else None
     if outlook is None or outlook.states is None or before is None:
         return None
@@ -48,24 +48,26 @@ def unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
     )
     try:
         refuses = _first_refusing(rules, moments, plan.demand)
-        return _by_one(facts, plan, names, refuses) if refuses is not None else None
+        return _by_one(node_info, plan, names, refuses) if refuses is not None else None
     except TooManyChoicesError:
         return None
 
 
-def drawn_by_zeros(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
+def drawn_by_zeros(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | None:
     """Devices of which the pod asks for none, without whose hints it would be admitted."""
     named = [(part.name, name) for part in plan.demand for name in part.zeros if is_device(name)]
     bare = tuple([msgspec.structs.replace(part, zeros=()) for part in plan.demand])
     if (
         plan.rule.policy == NONE
         or not named
-        or outlook_of(facts, plan).verdict(request_of(bare), steps) != "admitted"
+        or outlook_of(node_info, plan).verdict(request_of(bare), steps) != "admitted"
     ):
         return None
     container, name = named[0]
     remedy = f"leave {name} out of the container's limits: the kubelet goes where it is, also where 0 is asked for"
-    return Refusal(facts.name, _no_zone(plan), "beside the rest", name, container, remedy=remedy)
+    return Refusal(
+        node_info.name, _no_zone(plan), "beside the rest", name, container, remedy=remedy
+    )
 
 
 def _first_refusing(rules: Rules, moments: Iterator[States], demand: Demand) -> Refuses | None:
@@ -79,20 +81,20 @@ def _refuses(rules: Rules, states: States, demand: Demand) -> bool:
 
 
 def _by_one(
-    facts: NodeFacts, plan: Plan, names: tuple[str, ...], refuses: Refuses
+    node_info: NodeInfo, plan: Plan, names: tuple[str, ...], refuses: Refuses
 ) -> Refusal | None:
     """It is refused alone, or it is what the rest is refused with."""
     for name in names:
         alone = _only(plan.demand, {name})
         if refuses(alone):
-            return _refusal(facts, plan, name, "", _refused_at(alone, refuses))
+            return _refusal(node_info, plan, name, "", _refused_at(alone, refuses))
     for name in names:
         others = {other for other in names if registry.owner_of(other) == registry.owner_of(name)}
         if not refuses(
             _only(plan.demand, {other for part in plan.demand for other in part.amounts} - others)
         ):
             return _refusal(
-                facts, plan, name, ", beside the rest", _refused_at(plan.demand, refuses)
+                node_info, plan, name, ", beside the rest", _refused_at(plan.demand, refuses)
             )
     return None
 
@@ -113,7 +115,7 @@ def _refused_at(demand: Demand, refuses: Refuses) -> int:
     return next(at for at in range(len(demand)) if refuses(demand[: at + 1]))
 
 
-def _refusal(facts: NodeFacts, plan: Plan, name: str, beside: str, at: int) -> Refusal:
+def _refusal(node_info: NodeInfo, plan: Plan, name: str, beside: str, at: int) -> Refusal:
     """Of the container, or of the pod where it is asked for as a whole."""
     provider = registry.PROVIDERS[registry.owner_of(name)].name
     if plan.rule.scope == "pod" and plan.rule.policy != NONE:
@@ -129,7 +131,7 @@ def _refusal(facts: NodeFacts, plan: Plan, name: str, beside: str, at: int) -> R
         " where the rest fits, or ask for less" if beside else ""
     )
     return Refusal(
-        facts.name,
+        node_info.name,
         _no_zone(plan),
         f"of those that {provider} offers{beside}",
         name,

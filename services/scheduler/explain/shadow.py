@@ -20,7 +20,7 @@ from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.exclusions import REJECTIONS
 from shared.domain.pod import Constraints, Pod
 from shared.domain.refusal import Refusal
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
 from shared.ledger.state import Ledger
 
@@ -63,22 +63,22 @@ class Shadow:
         self.elsewhere = 0
         self._open: dict[str, Judged] = {}
 
-    def before(self, fact: Fact, ledger: Ledger, placing: ColumnarPlacing) -> None:
+    def before(self, event: Event, ledger: Ledger, placing: ColumnarPlacing) -> None:
         """Judge a placement that the ledger has not folded yet; columns stand where the ledger
         does.
         """
         if (
-            not isinstance(fact, PodObserved)
-            or not fact.node
-            or fact.static
-            or fact.phase != "Pending"
-            or fact.terminating
+            not isinstance(event, PodObserved)
+            or not event.node
+            or event.static
+            or event.phase != "Pending"
+            or event.terminating
         ):
             return
-        known = ledger.pods.get(fact.pod.uid)
-        if fact.problem or (known is not None and known.node):
+        known = ledger.pods.get(event.pod.uid)
+        if event.problem or (known is not None and known.node):
             return
-        self._open[fact.pod.uid] = self._judge(fact.pod, fact.node, placing)
+        self._open[event.pod.uid] = self._judge(event.pod, event.node, placing)
         if len(self._open) > CASES_LIMIT:
             del self._open[next(iter(self._open))]
 
@@ -91,18 +91,18 @@ class Shadow:
             pod.key, node, _refused(placing, bare, refusal) if refusal is not None else "", instead
         )
 
-    def after(self, fact: Fact) -> None:
+    def after(self, event: Event) -> None:
         """The kubelet's word on a pod."""
-        if isinstance(fact, PodRunning):
-            self._close(fact.uid, False, "")
-        elif isinstance(fact, PodObserved) and fact.phase == "Running":
-            self._close(fact.pod.uid, False, "")
-        elif isinstance(fact, PodEnded):
-            if fact.cause == "rejected" and fact.reason in REJECTIONS:
-                self._close(fact.uid, True, fact.reason)
-            elif fact.cause in ("succeeded", "failed"):
-                self._close(fact.uid, False, "")
-            self._open.pop(fact.uid, None)
+        if isinstance(event, PodRunning):
+            self._close(event.uid, False, "")
+        elif isinstance(event, PodObserved) and event.phase == "Running":
+            self._close(event.pod.uid, False, "")
+        elif isinstance(event, PodEnded):
+            if event.cause == "rejected" and event.reason in REJECTIONS:
+                self._close(event.uid, True, event.reason)
+            elif event.cause in ("succeeded", "failed"):
+                self._close(event.uid, False, "")
+            self._open.pop(event.uid, None)
 
     def _close(self, uid: str, rejected: bool, reason: str) -> None:
         judged = self._open.pop(uid, None)
@@ -130,5 +130,5 @@ class Shadow:
 
 def _refused(placing: ColumnarPlacing, pod: Pod, refusal: Refusal) -> str:
     """Why not, and what of that the kubelet may know better."""
-    facts, shape = placing.node(refusal.node), placing.judging.shape(pod)
-    return headline(refusal) + within(explain.bounds_of(placing, facts, shape, refusal))
+    events, shape = placing.node(refusal.node), placing.judging.shape(pod)
+    return headline(refusal) + within(explain.bounds_of(placing, events, shape, refusal))

@@ -22,7 +22,7 @@ from services.scheduler.preempt.search import widened
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.select.select_node import last_resort
 from services.scheduler.select.verdict_cache import OPTIMISTIC, RULED_OUT
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Shape
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Constraints, Pod
@@ -125,17 +125,17 @@ def _refuse(
 ) -> None:
     nodes, left = placing.around.nodes, EXACT_LIMIT
     for name in names:
-        facts = nodes.get(name)
-        if facts is None:
+        node_info = nodes.get(name)
+        if node_info is None:
             _unseen(found, shape, name)
         elif name in barred:
             found.unresolvable[name] = barred[name]
         else:
             known = told.get(name)
-            if known is None or known[0] is not facts or known[1] != facts.version:
+            if known is None or known[0] is not node_info or known[1] != node_info.version:
                 left -= 1
                 known = told[name] = (
-                    _told(placing, facts, shape) if left >= 0 else (None, 0, _UNTOLD, False)
+                    _told(placing, node_info, shape) if left >= 0 else (None, 0, _UNTOLD, False)
                 )
             (found.unresolvable if known[3] else found.failed)[name] = known[2]
 
@@ -145,7 +145,7 @@ def _last_resort(
 ) -> list[str]:
     """As for the pods of our own scheduler."""
     offered = {*names}.difference(barred)
-    found = last_resort(placing, shape, lambda facts: facts.name in offered)
+    found = last_resort(placing, shape, lambda node_info: node_info.name in offered)
     return [found[0].name] if found is not None else []
 
 
@@ -164,16 +164,16 @@ def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
     }
 
 
-Told = tuple[NodeFacts | None, int, str, bool]
+Told = tuple[NodeInfo | None, int, str, bool]
 """The node and its version, the text, and whether no eviction can help."""
 
 
-def _told(placing: ColumnarPlacing, facts: NodeFacts, shape: Shape) -> Told:
-    refusal = explain.remembered(placing, facts, shape, placing.config.steps_node)
+def _told(placing: ColumnarPlacing, node_info: NodeInfo, shape: Shape) -> Told:
+    refusal = explain.remembered(placing, node_info, shape, placing.config.steps_node)
     if refusal is None:
-        return facts, facts.version, _UNTOLD, False
-    text = text_of(refusal, explain.bounds_of(placing, facts, shape, refusal))
-    return facts, facts.version, text, refusal.reason not in explain.EVICTION_MAY_HELP
+        return node_info, node_info.version, _UNTOLD, False
+    text = text_of(refusal, explain.bounds_of(placing, node_info, shape, refusal))
+    return node_info, node_info.version, text, refusal.reason not in explain.EVICTION_MAY_HELP
 
 
 def _unseen(found: Filtered, shape: Shape, name: str) -> None:
@@ -213,15 +213,17 @@ def _spare_those_on_their_way(placing: ColumnarPlacing, shape: Shape, most: int)
     """
     scores, exact = placing.judging.table.scores[shape.row], placing.judging.table.exact[shape.row]
     beside = (
-        facts
+        node_info
         for name in placing.unsettled()
-        if (facts := placing.node(name)) is not None and facts.arriving
+        if (node_info := placing.node(name)) is not None and node_info.arriving
     )
     doubtful = (
-        facts for facts in beside if scores[facts.slot] != RULED_OUT and not exact[facts.slot]
+        node_info
+        for node_info in beside
+        if scores[node_info.slot] != RULED_OUT and not exact[node_info.slot]
     )
-    for facts in islice(doubtful, max(0, most)):
-        placing.judging.judge(shape, facts)
+    for node_info in islice(doubtful, max(0, most)):
+        placing.judging.judge(shape, node_info)
 
 
 def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
@@ -239,8 +241,8 @@ def _prioritized(placing: ColumnarPlacing, judged: Pod, names: Sequence[str]) ->
     _bring_up_to_date(placing, shape)
     scores, found, nodes = placing.judging.table.scores[shape.row], {}, placing.around.nodes
     for name in names:
-        facts = nodes.get(name)
-        score = int(scores[facts.slot]) if facts is not None else 0
+        node_info = nodes.get(name)
+        score = int(scores[node_info.slot]) if node_info is not None else 0
         found[name] = max(0, min(100, score))
     return found
 
@@ -256,10 +258,10 @@ def preempted(
         shape = placing.judging.shape(bare)
         barred = _barred(placing, pod, shape)
         for name in theirs:
-            facts, offer = placing.node(name), offers[name]
-            if facts is None or name in barred:
+            node_info, offer = placing.node(name), offers[name]
+            if node_info is None or name in barred:
                 continue
-            victims = widened(bare, shape, facts, offer.uids, pods, placing.config)
+            victims = widened(bare, shape, node_info, offer.uids, pods, placing.config)
             if victims is not None:
                 found[name] = Offer(victims, offer.violations)
     return found
@@ -267,21 +269,21 @@ def preempted(
 
 def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     """The pod on exactly this node, judged as the log stands now; or why not."""
-    facts = placing.node(node)
-    if facts is None:
+    node_info = placing.node(node)
+    if node_info is None:
         return f"{node}: node not seen yet"
-    shape = placing.judging.shape(unconstrained(judged_on(pod, facts, placing.around)))
+    shape = placing.judging.shape(unconstrained(judged_on(pod, node_info, placing.around)))
     barred = _barred(placing, pod, shape).get(node)
     if barred is not None:
         return f"{node}: {barred}"
-    score = RULED_OUT if shape.problem else placing.judging.judge_harder(shape, facts)
+    score = RULED_OUT if shape.problem else placing.judging.judge_harder(shape, node_info)
     if score == RULED_OUT:
-        placing.judging.table.judged(shape.row, facts.slot, RULED_OUT)
-        return f"{node}: {shape.problem or _told(placing, facts, shape)[2]}"
-    return _placed(placing, shape, facts, score)
+        placing.judging.table.judged(shape.row, node_info.slot, RULED_OUT)
+        return f"{node}: {shape.problem or _told(placing, node_info, shape)[2]}"
+    return _placed(placing, shape, node_info, score)
 
 
-def _placed(placing: ColumnarPlacing, shape: Shape, facts: NodeFacts, score: int) -> Placed:
-    plan, _ = placing.judging.plan(shape, facts)
-    predicted = predict(facts, plan) if placing.config.prediction != "off" else {}
-    return Placed(facts.name, score, 1, facts.ledger.report_version, predicted)
+def _placed(placing: ColumnarPlacing, shape: Shape, node_info: NodeInfo, score: int) -> Placed:
+    plan, _ = placing.judging.plan(shape, node_info)
+    predicted = predict(node_info, plan) if placing.config.prediction != "off" else {}
+    return Placed(node_info.name, score, 1, node_info.ledger.report_version, predicted)

@@ -69,8 +69,8 @@ class Extender:
     def folded(self, core: SchedulerCore, folded: Folded) -> None:
         """Outcomes of bindings that somebody waits for, and news for pods that fit nowhere."""
         self._news.set()
-        for _, fact in folded if self._waiting else ():
-            self._heard(fact)
+        for _, event in folded if self._waiting else ():
+            self._heard(event)
         self.answered(core)
 
     def answered(self, core: SchedulerCore) -> None:
@@ -78,15 +78,15 @@ class Extender:
         for uid in [uid for uid in core.binds.answers if uid in self._waiting]:
             self._answer(uid, core.binds.answers.pop(uid))
 
-    def _heard(self, fact: object) -> None:
-        if isinstance(fact, binding.PodBound):
-            self._answer(fact.uid, "")
-        elif isinstance(fact, binding.BindRefused):
-            self._answer(fact.uid, f"binding to {fact.node} was {fact.cause}: {fact.message}")
-        elif isinstance(fact, ReservationWithdrawn) and fact.cause != "unasked":
-            self._answer(fact.uid, f"the reservation on {fact.node} was withdrawn: {fact.cause}")
-        elif isinstance(fact, PodEnded):
-            self._answer(fact.uid, f"the pod ended: {fact.cause}")
+    def _heard(self, event: object) -> None:
+        if isinstance(event, binding.PodBound):
+            self._answer(event.uid, "")
+        elif isinstance(event, binding.BindRefused):
+            self._answer(event.uid, f"binding to {event.node} was {event.cause}: {event.message}")
+        elif isinstance(event, ReservationWithdrawn) and event.cause != "unasked":
+            self._answer(event.uid, f"the reservation on {event.node} was withdrawn: {event.cause}")
+        elif isinstance(event, PodEnded):
+            self._answer(event.uid, f"the pod ended: {event.cause}")
 
     def _answer(self, uid: str, answer: str) -> None:
         waiting = self._waiting.get(uid)

@@ -13,13 +13,13 @@ import msgspec
 
 from services.scheduler.filter.constraints.constraint import Around
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Container, Pod
 
 
-def judged_on(pod: Pod, facts: NodeFacts, around: Around) -> Pod:
+def judged_on(pod: Pod, node_info: NodeInfo, around: Around) -> Pod:
     """The pod as this node is judged for it."""
-    return _without(pod, by_others(given(pod, around), facts))
+    return _without(pod, by_others(given(pod, around), node_info))
 
 
 def parted(pod: Pod, names: Iterable[str], around: Around) -> list[tuple[Pod, list[str]]]:
@@ -31,8 +31,8 @@ def parted(pod: Pod, names: Iterable[str], around: Around) -> list[tuple[Pod, li
         return [(pod, list(names))]
     parts: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        facts = around.nodes.get(name)
-        parts.setdefault(() if facts is None else by_others(found, facts), []).append(name)
+        node_info = around.nodes.get(name)
+        parts.setdefault(() if node_info is None else by_others(found, node_info), []).append(name)
     return [(_without(pod, others), theirs) for others, theirs in parts.items()]
 
 

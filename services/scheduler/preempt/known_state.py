@@ -12,7 +12,7 @@ from collections.abc import Collection
 import msgspec
 
 from services.scheduler.preempt.picks import admitted_whatever_it_picks
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.topology_policy import is_reported
 from shared.domain.pod import Pod
@@ -42,16 +42,16 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
     return None if isinstance(state, Open) else state
 
 
-def kubelet_decides(facts: NodeFacts, plan: Plan) -> bool:
+def kubelet_decides(node_info: NodeInfo, plan: Plan) -> bool:
     """Does the kubelet model answer as the filter does? Not where a provider of one's own is asked,
     nor where a label or an annotation aligns what the kubelet does not, nor where its preference
     hangs on devices that nobody lists or on its version."""
-    report, asked = facts.report, {name for part in plan.demand for name in part.amounts}
+    report, asked = node_info.report, {name for part in plan.demand for name in part.amounts}
     if report is None or not kubelets_own(asked):
         return False
-    if not in_doubt(facts.ledger, plan.rule.policy).isdisjoint(asked):
+    if not in_doubt(node_info.ledger, plan.rule.policy).isdisjoint(asked):
         return False
-    return is_reported(plan.rule, report) and set(facts.profile[2]) == set(report.tracked)
+    return is_reported(plan.rule, report) and set(node_info.profile[2]) == set(report.tracked)
 
 
 def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:

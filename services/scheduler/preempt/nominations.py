@@ -21,7 +21,7 @@ from shared.domain.pod import Pod
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.ledger.state import Ledger, LedgerPod
 
 PREEMPTS = "PreemptLowerPriority"
@@ -84,29 +84,29 @@ class Nominations:
     # -- folding
     # -------------------------------------------------------------------------------------------------
 
-    def hear(self, fact: Fact, ledger: Ledger) -> None:
+    def hear(self, event: Event, ledger: Ledger) -> None:
         """Fold one fact that the ledger has folded already."""
-        told = _HEARD.get(type(fact))
+        told = _HEARD.get(type(event))
         if told is not None:
-            told(self, fact, ledger)
-        uid = fact.about.pod
+            told(self, event, ledger)
+        uid = event.about.pod
         if uid:
             self._count(uid, ledger.pods.get(uid))
 
-    def _nominated(self, fact: scheduling.PodNominated, ledger: Ledger) -> None:
-        self.open[fact.uid] = OpenNomination(fact.node, fact.victims)
-        self._wanting.pop(fact.uid, None)
+    def _nominated(self, event: scheduling.PodNominated, ledger: Ledger) -> None:
+        self.open[event.uid] = OpenNomination(event.node, event.victims)
+        self._wanting.pop(event.uid, None)
 
     def _ended(
         self,
-        fact: scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded,
+        event: scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded,
         ledger: Ledger,
     ) -> None:
-        self._forget(fact.uid)
+        self._forget(event.uid)
 
-    def _seen(self, fact: cluster.PodObserved, ledger: Ledger) -> None:
-        if fact.node:
-            self._forget(fact.pod.uid)
+    def _seen(self, event: cluster.PodObserved, ledger: Ledger) -> None:
+        if event.node:
+            self._forget(event.pod.uid)
 
     def _forget(self, uid: str) -> None:
         self.open.pop(uid, None)
@@ -114,16 +114,16 @@ class Nominations:
         self._refusals.forget(uid)
         self._broken.discard(uid)
 
-    def _refusal(self, fact: binding.EvictRefused, ledger: Ledger) -> None:
+    def _refusal(self, event: binding.EvictRefused, ledger: Ledger) -> None:
         """The victim is spared for now, and where a budget guards it pods like it."""
-        found, entry = self.open.get(fact.preemptor), ledger.pods.get(fact.uid)
-        if found is not None and fact.uid in found.victims and fact.preemptor not in self._broken:
-            self._broken.add(fact.preemptor)
+        found, entry = self.open.get(event.preemptor), ledger.pods.get(event.uid)
+        if found is not None and event.uid in found.victims and event.preemptor not in self._broken:
+            self._broken.add(event.preemptor)
             if entry is not None:
-                self._refusals.refused(entry.pod, fact.message)
+                self._refusals.refused(entry.pod, event.message)
 
-    def _new_chances(self, fact: cluster.PodRunning, ledger: Ledger) -> None:
-        entry = ledger.pods.get(fact.uid)
+    def _new_chances(self, event: cluster.PodRunning, ledger: Ledger) -> None:
+        entry = ledger.pods.get(event.uid)
         if entry is not None and self._refusals.started(entry.pod):
             self._search_anew()
 
@@ -153,7 +153,7 @@ class Nominations:
         if not self._priorities[priority]:
             del self._priorities[priority]
 
-    def _recount(self, fact: cluster.NodeEnded, ledger: Ledger) -> None:
+    def _recount(self, event: cluster.NodeEnded, ledger: Ledger) -> None:
         for uid in [uid for uid in self._placed if uid not in ledger.pods]:
             self._remove(uid)
 
@@ -280,7 +280,7 @@ class Nominations:
         return None
 
 
-_HEARD: dict[type[Fact], Callable[[Nominations, Any, Ledger], None]] = {
+_HEARD: dict[type[Event], Callable[[Nominations, Any, Ledger], None]] = {
     scheduling.PodNominated: Nominations._nominated,
     scheduling.NominationWithdrawn: Nominations._ended,
     scheduling.PodReserved: Nominations._ended,

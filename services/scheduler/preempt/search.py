@@ -27,7 +27,7 @@ from services.scheduler.filter.topology.patience import (
 from services.scheduler.filter.topology.predict import predict
 from services.scheduler.preempt.known_state import admits, known_state, kubelet_decides
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan, Shape
 from services.scheduler.snapshot.result import Nomination
 from shared.domain.pod import Pod
@@ -50,14 +50,14 @@ MOST_SETS = 128
 
 Pods = Mapping[str, LedgerPod]
 Victims = frozenset[str]
-Found = tuple[tuple[int, int, int, str], NodeFacts, Victims]
+Found = tuple[tuple[int, int, int, str], NodeInfo, Victims]
 """(cost, node, victims)."""
 
 
 def find(
     pod: Pod,
     shape: Shape,
-    nodes: Iterable[NodeFacts],
+    nodes: Iterable[NodeInfo],
     pods: Pods,
     config: CycleConfig,
     spared: Container[str] = (),
@@ -77,15 +77,15 @@ def find(
         found = search.over(looked, search.on_node_by_few)
     if not found:
         return None
-    _, facts, victims = min(found, key=lambda each: each[0])
-    victims = search.fewer(facts, victims)
-    return Nomination(facts.name, tuple(sorted(victims)), search.claim(facts, victims))
+    _, node_info, victims = min(found, key=lambda each: each[0])
+    victims = search.fewer(node_info, victims)
+    return Nomination(node_info.name, tuple(sorted(victims)), search.claim(node_info, victims))
 
 
 def still_suffices(
     pod: Pod,
     shape: Shape,
-    facts: NodeFacts,
+    node_info: NodeInfo,
     victims: Collection[str],
     pods: Pods,
     config: CycleConfig,
@@ -95,15 +95,16 @@ def still_suffices(
     """
     search = _Search(pod, shape, pods, config, ())
     return search.fits(
-        facts,
-        frozenset(uid for uid in victims if uid in facts.ledger.charges) | search.going(facts),
+        node_info,
+        frozenset(uid for uid in victims if uid in node_info.ledger.charges)
+        | search.going(node_info),
     )
 
 
 def widened(
     pod: Pod,
     shape: Shape,
-    facts: NodeFacts,
+    node_info: NodeInfo,
     offered: Iterable[str],
     pods: Pods,
     config: CycleConfig,
@@ -112,15 +113,17 @@ def widened(
     them; None when none help.
     """
     search, given = _Search(pod, shape, pods, config, ()), tuple(offered)
-    known = frozenset(uid for uid in given if uid in facts.ledger.charges) | search.going(facts)
-    if search.fits(facts, known):
+    known = frozenset(uid for uid in given if uid in node_info.ledger.charges) | search.going(
+        node_info
+    )
+    if search.fits(node_info, known):
         return given
-    more = [uid for uid in search.candidates(facts) if uid not in known]
+    more = [uid for uid in search.candidates(node_info) if uid not in known]
     left = frozenset(more)
-    if not more or not search.fits(facts, known | left):
+    if not more or not search.fits(node_info, known | left):
         return None
     for uid in more:
-        if search.fits(facts, known | (left - {uid})):
+        if search.fits(node_info, known | (left - {uid})):
             left -= {uid}
     return (*given, *sorted(left))
 
@@ -141,84 +144,86 @@ class _Search:
         self.checks, self.states = MOST_CHECKS, MOST_STATES
         self._states: dict[str, KubeletState | None] = {}
 
-    def may_fit_already(self, facts: NodeFacts) -> bool:
+    def may_fit_already(self, node_info: NodeInfo) -> bool:
         """May the pod have room here as it stands, or once those have gone that are going? Then it
         waits for the next report.
         """
-        going = self.going(facts)
-        freed, plan = self._without(facts, going) if going else facts, self._plan(facts)
-        if self._barred(facts) or not fits_node(self._shape.request, freed):
+        going = self.going(node_info)
+        freed, plan = self._without(node_info, going) if going else node_info, self._plan(node_info)
+        if self._barred(node_info) or not fits_node(self._shape.request, freed):
             return False
         if plan.mode == "free":
             return True
-        state = self._state(facts)
+        state = self._state(node_info)
         if state is not None:
             return admits(state, self._pod, going)
         if freed.tied and not plan.one_by_one:
             return leaves_open(freed, plan)
         return may_fit(freed, plan) and (leaves_open(freed, plan) or is_known(freed, plan))
 
-    def _state(self, facts: NodeFacts) -> KubeletState | None:
+    def _state(self, node_info: NodeInfo) -> KubeletState | None:
         """What the node's kubelet holds, where that is known and it alone decides, for the first
         nodes that ask.
         """
-        if facts.name not in self._states and self.states > 0:
-            live = [self._pods[uid].pod for uid in facts.ledger.charges if uid in self._pods]
-            complete = not facts.overlay and len(live) == len(facts.ledger.charges)
-            known = complete and kubelet_decides(facts, self._plan(facts))
+        if node_info.name not in self._states and self.states > 0:
+            live = [self._pods[uid].pod for uid in node_info.ledger.charges if uid in self._pods]
+            complete = not node_info.overlay and len(live) == len(node_info.ledger.charges)
+            known = complete and kubelet_decides(node_info, self._plan(node_info))
             self.states -= known
-            self._states[facts.name] = known_state(facts.ledger, live) if known else None
-        return self._states.get(facts.name)
+            self._states[node_info.name] = known_state(node_info.ledger, live) if known else None
+        return self._states.get(node_info.name)
 
     def over(
-        self, nodes: Iterable[NodeFacts], on_node: Callable[[NodeFacts], Victims | None]
+        self, nodes: Iterable[NodeInfo], on_node: Callable[[NodeInfo], Victims | None]
     ) -> list[Found] | None:
         """Nodes with a way out; None when the pod need only wait."""
         found: list[Found] = []
-        for facts in nodes:
-            victims = on_node(facts)
+        for node_info in nodes:
+            victims = on_node(node_info)
             if victims is not None and not victims:
                 return None
             if victims:
-                found.append((self.cost(facts, victims), facts, victims))
+                found.append((self.cost(node_info, victims), node_info, victims))
             if len(found) >= MOST_FOUND or self.checks <= 0:
                 break
         return found
 
-    def on_node(self, facts: NodeFacts) -> Victims | None:
+    def on_node(self, node_info: NodeInfo) -> Victims | None:
         """The least costly victims here; empty when the pod need only wait, None when nothing
         helps.
         """
-        candidates, going = self._open(facts)
-        if not candidates or not self.fits(facts, frozenset(candidates) | going):
+        candidates, going = self._open(node_info)
+        if not candidates or not self.fits(node_info, frozenset(candidates) | going):
             return None
-        if going and self.fits(facts, going):
+        if going and self.fits(node_info, going):
             return frozenset()
-        sets = [self._fewest(facts, group, going) for group in _groups(facts, candidates)]
+        sets = [self._fewest(node_info, group, going) for group in _groups(node_info, candidates)]
         return min(
-            (each for each in sets if each), key=lambda each: self.cost(facts, each), default=None
+            (each for each in sets if each),
+            key=lambda each: self.cost(node_info, each),
+            default=None,
         )
 
-    def on_node_by_few(self, facts: NodeFacts) -> Victims | None:
+    def on_node_by_few(self, node_info: NodeInfo) -> Victims | None:
         """The same where the end of everybody does not help, but that of a few may: containers of
         one pod stand in each other's way, under scope pod too."""
-        if len(self._plan(facts).demand) < 2:
+        if len(self._plan(node_info).demand) < 2:
             return None
-        candidates, going = self._open(facts)
-        if candidates and going and self.fits(facts, going):
+        candidates, going = self._open(node_info)
+        if candidates and going and self.fits(node_info, going):
             return frozenset()
         return next(
-            (each for each in self._by_cost(candidates) if self.fits(facts, each | going)), None
+            (each for each in self._by_cost(candidates) if self.fits(node_info, each | going)), None
         )
 
-    def fewer(self, facts: NodeFacts, victims: Victims) -> Victims:
+    def fewer(self, node_info: NodeInfo, victims: Victims) -> Victims:
         """The cheapest set that helps, these victims when none cheaper is found."""
-        if len(victims) == 1 and len(self._plan(facts).demand) < 2:
+        if len(victims) == 1 and len(self._plan(node_info).demand) < 2:
             return victims
-        (candidates, going), limit = self._open(facts), self.cost(facts, victims)
+        (candidates, going), limit = self._open(node_info), self.cost(node_info, victims)
         self.checks = max(self.checks, MOST_SETS)
         for each in self._by_cost(candidates):
-            if self.cost(facts, each) < limit and self.fits(facts, each | going):
+            if self.cost(node_info, each) < limit and self.fits(node_info, each | going):
                 return each
         return victims
 
@@ -235,50 +240,56 @@ class _Search:
                     if any(priorities[uid] == top for uid in chosen):
                         yield frozenset(chosen)
 
-    def _open(self, facts: NodeFacts) -> tuple[list[str], Victims]:
+    def _open(self, node_info: NodeInfo) -> tuple[list[str], Victims]:
         """(who may be evicted, who is going anyway); nobody where an eviction could not help, or
         nobody could tell.
         """
-        going = self.going(facts)
+        going = self.going(node_info)
         if (
-            facts.overlay
-            or self._barred(facts)
-            or (self._plan(facts).mode != "free" and obstacle(facts))
+            node_info.overlay
+            or self._barred(node_info)
+            or (self._plan(node_info).mode != "free" and obstacle(node_info))
         ):
             return [], going
-        candidates = self.candidates(facts)
+        candidates = self.candidates(node_info)
         return (
-            candidates if candidates and self._could(facts, [*candidates, *going]) else []
+            candidates if candidates and self._could(node_info, [*candidates, *going]) else []
         ), going
 
-    def _barred(self, facts: NodeFacts) -> bool:
-        plan = self._plan(facts)
-        closed = constraint_refusal(self._shape.pod.constraints, facts.observed, facts.name)
+    def _barred(self, node_info: NodeInfo) -> bool:
+        plan = self._plan(node_info)
+        closed = constraint_refusal(self._shape.pod.constraints, node_info.observed, node_info.name)
         return (
             closed is not None
-            or blocked(self._shape, facts.profile, plan, self._config) is not None
+            or blocked(self._shape, node_info.profile, plan, self._config) is not None
         )
 
-    def _could(self, facts: NodeFacts, gone: list[str]) -> bool:
+    def _could(self, node_info: NodeInfo, gone: list[str]) -> bool:
         """Cheap and necessary: with all they hold given back, some zone has as much as each part
         that needs one zone. What init containers keep no listing gives back: where the kubelet's
         state is known it answers instead. Amounts bound nothing where the plan says so."""
-        plan = self._plan(facts)
-        if plan.one_by_one or not one_zone_each(facts, plan) or self._state(facts) is not None:
+        plan = self._plan(node_info)
+        if (
+            plan.one_by_one
+            or not one_zone_each(node_info, plan)
+            or self._state(node_info) is not None
+        ):
             return True
-        room = most_without(facts.ledger, gone)
+        room = most_without(node_info.ledger, gone)
         return all(any(fits(part.amounts, zone) for zone in room.values()) for part in plan.parts)
 
-    def _plan(self, facts: NodeFacts) -> Plan:
-        return plan_for(self._shape, facts.profile, self._config)
+    def _plan(self, node_info: NodeInfo) -> Plan:
+        return plan_for(self._shape, node_info.profile, self._config)
 
-    def candidates(self, facts: NodeFacts) -> list[str]:
+    def candidates(self, node_info: NodeInfo) -> list[str]:
         """Who may be evicted, those to be spared first: high priorities, then small pods."""
         found = []
-        for uid in facts.ledger.charges:
+        for uid in node_info.ledger.charges:
             entry = self._pods.get(uid)
             if entry is not None and self._evictable(uid, entry):
-                size = sum(part.amounts.get(CPU, 0) for part in facts.ledger.charges[uid].demand)
+                size = sum(
+                    part.amounts.get(CPU, 0) for part in node_info.ledger.charges[uid].demand
+                )
                 found.append((-entry.pod.priority, size, uid))
         return [uid for _, _, uid in sorted(found)]
 
@@ -290,36 +301,36 @@ class _Search:
             and not (entry.static or entry.terminating or uid in self._spared)
         )
 
-    def going(self, facts: NodeFacts) -> Victims:
+    def going(self, node_info: NodeInfo) -> Victims:
         """Pods that are being deleted already."""
         return frozenset(
             uid
-            for uid in facts.ledger.charges
+            for uid in node_info.ledger.charges
             if (entry := self._pods.get(uid)) is not None and entry.terminating
         )
 
-    def _fewest(self, facts: NodeFacts, group: list[str], going: Victims) -> Victims | None:
+    def _fewest(self, node_info: NodeInfo, group: list[str], going: Victims) -> Victims | None:
         """The group less everybody who can be spared; None when even the whole group does not help."""
         left = frozenset(group)
-        if not left or not self.fits(facts, left | going):
+        if not left or not self.fits(node_info, left | going):
             return None
         for uid in group:
             fewer = left - {uid}
-            if fewer and self.fits(facts, fewer | going):
+            if fewer and self.fits(node_info, fewer | going):
                 left = fewer
         return left
 
-    def fits(self, facts: NodeFacts, gone: Victims) -> bool:
+    def fits(self, node_info: NodeInfo, gone: Victims) -> bool:
         """Would the node surely take the pod without these?"""
         self.checks -= 1
         if self.checks < 0:
             return False
-        freed, plan = self._without(facts, gone), self._plan(facts)
+        freed, plan = self._without(node_info, gone), self._plan(node_info)
         if not fits_node(self._shape.request, freed):
             return False
         if plan.mode == "free":
             return True
-        state = self._state(facts)
+        state = self._state(node_info)
         if state is not None:
             return admits(state, self._pod, gone)
         return (
@@ -327,30 +338,30 @@ class _Search:
             == ADMITTED
         )
 
-    def _without(self, facts: NodeFacts, gone: Victims) -> NodeFacts:
-        return facts.imagined(gone, self._pods, self._pod.uid, self._config)
+    def _without(self, node_info: NodeInfo, gone: Victims) -> NodeInfo:
+        return node_info.imagined(gone, self._pods, self._pod.uid, self._config)
 
-    def cost(self, facts: NodeFacts, victims: Victims) -> tuple[int, int, int, str]:
+    def cost(self, node_info: NodeInfo, victims: Victims) -> tuple[int, int, int, str]:
         priorities = [self._pods[uid].pod.priority for uid in victims]
-        return max(priorities), len(priorities), sum(priorities), facts.name
+        return max(priorities), len(priorities), sum(priorities), node_info.name
 
-    def claim(self, facts: NodeFacts, victims: Victims) -> ZoneAmounts:
+    def claim(self, node_info: NodeInfo, victims: Victims) -> ZoneAmounts:
         """What the victims hold by zone, or what the pod will take there where that is more."""
         claimed: ZoneAmounts = {}
         for uid in sorted(victims):
-            for zone, amounts in holdings(facts.ledger, facts.ledger.charges[uid]).items():
+            for zone, amounts in holdings(node_info.ledger, node_info.ledger.charges[uid]).items():
                 target = claimed.setdefault(zone, {})
                 for name, amount in amounts.items():
                     target[name] = target.get(name, 0) + amount
-        for zone, amounts in self._own(facts, victims).items():
+        for zone, amounts in self._own(node_info, victims).items():
             target = claimed.setdefault(zone, {})
             for name, amount in amounts.items():
                 target[name] = max(target.get(name, 0), amount)
         return {zone: dict(sorted(claimed[zone].items())) for zone in sorted(claimed)}
 
-    def _own(self, facts: NodeFacts, victims: Victims) -> ZoneAmounts:
-        freed = self._without(facts, victims | self.going(facts))
-        predicted = predict(freed, self._plan(facts))
+    def _own(self, node_info: NodeInfo, victims: Victims) -> ZoneAmounts:
+        freed = self._without(node_info, victims | self.going(node_info))
+        predicted = predict(freed, self._plan(node_info))
         if freed.report is None:
             return {}
         return expected(
@@ -358,8 +369,8 @@ class _Search:
         )
 
 
-def _groups(facts: NodeFacts, candidates: list[str]) -> list[list[str]]:
+def _groups(node_info: NodeInfo, candidates: list[str]) -> list[list[str]]:
     """Those that hold something in one zone, zone by zone, and all of them."""
-    held = {uid: holdings(facts.ledger, facts.ledger.charges[uid]) for uid in candidates}
-    groups = [[uid for uid in candidates if zone in held[uid]] for zone in facts.zone_ids]
+    held = {uid: holdings(node_info.ledger, node_info.ledger.charges[uid]) for uid in candidates}
+    groups = [[uid for uid in candidates if zone in held[uid]] for zone in node_info.zone_ids]
     return [*(group for group in groups if len(group) < len(candidates)), candidates]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from services.scheduler.state.cluster_objects import Surroundings
 from shared.domain.pod import Pod
-from shared.events.cluster_object_events import SurroundingFact, stream_of
+from shared.events.surroundings_events import SurroundingEvent, stream_of
 
 VOLUMES = "volumes"
 """What the constraint of volumes keeps of a pod: the names of its claims."""
@@ -21,9 +21,9 @@ class Stirred:
     def __bool__(self) -> bool:
         return bool(self._names)
 
-    def hear(self, fact: SurroundingFact) -> None:
+    def hear(self, event: SurroundingEvent) -> None:
         """One change."""
-        kind, _, name = stream_of(fact).partition("/")
+        kind, _, name = stream_of(event).partition("/")
         self._names.setdefault(kind, set()).add(name)
 
     def concerns(self, pod: Pod, around: Surroundings) -> bool:

@@ -70,9 +70,9 @@ class Marks:
     def _mark(self, node: LedgerNode, position: int, versions: Mapping[str, int]) -> Proposal:
         newest = max((charge.charged_at for charge in node.charges.values()), default=0)
         rejections = self._rejections.pop(node.name, 0)
-        fact = NodeMarkedDirty(node.name, "rejections", rejections)
+        event = NodeMarkedDirty(node.name, "rejections", rejections)
         stream = streams.node(node.name)
-        draft = Draft(stream, fact, versions.get(stream, 0))
+        draft = Draft(stream, event, versions.get(stream, 0))
         return Proposal(
             f"dirty/{node.name}/{node.report_version}/{newest}",
             (draft,),
@@ -92,10 +92,10 @@ class Marks:
             return None
         method, settled_to = found
         fingerprint = node.report.fingerprint if node.report is not None else ""
-        fact = NodeReconciled(node.name, method, node.report_version, settled_to, fingerprint)
+        event = NodeReconciled(node.name, method, node.report_version, settled_to, fingerprint)
         stream = streams.node(node.name)
         version = versions.get(stream, 0)
-        draft = Draft(stream, fact, version)
+        draft = Draft(stream, event, version)
         commit_id = f"reconciled/{node.name}/{node.report_version}/{version}"
         return Proposal(commit_id, (draft,), node.name, ledger.position, node=node.name)
 

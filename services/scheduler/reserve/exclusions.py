@@ -58,11 +58,11 @@ class SettingAside:
         """Facts for evidence that has none yet. Their ids are made from it, so that several
         schedulers append each once.
         """
-        facts = [fact for shapes in asides.due.values() for fact in shapes.values()] + list(
+        events = [event for shapes in asides.due.values() for event in shapes.values()] + list(
             self._contested.values()
         )
         self._contested.clear()
-        return [_setting(fact, position, versions) for fact in facts]
+        return [_setting(event, position, versions) for event in events]
 
     def again(
         self, asides: Asides, ledger: Ledger, now_s: float, versions: Mapping[str, int]
@@ -95,16 +95,16 @@ def _waiting(asides: Asides) -> dict[tuple[str, str], tuple[str, int]]:
     return found
 
 
-def _setting(fact: NodeSetAside, position: int, versions: Mapping[str, int]) -> Proposal:
-    stream = streams.node(fact.node)
+def _setting(event: NodeSetAside, position: int, versions: Mapping[str, int]) -> Proposal:
+    stream = streams.node(event.node)
     version = versions.get(stream, 0)
-    commit_id = f"aside/{fact.node}/{fact.shape}/{fact.evidence or f'v{version}'}"
+    commit_id = f"aside/{event.node}/{event.shape}/{event.evidence or f'v{version}'}"
     return Proposal(
         commit_id,
-        (Draft(stream, fact, version),),
-        fact.node,
-        fact.evidence or position,
-        node=fact.node,
+        (Draft(stream, event, version),),
+        event.node,
+        event.evidence or position,
+        node=event.node,
     )
 
 
@@ -112,7 +112,7 @@ def _readmitting(name: str, shape: str, position: int, versions: Mapping[str, in
     """`name` is a node where there is a shape, else a pod's uid."""
     stream = streams.node(name) if shape else streams.pod(name)
     version = versions.get(stream, 0)
-    fact = NodeReadmitted(name, shape) if shape else PodReadmitted(name)
+    event = NodeReadmitted(name, shape) if shape else PodReadmitted(name)
     return Proposal(
-        f"readmit/{stream}/{shape}/{version}", (Draft(stream, fact, version),), name, position
+        f"readmit/{stream}/{shape}/{version}", (Draft(stream, event, version),), name, position
     )

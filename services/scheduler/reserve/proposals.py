@@ -15,7 +15,7 @@ from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
 from shared.eventlog.port import ANY_VERSION, Draft
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.scheduling_events import (
     NodeCharged,
     NodeClaimed,
@@ -46,7 +46,7 @@ class Proposal(msgspec.Struct, frozen=True):
     @property
     def nominates(self) -> bool:
         """True for a nomination."""
-        return any(isinstance(draft.fact, PodNominated) for draft in self.drafts)
+        return any(isinstance(draft.event, PodNominated) for draft in self.drafts)
 
 
 def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
@@ -71,7 +71,7 @@ def _later(draft: Draft, made: int) -> Draft:
     return (
         draft
         if draft.expected == ANY_VERSION
-        else Draft(draft.stream, draft.fact, draft.expected + made)
+        else Draft(draft.stream, draft.event, draft.expected + made)
     )
 
 
@@ -100,15 +100,16 @@ _LATER = " "
 def stamped(proposal: Proposal, made: Provenance) -> Proposal:
     """The proposal, its decisions naming what made them."""
     drafts = tuple(
-        msgspec.structs.replace(draft, fact=_stamped(draft.fact, made)) for draft in proposal.drafts
+        msgspec.structs.replace(draft, event=_stamped(draft.event, made))
+        for draft in proposal.drafts
     )
     return msgspec.structs.replace(proposal, drafts=drafts)
 
 
-def _stamped(fact: Fact, made: Provenance) -> Fact:
-    if not isinstance(fact, PodReserved | PodVerdictChanged | PodNominated):
-        return fact
-    return msgspec.structs.replace(fact, config=made.config, code=made.code)
+def _stamped(event: Event, made: Provenance) -> Event:
+    if not isinstance(event, PodReserved | PodVerdictChanged | PodNominated):
+        return event
+    return msgspec.structs.replace(event, config=made.config, code=made.code)
 
 
 def reservation(
@@ -150,7 +151,7 @@ def verdict(
     pod: Pod, refused: Unplaceable, order: int, position: int, pod_version: int
 ) -> Proposal:
     """A verdict that differs from the pod's last."""
-    fact = PodVerdictChanged(
+    event = PodVerdictChanged(
         uid=pod.uid,
         message=refused.message,
         counts=refused.counts,
@@ -158,7 +159,7 @@ def verdict(
         based_on=position,
         order=order,
     )
-    draft = Draft(streams.pod(pod.uid), fact, pod_version)
+    draft = Draft(streams.pod(pod.uid), event, pod_version)
     return Proposal(f"verdict/{pod.uid}/{pod_version}", (draft,), pod.uid, position, pod.uid)
 
 

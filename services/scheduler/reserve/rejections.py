@@ -13,7 +13,7 @@ import msgspec
 
 from services.scheduler.queue.shard import Share
 from services.scheduler.state.exclusions import REJECTIONS
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded
 from shared.ledger.state import Ledger
 
@@ -41,21 +41,21 @@ class Rejections:
         self._schedulers = frozenset(schedulers)
         self._found: deque[Rejected] = deque(maxlen=KEPT)
 
-    def before(self, fact: Fact, ledger: Ledger, share: Share) -> None:
+    def before(self, event: Event, ledger: Ledger, share: Share) -> None:
         """Hear a fact that the ledger has not folded yet."""
-        if not isinstance(fact, PodEnded) or fact.cause != "rejected":
+        if not isinstance(event, PodEnded) or event.cause != "rejected":
             return
-        entry = ledger.pods.get(fact.uid)
+        entry = ledger.pods.get(event.uid)
         if (
             entry is None
             or not entry.reserved_at
             or entry.pod.scheduler_name not in self._schedulers
         ):
             return
-        if fact.node in ("", entry.node) and share.has(fact.uid):
-            reason = fact.reason if fact.reason in REJECTIONS else OTHER
-            said = f"{fact.reason}: {fact.message}" if fact.message else fact.reason
-            self._found.append(Rejected(fact.uid, entry.node, said, reason))
+        if event.node in ("", entry.node) and share.has(event.uid):
+            reason = event.reason if event.reason in REJECTIONS else OTHER
+            said = f"{event.reason}: {event.message}" if event.message else event.reason
+            self._found.append(Rejected(event.uid, entry.node, said, reason))
 
     def take(self) -> list[Rejected]:
         """What was found since the last time."""

@@ -28,7 +28,7 @@ from services.scheduler.score.strategies.strategy import (
     ZoneView,
 )
 from services.scheduler.snapshot.columnar import Bools, Floats, Ints
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Items, Part
 from shared.domain.pod import Container
 from shared.domain.report import Report
@@ -149,31 +149,33 @@ class Registered:
             request, available, allocatable, allocatable > 0, fits, weights, devices
         )
 
-    def part(self, items: Items, facts: NodeFacts) -> int:
+    def part(self, items: Items, node_info: NodeInfo) -> int:
         """The score of one part on this node."""
-        report = facts.report
+        report = node_info.report
         if report is None:
             return 0
         if self._plain is not None:
-            return self._plain(items, facts.firm(facts.lower), facts.sizes)
-        distances, views = self._distances(facts.name, report), self._views(facts)
-        found = self._chosen(facts).score(
+            return self._plain(items, node_info.firm(node_info.lower), node_info.sizes)
+        distances, views = self._distances(node_info.name, report), self._views(node_info)
+        found = self._chosen(node_info).score(
             dict(items), views, distances, self._weights, report.max_numa_nodes
         )
         return max(0, min(HIGHEST, found))
 
-    def _views(self, facts: NodeFacts) -> Sequence[ZoneView]:
+    def _views(self, node_info: NodeInfo) -> Sequence[ZoneView]:
         """The node's zones, kept until it changes: several shapes ask for them in a row."""
-        kept: tuple[int, Sequence[ZoneView]] | None = facts.views
-        if kept is None or kept[0] != facts.version:
-            lower = facts.firm(facts.lower)
+        kept: tuple[int, Sequence[ZoneView]] | None = node_info.views
+        if kept is None or kept[0] != node_info.version:
+            lower = node_info.firm(node_info.lower)
             sized = [
-                (zone, lower[zone], whole) for zone, whole in facts.sizes.items() if zone in lower
+                (zone, lower[zone], whole)
+                for zone, whole in node_info.sizes.items()
+                if zone in lower
             ]
             views = [
                 ZoneView(zone, held, whole, self._used(held, whole)) for zone, held, whole in sized
             ]
-            facts.views = kept = facts.version, views
+            node_info.views = kept = node_info.version, views
         return kept[1]
 
     @property
@@ -183,20 +185,22 @@ class Registered:
         """
         return REGISTRY[self.name].combine == "least"
 
-    def sets(self, parts: Sequence[Part], facts: NodeFacts) -> int:
+    def sets(self, parts: Sequence[Part], node_info: NodeInfo) -> int:
         """The pod's score, each part on what those before it leave."""
-        report = facts.report
+        report = node_info.report
         if report is None:
             return 0
         free = {
             zone: {name: max(0, held) for name, held in amounts.items()}
-            for zone, amounts in facts.lower.items()
+            for zone, amounts in node_info.lower.items()
         }
         views = [
-            ZoneView(zone, free[zone], whole) for zone, whole in facts.sizes.items() if zone in free
+            ZoneView(zone, free[zone], whole)
+            for zone, whole in node_info.sizes.items()
+            if zone in free
         ]
         containers = [Container(part.name, part.kind, part.amounts) for part in parts]
-        distances = self._distances(facts.name, report)
+        distances = self._distances(node_info.name, report)
         found = score_containers(
             REGISTRY[self.name], containers, views, distances, self._weights, report.max_numa_nodes
         )
@@ -219,17 +223,17 @@ class Registered:
             available.get(name, 0) < amount for name, amount in whole.items()
         )
 
-    def whole(self, asked: Amounts, free: Amounts, facts: NodeFacts) -> int:
+    def whole(self, asked: Amounts, free: Amounts, node_info: NodeInfo) -> int:
         """The node as one zone."""
-        whole = {name: facts.allocatable.get(name, 0) for name in asked}
+        whole = {name: node_info.allocatable.get(name, 0) for name in asked}
         used = any(free[name] < whole[name] for name in asked)
-        found = self._chosen(facts).score(
+        found = self._chosen(node_info).score(
             asked, [ZoneView(0, free, whole, used)], {}, self._weights, 1
         )
         return max(0, min(HIGHEST, found))
 
-    def _chosen(self, facts: NodeFacts) -> Strategy:
+    def _chosen(self, node_info: NodeInfo) -> Strategy:
         if not self._labelled:
             return REGISTRY[self.name]
-        labels = facts.observed.labels if facts.observed is not None else {}
+        labels = node_info.observed.labels if node_info.observed is not None else {}
         return REGISTRY[strategy_for(labels, self.name).strategy]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from services.scheduler.score.runner import REGISTRY, Registered
 from services.scheduler.snapshot.columnar import Floats
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Items, Plan, Shape
 from services.scheduler.snapshot.zone_sizes import fits_one_zone
 from shared.domain.policies import RESTRICTED
@@ -143,37 +143,37 @@ def scorer(name: str, weights: Mapping[str, int] | None = None) -> Scorer:
     return LeastAllocated(weights) if name == LeastAllocated.name else Registered(name, weights)
 
 
-def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> int:
+def score_node(node_info: NodeInfo, shape: Shape, plan: Plan, strategy: Scorer) -> int:
     """The node's score, assuming that it takes the pod: the mean over its parts, each on zones that
     the others left untouched, as only that surely falls while a node fills. Pods that need several
     zones at once score 0 everywhere, except by strategies that compare sets of zones; those put
     each part on what the parts before it leave."""
     if isinstance(strategy, Registered) and strategy.over_sets and plan.mode != "free":
-        return strategy.sets(plan.parts, facts)
+        return strategy.sets(plan.parts, node_info)
     if plan.mode != "aligned":
-        return score_whole(facts, shape, strategy)
+        return score_whole(node_info, shape, strategy)
     if plan.rule.policy == RESTRICTED and not fits_one_zone(
-        [part.amounts for part in plan.parts], facts.make.capacities
+        [part.amounts for part in plan.parts], node_info.make.capacities
     ):
         return 0
     total = 0
     if isinstance(strategy, Registered):
-        return sum(count * strategy.part(items, facts) for items, count in plan.kinds) // len(
+        return sum(count * strategy.part(items, node_info) for items, count in plan.kinds) // len(
             plan.parts
         )
-    zones = facts.firm(facts.lower)
+    zones = node_info.firm(node_info.lower)
     for items, count in plan.kinds:
-        total += count * max(0, strategy.best(items, zones, facts.sizes))
+        total += count * max(0, strategy.best(items, zones, node_info.sizes))
     return total // len(plan.parts)
 
 
-def score_whole(facts: NodeFacts, shape: Shape, strategy: Scorer) -> int:
+def score_whole(node_info: NodeInfo, shape: Shape, strategy: Scorer) -> int:
     """The node as one zone, for pods that need no alignment. A pod that asks for nothing scores 0
     everywhere.
     """
     if not shape.asked:
         return 0
-    free = {name: facts.free(name) for name in shape.asked}
+    free = {name: node_info.free(name) for name in shape.asked}
     if isinstance(strategy, Registered):
-        return strategy.whole(shape.asked, free, facts)
-    return max(0, strategy.best(tuple(shape.asked.items()), {0: free}, {0: facts.allocatable}))
+        return strategy.whole(shape.asked, free, node_info)
+    return max(0, strategy.best(tuple(shape.asked.items()), {0: free}, {0: node_info.allocatable}))

@@ -29,7 +29,7 @@ from services.scheduler.snapshot.assume import reserve
 from services.scheduler.snapshot.columnar import BARRED, Delta, Lifts
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import Columns, Group
-from services.scheduler.snapshot.node_info import NodeFacts, Profile
+from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, Shape, key_of
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.cluster_objects import Surroundings
@@ -46,8 +46,8 @@ class Cluster:
     def __init__(self, config: CycleConfig) -> None:
         self.config = config
         self._columns, self._constraints = Columns(), ConstraintColumns(config.max_shapes)
-        self._by_name: dict[str, NodeFacts] = {}
-        self._slots: list[NodeFacts | None] = []
+        self._by_name: dict[str, NodeInfo] = {}
+        self._slots: list[NodeInfo | None] = []
         self.slots: dict[str, int] = {}
         self._vacant: list[int] = []
         self.judging = Judging(config, self._columns, self._constraints, self._slots)
@@ -112,97 +112,97 @@ class Cluster:
         """Insert or refresh one node from the ledger. Own reservations that the ledger lacks are
         forgotten.
         """
-        facts = self._by_name.get(node.name)
+        node_info = self._by_name.get(node.name)
         self._note_barred(node.name, barring(node))
-        if facts is None:
-            facts = self._enter(node.name)
-        elif facts.ledger is node and facts.is_current(node):
-            facts.confirm(node)
-            self.judging.table.confirmed(facts.slot)
+        if node_info is None:
+            node_info = self._enter(node.name)
+        elif node_info.ledger is node and node_info.is_current(node):
+            node_info.confirm(node)
+            self.judging.table.confirmed(node_info.slot)
             return
-        if facts.observed is not node.observed:
-            self._constraints.forget(facts.slot)
-            self._preferences.changed(facts.slot, node.observed)
-            self._lifted.relabelled(self.around.neighbours, facts.observed)
-        self._drop_claims(facts)
-        profile = facts.profile
-        facts.take_in(node, self.config)
-        self._claims.update(dict.fromkeys(facts.claims, node.name))
-        self._note_unsettled(facts)
-        facts.version, facts.taken_in = facts.version + 1, facts.taken_in + 1
-        if facts.profile is not profile or facts.profile_id < 0:
-            facts.profile_id = self._columns.set_profile(facts.slot, facts.profile)
-        self._columns.changed(facts)
-        self.judging.table.changed(facts.slot)
+        if node_info.observed is not node.observed:
+            self._constraints.forget(node_info.slot)
+            self._preferences.changed(node_info.slot, node.observed)
+            self._lifted.relabelled(self.around.neighbours, node_info.observed)
+        self._drop_claims(node_info)
+        profile = node_info.profile
+        node_info.take_in(node, self.config)
+        self._claims.update(dict.fromkeys(node_info.claims, node.name))
+        self._note_unsettled(node_info)
+        node_info.version, node_info.taken_in = node_info.version + 1, node_info.taken_in + 1
+        if node_info.profile is not profile or node_info.profile_id < 0:
+            node_info.profile_id = self._columns.set_profile(node_info.slot, node_info.profile)
+        self._columns.changed(node_info)
+        self.judging.table.changed(node_info.slot)
 
     def drop_node(self, name: str) -> None:
         """Forget a node; harmless when it is unknown."""
-        facts = self._by_name.pop(name, None)
-        if facts is None:
+        node_info = self._by_name.pop(name, None)
+        if node_info is None:
             return
-        self._drop_claims(facts)
-        self._slots[facts.slot] = None
+        self._drop_claims(node_info)
+        self._slots[node_info.slot] = None
         del self.slots[name]
-        self._vacant.append(facts.slot)
+        self._vacant.append(node_info.slot)
         self._unsettled.discard(name)
-        self._columns.set_profile(facts.slot, None)
-        self._constraints.forget(facts.slot)
-        self._preferences.changed(facts.slot, None)
-        self._lifted.relabelled(self.around.neighbours, facts.observed)
+        self._columns.set_profile(node_info.slot, None)
+        self._constraints.forget(node_info.slot)
+        self._preferences.changed(node_info.slot, None)
+        self._lifted.relabelled(self.around.neighbours, node_info.observed)
         self._note_barred(name, {})
-        self.judging.table.emptied(facts.slot)
+        self.judging.table.emptied(node_info.slot)
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         """Stand in for an own reservation until the fold brings it: returns the charge as the fold
         will compute it.
         """
-        facts = self._by_name[placed.node]
+        node_info = self._by_name[placed.node]
         self.around.neighbours.put(pod, placed.node)
         shape = self.judging.shape(pod)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
-        charge = reserve(facts, pod, shape, trusted)
-        reserved(facts, charge)
-        note_reserved(facts, charge)
-        self._note_unsettled(facts)
-        facts.version += 1
+        charge = reserve(node_info, pod, shape, trusted)
+        reserved(node_info, charge)
+        note_reserved(node_info, charge)
+        self._note_unsettled(node_info)
+        node_info.version += 1
         delta = None
-        if facts.unaligned or facts.tied:
-            self._columns.changed(facts)
-        elif not self._columns.is_stale(facts.slot):
-            delta = self._delta(facts, shape, charge.zones)
-            self._columns.subtract(facts, delta)
-        self.judging.reserved(facts, delta)
+        if node_info.unaligned or node_info.tied:
+            self._columns.changed(node_info)
+        elif not self._columns.is_stale(node_info.slot):
+            delta = self._delta(node_info, shape, charge.zones)
+            self._columns.subtract(node_info, delta)
+        self.judging.reserved(node_info, delta)
         return charge.zones
 
-    def _delta(self, facts: NodeFacts, shape: Shape, zones: ZoneAmounts) -> Delta:
+    def _delta(self, node_info: NodeInfo, shape: Shape, zones: ZoneAmounts) -> Delta:
         """Equal reservations on nodes of one profile are equal in columns."""
-        known = shape.deltas.get(facts.profile_id)
+        known = shape.deltas.get(node_info.profile_id)
         if known is None or known[0] is not zones or known[1] != self._columns.shape:
-            delta = self._columns.delta(facts, zones, shape.requested)
-            known = shape.deltas[facts.profile_id] = zones, self._columns.shape, delta
+            delta = self._columns.delta(node_info, zones, shape.requested)
+            known = shape.deltas[node_info.profile_id] = zones, self._columns.shape, delta
         return known[2]
 
-    def _enter(self, name: str) -> NodeFacts:
+    def _enter(self, name: str) -> NodeInfo:
         slot = self._vacant.pop() if self._vacant else len(self._slots)
-        facts = NodeFacts(name, slot)
+        node_info = NodeInfo(name, slot)
         if slot == len(self._slots):
-            self._slots.append(facts)
-        self._slots[slot], self._by_name[name], self.slots[name] = facts, facts, slot
+            self._slots.append(node_info)
+        self._slots[slot], self._by_name[name], self.slots[name] = node_info, node_info, slot
         self._columns.reserve(slot)
         self.homes.entered()
         self.judging.table.reserve(slot, name)
         self._constraints.forget(slot)
-        return facts
+        return node_info
 
-    def _drop_claims(self, facts: NodeFacts) -> None:
-        for uid in facts.claims:
+    def _drop_claims(self, node_info: NodeInfo) -> None:
+        for uid in node_info.claims:
             self._claims.pop(uid, None)
 
-    def _note_unsettled(self, facts: NodeFacts) -> None:
-        if facts.unsettled:
-            self._unsettled.add(facts.name)
+    def _note_unsettled(self, node_info: NodeInfo) -> None:
+        if node_info.unsettled:
+            self._unsettled.add(node_info.name)
         else:
-            self._unsettled.discard(facts.name)
+            self._unsettled.discard(node_info.name)
 
     def _note_barred(self, node: str, found: Mapping[str, Bar]) -> None:
         """For which resources the node is barred, and why: kept, as few are, and every pod asks."""
@@ -259,11 +259,11 @@ class Cluster:
     # -- for the pipeline
     # ----------------------------------------------------------------------------------------
 
-    def nodes(self) -> list[NodeFacts]:
+    def nodes(self) -> list[NodeInfo]:
         """All nodes by name."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
-    def node(self, name: str) -> NodeFacts | None:
+    def node(self, name: str) -> NodeInfo | None:
         """One node's facts."""
         return self._by_name.get(name)
 
@@ -271,7 +271,7 @@ class Cluster:
         """The node that the pod is nominated for, "" for none."""
         return self._claims.get(uid, "")
 
-    def claimed_by(self, uid: str) -> NodeFacts | None:
+    def claimed_by(self, uid: str) -> NodeInfo | None:
         """The node that the pod is nominated for, as it stands with the pod's own claim given back."""
-        facts = self._by_name.get(self._claims.get(uid, ""))
-        return facts.imagined((), {}, uid, self.config) if facts is not None else None
+        node_info = self._by_name.get(self._claims.get(uid, ""))
+        return node_info.imagined((), {}, uid, self.config) if node_info is not None else None

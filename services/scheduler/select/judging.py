@@ -25,7 +25,7 @@ from services.scheduler.select.verdict_cache import OPTIMISTIC, RULED_OUT, Verdi
 from services.scheduler.snapshot.columnar import Delta
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import Columns
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan, Shape, key_of, without_kept
 from shared.domain.pod import Pod
 from shared.hints.request import request_of
@@ -40,7 +40,7 @@ class Judging:
         config: CycleConfig,
         columns: Columns,
         constraints: ConstraintColumns,
-        slots: Sequence[NodeFacts | None],
+        slots: Sequence[NodeInfo | None],
     ) -> None:
         self.config, self.strategy = config, scorer(config.strategy, config.weights)
         self.table, self.over_budget = VerdictTable(), 0
@@ -82,20 +82,20 @@ class Judging:
         self._shapes[key], self._latest = shape, (pod, shape)
         return shape
 
-    def plan(self, shape: Shape, facts: NodeFacts) -> tuple[Plan, bool]:
+    def plan(self, shape: Shape, node_info: NodeInfo) -> tuple[Plan, bool]:
         """The shape's plan on this node, and whether the node is barred whatever it has free."""
-        planned = self._sweeping.plan(shape, facts.profile, facts.profile_id)
+        planned = self._sweeping.plan(shape, node_info.profile, node_info.profile_id)
         return planned.plan, planned.barred
 
     # -- changes
     # -------------------------------------------------------------------------------------------------
 
-    def reserved(self, facts: NodeFacts, delta: Delta | None) -> None:
+    def reserved(self, node_info: NodeInfo, delta: Delta | None) -> None:
         """The node has an own reservation more, in columns `delta` where that is known."""
         if self.strategy.monotone:
-            self.table.lowered(facts.slot, self._drop(facts.slot, delta))
+            self.table.lowered(node_info.slot, self._drop(node_info.slot, delta))
         else:
-            self.table.tightened(facts.slot)
+            self.table.tightened(node_info.slot)
 
     def _drop(self, slot: int, delta: Delta | None) -> npt.NDArray[np.int16] | None:
         """How far the score of each shape surely drops on the node; None where nothing is known."""
@@ -108,72 +108,76 @@ class Judging:
     # -- singly
     # --------------------------------------------------------------------------------------------------
 
-    def at(self, slot: int) -> NodeFacts:
+    def at(self, slot: int) -> NodeInfo:
         """The node in a slot of the table."""
-        facts = self._slots[slot]
-        assert facts is not None
-        return facts
+        node_info = self._slots[slot]
+        assert node_info is not None
+        return node_info
 
-    def score(self, shape: Shape, facts: NodeFacts) -> int:
+    def score(self, shape: Shape, node_info: NodeInfo) -> int:
         """The node's true score for the shape, or RULED_OUT."""
-        at = shape.row, facts.slot
+        at = shape.row, node_info.slot
         if not self.table.sure[at]:
-            self.judge(shape, facts)
+            self.judge(shape, node_info)
         return int(self.table.scores[at])
 
-    def judge(self, shape: Shape, facts: NodeFacts) -> int:
+    def judge(self, shape: Shape, node_info: NodeInfo) -> int:
         """Judge one node within the ordinary budget and note the result; one that was not decided
         is looked at again when no other node takes the pod, also after own reservations, which
         leave ruled out what is."""
-        score = self._judged(shape, facts, self.config.steps_node)
-        shape.undecided.pop(facts.slot, None)
+        score = self._judged(shape, node_info, self.config.steps_node)
+        shape.undecided.pop(node_info.slot, None)
         if score == UNDECIDED:
-            shape.undecided[facts.slot] = facts.taken_in
+            shape.undecided[node_info.slot] = node_info.taken_in
             score = RULED_OUT
-        self.table.judged(shape.row, facts.slot, score)
+        self.table.judged(shape.row, node_info.slot, score)
         return score
 
-    def judge_harder(self, shape: Shape, facts: NodeFacts) -> int:
+    def judge_harder(self, shape: Shape, node_info: NodeInfo) -> int:
         """The last resort: the same with a larger budget."""
-        score = self._judged(shape, facts, self.config.steps_last_resort)
+        score = self._judged(shape, node_info, self.config.steps_last_resort)
         self.over_budget += score == UNDECIDED
         return max(score, RULED_OUT)
 
-    def undecided(self, shape: Shape) -> list[NodeFacts]:
+    def undecided(self, shape: Shape) -> list[NodeInfo]:
         """Nodes on which the ordinary budget was not enough, as they stand: first those that a
         larger one likely decides.
         """
         slots = [
             slot
             for slot, at in shape.undecided.items()
-            if (facts := self._slots[slot]) and facts.taken_in == at
+            if (node_info := self._slots[slot]) and node_info.taken_in == at
         ]
         shape.undecided = {slot: shape.undecided[slot] for slot in slots}
         return self.easiest_first(shape, map(self.at, slots))
 
-    def easiest_first(self, shape: Shape, nodes: Iterable[NodeFacts]) -> list[NodeFacts]:
+    def easiest_first(self, shape: Shape, nodes: Iterable[NodeInfo]) -> list[NodeInfo]:
         """Those whose search is likely short come first; of equals by name."""
-        return sorted(nodes, key=lambda facts: (self._disorder(shape, facts), facts.name))
+        return sorted(
+            nodes, key=lambda node_info: (self._disorder(shape, node_info), node_info.name)
+        )
 
-    def steps_taken(self, shape: Shape, facts: NodeFacts) -> int:
+    def steps_taken(self, shape: Shape, node_info: NodeInfo) -> int:
         """By the latest search of this node for the shape."""
-        plan, _ = self.plan(shape, facts)
-        return outlook_of(facts, plan).steps_taken(request_of(plan.demand))
+        plan, _ = self.plan(shape, node_info)
+        return outlook_of(node_info, plan).steps_taken(request_of(plan.demand))
 
-    def _disorder(self, shape: Shape, facts: NodeFacts) -> int:
-        return outlook_of(facts, self.plan(shape, facts)[0]).disorder
+    def _disorder(self, shape: Shape, node_info: NodeInfo) -> int:
+        return outlook_of(node_info, self.plan(shape, node_info)[0]).disorder
 
-    def pass_over_unless_bounds_tell(self, shape: Shape, facts: NodeFacts) -> None:
+    def pass_over_unless_bounds_tell(self, shape: Shape, node_info: NodeInfo) -> None:
         """Judge one node without a search; what bounds do not tell is out of the way until
         `take_back`.
         """
-        at, bound = facts.slot, int(self.table.scores[shape.row, facts.slot])
+        at, bound = node_info.slot, int(self.table.scores[shape.row, node_info.slot])
         score = (
-            UNDECIDED if shape.untold.get(at) == facts.version else self._judged(shape, facts, 0)
+            UNDECIDED
+            if shape.untold.get(at) == node_info.version
+            else self._judged(shape, node_info, 0)
         )
         self.table.judged(shape.row, at, max(score, RULED_OUT))
         if score == UNDECIDED:
-            shape.untold[at] = facts.version
+            shape.untold[at] = node_info.version
             self._passed_over[at] = bound
 
     def take_back(self, shape: Shape) -> None:
@@ -182,21 +186,21 @@ class Judging:
             self.table.doubted(shape.row, self._passed_over)
             self._passed_over = {}
 
-    def _judged(self, shape: Shape, facts: NodeFacts, steps: int) -> int:
-        plan, barred = self.plan(shape, facts)
-        ranked = self._ranked(shape, facts)
+    def _judged(self, shape: Shape, node_info: NodeInfo, steps: int) -> int:
+        plan, barred = self.plan(shape, node_info)
+        ranked = self._ranked(shape, node_info)
         return (
             RULED_OUT
             if barred
-            else judge(shape, plan, facts, self.config, self.strategy, steps, ranked)
+            else judge(shape, plan, node_info, self.config, self.strategy, steps, ranked)
         )
 
-    def _ranked(self, shape: Shape, facts: NodeFacts) -> int | None:
+    def _ranked(self, shape: Shape, node_info: NodeInfo) -> int | None:
         """What the node scores if it takes the pod, where a sweep or a ranking said so since it
         changed.
         """
-        known = self._sweeping.ranks and self.at(facts.slot) is facts
-        score = int(self.table.scores[shape.row, facts.slot]) if known else OPTIMISTIC
+        known = self._sweeping.ranks and self.at(node_info.slot) is node_info
+        score = int(self.table.scores[shape.row, node_info.slot]) if known else OPTIMISTIC
         return score if RULED_OUT < score < OPTIMISTIC else None
 
     # -- many at once
@@ -251,9 +255,9 @@ class Judging:
             scores[where], sure[where] = their_scores, their_certainty
         return scores, sure
 
-    def _rank(self, shape: Shape, facts: NodeFacts) -> int:
-        plan, barred = self.plan(shape, facts)
-        return RULED_OUT if barred else rank(shape, plan, facts, self.strategy)
+    def _rank(self, shape: Shape, node_info: NodeInfo) -> int:
+        plan, barred = self.plan(shape, node_info)
+        return RULED_OUT if barred else rank(shape, plan, node_info, self.strategy)
 
     def _sweep(self, shape: Shape, only: npt.NDArray[np.int64] | None) -> None:
         self._columns.refresh()

@@ -16,13 +16,13 @@ from services.scheduler.preempt.search import find, still_suffices
 from services.scheduler.select import select_node as pipeline
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.verdict_cache import RULED_OUT, salt_of
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
 from services.scheduler.state.cluster_objects import Surroundings
 from services.scheduler.state.exclusions import Asides
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.scheduling_events import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
@@ -33,7 +33,7 @@ class Placing(Searching, Protocol):
     one_by_one: bool
     """True where a reservation counts only once its fact was folded: the next pod must wait for that."""
 
-    def hear(self, fact: Fact) -> None:
+    def hear(self, event: Event) -> None:
         """A fact was folded."""
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
@@ -96,7 +96,7 @@ class ColumnarPlacing(Cluster):
 
     one_by_one = False
 
-    def hear(self, fact: Fact) -> None:
+    def hear(self, event: Event) -> None:
         """The ledger's nodes say it all."""
 
     def learn(self, asides: Asides, surroundings: Surroundings) -> None:
@@ -123,15 +123,16 @@ class ColumnarPlacing(Cluster):
         if self.claimed_node(pod.uid) in nodes or pod.constraints.kept:
             return True  # what ends on one node may open others to a pod with affinity or spread
         barred, score = self.bars(pod), self.judging.score
-        found = (facts for name in sorted(nodes) if (facts := self.node(name)) is not None)
+        found = (node_info for name in sorted(nodes) if (node_info := self.node(name)) is not None)
         if any(
-            barred.refusal(facts) is None and score(shape, facts) != RULED_OUT for facts in found
+            barred.refusal(node_info) is None and score(shape, node_info) != RULED_OUT
+            for node_info in found
         ):
             return True
         changed = frozenset(nodes)
 
-        def may(facts: NodeFacts) -> bool:
-            return facts.name in changed and barred.refusal(facts) is None
+        def may(node_info: NodeInfo) -> bool:
+            return node_info.name in changed and barred.refusal(node_info) is None
 
         return pipeline.last_resort(self, shape, may) is not None
 
@@ -148,22 +149,28 @@ class ColumnarPlacing(Cluster):
         shape = self.judging.shape(pod)
         if shape.problem or pod.constraints.unsupported:
             return None
-        names = sorted(nodes if nodes is not None else (facts.name for facts in self.nodes()))
+        names = sorted(
+            nodes if nodes is not None else (node_info.name for node_info in self.nodes())
+        )
         start = salt_of(pod.uid) % len(names) if names else 0
         turned = (self.node(name) for name in names[start:] + names[:start])
         barred = self.bars(pod)
-        allowed = (facts for facts in turned if facts is not None and barred.refusal(facts) is None)
+        allowed = (
+            node_info
+            for node_info in turned
+            if node_info is not None and barred.refusal(node_info) is None
+        )
         return find(pod, shape, allowed, pods, self.config, spared)
 
     def nomination_still_valid(
         self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
     ) -> bool:
         """Own reservations that are not folded yet leave the answer for later."""
-        facts = self.node(node)
-        if facts is None:
+        node_info = self.node(node)
+        if node_info is None:
             return False
-        return bool(facts.overlay) or still_suffices(
-            pod, self.judging.shape(pod), facts, victims, pods, self.config
+        return bool(node_info.overlay) or still_suffices(
+            pod, self.judging.shape(pod), node_info, victims, pods, self.config
         )
 
     def tick(self) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from services.scheduler.snapshot.columnar import Lifts
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 
 ABROAD = -1_000
 """Below every score, above being barred."""
@@ -34,13 +34,14 @@ class Homes:
         """Another node stands in some slot."""
         self._lifts = None
 
-    def lifts(self, slots: Sequence[NodeFacts | None]) -> Lifts | None:
+    def lifts(self, slots: Sequence[NodeInfo | None]) -> Lifts | None:
         """What the nodes' scores are lifted by."""
         if self._has is None:
             return None
         if self._lifts is None:
             found = [
-                0 if facts is not None and self._has(facts.name) else ABROAD for facts in slots
+                0 if node_info is not None and self._has(node_info.name) else ABROAD
+                for node_info in slots
             ]
             self._lifts = np.array(found, dtype=np.int32)
         return self._lifts

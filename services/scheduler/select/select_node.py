@@ -18,7 +18,7 @@ from services.scheduler.filter.topology.predict import predict
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.verdict_cache import RULED_OUT, salt_of
 from services.scheduler.snapshot.columnar import Lifts
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Shape
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
@@ -38,17 +38,17 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
         return nominee
     cluster.judging.sweep_if_new(shape)  # filter: every node at once
     best = _best(cluster, pod, shape, cluster.lifts(pod, bars)) or last_resort(
-        cluster, shape, lambda facts: bars.refusal(facts) is None
+        cluster, shape, lambda node_info: bars.refusal(node_info) is None
     )
     if best is None:
         return explain.unplaceable(cluster, shape, bars)
-    facts, score = best
-    return _placed(cluster, pod, shape, facts, score)
+    node_info, score = best
+    return _placed(cluster, pod, shape, node_info, score)
 
 
 def _best(
     cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None
-) -> tuple[NodeFacts, int] | None:
+) -> tuple[NodeInfo, int] | None:
     judging, salt, row = cluster.judging, salt_of(pod.uid), shape.row
     table = judging.table
     unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
@@ -60,52 +60,52 @@ def _best(
             )
             if best == RULED_OUT:
                 return None
-            facts = judging.at(slot)
-            if table.sure[row, slot] and (not facts.arriving or table.exact[row, slot]):
-                return facts, best
+            node_info = judging.at(slot)
+            if table.sure[row, slot] and (not node_info.arriving or table.exact[row, slot]):
+                return node_info, best
             if not table.sure[row, slot]:
                 unsure += 1
                 if unsure % SWEEP_AFTER == 0 and judging.sweep_unsure(shape, best):
                     continue
             if searches <= 0:
-                judging.pass_over_unless_bounds_tell(shape, facts)
-            elif judging.judge(shape, facts) == best:
-                return facts, best
+                judging.pass_over_unless_bounds_tell(shape, node_info)
+            elif judging.judge(shape, node_info) == best:
+                return node_info, best
             else:
-                searches -= shape.undecided.get(slot) == facts.taken_in
+                searches -= shape.undecided.get(slot) == node_info.taken_in
     finally:
         judging.take_back(shape)
 
 
 def last_resort(
-    cluster: Cluster, shape: Shape, may: Callable[[NodeFacts], bool]
-) -> tuple[NodeFacts, int] | None:
+    cluster: Cluster, shape: Shape, may: Callable[[NodeInfo], bool]
+) -> tuple[NodeInfo, int] | None:
     """The first node, of those that may be, that a larger budget decides for the pod, as long as
     the pod's own budget lasts.
     """
     judging, left = cluster.judging, cluster.config.steps_pod
-    for facts in judging.undecided(shape):
+    for node_info in judging.undecided(shape):
         if left <= 0:
             break
-        if may(facts):
-            score = judging.judge_harder(shape, facts)
+        if may(node_info):
+            score = judging.judge_harder(shape, node_info)
             if score != RULED_OUT:
-                return facts, score
-            left -= judging.steps_taken(shape, facts)
+                return node_info, score
+            left -= judging.steps_taken(shape, node_info)
     return None
 
 
 def _nominated(cluster: Cluster, pod: Pod, shape: Shape, bars: Bars) -> Placed | None:
     """A pod that others were evicted for takes what it claims, if that is enough by now."""
-    facts = cluster.claimed_by(pod.uid)
-    if facts is None or bars.refusal(facts) is not None:
+    node_info = cluster.claimed_by(pod.uid)
+    if node_info is None or bars.refusal(node_info) is not None:
         return None
-    score = cluster.judging.judge_harder(shape, facts)
-    return None if score == RULED_OUT else _placed(cluster, pod, shape, facts, score)
+    score = cluster.judging.judge_harder(shape, node_info)
+    return None if score == RULED_OUT else _placed(cluster, pod, shape, node_info, score)
 
 
-def _placed(cluster: Cluster, pod: Pod, shape: Shape, facts: NodeFacts, score: int) -> Placed:
-    plan, _ = cluster.judging.plan(shape, facts)
+def _placed(cluster: Cluster, pod: Pod, shape: Shape, node_info: NodeInfo, score: int) -> Placed:
+    plan, _ = cluster.judging.plan(shape, node_info)
     candidates = cluster.judging.table.candidates(shape.row)
-    predicted = predict(facts, plan) if cluster.config.prediction != "off" else {}
-    return Placed(facts.name, score, candidates, facts.ledger.report_version, predicted)
+    predicted = predict(node_info, plan) if cluster.config.prediction != "off" else {}
+    return Placed(node_info.name, score, candidates, node_info.ledger.report_version, predicted)

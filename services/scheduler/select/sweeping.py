@@ -23,10 +23,10 @@ from services.scheduler.select.verdict_cache import RULED_OUT
 from services.scheduler.snapshot.columnar import Selection, Slots
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import Columns
-from services.scheduler.snapshot.node_info import NodeFacts, Profile
+from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Planned, Shape
 
-Nodes = Sequence[NodeFacts | None]
+Nodes = Sequence[NodeInfo | None]
 Answers = tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
 """Scores, and whether each is sure."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.scheduler.snapshot.node_info import NodeFacts, tied_zones
+from services.scheduler.snapshot.node_info import NodeInfo, tied_zones
 from services.scheduler.snapshot.pod_class import Shape
 from shared.domain.pod import Pod
 from shared.domain.policies import SINGLE_NUMA_NODE
@@ -14,22 +14,25 @@ from shared.ledger.what_if import NOTHING, newcomer
 
 
 def reserve(
-    facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING
+    node_info: NodeInfo, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING
 ) -> Charge:
     """Charge the pod to the node's facts in place, only in the `trusted` zones where some are
     given.
     """
-    report, own = facts.report, newcomer(pod, shape.kind, facts.report, facts.upper, trusted)
+    report, own = (
+        node_info.report,
+        newcomer(pod, shape.kind, node_info.report, node_info.upper, trusted),
+    )
     charge = own.charge
     if report is not None and charge.demand:
-        subtract(facts.lower, charge.zones)
-        facts.unsettled = True
-        facts.arriving |= {pod.uid}
-        if facts.unaligned:
-            facts.take_total(charge, facts.totals)
+        subtract(node_info.lower, charge.zones)
+        node_info.unsettled = True
+        node_info.arriving |= {pod.uid}
+        if node_info.unaligned:
+            node_info.take_total(charge, node_info.totals)
     for name, amount in shape.requested.items():
-        facts.requested[name] = facts.requested.get(name, 0) + amount
-    facts.overlay[pod.uid] = own
+        node_info.requested[name] = node_info.requested.get(name, 0) + amount
+    node_info.overlay[pod.uid] = own
     if report is not None and charge.demand and report.policy != SINGLE_NUMA_NODE:
-        facts.tied |= tied_zones(facts.ledger, (charge,))
+        node_info.tied |= tied_zones(node_info.ledger, (charge,))
     return charge

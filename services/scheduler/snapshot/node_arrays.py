@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.snapshot.columnar import Delta, Ints, Selection, Slots, grown
-from services.scheduler.snapshot.node_info import Bounds, Layout, Make, NodeFacts, Profile
+from services.scheduler.snapshot.node_info import Bounds, Layout, Make, NodeInfo, Profile
 from shared.domain.resources import PODS, Amounts
 
 _LIMIT = 1 << 62
@@ -74,7 +74,7 @@ class Columns:
         self._offers: dict[int, Amounts] = {}
         self._ids: dict[Profile, int] = {}
         self._due: dict[int, list[Delta]] = {}
-        self._stale: dict[int, NodeFacts] = {}
+        self._stale: dict[int, NodeInfo] = {}
         self._counts: list[int] = []
         self._changed: set[int] = set()
 
@@ -147,9 +147,9 @@ class Columns:
         """The numbers of the profiles that nodes have."""
         return [number for number, count in enumerate(self._counts) if count]
 
-    def changed(self, facts: NodeFacts) -> None:
+    def changed(self, node_info: NodeInfo) -> None:
         """The node's columns are to be written anew."""
-        self._stale[facts.slot] = facts
+        self._stale[node_info.slot] = node_info
 
     def is_stale(self, slot: int) -> bool:
         """Whether they are."""
@@ -160,62 +160,73 @@ class Columns:
         self.write([self._stale[slot] for slot in sorted(self._stale)])
         self._stale.clear()
 
-    def write(self, many: Sequence[NodeFacts]) -> None:
+    def write(self, many: Sequence[NodeInfo]) -> None:
         """Bring the columns of these nodes up to date."""
         self.apply_due()
         for first in range(0, len(many), AT_ONCE):
             self._write(many[first : first + AT_ONCE])
 
-    def _write(self, many: Sequence[NodeFacts]) -> None:
-        slots = [facts.slot for facts in many]
+    def _write(self, many: Sequence[NodeInfo]) -> None:
+        slots = [node_info.slot for node_info in many]
         self._changed.update(slots)
         self._learn(many)
-        alike: dict[int, list[NodeFacts]] = {}
-        for facts in many:
-            alike.setdefault(facts.profile_id, []).append(facts)
+        alike: dict[int, list[NodeInfo]] = {}
+        for node_info in many:
+            alike.setdefault(node_info.profile_id, []).append(node_info)
         for number, nodes in alike.items():
             self._write_zones(number, nodes)
-        self.free[:, slots] = _table(self.free_rows, [facts.left() for facts in many])
+        self.free[:, slots] = _table(self.free_rows, [node_info.left() for node_info in many])
         self._write_offers(
-            [facts for facts in many if self._offers.get(facts.slot) is not facts.allocatable]
+            [
+                node_info
+                for node_info in many
+                if self._offers.get(node_info.slot) is not node_info.allocatable
+            ]
         )
 
-    def _write_zones(self, number: int, many: Sequence[NodeFacts]) -> None:
+    def _write_zones(self, number: int, many: Sequence[NodeInfo]) -> None:
         """The zones of nodes of one profile, which have the same resources in the same zones."""
-        self._clear([facts.slot for facts in many if self._laid_out.get(facts.slot) != number])
-        self._laid_out.update((facts.slot, number) for facts in many)
-        layout, slots = self.profiles[number][4], [facts.slot for facts in many]
+        self._clear(
+            [node_info.slot for node_info in many if self._laid_out.get(node_info.slot) != number]
+        )
+        self._laid_out.update((node_info.slot, number) for node_info in many)
+        layout, slots = self.profiles[number][4], [node_info.slot for node_info in many]
         if not layout or not self.rows:
             return
         at = self._places(number)[:, None], slots
         self.lower.reshape(-1, self.capacity)[at] = _values([f.firm(f.lower) for f in many], layout)
         self.upper.reshape(-1, self.capacity)[at] = _values([f.upper for f in many], layout)
-        counted = [facts for facts in many if facts.unaligned]
+        counted = [node_info for node_info in many if node_info.unaligned]
         if counted:
-            self.totals[:, [facts.slot for facts in counted]] = _table(
-                self.rows, [facts.totals for facts in counted]
+            self.totals[:, [node_info.slot for node_info in counted]] = _table(
+                self.rows, [node_info.totals for node_info in counted]
             )
         self._write_sizes(
-            number, [facts for facts in many if self._sized.get(facts.slot) is not facts.make]
+            number,
+            [
+                node_info
+                for node_info in many
+                if self._sized.get(node_info.slot) is not node_info.make
+            ],
         )
 
-    def _write_sizes(self, number: int, many: Sequence[NodeFacts]) -> None:
+    def _write_sizes(self, number: int, many: Sequence[NodeInfo]) -> None:
         """What changes with the make of the node alone."""
         if not many:
             return
-        slots = [facts.slot for facts in many]
-        self._sized.update((facts.slot, facts.make) for facts in many)
+        slots = [node_info.slot for node_info in many]
+        self._sized.update((node_info.slot, node_info.make) for node_info in many)
         self.uneven.difference_update(slots)
-        self.uneven.update(facts.slot for facts in many if facts.make.capacities.uneven)
+        self.uneven.update(node_info.slot for node_info in many if node_info.make.capacities.uneven)
         self.overstated.difference_update(slots)
-        self.overstated.update(facts.slot for facts in many if facts.make.overstated)
-        self.limits[slots] = [facts.make.max_numa_nodes for facts in many]
+        self.overstated.update(node_info.slot for node_info in many if node_info.make.overstated)
+        self.limits[slots] = [node_info.make.max_numa_nodes for node_info in many]
         self.largest[:, slots] = _table(
-            self.rows, [facts.make.capacities.largest for facts in many]
+            self.rows, [node_info.make.capacities.largest for node_info in many]
         )
         whole = self.whole.reshape(-1, self.capacity)
         whole[self._places(number)[:, None], slots] = _values(
-            [facts.sizes for facts in many], self.profiles[number][4]
+            [node_info.sizes for node_info in many], self.profiles[number][4]
         )
         self.widest[:, slots] = np.maximum(self.whole[:, :, slots].max(axis=1), 1)
 
@@ -243,31 +254,31 @@ class Columns:
             known = self._placed[number] = wide, np.array(places, dtype=np.int64)
         return known[1]
 
-    def _write_offers(self, many: Sequence[NodeFacts]) -> None:
+    def _write_offers(self, many: Sequence[NodeInfo]) -> None:
         """What changes with the node's object and with claims alone."""
         if many:
-            self._offers.update((facts.slot, facts.allocatable) for facts in many)
-            self.offered[:, [facts.slot for facts in many]] = _table(
-                self.free_rows, [facts.allocatable for facts in many]
+            self._offers.update((node_info.slot, node_info.allocatable) for node_info in many)
+            self.offered[:, [node_info.slot for node_info in many]] = _table(
+                self.free_rows, [node_info.allocatable for node_info in many]
             )
 
-    def delta(self, facts: NodeFacts, zones: Mapping[int, Amounts], request: Amounts) -> Delta:
+    def delta(self, node_info: NodeInfo, zones: Mapping[int, Amounts], request: Amounts) -> Delta:
         """An own reservation as columns, for every node with these zones and rows."""
-        places = {zone: at for at, zone in enumerate(facts.zone_ids)}
+        places = {zone: at for at, zone in enumerate(node_info.zone_ids)}
         lower = np.zeros(self.lower.shape[:2], dtype=np.int64)
         for zone, amounts in zones.items():
             for name, amount in amounts.items():
-                if zone in places and name in facts.lower[zone]:
+                if zone in places and name in node_info.lower[zone]:
                     lower[self.rows[name], places[zone]] = amount
         untouched = any(zone not in zones for zone in places) or not places
         least = None if untouched else lower[:, : len(places)].min(axis=1)
         return Delta(lower, _table(self.free_rows, [request])[:, 0], least)
 
-    def subtract(self, facts: NodeFacts, delta: Delta) -> None:
+    def subtract(self, node_info: NodeInfo, delta: Delta) -> None:
         """Take an own reservation out of one node's columns, which are otherwise up to date, at the
         next `apply_due`.
         """
-        self._due.setdefault(facts.slot, []).append(delta)
+        self._due.setdefault(node_info.slot, []).append(delta)
 
     def take_changed(self) -> Slots:
         """The slots whose zones changed since this was asked for."""
@@ -291,20 +302,20 @@ class Columns:
             self.free[:, slots] -= np.stack([delta.whole for delta in deltas], axis=1)
             self._due = {slot: left for slot, left in self._due.items() if left}
 
-    def _learn(self, many: Sequence[NodeFacts]) -> None:
+    def _learn(self, many: Sequence[NodeInfo]) -> None:
         """Make room for the zones and resources of these nodes."""
         for layout in {
-            facts.profile_id: facts.profile[4]
-            for facts in many
-            if facts.profile_id not in self._placed
+            node_info.profile_id: node_info.profile[4]
+            for node_info in many
+            if node_info.profile_id not in self._placed
         }.values():
             for _, names in layout:
                 for name in names:
                     self.rows.setdefault(name, len(self.rows))
-        for facts in many:
-            for name in (PODS, *facts.allocatable):
+        for node_info in many:
+            for name in (PODS, *node_info.allocatable):
                 self.free_rows.setdefault(name, len(self.free_rows))
-        zones, rows = max(len(facts.zone_ids) for facts in many), len(self.rows)
+        zones, rows = max(len(node_info.zone_ids) for node_info in many), len(self.rows)
         self.lower, self.upper = (
             _grown(_grown(each, 1, zones), 0, rows) for each in (self.lower, self.upper)
         )

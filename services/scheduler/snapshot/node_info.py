@@ -62,7 +62,7 @@ NOBODY: frozenset[str] = frozenset()
 NOWHERE: frozenset[int] = frozenset()
 
 
-class NodeFacts:
+class NodeInfo:
     """Mutable columns of one node. `lower` and `upper` are zone id -> amounts, `sizes` what scores
     take for the whole of a zone (read only); `free` is allocatable minus requested. `unaligned`: a
     pod may take from several zones at once without being refused for it. `version` counts every
@@ -193,11 +193,11 @@ class NodeFacts:
         pods: Mapping[str, LedgerPod],
         claimant: str,
         config: CycleConfig,
-    ) -> NodeFacts:
+    ) -> NodeInfo:
         """The node, own reservations included, once these have ended and the claimant's claim is
         given back.
         """
-        found = NodeFacts(self.name, self.slot)
+        found = NodeInfo(self.name, self.slot)
         found.profile_id = self.profile_id
         found.take_in(what_if(self.ledger, gone, pods, claimant, self.overlay.values()), config)
         return found

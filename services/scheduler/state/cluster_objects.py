@@ -17,20 +17,20 @@ import msgspec
 from shared.domain.pod import NodeSelectorTerm
 from shared.events.binding_events import PodBound
 from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
-from shared.events.cluster_object_events import (
+from shared.events.scheduling_events import PodReserved
+from shared.events.surroundings_events import (
     ClaimObserved,
     DeviceClassObserved,
     NamespaceObserved,
     NodeVolumesLimited,
     NominationObserved,
     Surrounding,
-    SurroundingFact,
+    SurroundingEvent,
     VolumeObserved,
     stream_of,
 )
-from shared.events.scheduling_events import PodReserved
 
-PodFact = PodObserved | PodReserved | PodBound | PodRunning | PodEnded
+PodEvent = PodObserved | PodReserved | PodBound | PodRunning | PodEnded
 Terms = tuple[NodeSelectorTerm, ...]
 SHARED_TERMS = 8192
 """Distinct affinities of volumes that are kept once: zones, and the nodes of local volumes."""
@@ -49,32 +49,32 @@ class Surroundings(msgspec.Struct):
     classes: dict[str, DeviceClassObserved] = {}
     bindings: int = 0
 
-    def hear(self, fact: SurroundingFact) -> None:
+    def hear(self, event: SurroundingEvent) -> None:
         """Fold one fact; the end of something unknown is harmless."""
-        self.bindings += stream_of(fact).startswith(("claim/", "volume/"))
-        if isinstance(fact, VolumeObserved):
-            self.volumes[fact.name] = (
-                msgspec.structs.replace(fact, terms=_shared(fact.terms)) if fact.terms else fact
+        self.bindings += stream_of(event).startswith(("claim/", "volume/"))
+        if isinstance(event, VolumeObserved):
+            self.volumes[event.name] = (
+                msgspec.structs.replace(event, terms=_shared(event.terms)) if event.terms else event
             )
-        elif isinstance(fact, ClaimObserved):
-            self.claims[fact.name] = fact
-        elif isinstance(fact, NamespaceObserved):
-            self.namespaces[fact.name] = fact
-        elif isinstance(fact, NodeVolumesLimited):
-            self.limits[fact.node] = fact
-        elif isinstance(fact, NominationObserved):
-            self.nominations[fact.pod_uid] = fact
-        elif isinstance(fact, DeviceClassObserved):
-            self.classes[fact.name] = fact
+        elif isinstance(event, ClaimObserved):
+            self.claims[event.name] = event
+        elif isinstance(event, NamespaceObserved):
+            self.namespaces[event.name] = event
+        elif isinstance(event, NodeVolumesLimited):
+            self.limits[event.node] = event
+        elif isinstance(event, NominationObserved):
+            self.nominations[event.pod_uid] = event
+        elif isinstance(event, DeviceClassObserved):
+            self.classes[event.name] = event
         else:
-            self.of_kind(fact.kind).pop(fact.name, None)
+            self.of_kind(event.kind).pop(event.name, None)
 
-    def hear_pod(self, fact: PodFact) -> None:
+    def hear_pod(self, event: PodEvent) -> None:
         """Who stands on a node, or ended, needs no room kept: of a pod that Topolog reserves when
         kube-scheduler asks nobody sees the binding. It may be nominated until then, since 1.35 also
         where nobody is evicted, and be seen so only afterwards."""
-        if self.nominations and ends_nomination(fact):
-            self.nominations.pop(fact.about.pod, None)
+        if self.nominations and ends_nomination(event):
+            self.nominations.pop(event.about.pod, None)
 
     def of_kind(self, kind: Surrounding) -> dict[str, Any]:
         """All that is known of one kind, by name."""
@@ -103,9 +103,9 @@ class Surroundings(msgspec.Struct):
         return found
 
 
-def ends_nomination(fact: PodFact) -> bool:
+def ends_nomination(event: PodEvent) -> bool:
     """All but the sight of a pod that has no node yet."""
-    return not isinstance(fact, PodObserved) or bool(fact.node)
+    return not isinstance(event, PodObserved) or bool(event.node)
 
 
 @lru_cache(maxsize=SHARED_TERMS)

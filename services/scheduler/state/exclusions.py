@@ -23,7 +23,7 @@ from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import report_events as reports
 from shared.events import scheduling_events as scheduling
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.scheduling_events import AsideCause, NodeSetAside
 from shared.ledger.state import Ledger
 
@@ -75,71 +75,71 @@ class Asides(msgspec.Struct):
         }
 
     def _ended(
-        self, position: int, fact: cluster.PodEnded, ledger: Ledger, before: Before | None
+        self, position: int, event: cluster.PodEnded, ledger: Ledger, before: Before | None
     ) -> tuple[str, ...]:
-        self.barred.pop(fact.uid, None)
-        if fact.cause == "rejected" and fact.reason in REJECTIONS and before is not None:
+        self.barred.pop(event.uid, None)
+        if event.cause == "rejected" and event.reason in REJECTIONS and before is not None:
             self._evidence(
                 position,
-                fact.node or before.node,
+                event.node or before.node,
                 shape_of(before.pod),
                 "rejected",
-                _said(fact),
+                _said(event),
                 ledger,
-                fact.uid,
+                event.uid,
             )
         return ()
 
     def _told(
-        self, position: int, fact: NodeSetAside, ledger: Ledger, _before: Before | None
+        self, position: int, event: NodeSetAside, ledger: Ledger, _before: Before | None
     ) -> tuple[str, ...]:
-        self._set(position, fact, ledger)
-        self.due.get(fact.node, {}).pop(fact.shape, None)
+        self._set(position, event, ledger)
+        self.due.get(event.node, {}).pop(event.shape, None)
         return ()
 
     def _ran(
-        self, _position: int, fact: cluster.PodRunning, _ledger: Ledger, before: Before | None
+        self, _position: int, event: cluster.PodRunning, _ledger: Ledger, before: Before | None
     ) -> tuple[str, ...]:
         for name in (
             (shape_of(before.pod), namespaced(before.pod))
-            if before is not None and fact.node in self.strikes
+            if before is not None and event.node in self.strikes
             else ()
         ):
-            _drop(self.strikes, fact.node, name)
+            _drop(self.strikes, event.node, name)
         return ()
 
     def _refused(
-        self, position: int, fact: binding.BindRefused, ledger: Ledger, before: Before | None
+        self, position: int, event: binding.BindRefused, ledger: Ledger, before: Before | None
     ) -> tuple[str, ...]:
-        if fact.cause in ("forbidden", "invalid"):
-            self.barred[fact.uid] = f"binding {fact.cause}: {fact.message}"
-        elif fact.cause == "denied" and before is not None:
+        if event.cause in ("forbidden", "invalid"):
+            self.barred[event.uid] = f"binding {event.cause}: {event.message}"
+        elif event.cause == "denied" and before is not None:
             self._evidence(
                 position,
-                fact.node,
+                event.node,
                 namespaced(before.pod),
                 "denied",
-                fact.message,
+                event.message,
                 ledger,
-                fact.uid,
+                event.uid,
             )
         return ()
 
     def _seen(
-        self, _position: int, fact: cluster.PodObserved, _ledger: Ledger, before: Before | None
+        self, _position: int, event: cluster.PodObserved, _ledger: Ledger, before: Before | None
     ) -> tuple[str, ...]:
-        if before is not None and before.pod != fact.pod:
-            self.barred.pop(fact.pod.uid, None)
+        if before is not None and before.pod != event.pod:
+            self.barred.pop(event.pod.uid, None)
         return ()
 
     def _readmitted(
         self,
         _position: int,
-        fact: scheduling.PodReadmitted,
+        event: scheduling.PodReadmitted,
         _ledger: Ledger,
         _before: Before | None,
     ) -> tuple[str, ...]:
-        self.barred.pop(fact.uid, None)
+        self.barred.pop(event.uid, None)
         return ()
 
     def _evidence(
@@ -158,26 +158,26 @@ class Asides(msgspec.Struct):
         if known is None or known.observed is None:
             return
         strikes = self.strikes.get(node, {}).get(shape, 0) + 1
-        fact = NodeSetAside(node, shape, cause, detail, uid, position, strikes)
-        self._set(position, fact, ledger)
-        self.due.setdefault(node, {})[shape] = fact
+        event = NodeSetAside(node, shape, cause, detail, uid, position, strikes)
+        self._set(position, event, ledger)
+        self.due.setdefault(node, {})[shape] = event
 
-    def _set(self, position: int, fact: NodeSetAside, ledger: Ledger) -> None:
+    def _set(self, position: int, event: NodeSetAside, ledger: Ledger) -> None:
         """By evidence or by its fact; the fact that follows its evidence leaves what stands as it
         is, or what ended meanwhile.
         """
-        if fact.evidence and self.strikes.get(fact.node, {}).get(fact.shape, 0) >= fact.strikes:
+        if event.evidence and self.strikes.get(event.node, {}).get(event.shape, 0) >= event.strikes:
             return
-        known = ledger.nodes.get(fact.node)
+        known = ledger.nodes.get(event.node)
         node_is, amounts = fingerprints(known.report if known is not None else None)
         shapes, strikes = (
-            self.nodes.setdefault(fact.node, {}),
-            self.strikes.setdefault(fact.node, {}),
+            self.nodes.setdefault(event.node, {}),
+            self.strikes.setdefault(event.node, {}),
         )
-        shapes[fact.shape] = Aside(
-            fact.cause, fact.detail, position, fact.strikes, node_is, amounts
+        shapes[event.shape] = Aside(
+            event.cause, event.detail, position, event.strikes, node_is, amounts
         )
-        strikes[fact.shape] = fact.strikes
+        strikes[event.shape] = event.strikes
         for held in (shapes, strikes):
             if len(held) > SHAPES_LIMIT:
                 del held[next(iter(held))]
@@ -203,32 +203,32 @@ class Asides(msgspec.Struct):
 
 
 Hear = Callable[[Asides, int, Any, Ledger, Before | None], tuple[str, ...]]
-HEARD: dict[type[Fact], Hear] = {
+HEARD: dict[type[Event], Hear] = {
     cluster.PodObserved: Asides._seen,
     cluster.PodRunning: Asides._ran,
     cluster.PodEnded: Asides._ended,
     binding.BindRefused: Asides._refused,
     scheduling.NodeSetAside: Asides._told,
     scheduling.PodReadmitted: Asides._readmitted,
-    scheduling.NodeReadmitted: lambda asides, _at, fact, *_: asides._clear(
-        fact.node, fact.shape, fact.cause == "operator"
+    scheduling.NodeReadmitted: lambda asides, _at, event, *_: asides._clear(
+        event.node, event.shape, event.cause == "operator"
     ),
-    cluster.NodeEnded: lambda asides, _at, fact, *_: asides._clear(fact.name, "", forgive=True),
-    reports.NodeReported: lambda asides, _at, fact, ledger, _: asides._reported(
-        fact.report.node, ledger
+    cluster.NodeEnded: lambda asides, _at, event, *_: asides._clear(event.name, "", forgive=True),
+    reports.NodeReported: lambda asides, _at, event, ledger, _: asides._reported(
+        event.report.node, ledger
     ),
-    reports.NodeReportChanged: lambda asides, _at, fact, ledger, _: asides._reported(
-        fact.node, ledger
+    reports.NodeReportChanged: lambda asides, _at, event, ledger, _: asides._reported(
+        event.node, ledger
     ),
 }
 """How a fact is heard, with its position, once the ledger has folded it; what comes back are nodes that are open again."""
 
 PodBefore = Callable[[Asides, Any], str]
-BEFORE: dict[type[Fact], PodBefore] = {
-    cluster.PodObserved: lambda asides, fact: fact.pod.uid if asides.barred else "",
-    cluster.PodRunning: lambda asides, fact: fact.uid if asides.strikes else "",
-    cluster.PodEnded: lambda _asides, fact: fact.uid if fact.cause == "rejected" else "",
-    binding.BindRefused: lambda _asides, fact: fact.uid,
+BEFORE: dict[type[Event], PodBefore] = {
+    cluster.PodObserved: lambda asides, event: event.pod.uid if asides.barred else "",
+    cluster.PodRunning: lambda asides, event: event.uid if asides.strikes else "",
+    cluster.PodEnded: lambda _asides, event: event.uid if event.cause == "rejected" else "",
+    binding.BindRefused: lambda _asides, event: event.uid,
 }
 """The uid of the pod of which a hearer must be told how it was before the fact; "" for none."""
 
@@ -293,5 +293,5 @@ def namespaced(pod: Pod) -> str:
     return f"{shape_of(pod)}@{pod.namespace}"
 
 
-def _said(fact: cluster.PodEnded) -> str:
-    return f"{fact.reason}: {fact.message}" if fact.message else fact.reason
+def _said(event: cluster.PodEnded) -> str:
+    return f"{event.reason}: {event.message}" if event.message else event.reason

@@ -17,13 +17,13 @@ from services.scheduler.state.cluster_objects import Surroundings
 from services.scheduler.state.exclusions import BEFORE, HEARD, Asides, Before, Hear, PodBefore
 from shared.events import streams
 from shared.events.binding_events import PodBound
-from shared.events.catalog import CATALOG, Fact
+from shared.events.catalog import CATALOG, Event
 from shared.events.cluster_events import ClusterListed, PodEnded, PodObserved, PodRunning
-from shared.events.cluster_object_events import SurroundingFact
 from shared.events.envelope import Envelope
 from shared.events.log_events import LogOpened
-from shared.events.report_events import ReportFact
+from shared.events.report_events import ReportEvent
 from shared.events.scheduling_events import DemandWeighed, PodReserved, Wanted
+from shared.events.surroundings_events import SurroundingEvent
 from shared.ledger import fold
 from shared.ledger.alike import share
 from shared.ledger.listings import Listings
@@ -46,15 +46,15 @@ _packed = msgspec.msgpack.Decoder(Followed)
 _written = msgspec.json.Decoder(Followed)
 
 
-def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
+def evolve(followed: Followed, envelope: Envelope, event: Event) -> fold.Touched:
     """Fold one fact; returns the nodes that it touched."""
-    ledger, (before, heard, beside, versioned) = followed.ledger, _WAYS[type(fact)]
-    pod = _before(followed, before(followed.asides, fact)) if before is not None else None
-    touched = fold.evolve(ledger, envelope, fact)
+    ledger, (before, heard, beside, versioned) = followed.ledger, _WAYS[type(event)]
+    pod = _before(followed, before(followed.asides, event)) if before is not None else None
+    touched = fold.evolve(ledger, envelope, event)
     if heard is not None:
-        touched += heard(followed.asides, envelope.position, fact, ledger, pod)
+        touched += heard(followed.asides, envelope.position, event, ledger, pod)
     if beside is not None:
-        beside(followed, fact)
+        beside(followed, event)
     if versioned:
         followed.versions[envelope.stream] = envelope.version
     for name in touched:
@@ -68,38 +68,38 @@ def _before(followed: Followed, uid: str) -> Before | None:
     return Before(entry.pod, entry.node) if entry is not None else None
 
 
-def _weighed(followed: Followed, fact: DemandWeighed) -> None:
-    followed.wanted = fact.wanted
+def _weighed(followed: Followed, event: DemandWeighed) -> None:
+    followed.wanted = event.wanted
 
 
-def _of_pod(followed: Followed, fact: PodObserved | PodBound | PodRunning) -> None:
-    followed.surroundings.hear_pod(fact)
+def _of_pod(followed: Followed, event: PodObserved | PodBound | PodRunning) -> None:
+    followed.surroundings.hear_pod(event)
 
 
-def _ended(followed: Followed, fact: PodEnded) -> None:
+def _ended(followed: Followed, event: PodEnded) -> None:
     """Nothing is decided any more about a pod that ended."""
-    followed.surroundings.hear_pod(fact)
-    followed.versions.pop(streams.pod(fact.uid), None)
+    followed.surroundings.hear_pod(event)
+    followed.versions.pop(streams.pod(event.uid), None)
 
 
-def _surrounding(followed: Followed, fact: SurroundingFact) -> None:
-    followed.surroundings.hear(fact)
+def _surrounding(followed: Followed, event: SurroundingEvent) -> None:
+    followed.surroundings.hear(event)
 
 
-def _opened(followed: Followed, fact: LogOpened) -> None:
-    followed.listings.opened(fact)
+def _opened(followed: Followed, event: LogOpened) -> None:
+    followed.listings.opened(event)
 
 
-def _listed(followed: Followed, fact: ClusterListed) -> None:
-    followed.listings.listed(fact)
+def _listed(followed: Followed, event: ClusterListed) -> None:
+    followed.listings.listed(event)
 
 
-def _reserved(followed: Followed, fact: PodReserved) -> None:
+def _reserved(followed: Followed, event: PodReserved) -> None:
     followed.listings.decided()
-    followed.surroundings.hear_pod(fact)
+    followed.surroundings.hear_pod(event)
 
 
-_BESIDE: dict[type[Fact], Callable[[Followed, Any], None]] = {
+_BESIDE: dict[type[Event], Callable[[Followed, Any], None]] = {
     DemandWeighed: _weighed,
     PodObserved: _of_pod,
     PodBound: _of_pod,
@@ -108,11 +108,11 @@ _BESIDE: dict[type[Fact], Callable[[Followed, Any], None]] = {
     PodReserved: _reserved,
     LogOpened: _opened,
     ClusterListed: _listed,
-    **dict.fromkeys(get_args(SurroundingFact), _surrounding),
+    **dict.fromkeys(get_args(SurroundingEvent), _surrounding),
 }
 """What facts say beside the ledger."""
 
-_UNVERSIONED = {PodEnded, ClusterListed, *get_args(ReportFact), *get_args(SurroundingFact)}
+_UNVERSIONED = {PodEnded, ClusterListed, *get_args(ReportEvent), *get_args(SurroundingEvent)}
 """The scheduler appends nothing to their streams, at least not any more."""
 
 

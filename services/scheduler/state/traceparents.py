@@ -6,7 +6,7 @@ Volatile: who replays a log has them again. Must not know spans.
 
 from __future__ import annotations
 
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReportExpired
@@ -32,13 +32,13 @@ class Traceparents:
         """That of a node's newest report, "" for none."""
         return self._reports.get(node, "")
 
-    def hear(self, envelope: Envelope, fact: Fact) -> None:
+    def hear(self, envelope: Envelope, event: Event) -> None:
         """A fact was folded."""
-        if isinstance(fact, PodObserved):
-            self._pods[fact.pod.uid] = envelope.trace
-        elif isinstance(fact, PodEnded):
-            self._pods.pop(fact.uid, None)
-        elif isinstance(fact, NodeReportExpired):
-            self._reports.pop(fact.node, None)
+        if isinstance(event, PodObserved):
+            self._pods[event.pod.uid] = envelope.trace
+        elif isinstance(event, PodEnded):
+            self._pods.pop(event.uid, None)
+        elif isinstance(event, NodeReportExpired):
+            self._reports.pop(event.node, None)
         elif envelope.stream.startswith(_REPORT):
             self._reports[envelope.stream.removeprefix(_REPORT)] = envelope.trace

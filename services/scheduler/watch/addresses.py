@@ -9,7 +9,7 @@ from typing import NamedTuple
 from services.scheduler.watch.kinds import Observed
 from shared.events import streams
 from shared.events.cluster_events import ClusterListed, NodeEnded, NodeObserved
-from shared.events.cluster_object_events import SurroundingFact, stream_of
+from shared.events.surroundings_events import SurroundingEvent, stream_of
 
 
 class Address(NamedTuple):
@@ -20,22 +20,22 @@ class Address(NamedTuple):
     about: str
 
 
-def address(fact: Observed) -> Address:
+def address(event: Observed) -> Address:
     """Of one fact."""
-    if isinstance(fact, SurroundingFact):
-        stream = stream_of(fact)
+    if isinstance(event, SurroundingEvent):
+        stream = stream_of(event)
         return Address(stream, stream, stream)
-    if isinstance(fact, NodeObserved | NodeEnded):
-        return Address(streams.node(fact.name), fact.uid, fact.name)
-    if isinstance(fact, ClusterListed):
-        stream = streams.listing(fact.kind)
-        return Address(stream, stream, fact.kind)
-    uid = fact.about.pod
+    if isinstance(event, NodeObserved | NodeEnded):
+        return Address(streams.node(event.name), event.uid, event.name)
+    if isinstance(event, ClusterListed):
+        stream = streams.listing(event.kind)
+        return Address(stream, stream, event.kind)
+    uid = event.about.pod
     return Address(streams.pod(uid), uid, uid)
 
 
-def told_apart_by(fact: Observed) -> str:
+def told_apart_by(event: Observed) -> str:
     """What tells a fact from another one of its kind about the same."""
-    if isinstance(fact, NodeEnded):
-        return fact.cause
-    return str(fact.timeline) if isinstance(fact, ClusterListed) else fact.resource_version
+    if isinstance(event, NodeEnded):
+        return event.cause
+    return str(event.timeline) if isinstance(event, ClusterListed) else event.resource_version

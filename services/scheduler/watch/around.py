@@ -17,7 +17,7 @@ from shared.domain.demand import most, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.fields import ManifestError, RefusedError, as_mapping, mapping
 from shared.domain.manifest import pod_from_manifest
-from shared.events.cluster_object_events import (
+from shared.events.surroundings_events import (
     ClaimObserved,
     DeviceClassObserved,
     NamespaceObserved,
@@ -25,7 +25,7 @@ from shared.events.cluster_object_events import (
     NominationObserved,
     Surrounding,
     SurroundingEnded,
-    SurroundingFact,
+    SurroundingEvent,
     VolumeObserved,
 )
 
@@ -39,7 +39,7 @@ ZONE_LABELS = (
 )
 
 
-def fact_of(known: Surroundings, kind: Surrounding, obj: Object) -> SurroundingFact | None:
+def event_of(known: Surroundings, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
     """The fact that an object tells, or None when it was told already, or decides nothing."""
     name, version = name_of(kind, obj), _version(obj)
     held = known.of_kind(kind).get(name)
@@ -49,7 +49,7 @@ def fact_of(known: Surroundings, kind: Surrounding, obj: Object) -> SurroundingF
     return None if held is not None and _essence(held) == _essence(found) else found
 
 
-def gone(known: Surroundings, kind: Surrounding, obj: Object) -> SurroundingFact | None:
+def gone(known: Surroundings, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
     """The fact of a DELETED event."""
     name = name_of(kind, obj)
     return (
@@ -61,7 +61,7 @@ def gone(known: Surroundings, kind: Surrounding, obj: Object) -> SurroundingFact
 
 def absent(
     known: Surroundings, kind: Surrounding, present: Collection[str], version: str
-) -> list[SurroundingFact]:
+) -> list[SurroundingEvent]:
     """What a complete list at `version` lacks (`present` holds names) and that is not younger than
     it.
     """
@@ -83,7 +83,7 @@ def name_of(kind: Surrounding, obj: Object) -> str:
     return f"{metadata.get('namespace', '')}/{name}" if kind == "claim" else name
 
 
-def nomination_of(known: Surroundings, own: str, obj: Object) -> SurroundingFact | None:
+def nomination_of(known: Surroundings, own: str, obj: Object) -> SurroundingEvent | None:
     """What a pod object tells of room that another scheduler than `own` makes for it."""
     spec, status, metadata = _part(obj, "spec"), _part(obj, "status"), _part(obj, "metadata")
     node, uid = str(status.get("nominatedNodeName") or ""), str(metadata.get("uid", ""))
@@ -179,7 +179,7 @@ def _device_class(name: str, version: str, obj: Object) -> DeviceClassObserved |
     return DeviceClassObserved(name, resource, version) if resource else None
 
 
-_READ: dict[Surrounding, Callable[[str, str, Object], SurroundingFact | None]] = {
+_READ: dict[Surrounding, Callable[[str, str, Object], SurroundingEvent | None]] = {
     "volume": _volume,
     "claim": _claim,
     "namespace": _namespace,
@@ -188,9 +188,9 @@ _READ: dict[Surrounding, Callable[[str, str, Object], SurroundingFact | None]] =
 }
 
 
-def _essence(fact: SurroundingFact) -> tuple[object, ...]:
+def _essence(event: SurroundingEvent) -> tuple[object, ...]:
     return tuple(
-        getattr(fact, name) for name in fact.__struct_fields__ if name != "resource_version"
+        getattr(event, name) for name in event.__struct_fields__ if name != "resource_version"
     )
 
 

@@ -68,7 +68,7 @@ class Judged(NamedTuple):
         """None where the list is believed."""
         if self.is_mass or (self.before is None and self.tells_of_set_back):
             return Doubt(
-                self.listed, frozenset(address(fact).uid for fact in self.fresh), empty=False
+                self.listed, frozenset(address(event).uid for event in self.fresh), empty=False
             )
         if self.before is None and not self.listed.present:
             return Doubt(self.listed, frozenset(), empty=True)
@@ -85,8 +85,8 @@ def judged(known: Followed, listed: WholeList, before: Doubt | None) -> Judged:
     set_back = is_set_back(known, listed.kind, listed.version)
     lacking = absent(known, listed.kind, listed.present, "" if set_back else listed.version)
     confirmed, fresh = list[Observed](), list[Observed]()
-    for fact in lacking:
-        (confirmed if before is not None and address(fact).uid in before.lacked else fresh).append(
-            fact
+    for event in lacking:
+        (confirmed if before is not None and address(event).uid in before.lacked else fresh).append(
+            event
         )
     return Judged(listed, before, confirmed, fresh, known_count(known, listed.kind), set_back)

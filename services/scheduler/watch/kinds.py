@@ -11,12 +11,12 @@ from services.scheduler.state.cluster_objects import ends_nomination
 from services.scheduler.state.state import Followed
 from services.scheduler.watch import around, news
 from services.scheduler.watch.sightings import Sightings
-from shared.events.cluster_events import ClusterFact, PodEnded, PodObserved, PodRunning
-from shared.events.cluster_object_events import Surrounding, SurroundingFact
+from shared.events.cluster_events import ClusterEvent, PodEnded, PodObserved, PodRunning
+from shared.events.surroundings_events import Surrounding, SurroundingEvent
 from shared.kube.port import Kind, Seen
 
 Object = dict[str, Any]
-Observed = ClusterFact | SurroundingFact
+Observed = ClusterEvent | SurroundingEvent
 POD_FACTS = (PodObserved, PodRunning, PodEnded)
 
 SURROUNDINGS: dict[Kind, Surrounding] = {
@@ -39,30 +39,30 @@ class Kinds:
         self._schedulers = schedulers
         self._sightings = sightings
 
-    def facts(self, known: Followed, own: str, kind: Kind, seen: Seen) -> list[Observed]:
+    def events(self, known: Followed, own: str, kind: Kind, seen: Seen) -> list[Observed]:
         """Of one event, or of one object of a list, as ADDED. `own` is the name of this scheduler."""
-        found = [self._fact(known, kind, seen)]
+        found = [self._event(known, kind, seen)]
         if kind == "pods" and seen.type == "DELETED":
             found.append(around.gone(known.surroundings, "nomination", seen.object))
         elif kind == "pods" and not (isinstance(found[0], POD_FACTS) and ends_nomination(found[0])):
             # Of a pod that was bound and has ended unseen no fact of its own tells.
             found.append(around.nomination_of(known.surroundings, own, seen.object))
-        return [fact for fact in found if fact is not None]
+        return [event for event in found if event is not None]
 
-    def _fact(self, known: Followed, kind: Kind, seen: Seen) -> Observed | None:
+    def _event(self, known: Followed, kind: Kind, seen: Seen) -> Observed | None:
         if kind in SURROUNDINGS:
-            tell = around.gone if seen.type == "DELETED" else around.fact_of
+            tell = around.gone if seen.type == "DELETED" else around.event_of
             return tell(known.surroundings, SURROUNDINGS[kind], seen.object)
         if kind == "nodes":
             deleted = seen.type == "DELETED"
             return (
                 news.node_deleted(known.ledger, seen.object)
                 if deleted
-                else news.node_fact(known.ledger, seen.object)
+                else news.node_event(known.ledger, seen.object)
             )
         if seen.type == "DELETED":
             return news.pod_deleted(known.ledger, seen.object)
-        return news.pod_fact(known.ledger, self._schedulers, seen.object, self._sightings)
+        return news.pod_event(known.ledger, self._schedulers, seen.object, self._sightings)
 
 
 def absent(

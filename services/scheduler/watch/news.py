@@ -32,7 +32,7 @@ from shared.events.cluster_events import (
 from shared.ledger.state import Ledger, LedgerPod
 
 Object = dict[str, Any]
-PodFact = PodObserved | PodRunning | PodEnded
+PodEvent = PodObserved | PodRunning | PodEnded
 
 MASS_SHARE = 0.1
 """When a list lacks more than this share of the pods or nodes that the log holds, a second list must agree: so much seldom ends
@@ -41,9 +41,9 @@ unseen, and what runs must not lose its charge by one wrong answer."""
 STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
 
-def pod_fact(
+def pod_event(
     ledger: Ledger, schedulers: Collection[str], obj: Object, sightings: Sightings
-) -> PodFact | None:
+) -> PodEvent | None:
     """The fact that a pod object tells, or None when the ledger says the same already."""
     metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
     uid, node, phase = (
@@ -58,10 +58,10 @@ def pod_fact(
         return None
     read = spec | resized.asked(status)
     if known is None or not (_stands(known, node, metadata) and sightings.same(uid, read)):
-        fact = _observed(obj, metadata, node, phase)
+        event = _observed(obj, metadata, node, phase)
         sightings.note(uid, read)
-        if known is None or _differs(known, fact):
-            return fact
+        if known is None or _differs(known, event):
+            return event
     if phase == "Running" and node and known.stage != "running":
         return PodRunning(uid, node, str(metadata.get("resourceVersion", "")), started_s(status))
     return None
@@ -148,21 +148,21 @@ def _bare(metadata: Object, spec: Object) -> Pod:
     )
 
 
-def _differs(known: LedgerPod, fact: PodObserved) -> bool:
+def _differs(known: LedgerPod, event: PodObserved) -> bool:
     """Annotations, which the binding itself merged in, are not news while the pod stands where it
     was put.
     """
-    if fact.node and known.node != fact.node:
+    if event.node and known.node != event.node:
         return True
-    if known.terminating != fact.terminating or known.problem != fact.problem:
+    if known.terminating != event.terminating or known.problem != event.problem:
         return True
-    if fact.node:
-        kept = known.pod.constraints.kept != fact.pod.constraints.kept
+    if event.node:
+        kept = known.pod.constraints.kept != event.pod.constraints.kept
         return kept or any(
-            getattr(known.pod, name) != getattr(fact.pod, name)
+            getattr(known.pod, name) != getattr(event.pod, name)
             for name in ("containers", "qos", "pod_level", "labels")
         )
-    return known.pod != fact.pod
+    return known.pod != event.pod
 
 
 def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
@@ -233,11 +233,11 @@ def is_younger(version: str, than: str) -> bool:
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
-def node_fact(ledger: Ledger, obj: Object) -> NodeObserved | None:
+def node_event(ledger: Ledger, obj: Object) -> NodeObserved | None:
     """The fact that a node object tells, or None when the ledger says the same already."""
     metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
     allocatable = _amounts(_part(status, "allocatable"))
-    fact = NodeObserved(
+    event = NodeObserved(
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
         resource_version=str(metadata.get("resourceVersion", "")),
@@ -250,11 +250,11 @@ def node_fact(ledger: Ledger, obj: Object) -> NodeObserved | None:
         unhealthy=_unhealthy(_amounts(_part(status, "capacity")), allocatable),
         declared_features=_declared(status.get("declaredFeatures")),
     )
-    known = ledger.nodes.get(fact.name)
+    known = ledger.nodes.get(event.name)
     return (
         None
-        if known is not None and known.observed is not None and same_node(known.observed, fact)
-        else fact
+        if known is not None and known.observed is not None and same_node(known.observed, event)
+        else event
     )
 
 
@@ -263,17 +263,17 @@ def same_node(left: NodeObserved, right: NodeObserved) -> bool:
     return _essence(left) == _essence(right)
 
 
-def _essence(fact: NodeObserved) -> tuple[object, ...]:
+def _essence(event: NodeObserved) -> tuple[object, ...]:
     return (
-        fact.uid,
-        fact.allocatable,
-        fact.labels,
-        fact.taints,
-        fact.unschedulable,
-        fact.ready,
-        fact.kubelet_version,
-        fact.unhealthy,
-        fact.declared_features,
+        event.uid,
+        event.allocatable,
+        event.labels,
+        event.taints,
+        event.unschedulable,
+        event.ready,
+        event.kubelet_version,
+        event.unhealthy,
+        event.declared_features,
     )
 
 

@@ -212,7 +212,7 @@ class Observer:
                 check.compare(
                     page.items,
                     page.resource_version,
-                    lambda obj: bool(self._facts(kind, [Seen("ADDED", obj)], self._glances)),
+                    lambda obj: bool(self._events(kind, [Seen("ADDED", obj)], self._glances)),
                 )
                 await self._clock.sleep(BETWEEN_PAGES_S)
         return check
@@ -228,7 +228,7 @@ class Observer:
             raise Relist
         untold = check.untold()
         found = [*self._shown(kind, untold), *lacking]
-        ended = {address(fact).about: check.version for fact in lacking}
+        ended = {address(event).about: check.version for event in lacking}
         self._ahead[kind] = {identity(kind, obj): _version(obj) for obj in untold} | ended
         if found:
             count(names.UNTOLD, len(found), kind=kind)
@@ -260,8 +260,8 @@ class Observer:
                 found = (
                     news.adrift(self._projector.state.ledger, page.items) if kind == "pods" else []
                 )
-                await self._teller.tell([fact for fact in found if fact.uid in once], lease)
-                adrift.update(fact.uid for fact in found)
+                await self._teller.tell([event for event in found if event.uid in once], lease)
+                adrift.update(event.uid for event in found)
                 await self._teller.tell(self._shown(kind, page.items), lease)
         return WholeList(kind, present, version, frozenset(adrift))
 
@@ -345,19 +345,19 @@ class Observer:
             for seen in batch
             if not news.is_older(_version(seen.object), ahead.get(identity(kind, seen.object), ""))
         ]
-        await self._teller.tell(self._facts(kind, _newest(fresh)), lease)
+        await self._teller.tell(self._events(kind, _newest(fresh)), lease)
 
     def _shown(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
         """Pods that wait come last: whoever decides one knows by then who stands on the nodes."""
-        facts = self._facts(kind, [Seen("ADDED", obj) for obj in items])
-        return sorted(facts, key=lambda fact: isinstance(fact, PodObserved) and not fact.node)
+        events = self._events(kind, [Seen("ADDED", obj) for obj in items])
+        return sorted(events, key=lambda event: isinstance(event, PodObserved) and not event.node)
 
-    def _facts(
+    def _events(
         self, kind: Kind, events: Sequence[Seen], kinds: Kinds | None = None
     ) -> list[Observed]:
         core, kinds = self._projector.state, kinds or self._kinds
         own = core.config.scheduler_name
-        return [fact for seen in events for fact in kinds.facts(core.followed, own, kind, seen)]
+        return [event for seen in events for event in kinds.events(core.followed, own, kind, seen)]
 
 
 def _version(obj: Object) -> str:

@@ -13,7 +13,7 @@ from services.scheduler.watch.addresses import address, told_apart_by
 from services.scheduler.watch.kinds import Observed
 from shared.eventlog.port import Commit, Conflict, Draft, EventLog, Fenced, Lease, Place
 from shared.events.cluster_events import PodObserved
-from shared.events.cluster_object_events import SurroundingFact
+from shared.events.surroundings_events import SurroundingEvent
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
@@ -60,21 +60,21 @@ class Teller:
         if generation != self.generation:
             raise Relist
 
-    async def tell(self, facts: Sequence[Observed], lease: Lease) -> None:
+    async def tell(self, events: Sequence[Observed], lease: Lease) -> None:
         """Returns once the fold has all of them. Raises Relist where the log begins anew, LeaseLost
         where another one leads.
         """
         seen, generation = self._projector.place, self.generation
-        for start in range(0, len(facts), BATCH_EVENTS):
-            last = await self._append(facts[start : start + BATCH_EVENTS], lease, seen)
+        for start in range(0, len(events), BATCH_EVENTS):
+            last = await self._append(events[start : start + BATCH_EVENTS], lease, seen)
             while not await self._projector.wait_for(last, REACH_TIMEOUT_S):
                 self.require(generation)
                 self._out.warning(names.FOLD_BEHIND, position=last)
         self.require(generation)
 
-    async def _append(self, facts: Sequence[Observed], lease: Lease, seen: Place) -> int:
+    async def _append(self, events: Sequence[Observed], lease: Lease, seen: Place) -> int:
         """The position of the last of them."""
-        commits = [self._commit(fact, lease, seen) for fact in facts]
+        commits = [self._commit(event, lease, seen) for event in events]
         outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
         if again := recurring.again(commits, outcomes, seen):
             commits, outcomes = (
@@ -93,19 +93,19 @@ class Teller:
             self._acknowledged.keep(commit, outcome, self._projector.position)
         return max(getattr(outcome, "last", 0) for outcome in outcomes)
 
-    def _commit(self, fact: Observed, lease: Lease, seen: Place) -> Commit:
-        stream, uid, about = address(fact)
-        suffix = f"/{fact.node}" if isinstance(fact, PodObserved) else ""
-        if isinstance(fact, SurroundingFact):
+    def _commit(self, event: Observed, lease: Lease, seen: Place) -> Commit:
+        stream, uid, about = address(event)
+        suffix = f"/{event.node}" if isinstance(event, PodObserved) else ""
+        if isinstance(event, SurroundingEvent):
             suffix = (
                 f"@{seen.position}"  # what was ended by false lists may be told again as it was
             )
         return Commit(
-            commit_id=f"kube/{uid}/{type(fact).__name__}/{told_apart_by(fact)}{suffix}",
+            commit_id=f"kube/{uid}/{type(event).__name__}/{told_apart_by(event)}{suffix}",
             role=ROLE,
             epoch=lease.epoch,
             time_us=self._clock.now_us(),
-            drafts=(Draft(stream, fact),),
+            drafts=(Draft(stream, event),),
             correlation=about,
             trace=trace_of(names.SPAN_OBSERVE, "", pod=uid),
             seen=seen,

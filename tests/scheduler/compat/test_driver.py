@@ -50,7 +50,7 @@ def test_every_cache_places_a_pod_on_a_free_node(arguments: Arguments) -> None:
     assert driver(arguments, A).passing(A, ["n1", "n2"]) == [(25, "n1")]
 
 
-def test_a_reservation_counts_from_its_fact_until_it_is_withdrawn() -> None:
+def test_a_reservation_counts_from_its_event_until_it_is_withdrawn() -> None:
     tested = driver(OVERRESERVE, A, B)
     tested.evolve(PodReserved(A.uid, "n1"))
     assert tested.verdict(B, "n1").message == "cannot align container"
@@ -137,15 +137,15 @@ def test_ended_pods_and_nodes_leave_the_lister_and_the_api() -> None:
     assert tested.verdict(A, "n1").message == "node not found"
 
 
-def test_facts_about_unknown_pods_and_nodes_are_harmless() -> None:
+def test_events_about_unknown_pods_and_nodes_are_harmless() -> None:
     tested = driver()
-    for fact in (
+    for event in (
         PodEnded("x", "deleted"),
         PodRunning("x", "n9"),
         PodReserved("x", "n9"),
         PodBound("x", "n9"),
     ):
-        tested.evolve(fact)
+        tested.evolve(event)
     tested.evolve(NodeReportChanged("n9", "boot", 1))
     tested.tick()
     assert tested.mirror.lister() == []

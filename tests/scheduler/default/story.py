@@ -16,7 +16,7 @@ from shared.domain.report import Report, Zone
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Appended, Commit, Draft, Duplicate, Outcome
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
 from shared.events.report_events import NodeReported
@@ -46,10 +46,10 @@ class Story:
     # -- the log
     # ---------------------------------------------------------------------------------------------------
 
-    async def tell(self, stream: str, fact: Fact) -> int:
+    async def tell(self, stream: str, event: Event) -> int:
         """Append one fact of somebody else and let every core fold it; returns its position."""
         told = f"told/{await self.log.head()}"
-        outcome = (await self.log.append([Commit(told, "test", 0, 0, (Draft(stream, fact),))]))[0]
+        outcome = (await self.log.append([Commit(told, "test", 0, 0, (Draft(stream, event),))]))[0]
         assert isinstance(outcome, Appended)
         await self.fold()
         return outcome.last
@@ -90,12 +90,12 @@ class Story:
                     reserved[proposal.uid] = proposal.node
         raise AssertionError("the core does not come to rest")
 
-    async def facts(self, kind: type[Fact]) -> list[Fact]:
+    async def events(self, kind: type[Event]) -> list[Event]:
         """All facts of one type in the log."""
         return [
-            fact
+            event
             for envelope in await self.log.read(0)
-            if isinstance(fact := decode(envelope), kind)
+            if isinstance(event := decode(envelope), kind)
         ]
 
     # -- words
@@ -131,29 +131,33 @@ class Story:
 
     async def verdicts(self, made: Pod) -> list[str]:
         """The messages of all the pod's verdicts."""
-        found = await self.facts(PodVerdictChanged)
+        found = await self.events(PodVerdictChanged)
         return [
-            fact.message
-            for fact in found
-            if isinstance(fact, PodVerdictChanged) and fact.uid == made.uid
+            event.message
+            for event in found
+            if isinstance(event, PodVerdictChanged) and event.uid == made.uid
         ]
 
     async def reservations(self) -> list[tuple[str, str]]:
         """(uid, node) of all reservations in the log's order."""
         return [
-            (fact.uid, fact.node)
-            for fact in await self.facts(PodReserved)
-            if isinstance(fact, PodReserved)
+            (event.uid, event.node)
+            for event in await self.events(PodReserved)
+            if isinstance(event, PodReserved)
         ]
 
     async def marks(self) -> list[NodeMarkedDirty]:
         return [
-            fact for fact in await self.facts(NodeMarkedDirty) if isinstance(fact, NodeMarkedDirty)
+            event
+            for event in await self.events(NodeMarkedDirty)
+            if isinstance(event, NodeMarkedDirty)
         ]
 
     async def reconciliations(self) -> list[NodeReconciled]:
         return [
-            fact for fact in await self.facts(NodeReconciled) if isinstance(fact, NodeReconciled)
+            event
+            for event in await self.events(NodeReconciled)
+            if isinstance(event, NodeReconciled)
         ]
 
     def ledger_node(self, name: str = "n1") -> LedgerNode:

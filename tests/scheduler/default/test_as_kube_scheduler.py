@@ -50,17 +50,17 @@ class Watching:
         self._kinds = Kinds({ITS_NAME}, Sightings())
         self._objects: dict[tuple[str, str], Json] = {}
 
-    async def see(self, kind: Kind, kubernetes_object: Json, event: Any = "MODIFIED") -> None:
+    async def see(self, kind: Kind, kubernetes_object: Json, change: Any = "MODIFIED") -> None:
         self._objects[kind, identity(kind, kubernetes_object)] = kubernetes_object
         core = self.story.cores[0]
-        for fact in self._kinds.facts(
-            core.followed, ITS_NAME, kind, Seen(event, kubernetes_object)
+        for event in self._kinds.events(
+            core.followed, ITS_NAME, kind, Seen(change, kubernetes_object)
         ):
-            about = fact.name if isinstance(fact, NodeObserved | NodeEnded) else ""
+            about = event.name if isinstance(event, NodeObserved | NodeEnded) else ""
             await self.story.tell(
-                streams.node(about) if about else f"told/{core.ledger.position}", fact
+                streams.node(about) if about else f"told/{core.ledger.position}", event
             )
-            if isinstance(fact, NodeObserved) and core.ledger.nodes[about].report is None:
+            if isinstance(event, NodeObserved) and core.ledger.nodes[about].report is None:
                 await self.story.report(zone(0, 64), node=about, tracked=(), policy="none")
 
     async def miss(self, kind: Kind, key: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from services.scheduler.filter.constraints import registry
 from services.scheduler.filter.constraints.constraint import Around, Check, NotHandled
 from services.scheduler.filter.constraints.given_by_drivers import BY_CLASS
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.watch import around, news
 from services.scheduler.watch.sightings import Sightings
 from shared.domain.constraints import PREFERRED, REQUIRED
@@ -20,7 +20,7 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.events import streams
 from shared.events.cluster_events import PodObserved, Taint
-from shared.events.cluster_object_events import DeviceClassObserved
+from shared.events.surroundings_events import DeviceClassObserved
 from tests.ledger.given import zone
 from tests.scheduler.default.story import ROOMY, Story
 
@@ -58,15 +58,15 @@ def seen(
         **spec,
         **({"nodeName": node} if node else {}),
     }
-    fact = news.pod_fact(
+    event = news.pod_event(
         Story().cores[0].ledger,
         "topolog",
         {"metadata": metadata, "spec": body, "status": {"phase": "Pending"}},
         Sightings(),
     )
-    assert isinstance(fact, PodObserved)
-    assert not fact.problem, fact.problem
-    return fact
+    assert isinstance(event, PodObserved)
+    assert not event.problem, event.problem
+    return event
 
 
 async def world(*nodes: str, **fields: Any) -> Story:
@@ -79,11 +79,11 @@ async def world(*nodes: str, **fields: Any) -> Story:
     return story
 
 
-async def placed(story: Story, fact: PodObserved) -> str:
+async def placed(story: Story, event: PodObserved) -> str:
     """Where the pod was put, or what the verdict says."""
-    await story.tell(streams.pod(fact.pod.uid), fact)
-    found = (await story.decide()).get(fact.pod.uid)
-    return found or (await story.verdicts(fact.pod))[-1]
+    await story.tell(streams.pod(event.pod.uid), event)
+    found = (await story.decide()).get(event.pod.uid)
+    return found or (await story.verdicts(event.pod))[-1]
 
 
 def port(number: int, **more: Any) -> Json:
@@ -183,8 +183,8 @@ def apart(key: str, app: str = "web", kind: str = "podAntiAffinity", **more: Any
 async def test_anti_affinity_keeps_pods_of_one_batch_apart() -> None:
     story = await world()
     for number in range(4):
-        fact = seen(f"p{number}", labels={"app": "web"}, **apart(HOST))
-        await story.tell(streams.pod(fact.pod.uid), fact)
+        event = seen(f"p{number}", labels={"app": "web"}, **apart(HOST))
+        await story.tell(streams.pod(event.pod.uid), event)
     assert sorted((await story.decide()).values()) == ["n1", "n2", "n3"]
     assert "3 required anti-affinity" in (await story.verdicts(seen("p3").pod))[-1]
 
@@ -240,9 +240,9 @@ async def test_terms_look_into_their_namespaces_only() -> None:
 async def namespace(story: Story, name: str, **labels: str) -> None:
     """The observer sees a namespace."""
     obj = {"metadata": {"name": name, "resourceVersion": "3", "labels": labels}}
-    fact = around.fact_of(story.cores[0].followed.surroundings, "namespace", obj)
-    if fact is not None:
-        await story.tell(f"namespace/{name}", fact)
+    event = around.event_of(story.cores[0].followed.surroundings, "namespace", obj)
+    if event is not None:
+        await story.tell(f"namespace/{name}", event)
 
 
 AMONG = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
@@ -312,9 +312,9 @@ async def test_what_constraints_keep_of_a_pod_that_runs_is_news_after_an_upgrade
         "spec": body,
         "status": {"phase": "Pending"},
     }
-    fact = news.pod_fact(story.cores[0].ledger, "topolog", obj, Sightings())
-    assert isinstance(fact, PodObserved)
-    assert fact.pod.constraints.kept == made.pod.constraints.kept
+    event = news.pod_event(story.cores[0].ledger, "topolog", obj, Sightings())
+    assert isinstance(event, PodObserved)
+    assert event.pod.constraints.kept == made.pod.constraints.kept
 
 
 async def test_affinity_follows_its_selection_and_the_first_of_a_group_goes_anywhere() -> None:
@@ -328,7 +328,7 @@ async def test_affinity_follows_its_selection_and_the_first_of_a_group_goes_anyw
     for number in range(3):
         assert await placed(story, seen(f"p{number}", labels={"app": "web"}, **beside)) in same
     assert any(
-        fact.uid == "uid-early" for fact in await story.facts(type(await _last_reserved(story)))
+        event.uid == "uid-early" for event in await story.events(type(await _last_reserved(story)))
     ), "woken by the first"
 
 
@@ -385,7 +385,7 @@ async def test_a_group_that_stands_on_nodes_without_the_label_only_has_its_first
 async def _last_reserved(story: Story) -> Any:
     from shared.events.scheduling_events import PodReserved
 
-    return (await story.facts(PodReserved))[-1]
+    return (await story.events(PodReserved))[-1]
 
 
 def spread(key: str, skew: int = 1, **more: Any) -> Json:
@@ -519,12 +519,12 @@ class Tenant:
             node: held for held, nodes in around.neighbours.keeping(self.name) for node in nodes
         }
 
-        def check(facts: NodeFacts) -> Refusal | None:
-            other = taken.get(facts.name, kept)
+        def check(node_info: NodeInfo) -> Refusal | None:
+            other = taken.get(node_info.name, kept)
             return (
                 None
                 if other == kept
-                else Refusal(facts.name, Reason.POD_ANTI_AFFINITY, f"tenant {other}")
+                else Refusal(node_info.name, Reason.POD_ANTI_AFFINITY, f"tenant {other}")
             )
 
         return check if kept else None

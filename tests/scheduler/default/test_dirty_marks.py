@@ -108,7 +108,9 @@ async def test_a_dirty_node_is_reconciled_by_proof_when_its_report_proves_every_
     story = await dirty()
     await story.report(zone(0, 8, 2), zone(1, 8), at=2, placements=(held("a", 0, 6),))
     await story.decide()
-    assert [(fact.node, fact.method) for fact in await story.reconciliations()] == [("n1", "proof")]
+    assert [(event.node, event.method) for event in await story.reconciliations()] == [
+        ("n1", "proof")
+    ]
     assert story.ledger_node().dirty == ""
 
 
@@ -129,8 +131,8 @@ async def test_a_dirty_node_is_reconciled_by_fingerprint_at_the_position_that_ag
     charged_at = story.ledger_node().charges["uid-a"].charged_at
     await show(story, 2, False, ("a",), 2)
     await story.decide()
-    facts = await story.reconciliations()
-    assert [(fact.method, fact.settled_to, fact.report_version) for fact in facts] == [
+    events = await story.reconciliations()
+    assert [(event.method, event.settled_to, event.report_version) for event in events] == [
         ("fingerprint", charged_at, 2)
     ]
     assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (
@@ -165,7 +167,7 @@ async def test_an_emptied_dirty_node_is_reconciled() -> None:
     await story.ends(RESERVED)
     await story.report(zone(0, 8), zone(1, 8), at=2)
     await story.decide()
-    assert [fact.method for fact in await story.reconciliations()] == ["empty"]
+    assert [event.method for event in await story.reconciliations()] == ["empty"]
 
 
 async def test_two_schedulers_append_one_reconciliation() -> None:
@@ -195,7 +197,7 @@ async def test_a_mark_that_outlives_its_comparison_is_lifted_when_the_last_unset
     assert story.ledger_node().dirty == "rejections"
     await story.ends(late)
     await story.decide()
-    assert [fact.report_version for fact in await story.reconciliations()] == [2, 2]
+    assert [event.report_version for event in await story.reconciliations()] == [2, 2]
     assert story.ledger_node().dirty == ""
 
 
@@ -252,7 +254,7 @@ class TestNobodyIsForgottenOnTheFingerprintPath:
         assert story.ledger_node().dirty == "rejections"
         await show(story, 3, False, ("a", "b"), 1)
         await story.decide()
-        assert [fact.report_version for fact in await story.reconciliations()] == [2, 3]
+        assert [event.report_version for event in await story.reconciliations()] == [2, 3]
         assert story.ledger_node().dirty == ""
         assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (
             1000,

@@ -170,6 +170,6 @@ async def test_who_begins_now_finds_nothing_that_was_missed(
             for envelope in await world.story.log.read(0, 10_000):
                 begun.evolve(envelope, decode(envelope))
             drafts = [draft for proposal in begun.decide(100) for draft in proposal.drafts]
-            assert [draft.fact for draft in drafts if isinstance(draft.fact, PodReserved)] == [], (
-                happened[-6:]
-            )
+            assert [
+                draft.event for draft in drafts if isinstance(draft.event, PodReserved)
+            ] == [], happened[-6:]

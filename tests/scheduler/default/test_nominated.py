@@ -16,8 +16,8 @@ from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.binding_events import PodBound
 from shared.events.cluster_events import PodEnded, PodObserved
-from shared.events.cluster_object_events import NominationObserved, SurroundingEnded, stream_of
 from shared.events.scheduling_events import NodeCharged, PodReserved
+from shared.events.surroundings_events import NominationObserved, SurroundingEnded, stream_of
 from shared.kube.port import Seen
 from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_constraints import placed, seen, world
@@ -45,14 +45,14 @@ async def shown(
     """The observer sees a pod; what it tells."""
     core = story.cores[0]
     kinds = Kinds(("topolog",), Sightings())
-    told = kinds.facts(core.followed, own, "pods", Seen(kind, obj))
-    for fact in told:
+    told = kinds.events(core.followed, own, "pods", Seen(kind, obj))
+    for event in told:
         address = (
-            streams.pod(fact.about.pod)
-            if isinstance(fact, PodObserved | PodEnded)
-            else stream_of(fact)
+            streams.pod(event.about.pod)
+            if isinstance(event, PodObserved | PodEnded)
+            else stream_of(event)
         )  # type: ignore[arg-type]
-        await story.tell(address, fact)
+        await story.tell(address, event)
     return list(told)
 
 
@@ -125,7 +125,7 @@ async def test_a_nominee_that_its_scheduler_has_topolog_bind_counts_once(heard_l
 async def test_our_own_nominees_hold_room_in_the_ledger_and_not_here() -> None:
     story = await world("n1")
     told = await shown(story, nominee(schedulerName="topolog"))
-    assert [type(fact) for fact in told] == [PodObserved]
+    assert [type(event) for event in told] == [PodObserved]
 
 
 async def test_a_nominee_that_was_bound_and_ended_while_nobody_looked_keeps_nothing() -> None:

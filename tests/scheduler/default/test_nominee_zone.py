@@ -15,12 +15,12 @@ from services.scheduler.filter.constraints.neighbours import Neighbours
 from services.scheduler.filter.constraints.nominated import zones_kept
 from services.scheduler.filter.constraints.nominee_zone import leaves_a_zone
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.state.cluster_objects import Surroundings
 from services.scheduler.state.exclusions import Asides
 from services.scheduler.watch.around import nomination_of
 from shared.domain.pod import Pod
-from shared.events.cluster_object_events import NominationObserved
+from shared.events.surroundings_events import NominationObserved
 from tests.ledger.given import History, container, held, pod, zone
 from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_nominated import nominee
@@ -138,10 +138,10 @@ def test_whoever_passes_leaves_the_zone_wherever_its_containers_go(
     history = History()
     history.node(allocatable={"cpu": 64_000, "pods": 110})
     history.report(*(zone(number, 8, left) for number, left in enumerate(free)), tracked=("cpu",))
-    facts = NodeFacts("n1", 0)
-    facts.take_in(history.n1, CycleConfig())
+    node_info = NodeInfo("n1", 0)
+    node_info.take_in(history.n1, CycleConfig())
     made = pod("p", *(container(f"c{number}", part) for number, part in enumerate(parts)))
-    passes = leaves_a_zone(facts, made, {"cpu": wanted * 1000}, lambda _uid: False)
+    passes = leaves_a_zone(node_info, made, {"cpu": wanted * 1000}, lambda _uid: False)
     if max(free) < wanted:
         assert passes
         return
@@ -163,9 +163,9 @@ def test_nominees_of_one_priority_and_node_do_not_wait_for_each_other() -> None:
     history = History()
     history.node(allocatable={"cpu": 64_000, "pods": 110})
     history.report(zone(0, 8), tracked=("cpu",))
-    facts = NodeFacts("n1", 0)
-    facts.take_in(history.n1, CycleConfig())
-    around = Around({"n1": facts}, Neighbours(), Asides(), Surroundings())
+    node_info = NodeInfo("n1", 0)
+    node_info.take_in(history.n1, CycleConfig())
+    around = Around({"n1": node_info}, Neighbours(), Asides(), Surroundings())
     for name in ("one", "two"):
         told = NominationObserved(f"uid-{name}", f"ns/{name}", "n1", zonal={"cpu": 6000})
         around.surroundings.hear(told)

@@ -75,22 +75,24 @@ def asks(made: Pod, name: str) -> int:
 
 
 async def nominations(story: Story) -> list[tuple[str, str, tuple[str, ...]]]:
-    found = await story.facts(PodNominated)
-    return [(fact.uid, fact.node, fact.victims) for fact in found if isinstance(fact, PodNominated)]
+    found = await story.events(PodNominated)
+    return [
+        (event.uid, event.node, event.victims) for event in found if isinstance(event, PodNominated)
+    ]
 
 
 async def near_misses(story: Story) -> str:
     """What `replay explain` shows of the last verdict's nearest nodes."""
-    last = (await story.facts(PodVerdictChanged))[-1]
+    last = (await story.events(PodVerdictChanged))[-1]
     assert isinstance(last, PodVerdictChanged)
     return "\n".join(line for refusal in last.detail for line in near_miss(refusal, {}))
 
 
 async def withdrawals(story: Story) -> list[str]:
     return [
-        fact.cause
-        for fact in await story.facts(NominationWithdrawn)
-        if isinstance(fact, NominationWithdrawn)
+        event.cause
+        for event in await story.events(NominationWithdrawn)
+        if isinstance(event, NominationWithdrawn)
     ]
 
 
@@ -110,7 +112,7 @@ async def test_the_fewest_of_the_lowest_priority_in_one_zone_are_named() -> None
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     assert await story.decide() == {}
     assert await nominations(story) == [("uid-high", "n1", ("uid-c",))]
-    (claimed,) = await story.facts(NodeClaimed)
+    (claimed,) = await story.events(NodeClaimed)
     assert claimed == NodeClaimed("n1", "uid-high")
 
 
@@ -180,7 +182,7 @@ async def test_nobody_takes_what_was_evicted_for_the_nominee() -> None:
     assert await story.decide() == {}
     await story.ends(low("a", 6))
     assert await story.decide() == {"uid-high": "n1"}
-    (reserved,) = await story.facts(PodReserved)
+    (reserved,) = await story.events(PodReserved)
     assert isinstance(reserved, PodReserved)
     assert reserved.nominated
     assert story.ledger_node().claims == {}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.filter.topology.fit import ADMITTED, verdict
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Shape
 from shared.domain.pod import Pod
 from shared.domain.report import Zone, ZoneResource
@@ -70,7 +70,9 @@ async def full(
 
 async def victims(story: Story) -> list[tuple[str, ...]]:
     return [
-        fact.victims for fact in await story.facts(PodNominated) if isinstance(fact, PodNominated)
+        event.victims
+        for event in await story.events(PodNominated)
+        if isinstance(event, PodNominated)
     ]
 
 
@@ -199,10 +201,10 @@ def helps(story: Story, high: Pod, gone: tuple[str, ...]) -> bool:
     config = CycleConfig()
     core = story.cores[0]
     node = what_if(core.ledger.nodes["n1"], frozenset(gone), core.ledger.pods, high.uid)
-    facts = NodeFacts("n1", 0)
-    facts.take_in(node, config)
+    node_info = NodeInfo("n1", 0)
+    node_info.take_in(node, config)
     shape = Shape("", high, 0)
     return (
-        verdict(facts, shape, shape.plan(facts.profile), config, config.steps_last_resort)
+        verdict(node_info, shape, shape.plan(node_info.profile), config, config.steps_last_resort)
         == ADMITTED
     )

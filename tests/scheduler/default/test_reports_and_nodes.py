@@ -132,7 +132,7 @@ class TestR8NodesThatComeAndGo:
         await story.report(zone(0, 8), node="n2")
         await story.node_goes()
         assert await story.decide() == {"uid-a": "n2"}
-        assert [fact.cause for fact in await story.facts(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
+        assert [event.cause for event in await story.events(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
 
     async def test_default_takes_a_reservation_back_when_another_node_has_come_in_its_nodes_place(
         self, story: Story
@@ -150,7 +150,7 @@ class TestR8NodesThatComeAndGo:
         await story.node(uid="uid-second")
         await story.report(zone(0, 8), boot="boot-2")
         assert await story.decide() == {}
-        assert [fact.cause for fact in await story.facts(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
+        assert [event.cause for event in await story.events(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
         await story.node(uid="uid-second", labels={"disk": "fast"})
         assert await story.decide() == {"uid-a": "n1"}
 
@@ -163,7 +163,7 @@ class TestR8NodesThatComeAndGo:
         await story.decide()
         await story.node(labels={"disk": "fast"})
         assert await story.decide() == {}
-        assert await story.facts(ReservationWithdrawn) == []
+        assert await story.events(ReservationWithdrawn) == []
 
     async def test_default_leaves_an_intended_binding_to_the_api_server_when_its_node_goes(
         self, story: Story
@@ -175,7 +175,7 @@ class TestR8NodesThatComeAndGo:
         await story.tell("pod/uid-a", BindIntended("uid-a", "ns", "a", "n1", 1))
         await story.node_goes()
         assert await story.decide() == {}
-        assert await story.facts(ReservationWithdrawn) == []
+        assert await story.events(ReservationWithdrawn) == []
         assert list(story.ledger_node().charges) == ["uid-a"]
 
 
@@ -227,7 +227,7 @@ class TestOtherPoliciesAreJudged:
         assert await story.decide() == {}
 
 
-async def test_a_foreign_pod_is_charged_from_the_fact_that_shows_it_bound(story: Story) -> None:
+async def test_a_foreign_pod_is_charged_from_the_event_that_shows_it_bound(story: Story) -> None:
     await story.node()
     await story.report(zone(0, 8), zone(1, 8, 2))
     await story.seen_bound(foreign(pod("f", cpus=6)))
@@ -272,7 +272,7 @@ async def test_a_pod_bound_by_somebody_else_while_it_waited_is_not_reserved_agai
     assert story.ledger_node().charges.keys() == {"uid-a"}
 
 
-async def test_a_rejected_pods_charge_goes_with_the_fact_of_its_rejection(story: Story) -> None:
+async def test_a_rejected_pods_charge_goes_with_the_event_of_its_rejection(story: Story) -> None:
     await story.node()
     await story.report(zone(0, 8))
     first = pod("a", cpus=6)

@@ -31,7 +31,7 @@ async def world(*nodes: str, schedulers: int = 1, strategy: str = "BestFit") -> 
 
 
 async def set_asides(story: Story) -> list[NodeSetAside]:
-    return [fact for fact in await story.facts(NodeSetAside) if isinstance(fact, NodeSetAside)]
+    return [event for event in await story.events(NodeSetAside) if isinstance(event, NodeSetAside)]
 
 
 async def placed(story: Story, made: Pod) -> str:
@@ -54,7 +54,7 @@ async def test_replacements_do_not_follow_each_other_to_a_kubelet_that_rejects_t
         if node:
             await rejected(story, made, node)
     assert len(await story.reservations()) == 1
-    assert [(fact.node, fact.cause, fact.detail) for fact in await set_asides(story)] == [
+    assert [(event.node, event.cause, event.detail) for event in await set_asides(story)] == [
         ("n1", "rejected", f"{WRONG}: no")
     ]
     assert "set aside" in (await story.verdicts(pod("p5", cpus=4)))[-1]
@@ -90,7 +90,7 @@ async def test_a_first_rejection_ends_with_other_amounts_and_a_second_only_with_
     assert await placed(story, pod("c", cpus=4)) == ""
     await story.report(zone(0, 16, 14), at=5, policy="restricted")
     assert await story.decide() == {"uid-c": "n1"}
-    assert [fact.strikes for fact in await set_asides(story)] == [1, 2]
+    assert [event.strikes for event in await set_asides(story)] == [1, 2]
 
 
 @pytest.mark.parametrize("silent", [True, False])
@@ -126,7 +126,7 @@ async def test_a_rejection_that_no_report_ends_is_tried_again_each_time_later() 
         assert core.decide(0, now_s + wait_s - 1) == [], "not yet"
         now_s += wait_s
         (proposal,) = core.decide(0, now_s)
-        assert proposal.drafts[0].fact == NodeReadmitted("n1", last.shape)
+        assert proposal.drafts[0].event == NodeReadmitted("n1", last.shape)
         await story.append(core, [proposal])
         assert core.decide(0, now_s) == [], "once"
     assert await placed(story, pod("after", cpus=4)) == "n1"
@@ -140,7 +140,7 @@ async def test_a_pod_that_runs_there_forgives_what_was() -> None:
     await story.tell(streams.pod("uid-b"), PodRunning("uid-b", "n1"))
     await rejected(story, pod("c", cpus=4), "n1")
     await story.decide()
-    assert [fact.strikes for fact in await set_asides(story)][-1] == 1
+    assert [event.strikes for event in await set_asides(story)][-1] == 1
 
 
 async def test_an_operator_opens_the_node() -> None:
@@ -151,7 +151,7 @@ async def test_an_operator_opens_the_node() -> None:
     assert await story.decide() == {"uid-b": "n1"}
 
 
-async def test_two_schedulers_and_a_restart_write_one_fact() -> None:
+async def test_two_schedulers_and_a_restart_write_one_event() -> None:
     story = await world("n1", schedulers=2)
     await rejected(story, pod("a", cpus=4), "n1")
     first, second = story.cores
@@ -175,12 +175,12 @@ async def test_what_sets_a_node_aside_costs_the_reservations_of_its_batch_nothin
     assert (len(await set_asides(story)), len(await story.reservations())) == (2, 1)
 
 
-async def test_evidence_counts_before_its_fact_and_after_a_restart_between_the_two() -> None:
+async def test_evidence_counts_before_its_event_and_after_a_restart_between_the_two() -> None:
     story = await world("n1")
     await rejected(story, pod("a", cpus=4), "n1")
     core = load(story.cores[0].config, dump(story.cores[0]))
     (proposal,) = core.decide(0)
-    assert isinstance(proposal.drafts[0].fact, NodeSetAside)
+    assert isinstance(proposal.drafts[0].event, NodeSetAside)
 
 
 async def denied(story: Story, made: Pod, node: str, cause: str) -> None:
@@ -197,11 +197,11 @@ async def test_a_binding_that_a_policy_denies_goes_to_another_node_and_is_tried_
     await denied(story, made, first, "denied")
     second = (await story.decide())["uid-a"]
     assert second != first
-    assert [(fact.node, fact.cause) for fact in await set_asides(story)] == [(first, "denied")]
+    assert [(event.node, event.cause) for event in await set_asides(story)] == [(first, "denied")]
     core = story.cores[0]
     assert core.decide(0, AGAIN_AFTER_S["denied"] - 1) == []
     (proposal,) = core.decide(0, AGAIN_AFTER_S["denied"])
-    assert proposal.drafts[0].fact == NodeReadmitted(first, (await set_asides(story))[0].shape)
+    assert proposal.drafts[0].event == NodeReadmitted(first, (await set_asides(story))[0].shape)
 
 
 async def test_a_missing_right_is_asked_for_once_in_a_while_and_not_on_every_node() -> None:
@@ -216,7 +216,7 @@ async def test_a_missing_right_is_asked_for_once_in_a_while_and_not_on_every_nod
     core = story.cores[0]
     assert core.decide(0, AGAIN_AFTER_S["barred"] - 1) == []
     proposals = core.decide(0, AGAIN_AFTER_S["barred"])
-    assert [proposal.drafts[0].fact for proposal in proposals] == [PodReadmitted("uid-a")]
+    assert [proposal.drafts[0].event for proposal in proposals] == [PodReadmitted("uid-a")]
     await story.append(core, proposals)
     assert list(await story.decide()) == ["uid-a"]
 
@@ -237,7 +237,7 @@ async def test_a_proposal_that_loses_race_after_race_leaves_its_node_alone_for_a
         core.contested(proposal)
         core.conflicted(proposal)
     proposals = core.decide(10)
-    assert next(type(proposal.drafts[0].fact).__name__ for proposal in proposals) == "NodeSetAside"
+    assert next(type(proposal.drafts[0].event).__name__ for proposal in proposals) == "NodeSetAside"
     await story.append(core, proposals[:1])
     assert (await set_asides(story))[0].cause == "contested"
 

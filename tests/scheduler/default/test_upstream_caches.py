@@ -120,7 +120,7 @@ async def test_node_level_predicates_still_apply() -> None:
     assert await story.verdicts(pod("a")) == ["0/1 nodes: 1 node unschedulable"]
 
 
-async def test_one_rejection_marks_a_node_and_the_facts_are_those_of_the_ledger() -> None:
+async def test_one_rejection_marks_a_node_and_the_events_are_those_of_the_ledger() -> None:
     story = by(cache="overreserve")
     await story.node()
     await two_zones(story)
@@ -129,7 +129,7 @@ async def test_one_rejection_marks_a_node_and_the_facts_are_those_of_the_ledger(
     await story.arrives(pod("b", cpus=7))
     await story.decide()
     assert [(mark.node, mark.rejections) for mark in await story.marks()] == [("n1", 1)]
-    (charged,) = await story.facts(NodeCharged)
+    (charged,) = await story.events(NodeCharged)
     assert isinstance(charged, NodeCharged)
     assert charged.zones == {0: {"cpu": 6000}, 1: {"cpu": 6000}}
 

@@ -14,7 +14,7 @@ from services.scheduler.watch import around
 from shared.domain.fields import Json
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
-from shared.events.cluster_object_events import Surrounding, stream_of
+from shared.events.surroundings_events import Surrounding, stream_of
 from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_constraints import HOST, ZONE, placed, seen, world
 
@@ -22,9 +22,9 @@ from tests.scheduler.default.test_constraints import HOST, ZONE, placed, seen, w
 async def shown(story: Story, kind: Surrounding, obj: Json, deleted: bool = False) -> None:
     """The observer sees an object."""
     known = story.cores[0].followed.surroundings
-    fact = (around.gone if deleted else around.fact_of)(known, kind, obj)
-    if fact is not None:
-        await story.tell(stream_of(fact), fact)
+    event = (around.gone if deleted else around.event_of)(known, kind, obj)
+    if event is not None:
+        await story.tell(stream_of(event), event)
 
 
 def volume(name: str, claim: str = "c", labels: Json | None = None, **spec: Any) -> Json:
@@ -206,8 +206,8 @@ async def test_two_pods_of_one_batch_do_not_share_a_claim_for_one_pod() -> None:
     story = await world("n1", "n2")
     await bound(story, "c", mode="ReadWriteOncePod")
     for name in ("p", "q"):
-        fact = using(name, "c")
-        await story.tell(streams.pod(fact.pod.uid), fact)
+        event = using(name, "c")
+        await story.tell(streams.pod(event.pod.uid), event)
     assert len(await story.decide()) == 1
 
 
@@ -279,11 +279,11 @@ async def test_a_thing_that_was_told_is_told_again_only_when_it_changed() -> Non
     story = await world("n1")
     await bound(story, "c")
     known = story.cores[0].followed.surroundings
-    assert around.fact_of(known, "volume", volume("pv-c", "c")) is None
+    assert around.event_of(known, "volume", volume("pv-c", "c")) is None
     again = volume("pv-c", "c") | {"metadata": {"name": "pv-c", "resourceVersion": "77"}}
-    assert around.fact_of(known, "volume", again) is None, "a new version alone is no news"
-    assert around.fact_of(known, "volume", volume("pv-c", "c", **only(ZONE, "a"))) is not None
+    assert around.event_of(known, "volume", again) is None, "a new version alone is no news"
+    assert around.event_of(known, "volume", volume("pv-c", "c", **only(ZONE, "a"))) is not None
     assert around.gone(known, "volume", volume("never-seen")) is None
-    assert [fact.name for fact in around.absent(known, "claim", set(), "9")] == ["ns/c"]
+    assert [event.name for event in around.absent(known, "claim", set(), "9")] == ["ns/c"]
     assert around.absent(known, "claim", {"ns/c"}, "9") == []
     assert around.absent(known, "claim", set(), "3") == [], "it is younger than the list"

@@ -105,17 +105,17 @@ async def test_a_reservation_that_falls_through_wakes_its_successor(cause: str) 
     first = pod("a", cpus=6)
     await story.arrives(first, pod("b", cpus=6))
     assert await story.decide() == {"uid-a": "n1"}
-    fact = (
+    event = (
         ReservationWithdrawn(first.uid, "n1", "node_ended")
         if cause == "withdrawn"
         else BindRefused(first.uid, "n1", cause, 'pods "a" not found')
     )
-    await story.tell(streams.pod(first.uid), fact)
+    await story.tell(streams.pod(first.uid), event)
     expected = ["uid-a", "uid-b"] if cause == "withdrawn" else ["uid-b"]
     assert story.ready() == expected
 
 
-async def test_a_repeated_verdict_is_counted_and_not_a_fact() -> None:
+async def test_a_repeated_verdict_is_counted_and_not_a_event() -> None:
     story = Story()
     await story.node()
     await story.report(zone(0, 4))

@@ -183,7 +183,7 @@ class TestPodsThatEnd:
         story.cache.resync(story.api.get, story.lister)
         assert story.free() == 2
 
-    def test_default_frees_the_charge_with_the_fact_that_the_pod_ended(self) -> None:
+    def test_default_frees_the_charge_with_the_event_that_the_pod_ended(self) -> None:
         history = history_with_x()
         history.reserve(pod("a", cpus=6))
         history.end(pod("a", cpus=6))

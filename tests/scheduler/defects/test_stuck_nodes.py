@@ -66,24 +66,24 @@ class TestR7WatchThatCloses:
         assert story.free() == 8
         assert story.dirty.config_changed == ()
 
-    def test_default_notices_a_missing_fact_by_its_position(self) -> None:
+    def test_default_notices_a_missing_event_by_its_position(self) -> None:
         history = History()
         history.report(zone(0, 8))
-        fact = NodeEnded("n1", "node-uid-1", "deleted")
+        event = NodeEnded("n1", "node-uid-1", "deleted")
         envelope = Envelope(
             history.ledger.position + 2,
             "node/n1",
             1,
-            type_of(fact),
+            type_of(event),
             1,
-            encode(fact),
+            encode(event),
             0,
             "test",
             0,
             "c",
         )
         with pytest.raises(GapError):
-            evolve(history.ledger, envelope, fact)
+            evolve(history.ledger, envelope, event)
 
 
 class TestR8NodesThatComeAndGo:
@@ -170,7 +170,9 @@ class TestR11ReportsWithoutFingerprint:
             story.resync()
         assert story.free() == 2
 
-    def test_default_frees_by_facts_about_pods_even_without_fingerprint_or_placements(self) -> None:
+    def test_default_frees_by_events_about_pods_even_without_fingerprint_or_placements(
+        self,
+    ) -> None:
         history = History()
         history.report(zone(0, 8), placements=None)
         history.reserve(pod("a", cpus=6))

@@ -4,8 +4,8 @@ them; its zones are.
 
 from __future__ import annotations
 
-from shared.events.cluster_object_events import DeviceClassObserved, SurroundingEnded
 from shared.events.scheduling_events import PodReserved
+from shared.events.surroundings_events import DeviceClassObserved, SurroundingEnded
 from tests.ledger.given import zone
 from tests.scheduler.extender.test_extender import ROOMY, Json, World, pod
 
@@ -85,7 +85,7 @@ async def test_it_is_scored_and_bound_by_its_zones() -> None:
             "narrow": False,
         }
         assert await world.bind(made, "claims") == ""
-        assert [fact.node for fact in await world.facts(PodReserved)] == ["claims"]
+        assert [event.node for event in await world.events(PodReserved)] == ["claims"]
         other = asking({GPU: "1"}, cpus=6, name="q")
         assert (
             "no single zone"

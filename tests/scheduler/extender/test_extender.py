@@ -27,13 +27,13 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.binding_events import BindIntended, BindRefused, PodBound
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import ClusterListed, NodeObserved, PodEnded, PodObserved
-from shared.events.cluster_object_events import NominationObserved
 from shared.events.codec import decode
 from shared.events.log_events import LogOpened
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
+from shared.events.surroundings_events import NominationObserved
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.projector import Projector
 from tests.ledger.given import report, zone
@@ -66,9 +66,9 @@ class World:
         self.client = httpx2.AsyncClient(timeout=20)
         self.core: SchedulerCore | None = None
 
-    async def tell(self, stream: str, fact: Fact) -> None:
+    async def tell(self, stream: str, event: Event) -> None:
         await self.log.append(
-            [Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))]
+            [Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, event),))]
         )
 
     async def node(
@@ -80,11 +80,11 @@ class World:
         made = msgspec.structs.replace(report(*zones, tracked=("cpu",), **fields), node=name)  # type: ignore[arg-type]
         await self.tell(streams.report(name), NodeReported(made))
 
-    async def facts(self, kind: type[Fact]) -> list[Any]:
+    async def events(self, kind: type[Event]) -> list[Any]:
         return [
-            fact
+            event
             for envelope in await self.log.read(0)
-            if isinstance(fact := decode(envelope), kind)
+            if isinstance(event := decode(envelope), kind)
         ]
 
     async def post(self, verb: str, body: Any) -> Any:
@@ -144,15 +144,15 @@ class World:
         at, withdrawn = 0, set()
         while mood != "is away":
             for envelope in await self.log.read(at):
-                at, fact = envelope.position, decode(envelope)
-                if isinstance(fact, PodReserved) and fact.uid not in withdrawn:
+                at, event = envelope.position, decode(envelope)
+                if isinstance(event, PodReserved) and event.uid not in withdrawn:
                     await self.tell(
-                        streams.pod(fact.uid), BindIntended(fact.uid, "ns", "p", fact.node, at)
+                        streams.pod(event.uid), BindIntended(event.uid, "ns", "p", event.node, at)
                     )
-                    outcome = PodBound(fact.uid, fact.node)
-                    denied = BindRefused(fact.uid, fact.node, "denied", "closed for maintenance")
+                    outcome = PodBound(event.uid, event.node)
+                    denied = BindRefused(event.uid, event.node, "denied", "closed for maintenance")
                     await self.tell(
-                        streams.pod(fact.uid), denied if mood == "is denied" else outcome
+                        streams.pod(event.uid), denied if mood == "is denied" else outcome
                     )
             await asyncio.sleep(0.01)
         await asyncio.Event().wait()
@@ -283,7 +283,7 @@ async def test_constraints_of_the_pod_are_kube_schedulers_affair() -> None:
         made = pod("p", **claims)
         assert (await world.filter(made, "n1", "n2"))["NodeNames"] == ["n2"]
         assert await world.bind(made, "n2") == ""
-    (seen,) = await world.facts(PodObserved)
+    (seen,) = await world.events(PodObserved)
     assert seen.pod.key == "ns/p"
 
 
@@ -307,7 +307,7 @@ async def test_a_bind_reserves_and_answers_with_the_binders_outcome() -> None:
         assert world.core.ledger.nodes["n2"].charges["uid-p"].zones
         assert await world.bind(made, "n2") == "", "a repeated request is answered by what stands"
         assert "stands on n2" in await world.bind(made, "n1")
-    assert len(await world.facts(PodReserved)) == 1
+    assert len(await world.events(PodReserved)) == 1
 
 
 async def test_a_refused_binding_says_why_and_the_node_is_set_aside() -> None:
@@ -341,7 +341,7 @@ async def test_a_bind_that_nobody_waits_for_is_withdrawn_if_the_binder_has_not_t
         await world.filter(made := pod("p"), "n2")
         assert "no outcome within" in await world.bind(made, "n2")
         async with asyncio.timeout(5):
-            while not (withdrawn := await world.facts(ReservationWithdrawn)):  # noqa: ASYNC110
+            while not (withdrawn := await world.events(ReservationWithdrawn)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert withdrawn == [ReservationWithdrawn("uid-p", "n2", "unasked")]
         assert world.core is not None
@@ -355,7 +355,7 @@ async def test_a_kube_scheduler_that_hangs_up_counts_as_nobody() -> None:
         with pytest.raises(httpx2.TimeoutException):
             await world.client.post(f"{world.url}/bind", json=body, timeout=0.3)
         async with asyncio.timeout(5):
-            while not await world.facts(ReservationWithdrawn):  # noqa: ASYNC110
+            while not await world.events(ReservationWithdrawn):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert made["metadata"]["uid"] == "uid-p"
 
@@ -365,7 +365,7 @@ async def test_a_pod_that_ends_while_it_is_bound_is_an_answer() -> None:
         await world.filter(made := pod("p"), "n2")
         asking = asyncio.create_task(world.bind(made, "n2"))
         async with asyncio.timeout(5):
-            while not await world.facts(PodReserved):  # noqa: ASYNC110
+            while not await world.events(PodReserved):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await world.tell(streams.pod("uid-p"), PodEnded("uid-p", "deleted"))
         assert "the pod ended" in await asking
@@ -374,7 +374,7 @@ async def test_a_pod_that_ends_while_it_is_bound_is_an_answer() -> None:
 async def test_a_pod_nobody_saw_is_not_bound() -> None:
     async with (await small_and_large()).at_work() as world:
         assert "was not seen yet" in await world.bind(pod("p"), "n2")
-    assert await world.facts(PodReserved) == []
+    assert await world.events(PodReserved) == []
 
 
 async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_and_drops_hopeless_ones() -> (

@@ -98,9 +98,9 @@ async def test_what_the_watch_told_meanwhile_is_newer_than_the_list(
         await scene.told(PodObserved, 3)
         late.set()
         await until(lambda: lists >= 4)
-        facts = await scene.settled()
-        (end,) = [at for at, fact in enumerate(facts) if isinstance(fact, PodEnded)]
-        assert [fact.pod.name for fact in facts[end:] if isinstance(fact, PodObserved)] == ["c"]
+        events = await scene.settled()
+        (end,) = [at for at, event in enumerate(events) if isinstance(event, PodEnded)]
+        assert [event.pod.name for event in events[end:] if isinstance(event, PodObserved)] == ["c"]
 
 
 async def test_what_the_watch_tells_late_of_a_pod_whose_end_a_list_told_is_not_told_again(
@@ -126,6 +126,6 @@ async def test_what_the_watch_tells_late_of_a_pod_whose_end_a_list_told_is_not_t
         await scene.told(PodEnded, 1)
         for _ in ("runs", "has ended"):
             steps.release()
-            facts = await scene.settled()
-    assert [fact.pod.name for fact in facts if isinstance(fact, PodObserved)] == ["a", "b"]
-    assert len([fact for fact in facts if isinstance(fact, PodEnded)]) == 1
+            events = await scene.settled()
+    assert [event.pod.name for event in events if isinstance(event, PodObserved)] == ["a", "b"]
+    assert len([event for event in events if isinstance(event, PodEnded)]) == 1

@@ -37,7 +37,7 @@ def of(
 
 
 def ended(found: Judged) -> set[str]:
-    return {fact.uid for fact in found.ended}  # type: ignore[union-attr]
+    return {event.uid for event in found.ended}  # type: ignore[union-attr]
 
 
 def test_a_list_that_lacks_little_is_believed(known: Followed) -> None:

@@ -68,9 +68,9 @@ def relist(
 
 async def ends(scene: Scene) -> list[str]:
     return [
-        type(fact).__name__
-        for fact in await scene.settled()
-        if isinstance(fact, PodEnded | NodeEnded)
+        type(event).__name__
+        for event in await scene.settled()
+        if isinstance(event, PodEnded | NodeEnded)
     ]
 
 

@@ -20,9 +20,9 @@ from shared.events.cluster_events import (
     PodRunning,
     Taint,
 )
-from shared.events.cluster_object_events import DeviceClassObserved, Surrounding, SurroundingEnded
 from shared.events.codec import encode
 from shared.events.scheduling_events import NodeCharged, PodReserved
+from shared.events.surroundings_events import DeviceClassObserved, Surrounding, SurroundingEnded
 from tests.ledger.given import History
 
 Json = dict[str, Any]
@@ -71,17 +71,17 @@ class Watched:
         self.sightings = Sightings()
 
     def pod(self, obj: Json) -> object:
-        fact = news.pod_fact(self.history.ledger, "topolog", obj, self.sightings)
-        if fact is not None:
-            uid = fact.pod.uid if isinstance(fact, PodObserved) else fact.uid
-            self.history.tell(f"pod/{uid}", fact)
-        return fact
+        event = news.pod_event(self.history.ledger, "topolog", obj, self.sightings)
+        if event is not None:
+            uid = event.pod.uid if isinstance(event, PodObserved) else event.uid
+            self.history.tell(f"pod/{uid}", event)
+        return event
 
     def node(self, obj: Json) -> object:
-        fact = news.node_fact(self.history.ledger, obj)
-        if fact is not None:
-            self.history.tell(f"node/{fact.name}", fact)
-        return fact
+        event = news.node_event(self.history.ledger, obj)
+        if event is not None:
+            self.history.tell(f"node/{event.name}", event)
+        return event
 
     def reserve(self, uid: str, name: str = "n1") -> None:
         self.history.tell(f"pod/{uid}", PodReserved(uid, name))
@@ -111,7 +111,7 @@ def test_a_life_seen_step_by_step_tells_each_step_once(watched: Watched) -> None
         pod(version=9, phase="Succeeded"),
     ]:
         told.append(watched.pod(obj))
-    kinds = [type(fact) for fact in told if fact is not None]
+    kinds = [type(event) for event in told if event is not None]
     assert kinds == [PodObserved, PodRunning, PodEnded], told
 
 
@@ -140,17 +140,17 @@ def test_a_resize_of_a_running_pod_is_news(watched: Watched) -> None:
     watched.pod(pod())
     watched.reserve("uid-a")
     watched.pod(pod(version=7, node="n1", phase="Running"))
-    fact = watched.pod(pod(version=8, node="n1", phase="Running", cpu="3"))
-    assert isinstance(fact, PodObserved)
-    assert fact.pod.containers[0].requests["cpu"] == 3000
+    event = watched.pod(pod(version=8, node="n1", phase="Running", cpu="3"))
+    assert isinstance(event, PodObserved)
+    assert event.pod.containers[0].requests["cpu"] == 3000
 
 
 def test_a_pod_that_stands_elsewhere_than_reserved_is_news(watched: Watched) -> None:
     watched.pod(pod())
     watched.reserve("uid-a", "n1")
-    fact = watched.pod(pod(version=7, node="n2"))
-    assert isinstance(fact, PodObserved)
-    assert fact.node == "n2"
+    event = watched.pod(pod(version=7, node="n2"))
+    assert isinstance(event, PodObserved)
+    assert event.node == "n2"
 
 
 def test_the_beginning_of_a_deletion_is_news_once(watched: Watched) -> None:
@@ -160,20 +160,20 @@ def test_the_beginning_of_a_deletion_is_news_once(watched: Watched) -> None:
     assert watched.pod(gone) is None
 
 
-def test_a_foreign_pod_is_a_fact_only_once_it_stands_on_a_node(watched: Watched) -> None:
+def test_a_foreign_pod_is_a_event_only_once_it_stands_on_a_node(watched: Watched) -> None:
     foreign = pod("f")
     foreign["spec"]["schedulerName"] = "default-scheduler"
     assert watched.pod(foreign) is None
     foreign["spec"]["nodeName"] = "n1"
-    fact = watched.pod(foreign)
-    assert isinstance(fact, PodObserved)
-    assert fact.node == "n1"
+    event = watched.pod(foreign)
+    assert isinstance(event, PodObserved)
+    assert event.node == "n1"
 
 
 def test_a_static_pod_is_known_by_its_mirror(watched: Watched) -> None:
-    fact = watched.pod(pod("s", node="n1", annotations={"kubernetes.io/config.mirror": "h"}))
-    assert isinstance(fact, PodObserved)
-    assert fact.static
+    event = watched.pod(pod("s", node="n1", annotations={"kubernetes.io/config.mirror": "h"}))
+    assert isinstance(event, PodObserved)
+    assert event.static
 
 
 @pytest.mark.parametrize(
@@ -189,26 +189,26 @@ def test_every_end_has_its_cause(watched: Watched, status: Json, cause: str) -> 
     watched.pod(pod())
     obj = pod(version=8, node="n1")
     obj["status"] = status
-    fact = watched.pod(obj)
-    assert isinstance(fact, PodEnded)
-    assert (fact.cause, fact.reason, fact.message) == (
+    event = watched.pod(obj)
+    assert isinstance(event, PodEnded)
+    assert (event.cause, event.reason, event.message) == (
         cause,
         status.get("reason", ""),
         status.get("message", ""),
     )
 
 
-def test_the_end_of_a_pod_that_nobody_knew_is_no_fact(watched: Watched) -> None:
+def test_the_end_of_a_pod_that_nobody_knew_is_no_event(watched: Watched) -> None:
     assert watched.pod(pod(phase="Succeeded")) is None
     assert news.pod_deleted(watched.history.ledger, pod()) is None
 
 
 def test_an_unparsable_quantity_is_told_with_field_value_and_remedy(watched: Watched) -> None:
-    fact = watched.pod(pod(cpu="two"))
-    assert isinstance(fact, PodObserved)
-    assert "cpu" in fact.problem
-    assert "two" in fact.problem
-    assert fact.pod.name == "a"
+    event = watched.pod(pod(cpu="two"))
+    assert isinstance(event, PodObserved)
+    assert "cpu" in event.problem
+    assert "two" in event.problem
+    assert event.pod.name == "a"
     assert isinstance(watched.pod(pod(version=6, cpu="2")), PodObserved), (
         "a corrected manifest is news"
     )
@@ -218,7 +218,7 @@ def test_after_a_list_absent_pods_end_unless_they_are_younger_than_it(watched: W
     for name, version in (("old", 5), ("present", 6), ("young", 99)):
         watched.pod(pod(name, version))
     absent = news.absent_pods(watched.history.ledger, {"uid-present"}, "50")
-    assert [(fact.uid, fact.cause, fact.resource_version) for fact in absent] == [
+    assert [(event.uid, event.cause, event.resource_version) for event in absent] == [
         ("uid-old", "absent_from_list", "50")
     ]
 
@@ -231,10 +231,10 @@ def test_a_node_is_news_when_placement_depends_on_the_change(watched: Watched) -
     assert watched.node(heartbeat) is None
     tainted = node(version=5)
     tainted["spec"] = {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True}
-    fact = watched.node(tainted)
-    assert isinstance(fact, NodeObserved)
-    assert fact.taints == (Taint("k", "", "NoSchedule"),)
-    assert fact.unschedulable
+    event = watched.node(tainted)
+    assert isinstance(event, NodeObserved)
+    assert event.taints == (Taint("k", "", "NoSchedule"),)
+    assert event.unschedulable
     unready = watched.node(node(version=6, conditions=[{"type": "Ready", "status": "Unknown"}]))
     assert isinstance(unready, NodeObserved)
     assert not unready.ready
@@ -242,43 +242,43 @@ def test_a_node_is_news_when_placement_depends_on_the_change(watched: Watched) -
 
 def test_a_node_with_another_uid_is_news_although_nothing_else_changed(watched: Watched) -> None:
     watched.node(node(uid="node-1"))
-    fact = watched.node(node(uid="node-2"))
-    assert isinstance(fact, NodeObserved)
-    assert fact.uid == "node-2"
+    event = watched.node(node(uid="node-2"))
+    assert isinstance(event, NodeObserved)
+    assert event.uid == "node-2"
 
 
 def test_an_unparsable_quantity_of_a_node_counts_as_none_of_it(watched: Watched) -> None:
-    fact = watched.node(node(allocatable={"cpu": "eight", "memory": "16Gi"}))
-    assert isinstance(fact, NodeObserved)
-    assert fact.allocatable.get("cpu", 0) == 0
-    assert fact.allocatable["memory"] == 16 * 2**30
+    event = watched.node(node(allocatable={"cpu": "eight", "memory": "16Gi"}))
+    assert isinstance(event, NodeObserved)
+    assert event.allocatable.get("cpu", 0) == 0
+    assert event.allocatable["memory"] == 16 * 2**30
 
 
 def test_the_generation_of_a_spec_is_told_with_it_and_is_no_news_by_itself() -> None:
     watched = Watched()
-    fact = watched.pod(pod("a", generation=1))
-    assert isinstance(fact, PodObserved)
-    assert fact.generation == 1
+    event = watched.pod(pod("a", generation=1))
+    assert isinstance(event, PodObserved)
+    assert event.generation == 1
     assert watched.pod(pod("a", version=6, generation=2)) is None, (
         "an image, say: nothing that placement depends on"
     )
-    fact = watched.pod(pod("a", version=7, cpu="3", generation=3))
-    assert isinstance(fact, PodObserved)
-    assert fact.generation == 3
+    event = watched.pod(pod("a", version=7, cpu="3", generation=3))
+    assert isinstance(event, PodObserved)
+    assert event.generation == 3
     for strange in (None, "4", -1, 1 << 64):
-        fact = watched.pod(pod(f"b{strange}", generation=strange))
-        assert isinstance(fact, PodObserved)
-        assert fact.generation == 0
+        event = watched.pod(pod(f"b{strange}", generation=strange))
+        assert isinstance(event, PodObserved)
+        assert event.generation == 0
 
 
-def test_what_a_nodes_kubelet_declares_is_a_fact_in_any_order(watched: Watched) -> None:
-    fact = watched.node(node(declaredFeatures=["B", "A"]))
-    assert fact is not None
-    assert fact.declared_features == ("A", "B")
+def test_what_a_nodes_kubelet_declares_is_a_event_in_any_order(watched: Watched) -> None:
+    event = watched.node(node(declaredFeatures=["B", "A"]))
+    assert event is not None
+    assert event.declared_features == ("A", "B")
     assert watched.node(node(declaredFeatures=["A", "B"])) is None
-    fact = watched.node(node(declaredFeatures="A"))
-    assert fact is not None
-    assert fact.declared_features == ()
+    event = watched.node(node(declaredFeatures="A"))
+    assert event is not None
+    assert event.declared_features == ()
 
 
 def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
@@ -298,9 +298,9 @@ def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
         "example.com/nic": "2",
         "example.com/tpu": "2",
     }
-    fact = watched.node(node(allocatable=offered, capacity=counted))
-    assert fact is not None
-    assert fact.unhealthy == {"example.com/gpu": 1, "example.com/tpu": 2}
+    event = watched.node(node(allocatable=offered, capacity=counted))
+    assert event is not None
+    assert event.unhealthy == {"example.com/gpu": 1, "example.com/tpu": 2}
     assert watched.node(node(allocatable=offered, capacity=counted)) is None
     healed = watched.node(node(allocatable=offered, capacity={**offered, "cpu": "8"}))
     assert healed is not None
@@ -343,8 +343,8 @@ def test_no_object_whatsoever_raises(data: st.DataObject) -> None:
     else:
         made[part][data.draw(st.sampled_from(sorted(made[part]) or ["x"]))] = data.draw(JSON)
     watched = Watched()
-    news.pod_fact(watched.history.ledger, "topolog", made, watched.sightings)
-    news.node_fact(watched.history.ledger, made)
+    news.pod_event(watched.history.ledger, "topolog", made, watched.sightings)
+    news.node_event(watched.history.ledger, made)
     news.pod_deleted(watched.history.ledger, made)
     news.node_deleted(watched.history.ledger, made)
     news.absent_pods(watched.history.ledger, (str(made),), "5")
@@ -356,7 +356,7 @@ def test_no_object_whatsoever_raises(data: st.DataObject) -> None:
         max_size=12,
     )
 )
-def test_remembering_specs_changes_no_fact(events: list[str]) -> None:
+def test_remembering_specs_changes_no_event(events: list[str]) -> None:
     """With a memory of specs and without one, the same objects tell the same facts."""
     with_memory, without = Watched(), Watched()
     state: Json = {"node": "", "phase": "Pending", "cpu": "2"}
@@ -419,15 +419,15 @@ def anything_in(data: st.DataObject, obj: Json) -> Json:
 
 def test_a_device_class_is_told_while_it_names_a_resource() -> None:
     known, made = Surroundings(), SURROUNDING_OBJECTS["deviceclass"]
-    told = around.fact_of(known, "deviceclass", made)
+    told = around.event_of(known, "deviceclass", made)
     assert told == DeviceClassObserved("gpu.example.com", "example.com/gpu")
     known.hear(told)
-    assert around.fact_of(known, "deviceclass", made) is None, "told once"
+    assert around.event_of(known, "deviceclass", made) is None, "told once"
     silent = {"metadata": {"name": "gpu.example.com"}, "spec": {}}
-    assert around.fact_of(known, "deviceclass", silent) == SurroundingEnded(
+    assert around.event_of(known, "deviceclass", silent) == SurroundingEnded(
         "deviceclass", "gpu.example.com", "unbound"
     )
-    assert around.fact_of(Surroundings(), "deviceclass", silent) is None
+    assert around.event_of(Surroundings(), "deviceclass", silent) is None
 
 
 @given(st.data())
@@ -436,11 +436,11 @@ def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(
 ) -> None:
     kind = data.draw(st.sampled_from(sorted(SURROUNDING_OBJECTS)))
     known, made = Surroundings(), anything_in(data, SURROUNDING_OBJECTS[kind])
-    for fact in (around.fact_of(known, kind, made), around.gone(known, kind, made)):
-        if fact is not None:
-            encode(fact)
-            known.hear(fact)
-    around.fact_of(known, kind, SURROUNDING_OBJECTS[kind])
+    for event in (around.event_of(known, kind, made), around.gone(known, kind, made)):
+        if event is not None:
+            encode(event)
+            known.hear(event)
+    around.event_of(known, kind, SURROUNDING_OBJECTS[kind])
     around.absent(known, kind, (), "5")
 
 
@@ -451,6 +451,6 @@ def test_no_nomination_whatsoever_raises_and_what_is_told_can_be_stored(
     foreign = pod("f", cpu="1")
     foreign["spec"]["schedulerName"] = "other"
     foreign["status"]["nominatedNodeName"] = "n1"
-    fact = around.nomination_of(Surroundings(), "topolog", anything_in(data, foreign))
-    if fact is not None:
-        encode(fact)
+    event = around.nomination_of(Surroundings(), "topolog", anything_in(data, foreign))
+    if event is not None:
+        encode(event)

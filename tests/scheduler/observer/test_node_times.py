@@ -84,7 +84,7 @@ def test_whatever_a_status_holds_is_read(listed: object, told: object) -> None:
     assert finished_s(found) >= 0
 
 
-def test_facts_tell_when_by_the_node() -> None:
+def test_events_tell_when_by_the_node() -> None:
     """A pod that was seen on its way, runs, and succeeded; one that was first seen running, and is
     deleted.
     """

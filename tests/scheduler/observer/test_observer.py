@@ -16,7 +16,7 @@ from services.scheduler.watch.observer import RELIST_S, Observer
 from services.scheduler.watch.teller import ROLE
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease
-from shared.events.catalog import Fact
+from shared.events.catalog import Event
 from shared.events.cluster_events import (
     ClusterListed,
     NodeEnded,
@@ -24,16 +24,16 @@ from shared.events.cluster_events import (
     PodEnded,
     PodObserved,
 )
-from shared.events.cluster_object_events import (
+from shared.events.codec import decode
+from shared.events.surroundings_events import (
     ClaimObserved,
     DeviceClassObserved,
     NamespaceObserved,
     NodeVolumesLimited,
     SurroundingEnded,
-    SurroundingFact,
+    SurroundingEvent,
     VolumeObserved,
 )
-from shared.events.codec import decode
 from shared.kube.client import KubeClient
 from shared.kube.port import (
     Kind,
@@ -82,7 +82,7 @@ class Scene:
         """An observer that leads, as a process of its own; killed at the end."""
         fold: Fold[SchedulerCore] = Fold(
             lambda: SchedulerCore(CoreConfig()),
-            lambda core, envelope, fact: core.evolve(envelope, fact),
+            lambda core, envelope, event: core.evolve(envelope, event),
         )
         projector = Projector("scheduler", self.log, fold, options=QUICK)
         observer = Observer(self.log, self.kube, projector, ("topolog",), SYSTEM_CLOCK, relist_s)
@@ -92,36 +92,38 @@ class Scene:
             self.leading = tasks[1]
             yield observer
 
-    async def facts(self) -> list[Fact]:
+    async def events(self) -> list[Event]:
         """What was told of pods and nodes: every server has namespaces."""
         found = [decode(envelope) for envelope in await self.log.read(0)]
-        return [fact for fact in found if not isinstance(fact, SurroundingFact)]
+        return [event for event in found if not isinstance(event, SurroundingEvent)]
 
-    async def told(self, kind: type[Fact], count: int) -> list[Fact]:
+    async def told(self, kind: type[Event], count: int) -> list[Event]:
         """Wait until the log holds so many facts of a type."""
         async with asyncio.timeout(10):
-            while len(found := [fact for fact in await self.facts() if type(fact) is kind]) < count:  # noqa: ASYNC110
+            while True:
+                logged = [event for event in await self.events() if type(event) is kind]
+                if len(logged) >= count:
+                    return logged
                 await asyncio.sleep(0.01)
-        return found
 
-    async def around(self, wanted: SurroundingFact) -> None:
+    async def around(self, wanted: SurroundingEvent) -> None:
         """Wait until this was told, at whatever version."""
         async with asyncio.timeout(10):
             while True:
                 found = [decode(envelope) for envelope in await self.log.read(0)]
                 same = (
-                    msgspec.structs.replace(fact, resource_version="")
-                    for fact in found
-                    if type(fact) is type(wanted)
+                    msgspec.structs.replace(event, resource_version="")
+                    for event in found
+                    if type(event) is type(wanted)
                 )
                 if wanted in same:
                     return
                 await asyncio.sleep(0.01)
 
-    async def settled(self) -> list[Fact]:
+    async def settled(self) -> list[Event]:
         """All facts, once no more come."""
         await asyncio.sleep(0.3)
-        return await self.facts()
+        return await self.events()
 
     async def node(self, name: str = "n1") -> None:
         body = {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8", "pods": "10"}}}
@@ -154,7 +156,7 @@ async def test_of_a_list_pods_that_stand_on_a_node_are_told_before_those_that_wa
     await scene.api.pod("c-waits", spec=OURS)
     async with scene.observer():
         told = await scene.told(PodObserved, 3)
-    assert [fact.pod.name for fact in told if isinstance(fact, PodObserved)] == [
+    assert [event.pod.name for event in told if isinstance(event, PodObserved)] == [
         "b-stands",
         "a-waits",
         "c-waits",
@@ -168,7 +170,7 @@ async def test_what_is_listed_and_what_is_watched_is_told_once(scene: Scene) -> 
         await scene.told(PodObserved, 1)
         await scene.api.pod("watched", spec=OURS)
         seen = await scene.told(PodObserved, 2)
-        assert [fact.pod.name for fact in seen if isinstance(fact, PodObserved)] == [
+        assert [event.pod.name for event in seen if isinstance(event, PodObserved)] == [
             "listed",
             "watched",
         ]
@@ -185,7 +187,7 @@ async def test_an_observer_that_comes_after_another_repeats_nothing(scene: Scene
         assert len(await scene.settled()) == 2
 
 
-async def test_two_observers_of_one_change_are_one_fact_by_commit_id(scene: Scene) -> None:
+async def test_two_observers_of_one_change_are_one_event_by_commit_id(scene: Scene) -> None:
     """A leader that was overtaken may still be appending: the commit id is made from the object,
     not from the observer.
     """
@@ -209,7 +211,7 @@ async def test_an_observer_of_an_older_epoch_is_fenced(scene: Scene) -> None:
         async with asyncio.timeout(10):
             with pytest.raises(LeaseLost):
                 await scene.leading
-    assert await scene.facts() == []
+    assert await scene.events() == []
 
 
 async def test_a_delete_that_nobody_saw_ends_the_pod_and_the_node(scene: Scene) -> None:
@@ -240,7 +242,7 @@ async def test_a_pod_of_the_same_name_made_unseen_is_another_pod(scene: Scene) -
     async with scene.observer(2):
         seen = await scene.told(PodObserved, 2)
         (ended,) = await scene.told(PodEnded, 1)
-    assert [fact.pod.uid for fact in seen if isinstance(fact, PodObserved)] == [
+    assert [event.pod.uid for event in seen if isinstance(event, PodObserved)] == [
         old["metadata"]["uid"],
         new["metadata"]["uid"],
     ]
@@ -255,8 +257,8 @@ async def test_a_node_of_another_uid_takes_the_place_of_the_old_one(scene: Scene
         await scene.drop("nodes", "n1")
         await scene.node()
         await scene.told(NodeObserved, 2)
-        facts = await scene.settled()
-    uids = [fact.uid for fact in facts if isinstance(fact, NodeObserved)]
+        events = await scene.settled()
+    uids = [event.uid for event in events if isinstance(event, NodeObserved)]
     assert len(set(uids)) == 2
 
 
@@ -364,8 +366,8 @@ async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(
     async with scene.observer(1):
         await scene.told(PodObserved, 1)
         told = [decode(envelope) for envelope in await scene.log.read(0)]
-        pod = next(number for number, fact in enumerate(told) if isinstance(fact, PodObserved))
-        before = {type(fact) for fact in told[:pod]}
+        pod = next(number for number, event in enumerate(told) if isinstance(event, PodObserved))
+        before = {type(event) for event in told[:pod]}
         assert {VolumeObserved, NodeVolumesLimited, NamespaceObserved} <= before
         patch = {"status": {"phase": "Bound"}}
         answer = await scene.api.ask(
@@ -457,8 +459,8 @@ async def test_the_first_list_on_a_new_timeline_is_told_of_once(scene: Scene) ->
         async with scene.observer(epoch):
             await scene.told(ClusterListed, 2)
             found = await scene.settled()
-    listed = [fact for fact in found if isinstance(fact, ClusterListed)]
-    assert sorted(listed, key=lambda fact: fact.kind) == [
+    listed = [event for event in found if isinstance(event, ClusterListed)]
+    assert sorted(listed, key=lambda event: event.kind) == [
         ClusterListed("nodes", 2),
         ClusterListed("pods", 2),
     ]

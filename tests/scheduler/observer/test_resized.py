@@ -41,9 +41,9 @@ def resizing(asked: str, allocated: str, running: str, reason: str = "") -> Json
     return made
 
 
-def cpus(fact: Any) -> int:
-    assert isinstance(fact, PodObserved)
-    return fact.pod.containers[0].requests["cpu"]
+def cpus(event: Any) -> int:
+    assert isinstance(event, PodObserved)
+    return event.pod.containers[0].requests["cpu"]
 
 
 @pytest.mark.parametrize(("asked", "allocated", "running", "reason", "counts"), COUNTED)
@@ -53,7 +53,7 @@ def test_the_most_of_spec_and_status_counts(
     ledger = History().ledger
     assert (
         cpus(
-            news.pod_fact(
+            news.pod_event(
                 ledger, "topolog", resizing(asked, allocated, running, reason), Sightings()
             )
         )
@@ -84,12 +84,12 @@ def resizing_whole(asked: str, allocated: str, running: str, reason: str = "") -
 def test_the_pods_own_resources_count_so_too(
     asked: str, allocated: str, running: str, reason: str, counts: int
 ) -> None:
-    fact = news.pod_fact(
+    event = news.pod_event(
         History().ledger, "topolog", resizing_whole(asked, allocated, running, reason), Sightings()
     )
-    assert isinstance(fact, PodObserved)
-    assert fact.pod.pod_level == {"cpu": counts, "memory": 2 << 30}
-    assert cpus(fact) == 1000
+    assert isinstance(event, PodObserved)
+    assert event.pod.pod_level == {"cpu": counts, "memory": 2 << 30}
+    assert cpus(event) == 1000
 
 
 def test_shrinking_the_pods_own_resources_is_news_when_the_kubelet_has_done_it() -> None:
@@ -100,12 +100,12 @@ def test_shrinking_the_pods_own_resources_is_news_when_the_kubelet_has_done_it()
         ("4", "4", "8"),
         ("4", "4", "4"),
     ):
-        fact = news.pod_fact(
+        event = news.pod_event(
             history.ledger, "topolog", resizing_whole(asked, allocated, running), sightings
         )
-        if isinstance(fact, PodObserved):
-            told.append((fact.pod.pod_level or {})["cpu"])
-            history.seen(fact.pod, "n1", phase="Running")
+        if isinstance(event, PodObserved):
+            told.append((event.pod.pod_level or {})["cpu"])
+            history.seen(event.pod, "n1", phase="Running")
     assert told == [8000, 4000]
 
 
@@ -117,14 +117,14 @@ def test_every_step_of_a_resize_is_news_and_a_heartbeat_is_none() -> None:
         ("1", "1", "2", 0),
         ("1", "1", "1", 1000),
     ):
-        fact = news.pod_fact(
+        event = news.pod_event(
             history.ledger, "topolog", resizing(asked, allocated, running), sightings
         )
-        assert (cpus(fact) if isinstance(fact, PodObserved) else 0) == counts
-        if isinstance(fact, PodObserved):
-            history.seen(fact.pod, "n1", phase="Running")
+        assert (cpus(event) if isinstance(event, PodObserved) else 0) == counts
+        if isinstance(event, PodObserved):
+            history.seen(event.pod, "n1", phase="Running")
         assert not isinstance(
-            news.pod_fact(
+            news.pod_event(
                 history.ledger, "topolog", resizing(asked, allocated, running), sightings
             ),
             PodObserved,

@@ -109,7 +109,7 @@ async def test_a_list_from_before_a_binding_undoes_nothing(
         )
         restored(scene, monkeypatch, before, lists=1)
     async with scene.observer(2):
-        assert not [fact for fact in await scene.settled() if isinstance(fact, PodEnded)]
+        assert not [event for event in await scene.settled() if isinstance(event, PodEnded)]
 
 
 async def test_what_came_after_the_snapshot_ends_though_younger(
@@ -142,7 +142,7 @@ async def test_one_list_older_than_the_log_ends_nothing(
         streamed = restored(scene, monkeypatch, before, lists=1)
     async with scene.observer(2):
         await until(lambda: len(streamed) == 2)
-        assert not [fact for fact in await scene.settled() if isinstance(fact, PodEnded)]
+        assert not [event for event in await scene.settled() if isinstance(event, PodEnded)]
 
 
 async def test_what_ended_and_is_there_again_as_it_was_is_told_again(
@@ -164,7 +164,7 @@ async def test_what_ended_and_is_there_again_as_it_was_is_told_again(
         assert first == again
         first, again = await scene.told(NodeObserved, 2)
         assert first == again
-        told = [type(fact) for fact in await scene.settled()]
+        told = [type(event) for event in await scene.settled()]
         assert told.count(PodObserved) == told.count(NodeObserved) == 2
 
 

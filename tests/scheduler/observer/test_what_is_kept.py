@@ -87,27 +87,27 @@ def manifest(**spec: Any) -> dict[str, Any]:
 
 
 def observed(obj: dict[str, Any]) -> PodObserved:
-    fact = news.pod_fact(Ledger(), "topolog", obj, Sightings())
-    assert isinstance(fact, PodObserved)
-    return fact
+    event = news.pod_event(Ledger(), "topolog", obj, Sightings())
+    assert isinstance(event, PodObserved)
+    return event
 
 
-def test_no_secret_of_a_manifest_enters_a_fact() -> None:
-    fact = observed(
+def test_no_secret_of_a_manifest_enters_a_event() -> None:
+    event = observed(
         manifest(volumes=[{"name": "v", "configMap": {"name": "x", "items": [{"key": SECRET}]}}])
     )
-    assert SECRET.encode() not in encode(fact)
-    assert fact.pod.annotations == {policy.POD_ANNOTATION: "{}"}
-    assert fact.pod.labels["app"] == "kept"
-    assert {value for key, value in fact.pod.labels.items() if key != "app"} == {
+    assert SECRET.encode() not in encode(event)
+    assert event.pod.annotations == {policy.POD_ANNOTATION: "{}"}
+    assert event.pod.labels["app"] == "kept"
+    assert {value for key, value in event.pod.labels.items() if key != "app"} == {
         digest("kept"),
         digest(SECRET),
     }
 
 
 def test_labels_that_the_pods_own_selectors_name_are_kept() -> None:
-    fact = observed(manifest(affinity=AFFINITY, topologySpreadConstraints=SPREAD))
-    assert {key for key, value in fact.pod.labels.items() if value == "kept"} == {
+    event = observed(manifest(affinity=AFFINITY, topologySpreadConstraints=SPREAD))
+    assert {key for key, value in event.pod.labels.items() if value == "kept"} == {
         "app",
         "team",
         "tier",
@@ -126,10 +126,10 @@ def test_nodes_keep_their_labels_and_none_of_their_annotations() -> None:
             "annotations": {"a": SECRET},
         }
     }
-    fact = news.node_fact(Ledger(), node)
-    assert fact is not None
-    assert fact.labels == {"any/key": "v"}
-    assert SECRET.encode() not in encode(fact)
+    event = news.node_event(Ledger(), node)
+    assert event is not None
+    assert event.labels == {"any/key": "v"}
+    assert SECRET.encode() not in encode(event)
 
 
 def test_what_is_decided_by_is_on_the_list() -> None:

@@ -23,7 +23,7 @@ class BarredResources(KeepsNothing):
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         found = barred(pod, around)
-        return (lambda facts: found.get(facts.name)) if found else None
+        return (lambda events: found.get(events.name)) if found else None
 
 
 def barred(pod: Pod, around: Around) -> dict[str, Refusal]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from services.scheduler.filter.constraints.predicates import constraint_refusal
 from services.scheduler.snapshot.columnar import Slots
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Constraints
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -37,7 +37,7 @@ class ConstraintColumns:
             column.unknown.add(slot)
 
     def allowed(
-        self, constraints: Constraints, nodes: Sequence[NodeFacts | None], chosen: slice | Slots
+        self, constraints: Constraints, nodes: Sequence[NodeInfo | None], chosen: slice | Slots
     ) -> npt.NDArray[np.bool_]:
         """True for each of the chosen slots whose node these constraints allow."""
         key = _ENCODER.encode(constraints)
@@ -57,5 +57,8 @@ class ConstraintColumns:
         return found
 
 
-def _allows(constraints: Constraints, facts: NodeFacts | None) -> bool:
-    return facts is not None and constraint_refusal(constraints, facts.observed, facts.name) is None
+def _allows(constraints: Constraints, node_info: NodeInfo | None) -> bool:
+    return (
+        node_info is not None
+        and constraint_refusal(constraints, node_info.observed, node_info.name) is None
+    )

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from services.scheduler.filter.constraints.neighbours import Neighbours
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.state.cluster_objects import Surroundings
 from services.scheduler.state.exclusions import Asides
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 
-Check = Callable[[NodeFacts], Refusal | None]
+Check = Callable[[NodeInfo], Refusal | None]
 """Why this node may not take the pod; None when it may."""
 
 
@@ -48,7 +48,7 @@ class Around(NamedTuple):
     was learnt, what surrounds them (volumes, namespaces), and by resource the nodes that are barred
     for it, and why (`barred_resources`)."""
 
-    nodes: Mapping[str, NodeFacts]
+    nodes: Mapping[str, NodeInfo]
     neighbours: Neighbours
     asides: Asides
     surroundings: Surroundings
@@ -56,13 +56,13 @@ class Around(NamedTuple):
 
     def label(self, node: str, key: str) -> str | None:
         """A label of a node."""
-        facts = self.nodes.get(node)
-        return label_of(facts, key) if facts is not None else None
+        node_info = self.nodes.get(node)
+        return label_of(node_info, key) if node_info is not None else None
 
 
-def label_of(facts: NodeFacts, key: str) -> str | None:
+def label_of(node_info: NodeInfo, key: str) -> str | None:
     """A label of a node, None where it has none or was not seen yet."""
-    return facts.observed.labels.get(key) if facts.observed is not None else None
+    return node_info.observed.labels.get(key) if node_info.observed is not None else None
 
 
 class Constraint(Protocol):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import Around, Check
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
@@ -38,10 +38,12 @@ class DeclaredFeatures:
         if not kept:
             return None
 
-        def check(facts: NodeFacts) -> Refusal | None:
-            declared = facts.observed.declared_features if facts.observed is not None else ()
+        def check(node_info: NodeInfo) -> Refusal | None:
+            declared = (
+                node_info.observed.declared_features if node_info.observed is not None else ()
+            )
             lacking = [name for name in kept if name not in declared]
-            return Refusal(facts.name, Reason.FEATURE, ", ".join(lacking)) if lacking else None
+            return Refusal(node_info.name, Reason.FEATURE, ", ".join(lacking)) if lacking else None
 
         return check
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import Around, Check, KeepsNothing
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 
@@ -26,12 +26,12 @@ class SetAside(KeepsNothing):
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         held = around.asides.of(pod)
 
-        def check(facts: NodeFacts) -> Refusal | None:
-            aside = held.get(facts.name)
+        def check(node_info: NodeInfo) -> Refusal | None:
+            aside = held.get(node_info.name)
             if aside is None:
                 return None
             return Refusal(
-                facts.name,
+                node_info.name,
                 Reason.SET_ASIDE,
                 f"{aside.cause}: {aside.detail}",
                 remedy=_REMEDIES[aside.cause],

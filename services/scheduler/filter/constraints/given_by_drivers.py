@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import Around, Check, KeepsNothing
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 
@@ -27,10 +27,12 @@ class GivenByDrivers(KeepsNothing):
         if not found:
             return None
 
-        def check(facts: NodeFacts) -> Refusal | None:
-            others = by_others(found, facts)
+        def check(node_info: NodeInfo) -> Refusal | None:
+            others = by_others(found, node_info)
             named = [f"{name} (DeviceClass {found[name]})" for name in others]
-            return Refusal(facts.name, Reason.GIVEN_BY_DRIVER, ", ".join(named)) if named else None
+            return (
+                Refusal(node_info.name, Reason.GIVEN_BY_DRIVER, ", ".join(named)) if named else None
+            )
 
         return check
 
@@ -48,7 +50,7 @@ def given(pod: Pod, around: Around) -> dict[str, str]:
     return {name: found[name] for name in sorted(found)}
 
 
-def by_others(found: dict[str, str], facts: NodeFacts) -> tuple[str, ...]:
+def by_others(found: dict[str, str], node_info: NodeInfo) -> tuple[str, ...]:
     """Those of which the node's device plugins offer none."""
-    offered = facts.observed.allocatable if facts.observed is not None else {}
+    offered = node_info.observed.allocatable if node_info.observed is not None else {}
     return tuple(name for name in found if offered.get(name, 0) <= 0)

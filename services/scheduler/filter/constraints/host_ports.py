@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import Around, Check
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
@@ -52,10 +52,10 @@ class HostPorts:
             for node in nodes:
                 taken.setdefault(node, []).extend(held)
 
-        def check(facts: NodeFacts) -> Refusal | None:
+        def check(node_info: NodeInfo) -> Refusal | None:
             for wanted in kept:
-                if any(_clash(wanted, other) for other in taken.get(facts.name, ())):
-                    return Refusal(facts.name, Reason.HOST_PORT, f"{wanted[0]} {wanted[2]}")
+                if any(_clash(wanted, other) for other in taken.get(node_info.name, ())):
+                    return Refusal(node_info.name, Reason.HOST_PORT, f"{wanted[0]} {wanted[2]}")
             return None
 
         return check if taken else None

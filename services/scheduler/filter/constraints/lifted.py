@@ -9,7 +9,7 @@ from typing import Any
 
 from services.scheduler.filter.constraints.neighbours import Neighbours
 from services.scheduler.filter.constraints.pod_affinity import ANTI_AFFINITY
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.events.cluster_events import NodeObserved
 
 _HOST = "kubernetes.io/hostname"
@@ -37,12 +37,12 @@ class Lifted:
             if node is not None and node.name in nodes:
                 self.left({ANTI_AFFINITY: kept}, node)
 
-    def take(self, nodes: Mapping[str, NodeFacts]) -> list[str]:
+    def take(self, nodes: Mapping[str, NodeInfo]) -> list[str]:
         """The nodes of these domains, once."""
         domains, self._domains = {domain for domain in self._domains if domain[0] != _HOST}, set()
         if not domains:
             return []
-        seen = ((name, facts.observed) for name, facts in nodes.items())
+        seen = ((name, node_info.observed) for name, node_info in nodes.items())
         return [
             name
             for name, at in seen

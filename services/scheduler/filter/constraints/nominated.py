@@ -15,12 +15,12 @@ from typing import Any
 
 from services.scheduler.filter.constraints.constraint import Around, Check, KeepsNothing
 from services.scheduler.filter.constraints.nominee_zone import leaves_a_zone
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import PODS, Amounts
-from shared.events.cluster_object_events import NominationObserved
+from shared.events.surroundings_events import NominationObserved
 
 
 class Nominated(KeepsNothing):
@@ -34,11 +34,13 @@ class Nominated(KeepsNothing):
             return None
         request = {**effective_request(pod), PODS: 1}
 
-        def check(facts: NodeFacts) -> Refusal | None:
-            here = nominees.get(facts.name)
+        def check(node_info: NodeInfo) -> Refusal | None:
+            here = nominees.get(node_info.name)
             if here is None:
                 return None
-            return _too_little(facts, request, here) or _without_a_zone(facts, pod, here, around)
+            return _too_little(node_info, request, here) or _without_a_zone(
+                node_info, pod, here, around
+            )
 
         return check
 
@@ -48,8 +50,8 @@ def zones_kept(pod: Pod, around: Around) -> dict[str, Refusal]:
     kube-scheduler cannot judge of the nominees that it has itself."""
     found: dict[str, Refusal] = {}
     for each in _ahead_of(pod, around):
-        facts = around.nodes.get(each.node)
-        refusal = _without_a_zone(facts, pod, [each], around) if facts is not None else None
+        node_info = around.nodes.get(each.node)
+        refusal = _without_a_zone(node_info, pod, [each], around) if node_info is not None else None
         if refusal is not None:
             found.setdefault(each.node, refusal)
     return found
@@ -67,20 +69,20 @@ def _ahead_of(pod: Pod, around: Around) -> Iterator[NominationObserved]:
 
 
 def _too_little(
-    facts: NodeFacts, request: Amounts, nominees: list[NominationObserved]
+    node_info: NodeInfo, request: Amounts, nominees: list[NominationObserved]
 ) -> Refusal | None:
     for name, asked in request.items():
         kept = sum(1 if name == PODS else each.requests.get(name, 0) for each in nominees)
-        if kept and 0 < asked > facts.free(name) - kept:
-            return Refusal(facts.name, Reason.NOMINATED, nominees[-1].key)
+        if kept and 0 < asked > node_info.free(name) - kept:
+            return Refusal(node_info.name, Reason.NOMINATED, nominees[-1].key)
     return None
 
 
 def _without_a_zone(
-    facts: NodeFacts, pod: Pod, nominees: list[NominationObserved], around: Around
+    node_info: NodeInfo, pod: Pod, nominees: list[NominationObserved], around: Around
 ) -> Refusal | None:
     leaves = around.neighbours.leaves
     for each in nominees:
-        if each.zonal and not leaves_a_zone(facts, pod, each.zonal, leaves):
-            return Refusal(facts.name, Reason.NOMINATED, each.key)
+        if each.zonal and not leaves_a_zone(node_info, pod, each.zonal, leaves):
+            return Refusal(node_info.name, Reason.NOMINATED, each.key)
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import Amounts
@@ -22,30 +22,30 @@ NONE_TAKEN: Amounts = {}
 
 
 def leaves_a_zone(
-    facts: NodeFacts, pod: Pod, nominee: Amounts, leaves: Callable[[str], bool]
+    node_info: NodeInfo, pod: Pod, nominee: Amounts, leaves: Callable[[str], bool]
 ) -> bool:
     """`nominee` is what it takes of one zone where all of that is tracked; `leaves` says of a uid
     whether it is being deleted.
     """
-    if facts.report is None or facts.rule.policy not in (SINGLE_NUMA_NODE, RESTRICTED):
+    if node_info.report is None or node_info.rule.policy not in (SINGLE_NUMA_NODE, RESTRICTED):
         return True
-    wanted = {name: amount for name, amount in nominee.items() if name in facts.report.tracked}
-    charge = newcomer(pod, kind_of(pod), facts.report, facts.upper).charge
+    wanted = {name: amount for name, amount in nominee.items() if name in node_info.report.tracked}
+    charge = newcomer(pod, kind_of(pod), node_info.report, node_info.upper).charge
     if not wanted or not charge.zones:
         return True
-    room = _once_they_ended(facts, leaves)
+    room = _once_they_ended(node_info, leaves)
     fitting = [zone for zone, held in room.items() if _holds(held, wanted, NONE_TAKEN)]
     one_each = (
-        facts.rule.policy == SINGLE_NUMA_NODE
+        node_info.rule.policy == SINGLE_NUMA_NODE
     )  # under restricted a container may take several zones
     if not fitting or (one_each and len(fitting) > len(charge.demand)):
         return True
     return any(_holds(room[zone], wanted, charge.zones.get(zone, NONE_TAKEN)) for zone in fitting)
 
 
-def _once_they_ended(facts: NodeFacts, leaves: Callable[[str], bool]) -> ZoneAmounts:
-    room = most_without(facts.ledger, [uid for uid in facts.ledger.charges if leaves(uid)])
-    for own in facts.overlay.values():
+def _once_they_ended(node_info: NodeInfo, leaves: Callable[[str], bool]) -> ZoneAmounts:
+    room = most_without(node_info.ledger, [uid for uid in node_info.ledger.charges if leaves(uid)])
+    for own in node_info.overlay.values():
         subtract(room, own.charge.zones)
     return room
 

@@ -23,7 +23,7 @@ from services.scheduler.filter.constraints.selectors import (
     selection_in,
     with_label_keys,
 )
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.constraints import REQUIRED
 from shared.domain.fields import Json
@@ -87,8 +87,8 @@ def _unknown(pod: Pod, kept: Any, reason: Reason, around: Around) -> Check | Non
         "among" in each["selector"] for each in kept or ()
     ):
         return None
-    return lambda facts: Refusal(
-        facts.name, reason, f"the labels of namespace {pod.namespace} are not known yet"
+    return lambda node_info: Refusal(
+        node_info.name, reason, f"the labels of namespace {pod.namespace} are not known yet"
     )
 
 
@@ -109,11 +109,11 @@ class PodAffinity(_Terms):
         domains = [_domains(term.key, counts, around) for term in terms]
         alone = not any(domains) and group.matches(pod)
 
-        def check(facts: NodeFacts) -> Refusal | None:
+        def check(node_info: NodeInfo) -> Refusal | None:
             for term, held in zip(terms, domains, strict=True):
-                value = label_of(facts, term.key)
+                value = label_of(node_info, term.key)
                 if value is None or not (alone or value in held):
-                    return Refusal(facts.name, Reason.POD_AFFINITY, term.key)
+                    return Refusal(node_info.name, Reason.POD_AFFINITY, term.key)
             return None
 
         return check
@@ -149,10 +149,10 @@ class PodAntiAffinity(_Terms):
         if not barred:
             return None
 
-        def check(facts: NodeFacts) -> Refusal | None:
+        def check(node_info: NodeInfo) -> Refusal | None:
             for key, held, whose in barred:
-                if label_of(facts, key) in held:
-                    return Refusal(facts.name, Reason.POD_ANTI_AFFINITY, f"{key}, {whose}")
+                if label_of(node_info, key) in held:
+                    return Refusal(node_info.name, Reason.POD_ANTI_AFFINITY, f"{key}, {whose}")
             return None
 
         return check

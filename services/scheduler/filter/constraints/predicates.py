@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.atoi import atoi
 from shared.domain.pod import Constraints, NodeSelectorTerm, Toleration
 from shared.domain.refusal import Reason, Refusal
@@ -124,21 +124,21 @@ def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool
     return left > right if operator == "Gt" else operator == "Lt" and left < right
 
 
-def resource_refusal(request: Amounts, facts: NodeFacts) -> Refusal | None:
+def resource_refusal(request: Amounts, node_info: NodeInfo) -> Refusal | None:
     """The first resource, by name, of which the node as a whole has too little left."""
     for name in sorted(request):
-        left, asked = facts.free(name), request[name]
+        left, asked = node_info.free(name), request[name]
         if left >= asked:
             continue
         if name == PODS:
-            return Refusal(facts.name, Reason.TOO_MANY_PODS, resource=PODS, asked=1, best=left)
-        return Refusal(facts.name, Reason.NODE_RESOURCE, resource=name, asked=asked, best=left)
+            return Refusal(node_info.name, Reason.TOO_MANY_PODS, resource=PODS, asked=1, best=left)
+        return Refusal(node_info.name, Reason.NODE_RESOURCE, resource=name, asked=asked, best=left)
     return None
 
 
-def fits_node(request: Amounts, facts: NodeFacts) -> bool:
+def fits_node(request: Amounts, node_info: NodeInfo) -> bool:
     """The same as a plain yes or no."""
-    requested, allocatable = facts.requested, facts.allocatable
+    requested, allocatable = node_info.requested, node_info.allocatable
     for name, asked in request.items():
         if allocatable.get(name, 0) - requested.get(name, 0) < asked and (
             name != PODS or name in allocatable

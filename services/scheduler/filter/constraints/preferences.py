@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from services.scheduler.filter.constraints.predicates import matches, tolerated
 from services.scheduler.snapshot.columnar import Lifts
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Constraints, Pod
 from shared.events.cluster_events import NodeObserved
 
@@ -41,7 +41,7 @@ class Preferences:
         else:
             self._shunned.discard(slot)
 
-    def of(self, pod: Pod, nodes: list[NodeFacts | None]) -> Lifts | None:
+    def of(self, pod: Pod, nodes: list[NodeInfo | None]) -> Lifts | None:
         """Points by slot, None where the pod prefers nothing and no node asks to be left alone."""
         wanted = pod.constraints
         if not wanted.preferred_affinity and not self._shunned:
@@ -55,18 +55,18 @@ class Preferences:
             lifts += TAINT_WEIGHT * (HIGHEST - HIGHEST * taints // worst)
         return lifts if most or worst else None
 
-    def _raw(self, wanted: Constraints, nodes: list[NodeFacts | None]) -> npt.NDArray[np.int32]:
+    def _raw(self, wanted: Constraints, nodes: list[NodeInfo | None]) -> npt.NDArray[np.int32]:
         key = _ENCODER.encode((wanted.preferred_affinity, wanted.tolerations))
         column = self._columns.pop(key, np.zeros((2, 0), dtype=np.int32))
         if column.shape[1] < len(nodes):
             new = np.full((2, len(nodes) - column.shape[1]), -1, dtype=np.int32)
             column = np.concatenate([column, new], axis=1)
         for slot in np.flatnonzero(column[0] < 0).tolist():
-            facts = nodes[slot]
+            node_info = nodes[slot]
             column[:, slot] = (
                 (0, 0)
-                if facts is None or facts.observed is None
-                else _points(wanted, facts.observed)
+                if node_info is None or node_info.observed is None
+                else _points(wanted, node_info.observed)
             )
         self._columns[key] = column
         if len(self._columns) > self._limit:

@@ -21,7 +21,7 @@ from services.scheduler.filter.constraints.nominated import Nominated
 from services.scheduler.filter.constraints.pod_affinity import PodAffinity, PodAntiAffinity
 from services.scheduler.filter.constraints.topology_spread import TopologySpread
 from services.scheduler.filter.constraints.volumes import Volumes
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
@@ -73,14 +73,17 @@ class Bars:
     def __bool__(self) -> bool:
         return bool(self._checks)
 
-    def refusal(self, facts: NodeFacts) -> Refusal | None:
+    def refusal(self, node_info: NodeInfo) -> Refusal | None:
         """The first constraint that bars the node."""
-        return next((found for check in self._checks if (found := check(facts)) is not None), None)
+        return next(
+            (found for check in self._checks if (found := check(node_info)) is not None), None
+        )
 
-    def open(self, slots: Sequence[NodeFacts | None]) -> npt.NDArray[np.bool_]:
+    def open(self, slots: Sequence[NodeInfo | None]) -> npt.NDArray[np.bool_]:
         """True for each slot whose node is not barred."""
         return np.array(
-            [facts is not None and self.refusal(facts) is None for facts in slots], dtype=np.bool_
+            [node_info is not None and self.refusal(node_info) is None for node_info in slots],
+            dtype=np.bool_,
         )
 
 
@@ -105,6 +108,9 @@ def _strange(kept: Mapping[str, Any]) -> Check | None:
     if not strange:
         return None
     remedy = "replace this scheduler by the release of the one that observes the cluster"
-    return lambda facts: Refusal(
-        facts.name, Reason.UNSUPPORTED, f"{', '.join(strange)}, of a newer release", remedy=remedy
+    return lambda node_info: Refusal(
+        node_info.name,
+        Reason.UNSUPPORTED,
+        f"{', '.join(strange)}, of a newer release",
+        remedy=remedy,
     )

@@ -10,7 +10,7 @@ from typing import Any
 from services.scheduler.filter.constraints.neighbours import Requirement, Selection, holds
 from shared.domain import fields
 from shared.domain.fields import Json
-from shared.events.cluster_object_events import NamespaceObserved
+from shared.events.surroundings_events import NamespaceObserved
 
 Namespaces = Mapping[str, NamespaceObserved]
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")

@@ -17,7 +17,7 @@ from services.scheduler.filter.constraints.selectors import (
     selection,
     with_label_keys,
 )
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
@@ -56,20 +56,25 @@ class TopologySpread:
         if not kept:
             return None
         keys = [each["key"] for each in kept]
-        nodes = [facts for facts in around.nodes.values() if _labelled(facts, keys)]
+        nodes = [node_info for node_info in around.nodes.values() if _labelled(node_info, keys)]
         spreads = [
-            _spread(each, pod, [facts for facts in nodes if _counts(facts, pod, each)], around)
+            _spread(
+                each,
+                pod,
+                [node_info for node_info in nodes if _counts(node_info, pod, each)],
+                around,
+            )
             for each in kept
         ]
 
-        def check(facts: NodeFacts) -> Refusal | None:
+        def check(node_info: NodeInfo) -> Refusal | None:
             for spread in spreads:
-                value = label_of(facts, spread.key)
+                value = label_of(node_info, spread.key)
                 if (
                     value is None
                     or spread.counts.get(value, 0) + spread.own - spread.least > spread.most
                 ):
-                    return Refusal(facts.name, Reason.TOPOLOGY_SPREAD, spread.key)
+                    return Refusal(node_info.name, Reason.TOPOLOGY_SPREAD, spread.key)
             return None
 
         return check
@@ -96,24 +101,24 @@ def _policy(doc: Json, field: str, path: str) -> str:
     return named
 
 
-def _labelled(facts: NodeFacts, keys: list[str]) -> bool:
+def _labelled(node_info: NodeInfo, keys: list[str]) -> bool:
     """Has the node every topology label that the pod spreads by?"""
-    return facts.observed is not None and all(key in facts.observed.labels for key in keys)
+    return node_info.observed is not None and all(key in node_info.observed.labels for key in keys)
 
 
-def _counts(facts: NodeFacts, pod: Pod, kept: Any) -> bool:
+def _counts(node_info: NodeInfo, pod: Pod, kept: Any) -> bool:
     """Is the node one whose pods and whose domain count?"""
-    node = facts.observed
+    node = node_info.observed
     if node is None or not (kept.get("anywhere") or selects(pod.constraints, node)):
         return False
     return not kept.get("untainted") or untolerated(pod.constraints, node) is None
 
 
-def _spread(kept: Any, pod: Pod, nodes: list[NodeFacts], around: Around) -> _Spread:
+def _spread(kept: Any, pod: Pod, nodes: list[NodeInfo], around: Around) -> _Spread:
     wanted = selection(kept["selector"], {})
     by_node = around.neighbours.counted(wanted, leaving=False) if wanted.labels else {}
     counts: Counter[str] = Counter()
-    for facts in nodes:
-        counts[label_of(facts, kept["key"]) or ""] += by_node.get(facts.name, 0)
+    for node_info in nodes:
+        counts[label_of(node_info, kept["key"]) or ""] += by_node.get(node_info.name, 0)
     least = min(counts.values(), default=0) if len(counts) >= kept["domains"] else 0
     return _Spread(kept["key"], counts, least, int(wanted.matches(pod)), kept["skew"])

@@ -15,13 +15,13 @@ from services.scheduler.filter.constraints.constraint import Around, Check
 from services.scheduler.filter.constraints.neighbours import Texts
 from services.scheduler.filter.constraints.predicates import matches
 from services.scheduler.queue.queueing_hints import VOLUMES
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.events.cluster_events import NodeObserved
-from shared.events.cluster_object_events import VolumeObserved
+from shared.events.surroundings_events import VolumeObserved
 
 _TOPOLOGY = "topology.kubernetes.io/"
 _TOPOLOGY_BEFORE = "failure-domain.beta.kubernetes.io/"
@@ -49,19 +49,19 @@ class Volumes:
         hopeless = _unusable(pod, kept, around)
         if hopeless is not None:
             reason, claim = hopeless
-            return lambda facts: Refusal(facts.name, reason, claim)
+            return lambda node_info: Refusal(node_info.name, reason, claim)
         volumes = [
             (claim, volume)
             for claim in kept
             if (volume := around.surroundings.volume_of(claim)) is not None
         ]
 
-        def check(facts: NodeFacts) -> Refusal | None:
+        def check(node_info: NodeInfo) -> Refusal | None:
             for claim, volume in volumes:
-                if facts.observed is not None and not reaches(volume, facts.observed):
-                    return Refusal(facts.name, Reason.VOLUME_ELSEWHERE, claim)
-            full = _full(facts.name, [volume for _, volume in volumes], around)
-            return Refusal(facts.name, Reason.VOLUME_LIMIT, full) if full else None
+                if node_info.observed is not None and not reaches(volume, node_info.observed):
+                    return Refusal(node_info.name, Reason.VOLUME_ELSEWHERE, claim)
+            full = _full(node_info.name, [volume for _, volume in volumes], around)
+            return Refusal(node_info.name, Reason.VOLUME_LIMIT, full) if full else None
 
         return check
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from services.scheduler.snapshot.node_info import NodeFacts, held_once
+from services.scheduler.snapshot.node_info import NodeInfo, held_once
 from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.zone_sizes import (
     fits_one_zone,
@@ -34,31 +34,31 @@ def fits(amounts: Amounts, zone: Amounts) -> bool:
     return True
 
 
-def one_zone_each(facts: NodeFacts, plan: Plan) -> bool:
+def one_zone_each(node_info: NodeInfo, plan: Plan) -> bool:
     """True where every part of the pod must go into one zone: no wider set of zones is ever
     preferred.
     """
     if plan.rule.policy == SINGLE_NUMA_NODE:
         return True
     return plan.rule.policy == RESTRICTED and fits_one_zone(
-        [part.amounts for part in plan.parts], facts.make.capacities
+        [part.amounts for part in plan.parts], node_info.make.capacities
     )
 
 
-def together(facts: NodeFacts, plan: Plan) -> bool:
+def together(node_info: NodeInfo, plan: Plan) -> bool:
     """The common case: one zone surely holds all parts at once. False says nothing."""
     if not plan.together:
         return False
-    return any(fits(plan.together, zone) for zone in facts.firm(facts.lower).values())
+    return any(fits(plan.together, zone) for zone in node_info.firm(node_info.lower).values())
 
 
-def each_finds_a_zone(facts: NodeFacts, plan: Plan) -> bool:
+def each_finds_a_zone(node_info: NodeInfo, plan: Plan) -> bool:
     """Each part surely finds a zone whatever zones those before it took: one holds it and all of
     them, or more zones hold it than there are parts before it. What a sweep says of all nodes at
     once. False says nothing."""
     if not plan.together:
         return False
-    zones, before = facts.firm(facts.lower).values(), dict[str, int]()
+    zones, before = node_info.firm(node_info.lower).values(), dict[str, int]()
     for at, part in enumerate(plan.parts):
         beside = {name: amount + before.get(name, 0) for name, amount in part.amounts.items()}
         if (
@@ -70,24 +70,26 @@ def each_finds_a_zone(facts: NodeFacts, plan: Plan) -> bool:
     return True
 
 
-def room_beside_all(facts: NodeFacts, newcomer: Charge) -> bool:
+def room_beside_all(node_info: NodeInfo, newcomer: Charge) -> bool:
     """Enough beside every charge in each zone that the newcomer could take: nobody on the way can
     miss it.
     """
-    lower = facts.lower
+    lower = node_info.lower
     return all(
         fits(amounts, lower[zone]) for zone, amounts in newcomer.zones.items() if zone in lower
     )
 
 
-def everyone_keeps_a_zone(facts: NodeFacts, arriving: list[Charge], newcomer: Charge) -> bool:
+def everyone_keeps_a_zone(node_info: NodeInfo, arriving: list[Charge], newcomer: Charge) -> bool:
     """Each pod on its way has a zone that holds it whole beside every other charge and the
     newcomer. False says nothing.
     """
     taken = newcomer.zones
-    if facts.rule.scope == "pod" and any(outside_pod_hint(charge.demand) for charge in arriving):
+    if node_info.rule.scope == "pod" and any(
+        outside_pod_hint(charge.demand) for charge in arriving
+    ):
         return False
-    return all(_keeps_a_zone(facts.lower, charge, taken) for charge in arriving)
+    return all(_keeps_a_zone(node_info.lower, charge, taken) for charge in arriving)
 
 
 def _keeps_a_zone(lower: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
@@ -113,10 +115,10 @@ def _covers(free: Amounts, held: Amounts, taken: Amounts | None) -> bool:
     return all(free.get(name, -1) >= taken.get(name, 0) for name in held)
 
 
-def possible(facts: NodeFacts, plan: Plan) -> bool:
+def possible(node_info: NodeInfo, plan: Plan) -> bool:
     """Could some state take the pod at all? Necessary, cheap."""
-    upper = facts.upper.values()
-    if one_zone_each(facts, plan):
+    upper = node_info.upper.values()
+    if one_zone_each(node_info, plan):
         return all(
             any(fits(part.amounts, zone) for zone in upper) for part in plan.parts
         ) and _room_for_as_many(plan, upper)
@@ -129,12 +131,12 @@ def possible(facts: NodeFacts, plan: Plan) -> bool:
     enough = all(sum(zone.get(name, 0) for zone in upper) >= held for name, held in asked)
     return enough and (
         plan.rule.policy != RESTRICTED
-        or facts.report is None
-        or _in_as_few_zones(facts, plan, facts.report)
+        or node_info.report is None
+        or _in_as_few_zones(node_info, plan, node_info.report)
     )
 
 
-def _in_as_few_zones(facts: NodeFacts, plan: Plan, report: Report) -> bool:
+def _in_as_few_zones(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
     """restricted takes no more zones of a resource than would do if they were empty: are the freest
     ones enough? And it takes none unless CPUs and memory want as many."""
     for part in plan.parts:
@@ -153,7 +155,7 @@ def _in_as_few_zones(facts: NodeFacts, plan: Plan, report: Report) -> bool:
             return False
         for name, width in widths.items():
             free = sorted(
-                [max(0, zone.get(name, 0)) for zone in facts.upper.values()], reverse=True
+                [max(0, zone.get(name, 0)) for zone in node_info.upper.values()], reverse=True
             )
             if name not in plan.placeless and sum(free[:width]) < part.amounts[name]:
                 return False
@@ -172,25 +174,25 @@ def _room_for_as_many(plan: Plan, zones: Iterable[Amounts]) -> bool:
     return sum(max(0, parts) for parts in room) >= plan.running
 
 
-def whole_cores_left(facts: NodeFacts, plan: Plan, threads_per_core: int) -> bool:
+def whole_cores_left(node_info: NodeInfo, plan: Plan, threads_per_core: int) -> bool:
     """full-pcpus-only: each container asks for whole cores, and enough are free beside those that
     reserved CPUs touch (kubelet 1.36); what init containers leave does not count as free there,
     whatever the scope."""
     asked = [part.amounts[CPU] for part in plan.demand if CPU in part.amounts]
     if any(amount % (threads_per_core * 1000) for amount in asked):
         return False
-    report = facts.report
+    report = node_info.report
     cpus = (
         [z.resources[CPU] for z in report.zones if CPU in z.resources] if report is not None else []
     )
     reserved = sum(each.capacity - each.allocatable for each in cpus)
-    return sum(zone.get(CPU, 0) for zone in facts.lower.values()) - reserved * (
+    return sum(zone.get(CPU, 0) for zone in node_info.lower.values()) - reserved * (
         threads_per_core - 1
     ) >= sum(asked)
 
 
 def enough_on_the_whole(
-    facts: NodeFacts, plan: Plan, newcomer: Charge, arriving: list[Charge]
+    node_info: NodeInfo, plan: Plan, newcomer: Charge, arriving: list[Charge]
 ) -> bool:
     """Policies none and best-effort, which only a shortage on the node as a whole refuses: enough
     CPUs and devices beside every charge, and memory under none in one zone, as everybody is charged
@@ -201,18 +203,20 @@ def enough_on_the_whole(
     taken = held_once(newcomer)
     memory = memory_of(taken)
     if any(
-        facts.totals.get(name, 0) < amount for name, amount in taken.items() if name not in memory
+        node_info.totals.get(name, 0) < amount
+        for name, amount in taken.items()
+        if name not in memory
     ):
         return False
     if not memory and not _kinds_of_memory(arriving):
         return True
-    if facts.tied and (plan.rule.policy != NONE or arriving):
+    if node_info.tied and (plan.rule.policy != NONE or arriving):
         return False
-    if plan.rule.policy != NONE and len(facts.lower) > 2:
+    if plan.rule.policy != NONE and len(node_info.lower) > 2:
         return False
-    if not fits_one_zone([memory], facts.make.capacities):
+    if not fits_one_zone([memory], node_info.make.capacities):
         return False
-    enough = [held for held in facts.firm(facts.lower).values() if fits(memory, held)]
+    enough = [held for held in node_info.firm(node_info.lower).values() if fits(memory, held)]
     if plan.rule.policy == NONE:
         others = _kinds_of_memory(arriving) if enough else ()
         return any(all(held.get(name, -1) >= 0 for name in others) for held in enough)
@@ -222,7 +226,7 @@ def enough_on_the_whole(
         for part in charge.demand
         for name in part.amounts
     )
-    return plan.rule.policy == BEST_EFFORT and not devices and len(enough) == len(facts.lower)
+    return plan.rule.policy == BEST_EFFORT and not devices and len(enough) == len(node_info.lower)
 
 
 def _kinds_of_memory(charges: Iterable[Charge]) -> set[str]:

@@ -15,7 +15,7 @@ from services.scheduler.filter.topology import bounds
 from services.scheduler.filter.topology.kubelet_search import outlook_of
 from services.scheduler.filter.topology.pigeonhole import Waiting, joined, waiting_on
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan, Shape
 from services.scheduler.snapshot.zone_sizes import is_plain
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
@@ -32,51 +32,55 @@ REFUSED: Verdict = "refused"
 ENDANGERS: Verdict = "endangers"
 
 
-def verdict(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int) -> Verdict:
+def verdict(
+    node_info: NodeInfo, shape: Shape, plan: Plan, config: CycleConfig, steps: int
+) -> Verdict:
     """The answer for a pod of this shape, whose plan is not `free`."""
-    unknown_cores = plan.whole_cores and facts.report is not None and facts.report.cpus is None
-    if unknown_cores and not bounds.whole_cores_left(facts, plan, config.threads_per_core):
+    unknown_cores = (
+        plan.whole_cores and node_info.report is not None and node_info.report.cpus is None
+    )
+    if unknown_cores and not bounds.whole_cores_left(node_info, plan, config.threads_per_core):
         return REFUSED
     if plan.one_by_one:
         return (
             ADMITTED
-            if plan.may_be_split and surely(facts, shape, plan)
-            else searched(facts, plan, steps)
+            if plan.may_be_split and surely(node_info, shape, plan)
+            else searched(node_info, plan, steps)
         )
     if unknown_cores:
-        if surely(facts, shape, plan):
+        if surely(node_info, shape, plan):
             return ADMITTED
-    elif not plan.whole_cores and surely(facts, shape, plan):
+    elif not plan.whole_cores and surely(node_info, shape, plan):
         return ADMITTED
-    if not bounds.possible(facts, plan):
+    if not bounds.possible(node_info, plan):
         return REFUSED
-    return searched(facts, plan, steps)
+    return searched(node_info, plan, steps)
 
 
-def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
+def surely(node_info: NodeInfo, shape: Shape, plan: Plan) -> bool:
     """Sufficient and cheap; False says nothing. Nothing is sure beside pods on their way of which
     amounts do not tell where they find a place."""
-    if facts.report is None or _some_go_beyond_amounts(facts):
+    if node_info.report is None or _some_go_beyond_amounts(node_info):
         return False
-    if facts.unaligned:
-        charge = newcomer(shape.pod, shape.kind, facts.report, facts.upper).charge
-        arriving = [each for each in facts.charges() if each.uid in facts.arriving]
-        return bounds.enough_on_the_whole(facts, plan, charge, arriving) or _all_in_single_zones(
-            facts, plan
-        )
-    if not bounds.one_zone_each(facts, plan):
+    if node_info.unaligned:
+        charge = newcomer(shape.pod, shape.kind, node_info.report, node_info.upper).charge
+        arriving = [each for each in node_info.charges() if each.uid in node_info.arriving]
+        return bounds.enough_on_the_whole(
+            node_info, plan, charge, arriving
+        ) or _all_in_single_zones(node_info, plan)
+    if not bounds.one_zone_each(node_info, plan):
         return False
-    alone = not facts.arriving
-    if bounds.each_finds_a_zone(facts, plan) and (alone or _harmless(facts, shape, plan)):
+    alone = not node_info.arriving
+    if bounds.each_finds_a_zone(node_info, plan) and (alone or _harmless(node_info, shape, plan)):
         return True
-    return facts.unsettled and _everybody_finds_a_zone(facts, plan, facts.report)
+    return node_info.unsettled and _everybody_finds_a_zone(node_info, plan, node_info.report)
 
 
-def _some_go_beyond_amounts(facts: NodeFacts) -> bool:
+def _some_go_beyond_amounts(node_info: NodeInfo) -> bool:
     """Does a pod whose zones are not known ask a provider that looks at more than amounts?"""
-    if amounts_are_all() or not facts.unsettled:
+    if amounts_are_all() or not node_info.unsettled:
         return False
-    unproven = (charge for charge in facts.charges() if charge.zones and not charge.proven)
+    unproven = (charge for charge in node_info.charges() if charge.zones and not charge.proven)
     return any(
         beyond_amounts(name)
         for charge in unproven
@@ -85,42 +89,42 @@ def _some_go_beyond_amounts(facts: NodeFacts) -> bool:
     )
 
 
-def _everybody_finds_a_zone(facts: NodeFacts, plan: Plan, report: Report) -> bool:
+def _everybody_finds_a_zone(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
     """Counted: those on their way, and the newcomer."""
-    waiting = None if plan.whole_cores else waiting_beside(facts)
+    waiting = None if plan.whole_cores else waiting_beside(node_info)
     return waiting is not None and waiting.leave_room_for(
         plan.demand, plan.rule.policy, plan.rule.scope, report
     )
 
 
-def _all_in_single_zones(facts: NodeFacts, plan: Plan) -> bool:
+def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
     """best-effort never refuses for a mask: where everybody surely finds a zone that holds all of a
     part, each takes the lowest such zone, as under single-numa-node, and nothing ever lies over
     several. Not where an end or an earlier group of zones may have had somebody placed otherwise.
     """
-    report = facts.report
-    if plan.rule.policy != BEST_EFFORT or facts.tied or report is None:
+    report = node_info.report
+    if plan.rule.policy != BEST_EFFORT or node_info.tied or report is None:
         return False
-    if facts.ledger.ended or facts.ledger.freed or not is_plain(report):
+    if node_info.ledger.ended or node_info.ledger.freed or not is_plain(report):
         return False
-    if not facts.unsettled and not facts.arriving:
-        return bounds.together(facts, plan)
-    return _everybody_finds_a_zone(facts, plan, report)
+    if not node_info.unsettled and not node_info.arriving:
+        return bounds.together(node_info, plan)
+    return _everybody_finds_a_zone(node_info, plan, report)
 
 
-def _harmless(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
+def _harmless(node_info: NodeInfo, shape: Shape, plan: Plan) -> bool:
     """Nobody on the way can miss what the newcomer takes, whatever they ask for."""
     if plan.whole_cores or (
-        facts.tied and facts.rule.policy != SINGLE_NUMA_NODE and memory_of(plan.together)
+        node_info.tied and node_info.rule.policy != SINGLE_NUMA_NODE and memory_of(plan.together)
     ):
         return False
-    charge = newcomer(shape.pod, shape.kind, facts.report, facts.upper).charge
-    if bounds.room_beside_all(facts, charge):
+    charge = newcomer(shape.pod, shape.kind, node_info.report, node_info.upper).charge
+    if bounds.room_beside_all(node_info, charge):
         return True
-    if facts.tied:
+    if node_info.tied:
         return False
     return bounds.everyone_keeps_a_zone(
-        facts, [each for each in facts.charges() if each.uid in facts.arriving], charge
+        node_info, [each for each in node_info.charges() if each.uid in node_info.arriving], charge
     )
 
 
@@ -135,21 +139,26 @@ class Counted(NamedTuple):
     waiting: Waiting | None
 
 
-def waiting_beside(facts: NodeFacts) -> Waiting | None:
+def waiting_beside(node_info: NodeInfo) -> Waiting | None:
     """Those on their way, counted; own reservations that came since are counted beside."""
-    kept: Counted | None = facts.waiting
-    report, own = facts.report, len(facts.overlay)
+    kept: Counted | None = node_info.waiting
+    report, own = node_info.report, len(node_info.overlay)
     if report is None:
         return None
-    if kept is None or kept.ledger is not facts.ledger or kept.tied != facts.tied or kept.own > own:
-        kept = Counted(facts.ledger, facts.tied, own, waiting_on(facts, report))
-    for each in islice(facts.overlay.values(), kept.own, None):
+    if (
+        kept is None
+        or kept.ledger is not node_info.ledger
+        or kept.tied != node_info.tied
+        or kept.own > own
+    ):
+        kept = Counted(node_info.ledger, node_info.tied, own, waiting_on(node_info, report))
+    for each in islice(node_info.overlay.values(), kept.own, None):
         kept = kept._replace(
-            waiting=joined(kept.waiting, each.charge, facts, report)
+            waiting=joined(kept.waiting, each.charge, node_info, report)
             if kept.waiting is not None
             else None
         )
-    facts.waiting = kept = kept._replace(own=own)
+    node_info.waiting = kept = kept._replace(own=own)
     return kept.waiting
 
 
@@ -157,8 +166,8 @@ def waiting_beside(facts: NodeFacts) -> Waiting | None:
 # --------------------------------------------------------------------------------------------------------
 
 
-def searched(facts: NodeFacts, plan: Plan, steps: int) -> Verdict:
+def searched(node_info: NodeInfo, plan: Plan, steps: int) -> Verdict:
     """By hints and merge over every consistent state."""
     if steps <= 0:
         return UNKNOWN
-    return outlook_of(facts, plan).verdict(request_of(plan.demand), steps)
+    return outlook_of(node_info, plan).verdict(request_of(plan.demand), steps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.policies import BEST_EFFORT
 from shared.hints.admission import Admitted, States
@@ -184,52 +184,57 @@ def _after(states: KubeletStates, now: States, request: Request) -> States:
     return admitted.states[0] if admitted.states else now
 
 
-def outlook_of(facts: NodeFacts, plan: Plan) -> Outlook:
+def outlook_of(node_info: NodeInfo, plan: Plan) -> Outlook:
     """The node under the plan's rule."""
-    kept = facts.outlooks
-    if kept is None or kept[0] is not facts.ledger or kept[1] is not facts.claims:
-        facts.outlooks = kept = facts.ledger, facts.claims, {}, in_doubt(facts.ledger, BEST_EFFORT)
+    kept = node_info.outlooks
+    if kept is None or kept[0] is not node_info.ledger or kept[1] is not node_info.claims:
+        node_info.outlooks = kept = (
+            node_info.ledger,
+            node_info.claims,
+            {},
+            in_doubt(node_info.ledger, BEST_EFFORT),
+        )
     hidden = asked_of(kept[3], request_of(plan.demand)) if kept[3] else ()
     key: Key = plan.rule.policy, plan.rule.scope, plan.inits, hidden
     found: Outlook | None = kept[2].get(key)
-    if found is None or found.coming != len(facts.overlay):
-        found = kept[2][key] = _look(facts, plan, hidden)
+    if found is None or found.coming != len(node_info.overlay):
+        found = kept[2][key] = _look(node_info, plan, hidden)
     return found
 
 
-def _look(facts: NodeFacts, plan: Plan, hidden: Asked = ()) -> Outlook:
-    if facts.report is None:
-        return Outlook(Untold(frozenset()), len(facts.overlay))
-    rule, charges = plan.rule, facts.charges()
+def _look(node_info: NodeInfo, plan: Plan, hidden: Asked = ()) -> Outlook:
+    if node_info.report is None:
+        return Outlook(Untold(frozenset()), len(node_info.overlay))
+    rule, charges = plan.rule, node_info.charges()
     states = kubelet_states(
-        facts.ledger,
-        facts.report,
+        node_info.ledger,
+        node_info.report,
         charges,
-        facts.claims,
+        node_info.claims,
         rule.policy,
         rule.scope,
         plan.inits,
         hidden,
     )
-    return Outlook(states, len(facts.overlay))
+    return Outlook(states, len(node_info.overlay))
 
 
-def reserved(facts: NodeFacts, charge: Charge) -> None:
+def reserved(node_info: NodeInfo, charge: Charge) -> None:
     """Tell the node's outlooks of an own reservation. They are made anew where an init container
     comes, as those that know CPUs by number only must know then which are free; where it asks for
     devices of which some may be hidden; and where pods ended that the report may still count:
     before or after?"""
-    kept = facts.outlooks
+    kept = node_info.outlooks
     if kept is None:
         return
     hidden = any(name in part.amounts for part in charge.demand for name in kept[3])
     if (
         hidden
-        or facts.ledger.ended
-        or facts.ledger.freed
+        or node_info.ledger.ended
+        or node_info.ledger.freed
         or any(part.kind == "init" for part in charge.demand)
     ):
-        facts.outlooks = None
+        node_info.outlooks = None
         return
     for outlook in kept[2].values():
         outlook.add(charge)

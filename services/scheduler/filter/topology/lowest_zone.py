@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.zone_sizes import is_plain
 from shared.domain.demand import ContainerDemand, peak
@@ -40,7 +40,7 @@ class ExpectedZones:
         self.latest: tuple[Sequence[ContainerDemand], list[int] | None] = (), None
 
 
-def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
+def lowest_zones(node_info: NodeInfo, plan: Plan) -> tuple[int, ...] | None:
     """The zone of each container of the plan's demand; None where that is for hints and merge to
     say.
     """
@@ -49,14 +49,14 @@ def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
     if (
         plan.inits
         or plan.whole_cores
-        or plan.rule != facts.rule
-        or facts.tied
-        or facts.rule.policy == NONE
+        or plan.rule != node_info.rule
+        or node_info.tied
+        or node_info.rule.policy == NONE
     ):
         return None
     if any(part.zeros for part in plan.demand):
         return None
-    expected = _expected(facts)
+    expected = _expected(node_info)
     zones = expected.zones
     if zones is None:
         return None
@@ -65,58 +65,58 @@ def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
     return tuple([zones[at][0] for at in places]) if places is not None else None
 
 
-def note_reserved(facts: NodeFacts, charge: Charge) -> None:
+def note_reserved(node_info: NodeInfo, charge: Charge) -> None:
     """An own reservation takes what was expected."""
-    kept: ExpectedZones | None = facts.expected_zones
+    kept: ExpectedZones | None = node_info.expected_zones
     if kept is None:
         return
-    if not _current(kept, facts, len(facts.overlay) - 1):
-        facts.expected_zones = None
+    if not _current(kept, node_info, len(node_info.overlay) - 1):
+        node_info.expected_zones = None
         return
     if kept.zones is not None:
         places = (
             kept.latest[1]
             if kept.latest[0] is charge.demand
-            else _places(kept.zones, charge.demand, facts.rule.scope)
+            else _places(kept.zones, charge.demand, node_info.rule.scope)
         )
         kept.zones = kept.zones if _taken(kept.zones, charge.demand, places) else None
-    kept.own, kept.latest = len(facts.overlay), ((), None)
+    kept.own, kept.latest = len(node_info.overlay), ((), None)
 
 
-def _expected(facts: NodeFacts) -> ExpectedZones:
-    kept: ExpectedZones | None = facts.expected_zones
-    if kept is None or not _current(kept, facts, len(facts.overlay)):
-        facts.expected_zones = kept = ExpectedZones(
-            facts.ledger, facts.claims, len(facts.overlay), _zones(facts)
+def _expected(node_info: NodeInfo) -> ExpectedZones:
+    kept: ExpectedZones | None = node_info.expected_zones
+    if kept is None or not _current(kept, node_info, len(node_info.overlay)):
+        node_info.expected_zones = kept = ExpectedZones(
+            node_info.ledger, node_info.claims, len(node_info.overlay), _zones(node_info)
         )
     return kept
 
 
-def _current(kept: ExpectedZones, facts: NodeFacts, own: int) -> bool:
-    return kept.ledger is facts.ledger and kept.claims is facts.claims and kept.own == own
+def _current(kept: ExpectedZones, node_info: NodeInfo, own: int) -> bool:
+    return kept.ledger is node_info.ledger and kept.claims is node_info.claims and kept.own == own
 
 
-def _zones(facts: NodeFacts) -> Zones | None:
-    node, report = facts.ledger, facts.report
+def _zones(node_info: NodeInfo) -> Zones | None:
+    node, report = node_info.ledger, node_info.report
     if (
         report is None
         or not is_plain(report)
         or node.freed
-        or (node.listed is None and facts.rule.policy != SINGLE_NUMA_NODE)
+        or (node.listed is None and node_info.rule.policy != SINGLE_NUMA_NODE)
     ):
         return None
-    free = facts.upper
-    if facts.claims:
+    free = node_info.upper
+    if node_info.claims:
         free = {zone: dict(amounts) for zone, amounts in free.items()}
-        for claim in facts.claims.values():
+        for claim in node_info.claims.values():
             subtract(free, claim)
-    unproven = [charge for charge in facts.charges() if charge.demand and not charge.proven]
+    unproven = [charge for charge in node_info.charges() if charge.demand and not charge.proven]
     coming = [
         charge for charge in unproven if not (charge.held and charge.held_boot == report.boot_id)
     ]
     if coming and order_of_ends_unknown(node):
         return None
-    zones, scope = sorted(free.items()), facts.rule.scope
+    zones, scope = sorted(free.items()), node_info.rule.scope
     for charge in coming:
         if not _comes(node, charge) or not _taken(
             zones, charge.demand, _places(zones, charge.demand, scope)

@@ -12,7 +12,7 @@ from copy import copy
 from services.scheduler.filter.topology.bounds import possible
 from services.scheduler.filter.topology.fit import ADMITTED, searched
 from services.scheduler.filter.topology.kubelet_search import outlook_of
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.demand import peak
 from shared.ledger.kubelet_states import OTHER_KUBELET
@@ -24,37 +24,39 @@ NAMED = 3
 """Pods that one obstacle names."""
 
 
-def may_fit(facts: NodeFacts, plan: Plan) -> bool:
+def may_fit(node_info: NodeInfo, plan: Plan) -> bool:
     """Could some state that the bounds allow take the pod?"""
-    if not plan.one_by_one and not possible(_hopeful(facts), plan):
+    if not plan.one_by_one and not possible(_hopeful(node_info), plan):
         return False
-    return not is_known(facts, plan) or searched(facts, plan, MOST_STEPS) == ADMITTED
+    return not is_known(node_info, plan) or searched(node_info, plan, MOST_STEPS) == ADMITTED
 
 
-def leaves_open(facts: NodeFacts, plan: Plan) -> bool:
+def leaves_open(node_info: NodeInfo, plan: Plan) -> bool:
     """Is more than one state possible, pods on their way left aside?"""
-    return facts.lower != _hopeful(facts).upper or (plan.one_by_one and not is_known(facts, plan))
+    return node_info.lower != _hopeful(node_info).upper or (
+        plan.one_by_one and not is_known(node_info, plan)
+    )
 
 
-def is_known(facts: NodeFacts, plan: Plan) -> bool:
+def is_known(node_info: NodeInfo, plan: Plan) -> bool:
     """By the providers' states; of a kubelet of another version as if it were of this one."""
-    states = outlook_of(facts, plan).states
+    states = outlook_of(node_info, plan).states
     return states is not None and states.bounds <= {OTHER_KUBELET} and not states.coming
 
 
-def obstacle(facts: NodeFacts) -> str:
+def obstacle(node_info: NodeInfo) -> str:
     """Why nobody is evicted from this node, whoever asks and whoever stands there; empty where
     somebody may be.
     """
-    if not facts.ledger.charges:
+    if not node_info.ledger.charges:
         return ""
-    if facts.ledger.report is None:
+    if node_info.ledger.report is None:
         return "it has not reported yet: what is free there is not known"
-    if facts.ledger.listed is None:
+    if node_info.ledger.listed is None:
         return "its reports carry no placements: what an eviction frees there is not known"
     anywhere = sorted(
         c.key
-        for c in facts.ledger.charges.values()
+        for c in node_info.ledger.charges.values()
         if len(c.zones) > 1 and not (c.proven or c.held)
     )
     if not anywhere:
@@ -63,16 +65,16 @@ def obstacle(facts: NodeFacts) -> str:
     return f"no report shows the zone of {', '.join(anywhere[:NAMED])}{more} yet"
 
 
-def _hopeful(facts: NodeFacts) -> NodeFacts:
+def _hopeful(node_info: NodeInfo) -> NodeInfo:
     """The node at best: what pods on their way will hold for sure is no room, nor are nominees'
     claims.
     """
-    hopeful = copy(facts)
-    hopeful.upper = {zone: dict(amounts) for zone, amounts in facts.upper.items()}
-    for charge in facts.ledger.charges.values():
+    hopeful = copy(node_info)
+    hopeful.upper = {zone: dict(amounts) for zone, amounts in node_info.upper.items()}
+    for charge in node_info.ledger.charges.values():
         if len(charge.zones) == 1 and not charge.proven:
             surely = peak([part for part in charge.demand if part.kind != "init"])
             subtract(hopeful.upper, dict.fromkeys(charge.zones, surely))
-    for claim in facts.claims.values():
+    for claim in node_info.claims.values():
         subtract(hopeful.upper, claim)
     return hopeful

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from services.scheduler.filter.topology.bounds import Bounds, fits
 from services.scheduler.filter.topology.covering import Part, is_left_a_zone
 from services.scheduler.filter.topology.packing import Packing, each_is_left_a_zone
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.zone_sizes import capacities, fits_one_zone
 from shared.domain.demand import ContainerDemand, may_be_split, most, outside_pod_hint, peak
 from shared.domain.device_zones import between_zones
@@ -119,41 +119,43 @@ class Waiting:
         return found
 
 
-def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
+def waiting_on(node_info: NodeInfo, report: Report) -> Waiting | None:
     """Those on their way; None where one of them need not take single zones, or is half-way in. Who
     ran in this boot, and is listed no more, holds what it held or has gone: `base` goes without
     that."""
     every: list[Part] = []
     seek: list[Part] = []
-    base = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
-    for charge in facts.charges():
+    base = {zone: dict(amounts) for zone, amounts in node_info.lower.items()}
+    for charge in node_info.charges():
         if (
             not charge.zones
             or charge.proven
             or (charge.held and charge.held_boot == report.boot_id)
         ):
             continue
-        found = _parts_of(charge, facts, report)
+        found = _parts_of(charge, node_info, report)
         if found is None:
             return None
         every += found.every
         seek += found.seek
         restore(base, charge.zones)
-    return Waiting(facts.firm(base), facts.upper, [], Ranks({}), []).joined(Parts(every, seek))
+    return Waiting(node_info.firm(base), node_info.upper, [], Ranks({}), []).joined(
+        Parts(every, seek)
+    )
 
 
-def joined(waiting: Waiting, charge: Charge, facts: NodeFacts, report: Report) -> Waiting | None:
+def joined(waiting: Waiting, charge: Charge, node_info: NodeInfo, report: Report) -> Waiting | None:
     """With an own reservation more, on a node that is otherwise as it was."""
     if not charge.zones:
         return waiting
-    found = _parts_of(charge, facts, report)
+    found = _parts_of(charge, node_info, report)
     return waiting.joined(found) if found is not None else None
 
 
-def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> Parts | None:
+def _parts_of(charge: Charge, node_info: NodeInfo, report: Report) -> Parts | None:
     """None for a pod that need not take single zones, is listed with a part of what it asks for, or
     may have been split beside who ended since."""
-    node = facts.ledger
+    node = node_info.ledger
     if any(placement.held for placement in (node.listed or {}).get(charge.key, ())):
         return None
     if (node.ended or node.freed) and may_be_split(charge.demand, report.policy, report.scope):

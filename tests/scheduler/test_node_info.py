@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeFacts
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.report import Report
 from shared.events import streams
 from shared.events.cluster_events import NodeObserved
@@ -21,26 +21,26 @@ from tests.ledger.test_properties import histories
 CONFIG = CycleConfig(policy_precedence="label-first")
 
 
-def as_if_new(facts: NodeFacts, node: LedgerNode) -> None:
-    facts.take_in(node, CONFIG)
-    fresh = NodeFacts("n1", 0)
+def as_if_new(node_info: NodeInfo, node: LedgerNode) -> None:
+    node_info.take_in(node, CONFIG)
+    fresh = NodeInfo("n1", 0)
     fresh.take_in(node, CONFIG)
     for name in ("profile", "rule", "arriving", "unsettled", "make", "tied"):
-        assert getattr(facts, name) == getattr(fresh, name), name
+        assert getattr(node_info, name) == getattr(fresh, name), name
 
 
 @given(histories())
 @settings(max_examples=examples(100), deadline=None)
-def test_facts_that_take_in_each_state_are_those_made_anew(history: History) -> None:
-    ledger, facts = Ledger(), NodeFacts("n1", 0)
-    for envelope, fact in history.told:
-        evolve(ledger, envelope, fact)
+def test_events_that_take_in_each_state_are_those_made_anew(history: History) -> None:
+    ledger, node_info = Ledger(), NodeInfo("n1", 0)
+    for envelope, event in history.told:
+        evolve(ledger, envelope, event)
         if "n1" in ledger.nodes:
-            as_if_new(facts, ledger.nodes["n1"])
+            as_if_new(node_info, ledger.nodes["n1"])
 
 
 def test_each_thing_that_changes_the_profile_is_noticed() -> None:
-    history, facts = History(), NodeFacts("n1", 0)
+    history, node_info = History(), NodeInfo("n1", 0)
     history.report(zone(0, 8), zone(1, 8))
     told = history.n1.report
     assert told is not None
@@ -55,17 +55,17 @@ def test_each_thing_that_changes_the_profile_is_noticed() -> None:
     profiles = set[object]()
     for report in (each for other in changed for each in (told, other)):
         history.tell(streams.report("n1"), NodeReported(report))
-        as_if_new(facts, history.n1)
-        profiles.add(facts.profile)
+        as_if_new(node_info, history.n1)
+        profiles.add(node_info.profile)
     history.tell(streams.report("n1"), NodeReported(told))
-    for fact in (
+    for event in (
         NodeObserved("n1", "u1", labels={"node.koordinator.sh/numa-memory-policy": "none"}),
         NodeObserved("n1", "u1", labels={"node.koordinator.sh/numa-topology-policy": "BestEffort"}),
         NodeReportExpired("n1", 60),
         NodeReportChanged("n1", "boot-1", 9),
     ):
-        stream = streams.node("n1") if isinstance(fact, NodeObserved) else streams.report("n1")
-        history.tell(stream, fact)
-        as_if_new(facts, history.n1)
-        profiles.add(facts.profile)
+        stream = streams.node("n1") if isinstance(event, NodeObserved) else streams.report("n1")
+        history.tell(stream, event)
+        as_if_new(node_info, history.n1)
+        profiles.add(node_info.profile)
     assert len(profiles) > len(changes)

@@ -132,7 +132,7 @@ class SurroundingEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
         return About(node=self.name if self.kind == "csinode" else "")
 
 
-SurroundingFact = (
+SurroundingEvent = (
     VolumeObserved
     | ClaimObserved
     | NamespaceObserved
@@ -141,25 +141,25 @@ SurroundingFact = (
     | DeviceClassObserved
     | SurroundingEnded
 )
-_KINDS: frozenset[object] = frozenset(get_args(SurroundingFact))
+_KINDS: frozenset[object] = frozenset(get_args(SurroundingEvent))
 
 
-def is_surrounding(fact: object) -> TypeGuard[SurroundingFact]:
+def is_surrounding(event: object) -> TypeGuard[SurroundingEvent]:
     """Whether the fact is one of these: asked for every fact that is folded, where `isinstance`
     costs ten times as much.
     """
-    return type(fact) in _KINDS
+    return type(event) in _KINDS
 
 
-def stream_of(fact: SurroundingFact) -> str:
+def stream_of(event: SurroundingEvent) -> str:
     """The stream of the object that the fact is about."""
-    if isinstance(fact, SurroundingEnded):
-        return f"{fact.kind}/{fact.name}"
-    if isinstance(fact, NodeVolumesLimited):
-        return f"csinode/{fact.node}"
-    if isinstance(fact, NominationObserved):
-        return f"nomination/{fact.pod_uid}"
-    return f"{_STREAMS[type(fact)]}/{fact.name}"
+    if isinstance(event, SurroundingEnded):
+        return f"{event.kind}/{event.name}"
+    if isinstance(event, NodeVolumesLimited):
+        return f"csinode/{event.node}"
+    if isinstance(event, NominationObserved):
+        return f"nomination/{event.pod_uid}"
+    return f"{_STREAMS[type(event)]}/{event.name}"
 
 
 _STREAMS: dict[type, str] = {

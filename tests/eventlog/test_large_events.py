@@ -40,7 +40,7 @@ async def large(log: EventLog, count: int, size: int = LARGE) -> None:  # noqa: 
         await log.append([commit(number, size)])
 
 
-async def test_no_block_of_a_file_is_larger_than_its_bound_and_one_fact(tmp_path: Path) -> None:
+async def test_no_block_of_a_file_is_larger_than_its_bound_and_one_event(tmp_path: Path) -> None:
     given, file = MemoryEventLog("log-1"), tmp_path / "x.topolog.gz"
     await large(given, 12)
     await export(given, file, 1, 12)
@@ -51,7 +51,7 @@ async def test_no_block_of_a_file_is_larger_than_its_bound_and_one_fact(tmp_path
     ]
     assert max(sizes) < history_file.BLOCK_BYTES + MAX_FACT_BYTES
     assert max(sizes) * 2 < history_file.LIMIT_BLOCK_BYTES
-    assert await everything(FileLog.open(file)) == given._facts
+    assert await everything(FileLog.open(file)) == given._events
 
 
 async def test_a_large_history_is_exported_and_read_in_bounded_memory(
@@ -94,7 +94,7 @@ async def test_blocks_of_the_archive_are_bounded_by_bytes(
     ]
 
 
-async def test_pages_of_archived_facts_are_bounded_by_bytes(
+async def test_pages_of_archived_events_are_bounded_by_bytes(
     log_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, file = MemoryEventLog("log-1"), tmp_path / "x.topolog.gz"
@@ -108,7 +108,7 @@ async def test_pages_of_archived_facts_are_bounded_by_bytes(
     await care.archive(log_url, care.Partition(partition.name, 1, 7, 0, True))
     found = await PostgresEventLog.open(log_url)
     assert [each.position for each in await found.read(0)] == [1, 2, 3, 4, 5]
-    assert await found.read(4) == given._facts[4:]
+    assert await found.read(4) == given._events[4:]
     assert [each.position for each in await found.read_stream("pod/0")] == [1, 4, 7]
     await found.close()
 
