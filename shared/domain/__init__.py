@@ -1,3 +1,3 @@
-"""The words of the problem: resources, quantities, pods, zones, placements, refusals. Imports
-nothing of ours.
+"""The vocabulary of the problem: resources, quantities, pods, zones, placements, refusals. Imports
+no other part of Topolog.
 """

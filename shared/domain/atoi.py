@@ -1,4 +1,4 @@
-"""Whole numbers as Go's programs read them. Pure. Source: strconv.Atoi."""
+"""Whole numbers as Go programs parse them (strconv.Atoi). Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _NUMBER = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
 
 
 def atoi(text: str) -> int | None:
-    """An optional sign and ASCII digits within 64 bits, any zeros before them, nothing around them;
-    None for anything else.
+    """Return the number, or None if the text is not an optional sign and ASCII digits within 64
+    bits.
     """
-    found = _NUMBER.fullmatch(text)
-    number = int(found[1] + found[2]) if found is not None else 2**63
+    match = _NUMBER.fullmatch(text)
+    number = int(match[1] + match[2]) if match is not None else 2**63
     return number if -(2**63) <= number < 2**63 else None

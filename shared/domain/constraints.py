@@ -1,9 +1,10 @@
-"""Where a pod spec allows the pod to go, apart from resources; what Topolog does not implement is
-named, never ignored.
+"""The scheduling constraints of a pod spec apart from resources. Fields that Topolog does not
+implement are named, never ignored.
 
 Preferences among pods (preferred pod affinity, ScheduleAnyway) restrict nothing and are left out. A
-spec field that no known version of Kubernetes has is named too, since it might restrict. This
-module must not know nodes."""
+spec field that no known version of Kubernetes has is named, too, because it might restrict. This
+module does not know nodes.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +89,9 @@ Requirement = tuple[str, str, tuple[str, ...]]
 
 
 def from_spec(spec: Json) -> Constraints:
-    """The constraints of a pod spec (core/v1 PodSpec). Raises `fields.RefusedError` on wrong types."""
+    """Return the constraints of a pod spec (core/v1 PodSpec). Raises `fields.RefusedError` for
+    wrong types.
+    """
     return Constraints(
         node_name=fields.name(spec, "nodeName", "spec") if spec.get("nodeName") else "",
         node_selector=fields.texts(spec, "nodeSelector", "spec"),
@@ -130,15 +133,15 @@ def _required_affinity(spec: Json) -> tuple[NodeSelectorTerm, ...]:
 
 
 def node_selector_terms(selector: Json, path: str) -> tuple[NodeSelectorTerm, ...]:
-    """The terms of a core/v1 NodeSelector, one of which must match. Raises `fields.RefusedError`,
-    also where there is none.
+    """Return the terms of a core/v1 NodeSelector, one of which must match. Raises
+    `fields.RefusedError`, also if there is none.
     """
     terms = fields.objects(selector, "nodeSelectorTerms", path)
     if not terms:
         raise fields.refuse(
             f"{path}.nodeSelectorTerms", [], "write at least one term, or leave the affinity out"
         )
-    return tuple(_term(doc, where) for where, doc in terms)
+    return tuple(_term(doc, term_path) for term_path, doc in terms)
 
 
 def _preferred_affinity(spec: Json) -> tuple[tuple[int, NodeSelectorTerm], ...]:
@@ -146,15 +149,15 @@ def _preferred_affinity(spec: Json) -> tuple[tuple[int, NodeSelectorTerm], ...]:
         fields.mapping(spec, "affinity", "spec"), "nodeAffinity", "spec.affinity"
     )
     path = f"spec.affinity.nodeAffinity.{PREFERRED}"
-    found = []
-    for where, doc in fields.objects(node_affinity, PREFERRED, path):
-        weight = fields.integer(doc, "weight", where)
+    terms = []
+    for term_path, doc in fields.objects(node_affinity, PREFERRED, path):
+        weight = fields.integer(doc, "weight", term_path)
         if not 1 <= weight <= 100:
-            raise fields.refuse(f"{where}.weight", weight, "write a whole number from 1 to 100")
-        found.append(
-            (weight, _term(fields.mapping(doc, "preference", where), f"{where}.preference"))
+            raise fields.refuse(f"{term_path}.weight", weight, "write a whole number from 1 to 100")
+        terms.append(
+            (weight, _term(fields.mapping(doc, "preference", term_path), f"{term_path}.preference"))
         )
-    return tuple(found)
+    return tuple(terms)
 
 
 def _term(doc: Json, path: str) -> NodeSelectorTerm:
@@ -199,8 +202,8 @@ def _unsupported_affinity(spec: Json) -> Iterator[str]:
         )
         if terms:
             yield f"spec.affinity.{kind}.{REQUIRED}"
-    known = ("nodeAffinity", "podAffinity", "podAntiAffinity")
-    yield from (f"spec.affinity.{kind}" for kind in affinity if kind not in known)
+    implemented = ("nodeAffinity", "podAffinity", "podAntiAffinity")
+    yield from (f"spec.affinity.{kind}" for kind in affinity if kind not in implemented)
 
 
 def _unsupported_in_containers(spec: Json) -> Iterator[str]:
@@ -209,7 +212,8 @@ def _unsupported_in_containers(spec: Json) -> Iterator[str]:
         for path, container in fields.objects(spec, group, "spec"):
             ports = fields.objects(container, "ports", path)
             if any(
-                host_network or fields.integer(port, "hostPort", where) for where, port in ports
+                host_network or fields.integer(port, "hostPort", port_path)
+                for port_path, port in ports
             ):
                 yield f"spec.{group}.ports.hostPort"
             if fields.items(

@@ -1,7 +1,8 @@
-"""What a pod demands of NUMA zones: per container, only what this node's managers pin.
+"""The exclusive zone resources that each container of a pod needs: only what the managers of this
+node pin.
 
 Sources: kubelet 1.36, CPU Manager static (Guaranteed and a whole number of CPUs), Memory Manager
-Static (Guaranteed), Device Manager (limits, any class of service). This module must not know zones,
+Static (Guaranteed), Device Manager (limits, any QoS class). This module does not know zones,
 reports or nodes.
 """
 
@@ -17,8 +18,11 @@ from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_hugepage
 
 
 class ContainerDemand(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One container's exclusive amounts, names sorted. `zeros` are resources that it names and asks
-    nothing of; one of both is never empty, and of some container of the pod the amounts."""
+    """The exclusive amounts of one container, names sorted.
+
+    `zeros` are resources that the container names with an amount of 0. At least one of both is not
+    empty, and some container of the pod has amounts.
+    """
 
     name: str
     kind: ContainerKind
@@ -27,13 +31,13 @@ class ContainerDemand(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
 
 
 def zonal_demand(pod: Pod, tracked: Collection[str]) -> tuple[ContainerDemand, ...]:
-    """The containers that take something exclusive of the `tracked` resources, in the kubelet's
-    order.
+    """Return the containers that need something exclusive of the `tracked` resources, in the
+    kubelet's order.
 
-    Pods with pod-level resources take no exclusive CPUs or memory (kubelet 1.36 default gates);
-    their devices count.
+    Pods with pod-level resources get no exclusive CPUs or memory (kubelet 1.36 default gates).
+    Their devices count.
     """
-    found = []
+    demands = []
     for container in pod.containers:
         named = [
             name for name in sorted({*container.requests, *container.limits}) if name in tracked
@@ -45,20 +49,23 @@ def zonal_demand(pod: Pod, tracked: Collection[str]) -> tuple[ContainerDemand, .
             [name for name in named if name not in amounts and _is_zero(pod, container, name)]
         )
         if amounts or zeros:
-            found.append(ContainerDemand(container.name, container.kind, amounts, zeros))
-    return tuple(found) if any(part.amounts for part in found) else ()
+            demands.append(ContainerDemand(container.name, container.kind, amounts, zeros))
+    return tuple(demands) if any(part.amounts for part in demands) else ()
 
 
 def _is_zero(pod: Pod, container: Container, name: str) -> bool:
-    """Is the resource asked for in an amount of 0, which its manager knows of all the same?"""
+    """Return whether the container requests 0 of the resource. Its manager handles such a request,
+    too.
+    """
     if is_device(name):
         return name in container.limits
     return is_memory(name) and pod.qos == "Guaranteed" and pod.pod_level is None
 
 
 def draws_by_zeros(containers: Collection[ContainerDemand]) -> bool:
-    """Does a container name devices of which it asks for none? The kubelet's hint is then the zones
-    that have such devices, as if it asked for some (kubelet 1.36)."""
+    """Return whether a container requests 0 of a device. The kubelet's hint is then the zones that
+    have such devices, as if it requested some (kubelet 1.36).
+    """
     return any(is_device(name) for demand in containers for name in demand.zeros)
 
 
@@ -74,9 +81,12 @@ def _exclusive(pod: Pod, container: Container, name: str) -> int:
 
 
 def peak(containers: Collection[ContainerDemand]) -> Amounts:
-    """What the containers hold together at most when init containers' holdings are reused: by
-    resource the larger of all apps and sidecars, and any init container with the sidecars before it
-    (the kubelet's pod-scope request)."""
+    """Return the most that the containers hold together when the holdings of init containers are
+    reused.
+
+    Per resource this is the larger of all apps and sidecars, and any init container with the
+    sidecars before it (the kubelet's pod-scope request).
+    """
     running: Amounts = {}
     highest: Amounts = {}
     for demand in containers:
@@ -91,9 +101,11 @@ def peak(containers: Collection[ContainerDemand]) -> Amounts:
 
 
 def outside_pod_hint(containers: Collection[ContainerDemand]) -> bool:
-    """Does a container that is no app ask for memory that no app asks for? Under scope pod the
-    kubelet's hint leaves that out (kubelet 1.36), so that the zone that it chooses may lack it, and
-    then refuses the pod."""
+    """Return whether a container that is not an app requests memory that no app requests.
+
+    Under scope pod the kubelet's hint leaves it out (kubelet 1.36). The chosen zone may then lack
+    it, and the kubelet rejects the pod.
+    """
     hinted = {
         name
         for demand in containers
@@ -106,21 +118,23 @@ def outside_pod_hint(containers: Collection[ContainerDemand]) -> bool:
 
 
 def may_be_split(containers: Collection[ContainerDemand], policy: str, scope: str) -> bool:
-    """Do several containers ask for memory and nothing else, under single-numa-node and scope pod?
-    Where no zones that the Memory Manager may use have as much as all of them ask for together it
-    has no preference, as no other manager has, and each container takes zones of its own (kubelet
-    1.36)."""
+    """Return whether several containers request only memory under single-numa-node and scope pod.
+
+    If no zones that the Memory Manager may use hold the sum, it has no preference, nor has another
+    manager, and each container gets zones of its own (kubelet 1.36).
+    """
     if policy != SINGLE_NUMA_NODE or scope != "pod" or len(containers) < 2:
         return False
     return all(is_memory(name) for demand in containers for name in demand.amounts)
 
 
 def kept_init_cpu(containers: Collection[ContainerDemand], apart: bool = False) -> int:
-    """Millicpu that ordinary init containers may keep beside the CPUs of the containers after them.
+    """Return the millicpu that ordinary init containers may keep besides the CPUs of later
+    containers.
 
-    The kubelet never gives an init container's exclusive CPUs back before the pod ends, and the
-    later containers pick from free and reusable CPUs alike. Only an equal count picks the very same
-    CPUs (same free set, same mask). `apart`: masks may differ from container to container, so that
+    The kubelet does not return an init container's exclusive CPUs before the pod ends, and later
+    containers pick from free and reusable CPUs alike. Only an equal count picks the very same CPUs
+    (same free set, same mask). With `apart`, masks may differ from container to container, so that
     even an equal count may be picked elsewhere.
     """
     if apart:
@@ -137,9 +151,12 @@ def kept_init_cpu(containers: Collection[ContainerDemand], apart: bool = False) 
 
 
 def most(containers: Collection[ContainerDemand], apart: bool = False) -> Amounts:
-    """The most that the containers can hold at any time in one zone: `peak`, and for CPUs what init
-    containers keep. CPUs and devices: also the most in all zones together. `apart` as in
-    `kept_init_cpu`."""
+    """Return the most that the containers can hold at any time in one zone: `peak`, and for CPUs
+    the share that init containers keep.
+
+    For CPUs and devices this is also the most in all zones together. `apart` is as in
+    `kept_init_cpu`.
+    """
     amounts = dict(peak(containers))
     running_cpu = sum(d.amounts.get(CPU, 0) for d in containers if d.kind != "init")
     if CPU in amounts:

@@ -1,39 +1,38 @@
-"""Devices that lie in several zones at once (device plugins may name more than one NUMA node for a
-device).
+"""Devices with several NUMA nodes: a device plugin may report more than one for a device.
 
-What a pod takes of them in one zone is gone from the others too: zones that give such a resource
-are not independent of each other. Whoever counts zone by zone asks here first. Rare, so that nobody
-counts them any better; must not know pods.
+A device that a pod takes in one zone is gone from the other zones, too, so such zones are not
+independent. Code that counts zone by zone asks here first. The case is rare, so it is only
+detected, not counted exactly. This module does not know pods.
 """
 
 from __future__ import annotations
 
 from shared.domain.report import DeviceGroup, Report
 
+# (resource, every zone that any of its devices belongs to), both ascending.
 Between = tuple[tuple[str, tuple[int, ...]], ...]
-"""(resource, every zone that any of its devices lies in), both ascending."""
 
+# Reports whose answer is kept. Delta reports share the devices object, so identity is the key. If
+# the cache is full, it is cleared.
 REMEMBERED = 4096
-"""Reports whose answer is remembered: deltas leave a report's devices the same object. Beyond them all are forgotten and looked
-at again, which changes nothing."""
 
 _NOTHING: Between = ()
 _known: dict[int, tuple[tuple[DeviceGroup, ...], Between]] = {}
 
 
 def between_zones(report: Report) -> Between:
-    """The resources of which some device lies in several zones; empty nearly always, and where no
-    report tells of devices.
+    """Return the resources with a device in several zones. Empty in nearly every report, and if the
+    report lists no devices.
     """
     devices = report.devices
     if not devices:
         return _NOTHING
-    known = _known.get(id(devices))
-    if known is None or known[0] is not devices:
+    cached = _known.get(id(devices))
+    if cached is None or cached[0] is not devices:
         if len(_known) >= REMEMBERED:
             _known.clear()
-        known = _known[id(devices)] = devices, _between(devices)
-    return known[1]
+        cached = _known[id(devices)] = devices, _between(devices)
+    return cached[1]
 
 
 def _between(devices: tuple[DeviceGroup, ...]) -> Between:

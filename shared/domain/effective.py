@@ -1,10 +1,10 @@
-"""What a pod asks of a node as a whole: the kube-scheduler's formula (k8s.io/component-helpers
+"""What a pod requests from a node as a whole, by kube-scheduler's formula (k8s.io/component-helpers
 PodRequests).
 
-App containers and sidecars add up; an ordinary init container counts with the sidecars started
-before it; the larger of both is taken by resource; pod-level requests replace cpu, memory and
-hugepages; overhead comes on top. This module must not know zones: which part is pinned where is the
-kubelet model's matter.
+App containers and sidecars add up. An ordinary init container counts with the sidecars started
+before it. The larger of both is taken for each resource. Pod-level requests replace cpu, memory and
+hugepages; overhead is added. This module does not know zones: the kubelet model decides where a
+container is pinned.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from shared.domain.resources import Amounts, add, is_numa_affine, largest
 
 
 def effective_request(pod: Pod) -> Amounts:
-    """Resource -> amount that the pod needs of its node, by name (KEP-753, KEP-2837)."""
+    """Return resource -> amount that the pod needs from its node (KEP-753, KEP-2837)."""
     total = container_request(pod.containers)
     if pod.pod_level is not None:
         total = {
             **total,
-            **{name: held for name, held in pod.pod_level.items() if is_pod_level(name)},
+            **{name: amount for name, amount in pod.pod_level.items() if is_pod_level(name)},
         }
     return add(total, pod.overhead)
 
 
 def container_request(containers: Iterable[Container]) -> Amounts:
-    """The aggregate of the containers alone, without overhead and pod-level resources."""
+    """Return the aggregate of the containers alone, without overhead and pod-level resources."""
     return _aggregate([(container.kind, container.requests) for container in containers])
 
 
 def container_limit(containers: Iterable[Container]) -> Amounts:
-    """The same aggregate over limits."""
+    """Return the same aggregate over limits."""
     return _aggregate([(container.kind, container.limits) for container in containers])
 
 
 def is_pod_level(name: str) -> bool:
-    """May the resource be given in `spec.resources`? cpu, memory and hugepages only."""
+    """Return whether `spec.resources` may hold the resource: only cpu, memory and hugepages."""
     return is_numa_affine(name)
 
 

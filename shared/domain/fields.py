@@ -1,9 +1,8 @@
-"""Reading fields of untrusted JSON: the right type, or a refusal that names field, value and
-remedy.
+"""Fields of untrusted JSON: the right type, or a refusal that names field, value and remedy.
 
-Inside a parser a bad field is thrown as `RefusedError` and caught once at its door, so that parsers
-read straight down; outside only `ManifestError` values are seen. This module must not know what the
-fields mean.
+Inside a parser a bad field is raised as `RefusedError` and caught once at the parser's entry point,
+so that parsers read straight down. Callers only see `ManifestError` values. This module does not
+know the meaning of the fields.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ Json = Mapping[str, Any]
 
 
 class ManifestError(msgspec.Struct, frozen=True):
-    """Why a manifest is refused: the JSON path of the field, what stood there, and what to write
-    instead.
-    """
+    """Why a manifest is refused: the JSON path of the field, its value, and the remedy."""
 
     field: str
     value: str
@@ -39,7 +36,7 @@ class ManifestError(msgspec.Struct, frozen=True):
 
 
 class RefusedError(Exception):
-    """Carries a `ManifestError` up to the parser's door."""
+    """Carries a `ManifestError` up to the parser's entry point."""
 
     def __init__(self, error: ManifestError) -> None:
         super().__init__(str(error))
@@ -47,12 +44,12 @@ class RefusedError(Exception):
 
 
 def refuse(field: str, value: object, remedy: str) -> RefusedError:
-    """The refusal to raise for `field`."""
+    """Return the refusal to raise for `field`."""
     return RefusedError(ManifestError(field, shown(value), remedy))
 
 
 def shown(value: object) -> str:
-    """A short, safe text of any JSON value."""
+    """Return a short, safe text of any JSON value."""
     if isinstance(value, Mapping):
         return f"an object of {len(value)} keys"
     if isinstance(value, (list, tuple)):
@@ -65,21 +62,21 @@ def shown(value: object) -> str:
 
 @lru_cache(4096)
 def join(path: str, key: str) -> str:
-    """`path.key`, or `path["key"]` where the key itself holds dots or slashes. Paths are few, and
-    asked for by every pod.
+    """Return `path.key`, or `path["key"]` if the key contains dots or slashes. Cached: paths are
+    few and every pod uses them.
     """
     step = f'["{key[:MAX_NAME_CHARS]}"]' if any(sign in key for sign in './[" ') else key
     return step if not path else path + step if step.startswith("[") else f"{path}.{step}"
 
 
 def mapping(doc: Json, key: str, path: str) -> Json:
-    """The object at `key`; absent and null read as empty."""
+    """Return the object at `key`. Absent and null read as empty."""
     value = doc.get(key)
     return {} if value is None else as_mapping(value, join(path, key))
 
 
 def as_mapping(value: object, path: str) -> Json:
-    """`value` as an object with text keys; None reads as empty."""
+    """Return `value` as an object with text keys. None reads as empty."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -93,7 +90,7 @@ def as_mapping(value: object, path: str) -> Json:
 
 
 def items(doc: Json, key: str, path: str) -> list[Any]:
-    """The list at `key`; absent and null read as empty."""
+    """Return the list at `key`. Absent and null read as empty."""
     value = doc.get(key)
     if value is None:
         return []
@@ -105,14 +102,17 @@ def items(doc: Json, key: str, path: str) -> list[Any]:
 
 
 def objects(doc: Json, key: str, path: str) -> list[tuple[str, Json]]:
-    """The list of objects at `key`, each with its path."""
-    found = items(doc, key, path)
-    paths = [f"{join(path, key)}[{i}]" for i in range(len(found))]
-    return [(where, as_mapping(entry, where)) for where, entry in zip(paths, found, strict=True)]
+    """Return the list of objects at `key`, each with its path."""
+    entries = items(doc, key, path)
+    paths = [f"{join(path, key)}[{i}]" for i in range(len(entries))]
+    return [
+        (entry_path, as_mapping(entry, entry_path))
+        for entry_path, entry in zip(paths, entries, strict=True)
+    ]
 
 
 def text(doc: Json, key: str, path: str, default: str = "") -> str:
-    """The text at `key`; absent and null read as `default`."""
+    """Return the text at `key`. Absent and null read as `default`."""
     value = doc.get(key)
     if value is None:
         return default
@@ -124,12 +124,14 @@ def text(doc: Json, key: str, path: str, default: str = "") -> str:
 
 
 def is_unicode(value: str) -> bool:
-    """False for texts that no UTF-8 can hold: JSON escapes can smuggle in half a surrogate pair."""
+    """Return False for texts that UTF-8 cannot encode: JSON escapes may contain half a surrogate
+    pair.
+    """
     return value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value)
 
 
 def name(doc: Json, key: str, path: str) -> str:
-    """A required object name: not empty, printable, without `/`, at most 320 characters."""
+    """Return a required object name: not empty, printable, without `/`, at most 320 characters."""
     value = text(doc, key, path)
     if not value or "/" in value or len(value) > MAX_NAME_CHARS or not value.isprintable():
         raise refuse(
@@ -139,7 +141,7 @@ def name(doc: Json, key: str, path: str) -> str:
 
 
 def integer(doc: Json, key: str, path: str, default: int = 0) -> int:
-    """The 32-bit integer at `key`; absent and null read as `default`."""
+    """Return the 32-bit integer at `key`. Absent and null read as `default`."""
     value = doc.get(key)
     if value is None:
         return default
@@ -149,7 +151,7 @@ def integer(doc: Json, key: str, path: str, default: int = 0) -> int:
 
 
 def flag(doc: Json, key: str, path: str) -> bool:
-    """The boolean at `key`; absent and null read as false."""
+    """Return the boolean at `key`. Absent and null read as false."""
     value = doc.get(key)
     if value is not None and not isinstance(value, bool):
         raise refuse(join(path, key), value, "write true or false")
@@ -157,36 +159,36 @@ def flag(doc: Json, key: str, path: str) -> bool:
 
 
 def texts(doc: Json, key: str, path: str) -> dict[str, str]:
-    """A map of texts (labels, annotations, a node selector), sorted by key."""
-    found = mapping(doc, key, path)
-    for entry, value in found.items():
+    """Return a map of texts (labels, annotations, a node selector), sorted by key."""
+    entries = mapping(doc, key, path)
+    for entry, value in entries.items():
         if not isinstance(value, str) or not is_unicode(value):
             raise refuse(
                 join(join(path, key), entry),
                 value,
                 "write a text (put numbers and booleans in quotes)",
             )
-    return {entry: found[entry] for entry in sorted(found)}
+    return {entry: entries[entry] for entry in sorted(entries)}
 
 
 def text_list(doc: Json, key: str, path: str) -> tuple[str, ...]:
-    """A list of texts."""
-    found = items(doc, key, path)
-    for i, value in enumerate(found):
+    """Return the list of texts at `key`."""
+    entries = items(doc, key, path)
+    for i, value in enumerate(entries):
         if not isinstance(value, str) or not is_unicode(value):
             raise refuse(f"{join(path, key)}[{i}]", value, "write a text")
-    return tuple(found)
+    return tuple(entries)
 
 
 def amounts(doc: Json, key: str, path: str) -> Amounts:
-    """A resource list: names to quantities, in millicpu, bytes and counts, sorted by name; never
-    negative.
+    """Return a resource list: names to quantities, in millicpu, bytes and counts, sorted by name.
+    Never negative.
     """
-    found = mapping(doc, key, path)
-    where = join(path, key)
+    quantities = mapping(doc, key, path)
+    list_path = join(path, key)
     return {
-        resource: _amount(resource, found[resource], join(where, resource))
-        for resource in sorted(found)
+        resource: _amount(resource, quantities[resource], join(list_path, resource))
+        for resource in sorted(quantities)
     }
 
 

@@ -1,8 +1,8 @@
-"""Device ids as short text: hostlist notation, as Slurm writes it (`nic-[0-3,7],GPU-ab12`).
+"""Device ids as short text, in the hostlist notation of Slurm (`nic-[0-3,7],GPU-ab12`).
 
-Ids that differ only in a number at their end share one item; `%`, `,`, `[`, `]`, blanks and control
-characters inside an id are percent-encoded. CPU ids are not written so: they are Linux lists. Must
-not know what a device is.
+Ids that differ only in a trailing number share one item. `%`, `,`, `[`, `]`, blanks and control
+characters inside an id are percent-encoded. CPU ids use Linux lists instead. This module does not
+know devices.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 
 
 def format_ids(ids: Iterable[str]) -> str:
-    """The hostlist of a set of ids, sorted; the empty set is the empty text."""
-    listed = [_SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", each) for each in ids]
+    """Return the hostlist of a set of ids, sorted. The empty set gives the empty text."""
+    listed = [_SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", device_id) for device_id in ids]
     if len(listed) < 2:
         return "".join(listed)
     numbers: dict[str, list[int]] = {}
@@ -39,21 +39,23 @@ def format_ids(ids: Iterable[str]) -> str:
 
 
 def parse_ids(text: str, limit: int = MAX_IDS) -> tuple[str, ...]:
-    """The ids of a hostlist, sorted. ValueError names the part that is wrong, or says that it names
-    more than `limit` ids.
+    """Return the ids of a hostlist, sorted. Raises ValueError that names the wrong part, or says
+    that there are more than `limit` ids.
     """
-    found: set[str] = set()
-    at = 0
-    while at < len(text):
-        item = _ITEM.match(text, at)
+    ids: set[str] = set()
+    offset = 0
+    while offset < len(text):
+        item = _ITEM.match(text, offset)
         if item is None or not item[0] or text[item.end() : item.end() + 1] not in ("", ","):
-            raise ValueError(f"{text[at : at + 40]!r} is no list of ids such as nic-[0-3,7],gpu-1")
-        for each in _expanded(item[1], item[2], limit):
-            found.add(_ESCAPED.sub(lambda code: chr(int(code[1], 16)), each))
-            if len(found) > limit:
+            raise ValueError(
+                f"{text[offset : offset + 40]!r} is no list of ids such as nic-[0-3,7],gpu-1"
+            )
+        for encoded in _expanded(item[1], item[2], limit):
+            ids.add(_ESCAPED.sub(lambda code: chr(int(code[1], 16)), encoded))
+            if len(ids) > limit:
                 raise ValueError(f"more than {limit} ids")
-        at = item.end() + 1
-    return tuple(sorted(found))
+        offset = item.end() + 1
+    return tuple(sorted(ids))
 
 
 def _expanded(prefix: str, ranges: str | None, limit: int) -> Iterator[str]:
@@ -61,15 +63,14 @@ def _expanded(prefix: str, ranges: str | None, limit: int) -> Iterator[str]:
         yield prefix
         return
     for part in ranges.split(","):
-        found = _RANGE.fullmatch(part)
-        if found is None or int(found[2] or found[1]) - int(found[1]) not in range(limit + 1):
+        match = _RANGE.fullmatch(part)
+        if match is None or int(match[2] or match[1]) - int(match[1]) not in range(limit + 1):
             raise ValueError(f"{part!r} is no ascending range of at most {limit} numbers")
-        for number in range(int(found[1]), int(found[2] or found[1]) + 1):
+        for number in range(int(match[1]), int(match[2] or match[1]) + 1):
             yield f"{prefix}{number}"
 
 
 def _ranges(numbers: list[int]) -> str:
-    """`0-3,7` for 0, 1, 2, 3, 7."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:

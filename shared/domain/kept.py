@@ -1,13 +1,18 @@
-"""What of a pod's labels and annotations is kept in the log: what deciding needs, by a stated list,
-and nothing else.
+"""Which labels and annotations of a pod enter the event log.
 
-Facts are never altered: whatever enters one stays. Annotations hold whole manifests (kubectl's last
-applied configuration) and with them secrets; so only those stand here that somebody decides by.
-Labels are kept in words that selectors mostly name: the keys by which workloads are told apart, and
-those that the pod's own affinity and spread constraints select by. Of the others the key stays and
-a digest of the value, since a required anti-affinity of any pod may select by any label. Nodes keep
-all labels, since any later pod may select by any of them, and no annotations. Of containers only
-names and amounts are read (`shared.domain.manifest`)."""
+1. Events are never altered, so anything that enters the log stays there. Annotations can hold whole
+manifests (kubectl's last applied configuration) and secrets. Only the annotations that a decision
+uses are kept.
+
+2. Labels are kept in clear text if selectors usually name them: the keys that distinguish
+workloads, and the keys that the pod's own affinity and spread constraints select by. For other
+labels the key and a digest of the value are kept, because a required anti-affinity of any pod may
+select by any label.
+
+3. Nodes keep all labels, because any later pod may select by them, and no annotations.
+
+4. Of containers only names and amounts are read (`shared.domain.manifest`).
+"""
 
 from __future__ import annotations
 
@@ -19,9 +24,10 @@ import xxhash
 
 from shared.domain.pod import Pod
 
+# Read by `services.scheduler.snapshot.topology_policy`.
 POD_ANNOTATIONS = frozenset(("scheduling.koordinator.sh/numa-topology-spec",))
-"""Read by `services.scheduler.snapshot.topology_policy`."""
 
+# Labels that controllers and charts use to distinguish workloads.
 POD_LABELS = frozenset(
     (
         "app",
@@ -39,13 +45,14 @@ POD_LABELS = frozenset(
         "statefulset.kubernetes.io/pod-name",
     )
 )
-"""What controllers and charts tell workloads apart by."""
 
 _PLACES = ("podAffinity", "podAntiAffinity")
 
 
 def trimmed(pod: Pod, spec: dict[str, Any]) -> Pod:
-    """The pod with the labels and annotations that are kept; `spec` is its manifest's."""
+    """Return the pod with only the labels and annotations that are kept. `spec` is the spec of its
+    manifest.
+    """
     keys = POD_LABELS.union(_selected(spec)) if pod.labels else POD_LABELS
     labels = {key: value if key in keys else digest(value) for key, value in pod.labels.items()}
     annotations = {key: value for key, value in pod.annotations.items() if key in POD_ANNOTATIONS}
@@ -55,19 +62,19 @@ def trimmed(pod: Pod, spec: dict[str, Any]) -> Pod:
 
 
 def digest(value: str) -> str:
-    """Equal for equal values, and no value of a label itself: those are at most 63 characters of
-    another alphabet.
+    """Return a digest of a label value. It is equal for equal values and is never itself a valid
+    label value.
     """
     return f"~{xxhash.xxh3_128_hexdigest(value.encode())}"
 
 
-def is_value(held: str, wanted: str) -> bool:
-    """Is the label, as it is kept, of this value?"""
-    return held == wanted or (held.startswith("~") and held == digest(wanted))
+def is_value(kept_value: str, wanted: str) -> bool:
+    """Return whether a kept label has this value."""
+    return kept_value == wanted or (kept_value.startswith("~") and kept_value == digest(wanted))
 
 
 def _selected(spec: dict[str, Any]) -> Iterator[str]:
-    """Keys that the pod's own selectors name. Whatever is of another shape names none."""
+    """Yield the keys that the pod's own selectors name. Malformed selectors name none."""
     for constraint in _objects(spec.get("topologySpreadConstraints")):
         yield from _keys(constraint)
     affinity = spec.get("affinity")
@@ -90,8 +97,12 @@ def _keys(term: dict[str, Any]) -> Iterator[str]:
     if isinstance(selector, dict):
         labels = selector.get("matchLabels")
         yield from labels if isinstance(labels, dict) else ()
-        yield from (str(each.get("key")) for each in _objects(selector.get("matchExpressions")))
+        yield from (
+            str(expression.get("key")) for expression in _objects(selector.get("matchExpressions"))
+        )
 
 
 def _objects(listed: Any) -> list[dict[str, Any]]:
-    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    return (
+        [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    )

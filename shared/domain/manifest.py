@@ -2,8 +2,8 @@
 Never raises.
 
 The API server's defaults are applied (requests from limits, KEP-2837 pod-level requests), so that a
-manifest from a file and the same pod read back from the API are one pod. This module must not know
-nodes or zones.
+manifest from a file and the same pod read back from the API give the same value. This module does
+not know nodes or zones.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _QOS: dict[str, Qos] = {
 
 
 def pod_from_manifest(doc: dict[str, Any], *, defaults: bool = True) -> Pod | ManifestError:
-    """The pod that a core/v1 Pod object describes, in the units of `shared.domain.resources`.
+    """Return the pod that a core/v1 Pod object describes, in the units of
+    `shared.domain.resources`.
 
-    A pod without `metadata.uid` (a file, not an API object) gets `namespace/name` as its uid.
-    `defaults=False` leaves out the API server's defaulting of requests and takes the object as it
-    stands.
+    A pod without `metadata.uid` (a file, not an API object) gets `namespace/name` as its uid. With
+    `defaults=False` the requests are not defaulted.
     """
     try:
         pod = _pod(fields.as_mapping(doc if doc is not None else [], ""), defaults)
@@ -102,17 +102,17 @@ def _init_kind(path: str, doc: Json) -> ContainerKind:
 
 
 def _container(path: str, doc: Json, kind: ContainerKind) -> Container:
-    resources, where = fields.mapping(doc, "resources", path), f"{path}.resources"
+    resources, path_of_resources = fields.mapping(doc, "resources", path), f"{path}.resources"
     return Container(
         name=fields.name(doc, "name", path),
         kind=kind,
-        requests=fields.amounts(resources, "requests", where),
-        limits=fields.amounts(resources, "limits", where),
+        requests=fields.amounts(resources, "requests", path_of_resources),
+        limits=fields.amounts(resources, "limits", path_of_resources),
     )
 
 
 def _defaulted(container: Container) -> Container:
-    """SetDefaults_Pod: a limit without a request is the request."""
+    """Apply SetDefaults_Pod: a limit without a request becomes the request."""
     if all(name in container.requests for name in container.limits):
         return container
     merged = {**container.limits, **container.requests}
@@ -124,7 +124,7 @@ def _defaulted(container: Container) -> Container:
 def _pod_level(
     spec: Json, containers: tuple[Container, ...], defaults: bool
 ) -> tuple[Amounts, Amounts] | None:
-    """`spec.resources` as (requests, limits), or None where the pod has none."""
+    """Return `spec.resources` as (requests, limits), or None if the pod has none."""
     if spec.get("resources") is None:
         return None
     resources = fields.mapping(spec, "resources", "spec")
@@ -136,19 +136,21 @@ def _pod_level(
 def _defaulted_pod_level(
     requests: Amounts, limits: Amounts, containers: tuple[Container, ...]
 ) -> tuple[Amounts, Amounts]:
-    """defaultHugePagePodLimits and defaultPodRequests (Kubernetes 1.35)."""
+    """Apply defaultHugePagePodLimits and defaultPodRequests (Kubernetes 1.35)."""
     if not requests and not limits:
         return requests, limits
-    huge = {name: held for name, held in container_limit(containers).items() if is_hugepages(name)}
+    huge = {
+        name: amount for name, amount in container_limit(containers).items() if is_hugepages(name)
+    }
     limits = {**huge, **limits}
     if not limits:
         return requests, limits
     from_containers = {
-        name: held
-        for name, held in container_request(containers).items()
+        name: amount
+        for name, amount in container_request(containers).items()
         if is_pod_level(name) and not is_hugepages(name)
     }
-    from_limits = {name: held for name, held in limits.items() if is_pod_level(name)}
+    from_limits = {name: amount for name, amount in limits.items() if is_pod_level(name)}
     merged = {**from_limits, **from_containers, **requests}
     return {name: merged[name] for name in sorted(merged)}, limits
 

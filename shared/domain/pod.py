@@ -1,8 +1,7 @@
-"""A pod as the deciding and the admitting side see it: identity, containers, amounts, class of
-service, constraints.
+"""A pod as scheduling and admission see it: identity, containers, amounts, QoS class, constraints.
 
-Built from a Kubernetes manifest by `shared.domain.manifest`; this module must not know JSON or
-quantities as text.
+`shared.domain.manifest` builds it from a Kubernetes manifest. This module does not know JSON or the
+text form of quantities.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ ContainerKind = Literal["init", "sidecar", "app"]
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One container; `sidecar` is an init container with restartPolicy Always (KEP-753)."""
+    """One container. A `sidecar` is an init container with restartPolicy Always (KEP-753)."""
 
     name: str
     kind: ContainerKind = "app"
@@ -27,7 +26,7 @@ class Container(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A toleration as in core/v1; an empty key with operator Exists tolerates everything."""
+    """A toleration as in core/v1. An empty key with operator Exists tolerates everything."""
 
     key: str = ""
     operator: str = "Equal"
@@ -45,9 +44,12 @@ class NodeSelectorTerm(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Constraints(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a pod may go apart from resources. `unsupported` names spec fields that Topolog does
-    not implement, `gates` those that hold the pod back (spec.schedulingGates). `kept` is what a
-    scheduler's constraints keep of the spec, by their names."""
+    """Where a pod may run apart from resources.
+
+    `unsupported` names spec fields that Topolog does not implement. `gates` are the pod's
+    spec.schedulingGates. `kept` maps a constraint's name to the part of the spec that the
+    constraint keeps.
+    """
 
     node_name: str = ""
     node_selector: dict[str, str] = {}
@@ -60,10 +62,10 @@ class Constraints(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod's identity and demand. `containers` are in the kubelet's order: init containers (and
-    sidecars) first, then apps.
+    """A pod's identity and requests. `containers` are in the kubelet's order: init containers and
+    sidecars first, then apps.
 
-    `pod_level` holds spec.resources.requests where it is set (KEP-2837), else None. `overhead` is
+    `pod_level` is spec.resources.requests if set (KEP-2837), else None. `overhead` is the
     RuntimeClass overhead.
     """
 
@@ -83,5 +85,5 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, the identity that podresources and the fingerprint know."""
+        """`namespace/name`, the identity that podresources and the fingerprint use."""
         return f"{self.namespace}/{self.name}"

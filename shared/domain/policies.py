@@ -1,7 +1,7 @@
-"""Policies and scopes of the kubelet's Topology Manager: their names (KEP-693, kubelet 1.36), and
-every other spelling in use.
+"""Policies and scopes of the Topology Manager: their names (KEP-693, kubelet 1.36) and their other
+spellings.
 
-Must not know what a policy admits.
+This module does not know what a policy admits.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final, Literal, get_args
 Policy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope = Literal["container", "pod"]
 
+# The most permissive first.
 POLICIES: tuple[str, ...] = get_args(Policy)
-"""The most permissive first."""
 SCOPES: tuple[str, ...] = get_args(Scope)
 
 NONE: Final = "none"
@@ -27,11 +27,11 @@ _SUFFIXES = {"podlevel": "pod", "containerlevel": "container"}
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> tuple[str, str] | None:
-    """(policy, scope or "") of any spelling in use: kubelet's, NodeResourceTopology's,
-    Koordinator's; None when unknown.
+    """Return (policy, scope or "") for the spellings of the kubelet, NodeResourceTopology and
+    Koordinator; None if unknown.
     """
     name, scope = text.strip().lower().replace("-", ""), ""
-    for suffix, found in _SUFFIXES.items():
+    for suffix, suffix_scope in _SUFFIXES.items():
         if name.endswith(suffix):
-            name, scope = name[: -len(suffix)], found
+            name, scope = name[: -len(suffix)], suffix_scope
     return (_SPELT[name], scope) if name in _SPELT else None

@@ -1,7 +1,7 @@
 """The quality-of-service class of a pod, as Kubernetes computes it (ComputePodQOS, Kubernetes
 1.35).
 
-Only cpu and memory count. Ephemeral containers do not. This module must not know manifests.
+Only cpu and memory count. Ephemeral containers do not. This module does not know manifests.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _COUNTED = (CPU, MEMORY)
 
 
 def of_containers(containers: Iterable[Container]) -> Qos:
-    """The class that the containers' requests and limits give (init containers and sidecars
-    included).
+    """Return the class for the requests and limits of the containers, init containers and sidecars
+    included.
     """
     requests: Amounts = {}
     limits: Amounts = {}
@@ -29,7 +29,7 @@ def of_containers(containers: Iterable[Container]) -> Qos:
 
 
 def of_pod_level(requests: Amounts, limits: Amounts) -> Qos:
-    """The class of a pod that has `spec.resources`: nothing else counts then (KEP-2837)."""
+    """Return the class of a pod that has `spec.resources`: nothing else counts then (KEP-2837)."""
     limited = _counted(limits)
     return _verdict(_counted(requests), limited, not limits or len(limited) == len(_COUNTED))
 

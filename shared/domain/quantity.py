@@ -1,10 +1,10 @@
-"""Kubernetes quantities, exactly: the whole text grammar, its rounding, and the text Kubernetes
-prints back.
+"""Kubernetes quantities, exactly: the whole text grammar, its rounding, and the text that
+Kubernetes prints.
 
-Everything the grammar can say ends as a whole number of nano units (apimachinery's
-`resource.Quantity` rounds finer values away from zero), so one integer holds any quantity and no
-float is ever involved. This module must not know pods or nodes. Source of the rules:
-k8s.io/apimachinery `pkg/api/resource`; checked against its recorded answers.
+Every quantity is a whole number of nano units (apimachinery's `resource.Quantity` rounds finer
+values away from zero), so one integer holds any quantity and no float is involved. This module does
+not know pods or nodes. Source of the rules: k8s.io/apimachinery `pkg/api/resource`, checked against
+its recorded answers.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ NUMERIC_ERROR = "unable to parse numeric part of quantity"
 
 
 class QuantityError(ValueError):
-    """A text that is no Kubernetes quantity; the message is apimachinery's own where it has one."""
+    """The text is not a Kubernetes quantity. The message is apimachinery's own if it has one."""
 
 
 class Quantity(msgspec.Struct, frozen=True, gc=False):
     """An exact amount of `nano` nano units, with the notation it was written in.
 
-    `written` is the source text where Kubernetes would print that text back unchanged, else empty.
+    `written` is the source text if Kubernetes prints it back unchanged, else empty.
     """
 
     nano: int
@@ -60,21 +60,23 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         return Fraction(self.nano, NANO)
 
     def value(self) -> int:
-        """Whole units, rounded away from zero (apimachinery `Value`, without its 64-bit
+        """Return whole units, rounded away from zero (apimachinery `Value`, without its 64-bit
         wrap-around).
         """
         return _away_from_zero(self.nano, NANO)
 
     def milli_value(self) -> int:
-        """Thousandths, rounded away from zero (apimachinery `MilliValue`, without its 64-bit
+        """Return thousandths, rounded away from zero (apimachinery `MilliValue`, without its 64-bit
         wrap-around).
         """
         return _away_from_zero(self.nano, NANO // 1000)
 
     def canonical(self) -> str:
-        """Canonical form: no fraction digits, the largest lossless suffix (apimachinery
-        `CanonicalizeBytes`, which loses the exponent of decimal amounts that end in 21 zeros or
-        more; here it stays)."""
+        """Return the canonical form: no fraction digits, the largest lossless suffix.
+
+        apimachinery's `CanonicalizeBytes` loses the exponent of decimal amounts that end in 21
+        zeros or more; this method keeps it.
+        """
         if self.nano == 0:
             return "0"
         whole, rest = divmod(self.nano, NANO)
@@ -83,14 +85,14 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         return _decimal_text(self.nano, self.format)
 
     def text(self) -> str:
-        """What `Quantity.String()` prints after parsing: the source text if in good form, else
-        canonical.
+        """Return what `Quantity.String()` prints after parsing: the source text if in good form,
+        else canonical.
         """
         return self.written or self.canonical()
 
 
 def parse(text: str | int | float) -> Quantity:
-    """The quantity that `text` (or a JSON number) says.
+    """Return the quantity in `text` (or a JSON number).
 
     Raises `QuantityError` for anything else, for texts over 256 characters, and for exponents
     beyond 10^64.
@@ -130,18 +132,18 @@ def _interpret(suffix: str) -> tuple[int, int, Format]:
         return 10, _DECIMAL[suffix], "DecimalSI"
     if suffix in _BINARY:
         return 2, _BINARY[suffix], "BinarySI"
-    found = _EXPONENT.fullmatch(suffix)
-    if found is None:
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None:
         raise QuantityError(SUFFIX_ERROR)
-    exponent = int(found.group(1))
+    exponent = int(match.group(1))
     if exponent > MAX_EXPONENT:
         raise QuantityError(f"a quantity with exponent {exponent} is absurd (limit {MAX_EXPONENT})")
     return 10, max(exponent, -2 * MAX_TEXT_CHARS), "DecimalExponent"
 
 
 def _slow_without_digits(number: str, base: int, exponent: int) -> bool:
-    """Without a digit a number is zero on the 64-bit path, and none on the other, which the suffix
-    alone chooses then.
+    """Return whether a number without digits is an error. On the 64-bit path it is zero; the suffix
+    alone chooses the path then.
     """
     return number.strip("+-.") == "" and (
         exponent >= _BINARY["Pi"] if base == 2 else exponent < _DECIMAL["n"]
@@ -161,8 +163,8 @@ def _ten_to(power: int) -> int:
 
 
 def _prints_itself(shifted: str, places: int, exponent: int, form: Format) -> bool:
-    """Does apimachinery keep the source text? Only for numbers on its 64-bit path that look
-    canonical enough.
+    """Return whether apimachinery keeps the source text: only for numbers on its 64-bit path that
+    look canonical enough.
     """
     if form == "BinarySI":
         precision = 14 - len(shifted) - int(exponent * 3 / 10)
@@ -194,13 +196,13 @@ def _binary_text(whole: int) -> str:
 
 
 def counts_bytes(resource: str) -> bool:
-    """True for resources whose unit is the byte."""
+    """Return whether the unit of the resource is the byte."""
     return resource in (MEMORY, EPHEMERAL_STORAGE) or is_hugepages(resource)
 
 
 def amount(resource: str, text: str | int | float) -> int:
-    """`text` in the unit of `resource`: millicpu for cpu, bytes or counts otherwise, rounded up as
-    Kubernetes does.
+    """Return `text` in the unit of `resource`: millicpu for cpu, else bytes or counts, rounded up
+    as Kubernetes does.
 
     Surrounding blanks are ignored, as in Kubernetes' JSON. Raises `QuantityError`, also beyond 64
     bits.
@@ -213,8 +215,8 @@ def amount(resource: str, text: str | int | float) -> int:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """An amount as Kubernetes users write it: cpu `6` or `1500m`, bytes `2Gi`, counts as plain
-    digits.
+    """Return an amount as Kubernetes users write it: cpu `6` or `1500m`, bytes `2Gi`, counts as
+    plain digits.
     """
     if resource == CPU:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"

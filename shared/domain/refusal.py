@@ -1,5 +1,5 @@
-"""Why a node cannot take a pod, as values with numbers: a closed set of reasons. Must not know how
-they were found.
+"""Why a node cannot take a pod, as values with numbers: a closed set of reasons. This module does
+not know how they were computed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Reason(StrEnum):
-    """Every reason that there is, in the order in which they are tested."""
+    """Every reason, in the order in which they are tested."""
 
     INVALID_POD = "invalid pod"
     UNSUPPORTED = "unsupported constraint"
@@ -53,8 +53,11 @@ class Reason(StrEnum):
 
 
 class ZoneState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One zone of a refusing node in the resource that fell short: surely free, possibly free,
-    allocatable, and the uids of pods that hold or may hold it (by their charges)."""
+    """One zone of a refusing node, for the resource that fell short.
+
+    `free` is guaranteed, `possibly_free` is the most that may be free. `holders` are the uids of
+    the pods that hold or may hold it (by their charges).
+    """
 
     zone: int
     free: int
@@ -66,10 +69,10 @@ class ZoneState(msgspec.Struct, frozen=True, omit_defaults=True):
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """One node's refusal of one pod.
 
-    `asked` and `best` are in the unit of `resource`; `best` is the most that any admissible zone
-    (`best_zone`) or the node as a whole (None) surely has free. `subject` names the label, taint or
-    field concerned. `policy`, `scope` and `policy_source` say which rule was applied and where it
-    came from. `remedy` says what would make the pod fit.
+    `asked` and `best` are in the unit of `resource`. `best` is the most that is guaranteed free in
+    any admissible zone (`best_zone`) or on the node as a whole (None). `subject` names the label,
+    taint or field concerned. `policy`, `scope` and `policy_source` are the rule that was applied
+    and its source. `remedy` says what would make the pod fit.
     """
 
     node: str

@@ -1,9 +1,7 @@
-"""What an exporter says about one node at one moment: zones, placements, policy, fingerprint, and
-when it was true.
+"""The report of one node at one moment: zones, placements, policy, fingerprint and time.
 
-A report is a value; whether it is newer than another is decided here (`Freshness`), whether it is
-believed is the topology-store's matter. This module must not know gRPC, sysfs or
-NodeResourceTopology objects.
+A report is a value. `Freshness` decides whether it is newer than another; topology-store decides
+whether to believe it. This module does not know gRPC, sysfs or NodeResourceTopology objects.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from shared.domain.cpus import CpuLayout
 from shared.domain.policies import NONE
 from shared.domain.resources import Amounts
 
+# A report on the bus, as JSON: 1,700 containers that each hold CPUs, memory and a device fit.
 MAX_REPORT_BYTES = 512 << 10
-"""Of a report on the bus, in JSON: 1,700 containers that each hold CPUs, memory and a device."""
+# A policy that the exporter could not read. Such a node accepts no pod that needs alignment.
 UNKNOWN = "unknown"
-"""A policy that nobody told the exporter: such a node takes no pod that needs alignment."""
 
 
 class ZoneResource(msgspec.Struct, frozen=True, gc=False):
-    """One resource of one zone; integers in the unit of `shared.domain.resources`."""
+    """One resource of one zone, in the unit of `shared.domain.resources`."""
 
     capacity: int
     allocatable: int
@@ -29,16 +27,19 @@ class ZoneResource(msgspec.Struct, frozen=True, gc=False):
 
 
 class Zone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A NUMA zone: `id` is the kernel's node id (ids may be sparse), `costs` the SLIT distance by
-    zone id (10 = local).
+    """A NUMA zone. `id` is the kernel's node id (ids may be sparse). `costs` is the SLIT distance
+    by zone id (10 = local).
 
-    `bounds` is what the zone has at most of resources that no manager pins to zones (CPUs without
-    the static CPU Manager, memory and hugepages without the Static Memory Manager): from /sys, not
-    accounted by anybody. `free` is the Memory Manager's own figure by resource, where its
-    checkpoint was read: what ended pods and init containers hold counts as taken (`Report.hidden`),
-    a block over several zones as it was split. `available` counts such a block in full in each of
-    its zones. `group` are the zones that it shares memory blocks with by that checkpoint, itself
-    among them; empty where it shares none.
+    `bounds` is the most that the zone has of resources that no manager pins to zones: CPUs without
+    the static CPU Manager, memory and hugepages without the Static Memory Manager. It comes from
+    /sys and no manager accounts for it.
+
+    `free` is the Memory Manager's own figure by resource, if its checkpoint was read. Holdings of
+    ended pods and init containers count as taken (`Report.hidden`), and a block over several zones
+    counts as it was split. `available` counts such a block in full in each of its zones.
+
+    `group` are the zones, itself included, that share memory blocks with this one by that
+    checkpoint; empty if there are none.
     """
 
     id: int
@@ -50,10 +51,12 @@ class Zone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class ZonedAmount(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An amount held in a set of zones. CPUs and devices come one entry a set of zones; a memory
-    block may span several zones without saying how it is split (podresources has no split). `ids`
-    names the CPUs (a Linux list) or devices (`shared.domain.idlist`); empty for memory and in
-    reports of older exporters."""
+    """An amount held in a set of zones. CPUs and devices have one entry per set of zones.
+
+    A memory block may span several zones; podresources does not report the split. `ids` names the
+    CPUs (a Linux list) or devices (`shared.domain.idlist`). It is empty for memory and in reports
+    of older exporters.
+    """
 
     resource: str
     zones: tuple[int, ...]
@@ -62,10 +65,11 @@ class ZonedAmount(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class ClaimedDevice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A device that a container has by a claim (dynamic resource allocation). `claim` is
-    `namespace/name`; `device` is empty for a claim of which nothing is listed. `cdi` are the names
-    by which the runtime puts it into the container; `share` is set where the device is one of
-    several shares."""
+    """A device that a container has through a claim (dynamic resource allocation).
+
+    `claim` is `namespace/name`. `device` is empty for a claim without listed devices. `cdi` are the
+    names that the runtime uses for it. `share` is set if the device is one of several shares.
+    """
 
     claim: str
     driver: str = ""
@@ -76,13 +80,15 @@ class ClaimedDevice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What one listed container holds. `held` is empty for a container that holds nothing exclusive
-    *or is not admitted yet* (kubelet 1.36: pods are listed before and during their admission).
-    `pod_uid` is known only from checkpoints.
+    """The holdings of one listed container.
 
-    An ordinary init container is never listed by podresources; its placement comes from the
-    checkpoints and holds what no other container of the pod holds too, so an empty one says that
-    all of it was taken over by later containers."""
+    `held` is empty for a container that holds nothing exclusive *or is not admitted yet* (kubelet
+    1.36 lists pods before and during their admission). `pod_uid` is known only from checkpoints.
+
+    podresources never lists an ordinary init container. Its placement comes from the checkpoints
+    and has only the amounts that no other container of the pod holds, so an empty one means that
+    later containers took all of it over.
+    """
 
     namespace: str
     pod: str
@@ -93,9 +99,11 @@ class Placement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class DeviceGroup(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Devices of one resource that lie in the same zones; none where the plugin names no zone.
-    `ids` are those that may be handed out, `unhealthy` those that a container holds although they
-    may not be handed out any more (`shared.domain.idlist`)."""
+    """Devices of one resource in the same zones. `zones` is empty if the plugin names no zone.
+
+    `ids` are the devices that may be allocated. `unhealthy` are devices that a container holds
+    although they may not be allocated any more (`shared.domain.idlist`).
+    """
 
     resource: str
     zones: tuple[int, ...] = ()
@@ -104,9 +112,11 @@ class DeviceGroup(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class DynamicGroup(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Devices that a driver publishes for claims (ResourceSlice), of one pool, in the same zone;
-    none where nobody names one. `ids` may be given away whole, `withheld` are tainted; `shared` are
-    given away in parts, which nobody can count as devices (`shared.domain.idlist`)."""
+    """Devices of one pool that a driver publishes for claims (ResourceSlice), in the same zones.
+
+    `zones` is empty if no source names one. `ids` may be allocated whole, `withheld` are tainted,
+    `shared` are allocated in parts and cannot be counted as devices (`shared.domain.idlist`).
+    """
 
     driver: str
     pool: str
@@ -117,8 +127,8 @@ class DynamicGroup(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Freshness(msgspec.Struct, frozen=True, order=True):
-    """When a report was true: monotonic milliseconds since boot, taken before List. Comparable
-    within one boot only.
+    """When a report was true: monotonic milliseconds since boot, taken before List. Comparable only
+    within one boot.
     """
 
     boot_id: str
@@ -126,27 +136,33 @@ class Freshness(msgspec.Struct, frozen=True, order=True):
 
 
 class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The state of one node. `placements` is None when the source gives none (an RTE or NFD
-    object).
+    """The state of one node. `placements` is None if the source gives none (an RTE or NFD object).
 
-    `tracked` names the resources that this node's managers pin (cpu with the static CPU Manager,
-    memory and hugepages with the Static Memory Manager, device resources with topology): only those
-    can be proven by a placement. `fingerprint_method` is `all` or `with-exclusive-resources`;
-    `fingerprint` is empty when the source computes none.
+    `tracked` names the resources that this node's managers pin: cpu with the static CPU Manager,
+    memory and hugepages with the Static Memory Manager, device resources with topology. Only these
+    can be confirmed by a placement.
 
-    `policy` is `unknown` where nobody told the exporter; `options` are those of the Topology and
-    the CPU Manager (disjoint names). `cpu_policy` (none, static) and `memory_policy` (None, Static)
-    are `unknown` in reports of older exporters. `reserved_cpus` are those that the static CPU
-    Manager never gives away, as a Linux list. `kubelet_version` is empty where it is not known,
-    `cpus` and `devices` are None then. `checkpoints` names the managers whose checkpoint was read
-    together with the list (`cpu`, `memory`, `devices`): without it, what podresources hides is not
-    known. `hidden` is what those checkpoints say beyond the placements, and is not counted in
-    `available`: memory of init containers (freed when a later container starts), and all that a
-    `pod_uid` holds that matches no listed pod (then without namespace and name: that pod ended, was
-    rejected, or holds nothing by which it could be told from others). `dynamic` are the devices of
-    drivers for claims; None where nobody asked for them. What of them is held stands in
-    `Placement.claims`; `shared.domain.dynamic` counts both by zone. `source` is `bus` (the node's
-    own exporter) or `nrt` (a NodeResourceTopology object of another exporter).
+    `fingerprint_method` is `all` or `with-exclusive-resources`. `fingerprint` is empty if the
+    source computes none.
+
+    `policy` is `unknown` if the exporter could not read it. `options` are those of the Topology
+    Manager and the CPU Manager (disjoint names). `cpu_policy` (none, static) and `memory_policy`
+    (None, Static) are `unknown` in reports of older exporters. `reserved_cpus` are the CPUs that
+    the static CPU Manager never allocates, as a Linux list. If the kubelet version is unknown,
+    `kubelet_version` is empty and `cpus` and `devices` are None.
+
+    `checkpoints` names the managers whose checkpoint was read together with the list (`cpu`,
+    `memory`, `devices`). Without it, holdings that podresources hides are unknown. `hidden` are the
+    holdings in those checkpoints beyond the placements, which `available` does not include: memory
+    of init containers (freed when a later container starts), and the holdings of a `pod_uid` that
+    matches no listed pod. Such an entry has no namespace and name: the pod ended, was rejected, or
+    holds nothing that distinguishes it.
+
+    `dynamic` are the devices of drivers for claims; None if the exporter does not read them.
+    `Placement.claims` has the allocated ones; `shared.domain.dynamic` counts both by zone.
+
+    `source` is `bus` (the node's own exporter) or `nrt` (a NodeResourceTopology object of another
+    exporter).
     """
 
     node: str
@@ -175,10 +191,10 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def freshness(self) -> Freshness:
-        """When this report was true."""
+        """The time at which this report was true."""
         return Freshness(self.boot_id, self.boot_time_ms)
 
 
 def available(zone: Zone) -> Amounts:
-    """The zone's available amounts by resource name, sorted."""
+    """Return the zone's available amounts by resource name, sorted."""
     return {name: zone.resources[name].available for name in sorted(zone.resources)}

@@ -1,4 +1,6 @@
-"""The hash of a fold's state: the same for the same state, in whatever order it was built. Pure."""
+"""The hash of a projection's state. Equal states have equal hashes, in whatever order they were
+built. Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ import msgspec
 
 
 def canonical(state: object) -> bytes:
-    """A state of structs, dicts and lists as JSON in one form."""
+    """Return a state of structs, dicts and lists as JSON in one canonical form."""
     return msgspec.json.encode(msgspec.to_builtins(state, str_keys=True, order="sorted"))
 
 
 def state_hash(state: object) -> str:
-    """The first 16 hex digits of SHA-256 over that."""
+    """Return the first 16 hex digits of the SHA-256 of the canonical form."""
     return hashlib.sha256(canonical(state)).hexdigest()[:16]

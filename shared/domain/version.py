@@ -1,5 +1,5 @@
-"""The version of Topolog, in code, because the image holds the code and no package's metadata.
-pyproject.toml says the same.
+"""The version of Topolog. It is in code because the image has no package metadata; pyproject.toml
+has the same value.
 """
 
 VERSION = "0.1.0"

@@ -1,8 +1,7 @@
-"""YAML that somebody else wrote: read by libyaml where PyYAML has it, ten times as fast, and never
-deeper than is meant.
+"""YAML from outside: parsed by libyaml if PyYAML has it (ten times as fast), with a limit on depth.
 
-Depth is counted before anything is built, because libyaml's reader has no limit of its own and ends
-the process. Must not know what the documents mean.
+Depth is counted before anything is built, because libyaml's parser has no limit and crashes the
+process. This module does not know what the documents mean.
 """
 
 from __future__ import annotations
@@ -23,11 +22,13 @@ _CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
 class _Loader(_SAFE):  # type: ignore[misc]
-    """Dates are text, as Kubernetes' reader of YAML has them: an annotation may be `2026-01-31`."""
+    """A loader that keeps dates as text, as Kubernetes' YAML reader does: an annotation may be
+    `2026-01-31`.
+    """
 
     yaml_implicit_resolvers = {
-        first: [(tag, looks) for tag, looks in found if tag != _DATE]
-        for first, found in _SAFE.yaml_implicit_resolvers.items()
+        first: [(tag, looks) for tag, looks in resolvers if tag != _DATE]
+        for first, resolvers in _SAFE.yaml_implicit_resolvers.items()
     }
 
 
@@ -35,7 +36,7 @@ _Loader.add_constructor(_DATE, yaml.constructor.SafeConstructor.construct_yaml_s
 
 
 def document(text: str | bytes) -> Any:
-    """The one document; None where there is none. Raises YAMLError, or ValueError for what is
+    """Return the one document, or None if there is none. Raises YAMLError, or ValueError if it is
     nested too deeply.
     """
     _check_depth(text)
@@ -44,7 +45,7 @@ def document(text: str | bytes) -> Any:
 
 
 def documents(text: str | bytes) -> list[Any]:
-    """All documents, empty ones as None. Raises as `document` does."""
+    """Return all documents, empty ones as None. Raises the errors of `document`."""
     _check_depth(text)
     with _named():
         return list(yaml.load_all(text, _Loader))
@@ -52,9 +53,7 @@ def documents(text: str | bytes) -> list[Any]:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """PyYAML raises whatever comes where a tag (`!!bool`, `!!int`) stands before a text that is
-    none.
-    """
+    """Turn the errors that PyYAML raises for a wrong tag (`!!bool`, `!!int`) into YAMLError."""
     try:
         yield
     except (AttributeError, LookupError, TypeError) as error:
@@ -62,39 +61,39 @@ def _named() -> Iterator[None]:
 
 
 class Repeated(msgspec.Struct, frozen=True):
-    """A key that a mapping has already: PyYAML keeps the last of its values and says nothing."""
+    """A key that occurs twice in a mapping. PyYAML silently keeps the last value."""
 
     line: int
     key: str
 
 
 def repeated_keys(text: str | bytes) -> list[Repeated]:
-    """Every key that is there again in its mapping, for readers that refuse what would be lost.
-    Raises as `document` does.
+    """Return every repeated key, for readers that must not lose a value silently. Raises the errors
+    of `document`.
     """
     _check_depth(text)
     root = yaml.compose(text, _SAFE)
-    left, seen, found = [root] if root is not None else [], set[int](), list[Repeated]()
-    while left:
-        node = left.pop()
+    pending, seen, repeated = [root] if root is not None else [], set[int](), list[Repeated]()
+    while pending:
+        node = pending.pop()
         if id(node) in seen:  # an alias: without this, few lines would take for ever
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
-            left += node.value
+            pending += node.value
         elif isinstance(node, yaml.MappingNode):
-            found += _again(key for key, _ in node.value)
-            left += [each for pair in node.value for each in pair]
-    return sorted(found, key=lambda each: each.line)
+            repeated += _again(key for key, _ in node.value)
+            pending += [child for pair in node.value for child in pair]
+    return sorted(repeated, key=lambda child: child.line)
 
 
 def _again(keys: Iterable[yaml.Node]) -> Iterator[Repeated]:
-    known = set[str]()
+    seen_keys = set[str]()
     for key in keys:
         if isinstance(key, yaml.ScalarNode):
-            if key.value in known:
+            if key.value in seen_keys:
                 yield Repeated(_line(key), key.value)
-            known.add(key.value)
+            seen_keys.add(key.value)
 
 
 def _check_depth(text: str | bytes) -> None:
@@ -108,5 +107,5 @@ def _check_depth(text: str | bytes) -> None:
             raise ValueError(f"line {_line(event)}: nested deeper than {MAX_DEPTH} levels")
 
 
-def _line(at: yaml.Event | yaml.Node) -> int:
-    return at.start_mark.line + 1 if at.start_mark else 0
+def _line(mark_owner: yaml.Event | yaml.Node) -> int:
+    return mark_owner.start_mark.line + 1 if mark_owner.start_mark else 0

@@ -131,7 +131,7 @@ def test_settings_refuse_without_a_word_of_the_password(password: str) -> None:
         ("postgresql://u:p[w@h/x", "write %5B"),
         ("postgresql://u:p w@h/x", "%20"),
         ("postgresql://u:secret", "USER:PASSWORD@HOST"),
-        ("postgresql://h:70000/x", "no number up to 65535"),
+        ("postgresql://h:70000/x", "not a number up to 65535"),
         ("postgresql://::1/x", "in brackets"),
         ("postgresql://[::1]x/x", "[ADDRESS]:PORT"),
         ("postgresql://h/x?sslmode", "NAME=VALUE"),
