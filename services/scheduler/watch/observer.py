@@ -51,6 +51,12 @@ from shared.telemetry.instruments import count
 PENDING_EVENTS = 20_000
 PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
+# A full list of a large cluster is expensive for the API server. The pause between two lists grows
+# up to client-go's limit, and starts over once a watch has lasted (client-go's reflector).
+LONGEST_RELIST_PAUSE_S = 30.0
+LASTING_WATCH_S = 30.0
+# A list that takes longer is reported by readiness: this process does not see the cluster.
+SLOW_LIST_S = 20.0
 CONFIRM_AFTER_S = 2.0
 RELIST_S = 1800.0
 BETWEEN_PAGES_S = 0.1
@@ -80,11 +86,18 @@ class Observer:
         self._untried: set[Kind] = set()
         self._all_tried = asyncio.Event()
         self._troubles: dict[Kind, str] = {}
+        self._listing_since_s: dict[Kind, float] = {}
         self._out = logs.get("observer")
 
     def problem(self) -> str:
-        """For readiness, while this process leads: what of the cluster it cannot see."""
-        return "; ".join(self._troubles.values())
+        """Return what this process cannot see of the cluster, for readiness while it leads."""
+        now_s = self._clock.monotonic_s()
+        slow = [
+            f"the list of {kind} has not ended after {now_s - since_s:.0f} s"
+            for kind, since_s in self._listing_since_s.items()
+            if now_s - since_s > SLOW_LIST_S and kind not in self._troubles
+        ]
+        return "; ".join([*self._troubles.values(), *slow])
 
     def reset(self) -> None:
         """Another log, timeline or history: list again."""
@@ -110,6 +123,7 @@ class Observer:
                         group.create_task(self._follow(kind, lease))
         finally:
             self._troubles.clear()
+            self._listing_since_s.clear()
 
     def _tried(self, kind: Kind) -> None:
         """Pods are told once the first list of all that surrounds them was told, or could not be
@@ -122,12 +136,16 @@ class Observer:
     async def _follow(self, kind: Kind, lease: Lease) -> None:
         if kind == "pods":
             await self._all_tried.wait()
-        failures = 0
+        failures = relists = 0
         while True:
+            watching_since_s = 0.0
             try:
+                self._listing_since_s.setdefault(kind, self._clock.monotonic_s())
                 version = await self._list(kind, lease)
                 failures = 0
                 self._troubles.pop(kind, None)
+                self._listing_since_s.pop(kind, None)
+                watching_since_s = self._clock.monotonic_s()
                 await self._watch(kind, version, lease)
             except (WatchExpiredError, Relist) as reason:
                 self._out.warning(names.RELIST, kind=kind, reason=type(reason).__name__)
@@ -135,13 +153,24 @@ class Observer:
                 self._tried(kind)
                 if isinstance(error, UnknownKindError) and kind in OPTIONAL:
                     self._troubles.pop(kind, None)
+                    self._listing_since_s.pop(kind, None)
                     await self._clock.sleep(self._relist_s)
                     continue
                 self._troubles[kind] = f"{kind} of the cluster cannot be seen: {error}"
                 count(names.KUBE_TROUBLE)
                 self._out.warning(names.KUBE_UNAVAILABLE, kind=kind, problem=str(error))
-                await self._clock.sleep(jittered_s(failures, PAUSE_S, LONGEST_PAUSE_S))
-                failures += 1
+                if not watching_since_s:
+                    await self._clock.sleep(jittered_s(failures, PAUSE_S, LONGEST_PAUSE_S))
+                    failures += 1
+                    continue
+            lasts = watching_since_s and (
+                self._clock.monotonic_s() - watching_since_s >= LASTING_WATCH_S
+            )
+            relists = 0 if lasts else relists + 1
+            # A compaction ends a watch, too: the first list after it is made at once.
+            if relists > 1:
+                pause_s = jittered_s(relists - 2, PAUSE_S, LONGEST_RELIST_PAUSE_S)
+                await self._clock.sleep(pause_s)
 
     async def _list(self, kind: Kind, lease: Lease) -> str:
         """Tell what lists show and lack, until one is believed; the version from which to watch.

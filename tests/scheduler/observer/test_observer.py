@@ -276,6 +276,46 @@ async def test_a_broken_or_expired_watch_lists_again_and_misses_nothing(
         await scene.told(PodEnded, 1)
 
 
+@pytest.mark.parametrize("problem", [WatchExpiredError("pods"), KubeUnavailableError("HTTP 403")])
+async def test_lists_back_off_if_no_watch_lasts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    """An API server whose watches end at once was sent 12.5 full lists a second."""
+    listed, pages = [], scene.kube.pages
+
+    async def counting(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        listed.append(kind)
+        async for page in pages(kind, streamed):
+            yield page
+
+    monkeypatch.setattr(scene.kube, "pages", counting)
+    scene.kube.ends = [problem] * 1000
+    await scene.api.pod("p", spec=OURS)
+    async with scene.observer():
+        await asyncio.sleep(3.0)
+    assert 2 <= listed.count("pods") <= 6
+
+
+async def test_a_list_that_does_not_end_is_reported_by_readiness(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages, server_goes_on = scene.kube.pages, asyncio.Event()
+
+    async def hanging(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        if kind == "pods":
+            await server_goes_on.wait()
+        async for page in pages(kind, streamed):
+            yield page
+
+    monkeypatch.setattr(scene.kube, "pages", hanging)
+    monkeypatch.setattr("services.scheduler.watch.observer.SLOW_LIST_S", 0.3)
+    async with scene.observer() as observer:
+        await until(observer.problem)
+        assert observer.problem().startswith("the list of pods has not ended after ")
+        server_goes_on.set()
+        await until(lambda: not observer.problem())
+
+
 async def test_a_list_that_fails_is_tried_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
