@@ -32,7 +32,7 @@ from services.replay.reading import envelopes, fold_one
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.cluster_events import PodEnded
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.kube.port import Answer, Kube, KubeUnavailableError, Lost
 from shared.kube.rights import BY_SERVICE, TOPOLOGY_GROUP, Right
 from shared.ledger.state import Ledger
@@ -124,9 +124,9 @@ async def examine(
         for one in found
     ):
         async with LogSource(database_url, None) as log:
-            ledger, rejections, aside = await fold(log)
+            ledger, rejections, quarantined = await fold(log)
         found += nodes.judge(ledger, machines, rejections)
-        found += reading.judge(aside)
+        found += reading.judge(quarantined)
     return found
 
 
@@ -223,7 +223,7 @@ def machine_of(node: dict[str, Any]) -> tuple[str, Machine]:
 async def fold(log: EventLog) -> tuple[Ledger, Counter[str], dict[str, str]]:
     """The ledger at the head, by node how many pods its kubelet rejected within the last day of the
     log, and by stream what is wrong with those that this release sets aside."""
-    ledger, aside = Ledger(), Aside(await skips(log))
+    ledger, quarantined = Ledger(), QuarantinedStreams(await skips(log))
     rejected: list[tuple[int, str]] = []
     newest_us = 0
     async for envelope in envelopes(log):
@@ -235,8 +235,8 @@ async def fold(log: EventLog) -> tuple[Ledger, Counter[str], dict[str, str]]:
             else None
         )
         node = entry.node if entry is not None else ""
-        event, _ = fold_one(ledger, envelope, aside)
+        event, _ = fold_one(ledger, envelope, quarantined)
         if isinstance(event, PodEnded) and event.cause == "rejected":
             rejected.append((envelope.time_us, node))
     lately = Counter(node for at_us, node in rejected if node and at_us > newest_us - LATELY_US)
-    return ledger, lately, aside.streams
+    return ledger, lately, quarantined.streams

@@ -90,7 +90,7 @@ class LedgerRow:
         credited.
         """
         held = self.core.ledger.nodes[node]
-        return {zone: max(0, amounts.get("cpu", 0)) for zone, amounts in held.lower.items()}
+        return {zone: max(0, amounts.get("cpu", 0)) for zone, amounts in held.free_min.items()}
 
     def _appended(self, proposal: Proposal) -> bool:
         """Append as the log would: duplicates and conflicts are told to the core."""

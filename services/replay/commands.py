@@ -76,8 +76,8 @@ async def verify(
     audit, begun, head = Audit(), time.monotonic(), await log.head()
     comparing = Comparing(live, {})
     try:
-        audit.aside.skipped, audit.redacted = await skips(log), await redactions(log)
-        comparing = Comparing(live, audit.aside.skipped)
+        audit.quarantined.skipped, audit.redacted = await skips(log), await redactions(log)
+        comparing = Comparing(live, audit.quarantined.skipped)
         async for envelope in reading.envelopes(log, 0, head):
             audit.see(envelope)
             comparing.see(envelope, audit.ledger)

@@ -16,34 +16,36 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
-from shared.events.exclusions import UNFOLDABLE, Aside
+from shared.events.quarantine import UNFOLDABLE, QuarantinedStreams
 from shared.events.scheduling_events import PodReserved
 from shared.ledger.fold import Touched
 
 
-async def followed_at(log: EventLog, position: int) -> tuple[Followed, Aside]:
+async def followed_at(log: EventLog, position: int) -> tuple[Followed, QuarantinedStreams]:
     """What the scheduler follows, folded up to a position; and what had to be set aside."""
-    followed, aside = Followed(), Aside(await skips(log))
+    followed, quarantined = Followed(), QuarantinedStreams(await skips(log))
     async for envelope in reading.envelopes(log, 0, position):
-        follow(followed, envelope, aside)
-    return followed, aside
+        follow(followed, envelope, quarantined)
+    return followed, quarantined
 
 
-def follow(followed: Followed, envelope: Envelope, aside: Aside) -> tuple[Event | None, Touched]:
+def follow(
+    followed: Followed, envelope: Envelope, quarantined: QuarantinedStreams
+) -> tuple[Event | None, Touched]:
     """Fold one fact as the scheduler does: the fact (None: passed over) and the nodes that it
     touched.
     """
-    event = aside.event_of(envelope)
+    event = quarantined.event_of(envelope)
     if event is not None:
         try:
             return event, following.evolve(followed, envelope, event)
         except UNFOLDABLE as error:
-            aside.spoilt(envelope, error)
-    following.pass_over(followed, envelope, moves=envelope.stream not in aside.streams)
+            quarantined.quarantine(envelope, error)
+    following.pass_over(followed, envelope, moves=envelope.stream not in quarantined.streams)
     return None, ()
 
 
-def usable(followed: Followed, name: str, aside: Aside) -> bool:
+def usable(followed: Followed, name: str, quarantined: QuarantinedStreams) -> bool:
     """Whether the scheduler would look at the node: its object was seen, and none of its streams is
     set aside.
     """
@@ -51,24 +53,27 @@ def usable(followed: Followed, name: str, aside: Aside) -> bool:
     return (
         node is not None
         and node.observed is not None
-        and not {f"node/{name}", f"report/{name}"} & aside.streams.keys()
+        and not {f"node/{name}", f"report/{name}"} & quarantined.streams.keys()
     )
 
 
 def placing_at(
     followed: Followed,
     cycle: CycleConfig,
-    aside: Aside | None = None,
+    quarantined: QuarantinedStreams | None = None,
     mates: Iterable[PodReserved] = (),
 ) -> ColumnarPlacing:
     """Columns made from the state, with the reservations that the same batch made before standing
     in.
     """
-    placing, aside = ColumnarPlacing(cycle), Aside() if aside is None else aside
+    placing, quarantined = (
+        ColumnarPlacing(cycle),
+        QuarantinedStreams() if quarantined is None else quarantined,
+    )
     placing.learn(followed.asides, followed.surroundings)
     placing.want(followed.wanted)
     for name in sorted(followed.ledger.nodes):
-        if usable(followed, name, aside):
+        if usable(followed, name, quarantined):
             placing.put_node(followed.ledger.nodes[name])
     for uid, entry in followed.ledger.pods.items():
         placing.follow(uid, entry)

@@ -16,7 +16,7 @@ from services.binder import core as binder
 from services.topology_store import following
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
-from shared.events.exclusions import UNFOLDABLE, Aside
+from shared.events.quarantine import UNFOLDABLE, QuarantinedStreams
 from shared.ledger.digest import digest
 from shared.ledger.state import Ledger
 from shared.runtime.asking import get
@@ -147,23 +147,23 @@ class _Folding:
     """Facts for one more fold, as services take them."""
 
     def __init__(self, skipped: Mapping[int, int]) -> None:
-        self._aside = Aside(dict(skipped))
+        self._quarantined = QuarantinedStreams(dict(skipped))
         self._told: set[str] = set()
 
     def fold(self, envelope: Envelope, evolve: Callable[[Event], object]) -> bool:
         """Whether it was folded; else it is to be passed over."""
-        event = self._aside.event_of(envelope)
+        event = self._quarantined.event_of(envelope)
         if event is None:
             return False
         try:
             evolve(event)
         except UNFOLDABLE as error:
-            self._aside.spoilt(envelope, error)
+            self._quarantined.quarantine(envelope, error)
             return False
         return True
 
     def fresh(self) -> set[str]:
         """Streams that were set aside since it was asked last."""
-        found = self._aside.streams.keys() - self._told
+        found = self._quarantined.streams.keys() - self._told
         self._told |= found
         return found

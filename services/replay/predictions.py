@@ -21,7 +21,7 @@ from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.binding_events import BindRefused
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 from shared.ledger.state import Charge, Ledger, LedgerNode, ZoneAmounts
 
@@ -90,9 +90,9 @@ async def predictions(log: EventLog, by: str, miss_limit: int, cycle: CycleConfi
     ledger, groups, misses = Ledger(), dict[str, Group](), list[Miss]()
     pending: dict[str, dict[str, Pending]] = {}
     ended, placing = 0, ColumnarPlacing(cycle)
-    aside = Aside(await skips(log))
+    quarantined = QuarantinedStreams(await skips(log))
     async for envelope in reading.envelopes(log):
-        event, touched = reading.fold_one(ledger, envelope, aside)
+        event, touched = reading.fold_one(ledger, envelope, quarantined)
         if isinstance(event, PodReserved) and event.predicted:
             seen = *_seen(ledger.nodes.get(event.node), event.uid), _within(placing, ledger, event)
             pending.setdefault(event.node, {})[event.uid] = Pending(event, envelope.position, *seen)
@@ -125,7 +125,7 @@ def _compare(
 ) -> None:
     for uid in list(pending):
         charge = node.charges.get(uid)
-        if charge is None or not charge.proven or not charge.demand:
+        if charge is None or not charge.confirmed or not charge.demand:
             continue
         waiting = pending.pop(uid)
         actual = actual_zones(node, charge.key)
@@ -156,7 +156,7 @@ def _seen(node: LedgerNode | None, uid: str) -> tuple[dict[str, bool], ZoneAmoun
     if node is None or node.report is None:
         return {}, {}
     beside = {
-        charge.key: charge.proven
+        charge.key: charge.confirmed
         for charge in node.charges.values()
         if charge.uid != uid and charge.demand
     }

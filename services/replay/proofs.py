@@ -17,7 +17,7 @@ from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
 from shared.events.envelope import Envelope
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved
 from shared.ledger.state import Ledger, LedgerNode
 
@@ -64,7 +64,7 @@ def _stays(history: Sequence[tuple[Envelope, Event]]) -> list[tuple[str, int, in
 async def _proof(
     log: EventLog, uid: str, node: str, since: int, version: int, uids: Sequence[str]
 ) -> Proof | None:
-    ledger, aside = Ledger(), Aside(skipped=await skips(log))
+    ledger, quarantined = Ledger(), QuarantinedStreams(skipped=await skips(log))
     reports = await _reports(log, node, since, version)
     pods = [
         envelope
@@ -74,13 +74,13 @@ async def _proof(
     others = await _after(log, streams.node(node), reports[0].position if reports else since)
     for envelope in sorted([*reports, *pods, *others], key=lambda envelope: envelope.position):
         ledger.position = envelope.position - 1
-        reading.fold_one(ledger, envelope, aside)
+        reading.fold_one(ledger, envelope, quarantined)
         known = ledger.nodes.get(node)
         charge = known.charges.get(uid) if known is not None else None
         if (
             known is not None
             and charge is not None
-            and charge.proven
+            and charge.confirmed
             and charge.demand
             and envelope.position > since
         ):

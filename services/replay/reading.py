@@ -12,7 +12,7 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
-from shared.events.exclusions import UNFOLDABLE, Aside
+from shared.events.quarantine import UNFOLDABLE, QuarantinedStreams
 from shared.ledger.fold import GapError, Touched, evolve, pass_over
 from shared.ledger.state import Ledger
 from shared.runtime.reading_ahead import ReadingAhead
@@ -58,13 +58,13 @@ async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envel
 
 
 async def events(
-    log: EventLog, until: int | None = None, aside: Aside | None = None
+    log: EventLog, until: int | None = None, quarantined: QuarantinedStreams | None = None
 ) -> AsyncIterator[tuple[Envelope, Event]]:
-    """Every fact that a fold takes, with its envelope; `aside` hears which streams are set aside."""
-    aside = Aside() if aside is None else aside
-    aside.skipped = await skips(log)
+    """Every fact that a fold takes, with its envelope; `quarantined` hears which streams are set aside."""
+    quarantined = QuarantinedStreams() if quarantined is None else quarantined
+    quarantined.skipped = await skips(log)
     async for envelope in envelopes(log, 0, until):
-        event = aside.event_of(envelope)
+        event = quarantined.event_of(envelope)
         if event is not None:
             yield envelope, event
 
@@ -73,28 +73,30 @@ async def ledger_at(
     log: EventLog,
     until: int | None = None,
     progress: Progress = lambda _: None,
-    aside: Aside | None = None,
+    quarantined: QuarantinedStreams | None = None,
 ) -> Ledger:
-    """The ledger as it stood at a position (the head when None); `aside` hears which streams are
+    """The ledger as it stood at a position (the head when None); `quarantined` hears which streams are
     set aside.
     """
-    ledger, aside = Ledger(), Aside() if aside is None else aside
-    aside.skipped = await skips(log)
+    ledger, quarantined = Ledger(), QuarantinedStreams() if quarantined is None else quarantined
+    quarantined.skipped = await skips(log)
     async for envelope in envelopes(log, 0, until):
-        fold_one(ledger, envelope, aside)
+        fold_one(ledger, envelope, quarantined)
         if envelope.position % PAGE == 0:
             progress(envelope.position)
     return ledger
 
 
-def fold_one(ledger: Ledger, envelope: Envelope, aside: Aside) -> tuple[Event | None, Touched]:
+def fold_one(
+    ledger: Ledger, envelope: Envelope, quarantined: QuarantinedStreams
+) -> tuple[Event | None, Touched]:
     """Fold one fact as the services do: the fact (None: passed over) and the nodes that it touched."""
-    event = aside.event_of(envelope)
+    event = quarantined.event_of(envelope)
     if event is not None:
         try:
             return event, evolve(ledger, envelope, event)
         except UNFOLDABLE as error:
-            aside.spoilt(envelope, error)
+            quarantined.quarantine(envelope, error)
     pass_over(ledger, envelope)
     return None, ()
 

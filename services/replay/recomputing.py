@@ -29,7 +29,7 @@ from shared.domain.pod import Pod
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.envelope import Envelope
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodNominated, PodReserved, PodVerdictChanged
 from shared.ledger.state import LedgerPod
 
@@ -70,24 +70,24 @@ async def recomputed(
     waiting: dict[int, list[Made]] = {}
     for at, event in wanted[-MOST:]:
         waiting.setdefault(event.based_on, []).append(Made(at, event, await mates(log, at, event)))
-    told, followed, aside = dict[int, str](), Followed(), Aside(await skips(log))
+    told, followed, quarantined = dict[int, str](), Followed(), QuarantinedStreams(await skips(log))
     async for envelope in reading.envelopes(log, 0, max(waiting, default=0)):
-        follow(followed, envelope, aside)
+        follow(followed, envelope, quarantined)
         for each in waiting.get(envelope.position, ()):
-            told[each.at.position] = _told(followed, aside, each, by)
+            told[each.at.position] = _told(followed, quarantined, each, by)
     return told
 
 
 async def mates(log: EventLog, at: Envelope, event: Recorded) -> tuple[PodReserved, ...]:
     """Reservations of the same writer and batch that were decided before this decision, wherever
     they were appended. A nomination is the last of its batch."""
-    found, aside = list[PodReserved](), Aside()
+    found, quarantined = list[PodReserved](), QuarantinedStreams()
     order = sys.maxsize if isinstance(event, PodNominated) else event.order
     until = min(await log.head(), at.position + BATCH_SPREAD)
     async for where in reading.envelopes(log, event.based_on, until):
         if where.type != "PodReserved" or (where.role, where.epoch) != (at.role, at.epoch):
             continue
-        other = aside.event_of(where)
+        other = quarantined.event_of(where)
         if (
             isinstance(other, PodReserved)
             and other.based_on == event.based_on
@@ -97,13 +97,13 @@ async def mates(log: EventLog, at: Envelope, event: Recorded) -> tuple[PodReserv
     return tuple(sorted(found, key=lambda each: each.order))
 
 
-def _told(followed: Followed, aside: Aside, made: Made, by: Deciding) -> str:
+def _told(followed: Followed, quarantined: QuarantinedStreams, made: Made, by: Deciding) -> str:
     """One line on the decision, made again on the state as it stood."""
     entry = followed.ledger.pods.get(made.event.uid)
     if entry is None:
         return "not recomputed: the log up to the decision does not hold the pod"
     placing, share = (
-        placing_at(followed, by.cycle, aside, made.mates),
+        placing_at(followed, by.cycle, quarantined, made.mates),
         share_of(made.event.config, made.at.role),
     )
     placing.share(None if share.alone else share.has)

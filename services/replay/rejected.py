@@ -20,7 +20,7 @@ from services.scheduler.state import state as following
 from shared.eventlog.port import EventLog
 from shared.events.cluster_events import PodEnded
 from shared.events.envelope import Envelope
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved
 
 HEARD_LATE_FACTS, HEARD_LATE_US = 2_000, 5_000_000
@@ -43,12 +43,12 @@ async def explained(
     that was decided on.
     """
     at, event = made
-    followed, aside = await followed_at(log, event.based_on)
+    followed, quarantined = await followed_at(log, event.based_on)
     entry = followed.ledger.pods.get(event.uid)
     batch = [mate for mate in await mates(log, at, event) if mate.node == event.node]
     if entry is None:
         return None
-    placing = placing_at(followed, by.cycle, aside, batch)
+    placing = placing_at(followed, by.cycle, quarantined, batch)
     alone = placed_on(placing, entry.pod, event.node)
     if isinstance(alone, str):
         return Explained(judged=alone)
@@ -81,12 +81,12 @@ async def _ends(
     log: EventLog, event: PodReserved, refused: Envelope
 ) -> list[tuple[Envelope, PodEnded]]:
     """Of other pods on the node, heard of since what the decision was based on."""
-    found, aside = list[tuple[Envelope, PodEnded]](), Aside()
+    found, quarantined = list[tuple[Envelope, PodEnded]](), QuarantinedStreams()
     until = min(await log.head(), refused.position + HEARD_LATE_FACTS)
     async for envelope in reading.envelopes(log, event.based_on, until):
         if envelope.type != PodEnded.__name__ or envelope.time_us > refused.time_us + HEARD_LATE_US:
             continue
-        ended = aside.event_of(envelope)
+        ended = quarantined.event_of(envelope)
         if isinstance(ended, PodEnded) and ended.node == event.node and ended.uid != event.uid:
             found.append((envelope, ended))
     return found

@@ -12,7 +12,7 @@ from services.replay.suggestions import did_you_mean
 from services.scheduler.score.strategies.node_label import strategy_for
 from shared.eventlog.port import EventLog
 from shared.events import cluster_events as cluster
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.ledger.digest import digest
 from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import clamped
@@ -26,8 +26,8 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
     """
     head = await log.head()
     position = await position_of(log, moment, remedy=REMEDY)
-    aside = Aside()
-    ledger = await reading.ledger_at(log, position, aside=aside)
+    quarantined = QuarantinedStreams()
+    ledger = await reading.ledger_at(log, position, quarantined=quarantined)
     if node and node not in ledger.nodes:
         hint = did_you_mean(node, ledger.nodes)
         raise filters.FilterError(
@@ -41,7 +41,7 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
         "time": filters.clock(time_us),
         "hash": digest(ledger),
         "pods": len(ledger.pods),
-        "set_aside": list(aside.streams.values()),
+        "set_aside": list(quarantined.streams.values()),
         "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if _waits(entry)),
         "nodes": [node_state(ledger, ledger.nodes[name]) for name in shown],
     }
@@ -89,15 +89,15 @@ def label_problems(observed: cluster.NodeObserved | None) -> list[str]:
 def _zones(node: LedgerNode) -> list[dict[str, Any]]:
     if node.report is None:
         return []
-    lower, upper = clamped(node.lower), clamped(node.upper)
+    free_min, free_max = clamped(node.free_min), clamped(node.free_max)
     return [
         {
             "zone": zone.id,
             "resources": {
                 name: {
                     "allocatable": held.allocatable,
-                    "surely_free": lower.get(zone.id, {}).get(name, 0),
-                    "free_at_best": upper.get(zone.id, {}).get(name, 0),
+                    "surely_free": free_min.get(zone.id, {}).get(name, 0),
+                    "free_at_best": free_max.get(zone.id, {}).get(name, 0),
                 }
                 for name, held in sorted(zone.resources.items())
             },
@@ -111,10 +111,12 @@ def _charge(ledger: Ledger, charge: Charge) -> dict[str, Any]:
     return {
         "pod": charge.key,
         "uid": charge.uid,
-        "state": "proven" if charge.proven else ("unproven" if charge.demand else "needs no zone"),
+        "state": "proven"
+        if charge.confirmed
+        else ("unproven" if charge.demand else "needs no zone"),
         "since": charge.charged_at,
         "predicted": entry.predicted if entry is not None else {},
-        "possible": {} if charge.proven else charge.possible,
+        "possible": {} if charge.confirmed else charge.possible,
         "held": charge.held,
         "charged": charge.zones,
     }

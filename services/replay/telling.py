@@ -28,7 +28,7 @@ from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 
 PAGE = 1000
 History = list[tuple[Envelope, Event]]
@@ -68,8 +68,8 @@ async def explain(log: EventLog, pod: str, by: Deciding | None = None) -> list[S
 async def _story(
     log: EventLog, uid: str, names: Names, namesakes: list[str], by: Deciding | None
 ) -> Story:
-    aside = Aside(skipped=await skips(log))
-    history = await _history(log, uid, aside)
+    quarantined = QuarantinedStreams(skipped=await skips(log))
+    history = await _history(log, uid, quarantined)
     for _, event in history:
         names.learn(event)
         await names.find([*mentioned(event), *_holders(event)])
@@ -81,21 +81,21 @@ async def _story(
     if by is not None and not by.instead:
         notes |= await _rejected(log, history, by)
     lines = story.tell(history, uid, names.known, notes, proofs)
-    spoilt = aside.streams.get(streams.pod(uid), "")
+    quarantine = quarantined.streams.get(streams.pod(uid), "")
     return Story(
         uid,
         names.known.get(uid, uid),
         lines,
         _now(history, proofs),
         _zones(history, proofs),
-        spoilt,
+        quarantine,
     )
 
 
-async def _history(log: EventLog, uid: str, aside: Aside) -> History:
+async def _history(log: EventLog, uid: str, quarantined: QuarantinedStreams) -> History:
     """The pod's own facts, and its charges, which stand on the streams of nodes."""
     own = [
-        (envelope, aside.event_of(envelope))
+        (envelope, quarantined.event_of(envelope))
         async for envelope in envelopes_of(log, streams.pod(uid))
     ]
     history: History = [(envelope, event) for envelope, event in own if event is not None]
@@ -107,7 +107,7 @@ async def _history(log: EventLog, uid: str, aside: Aside) -> History:
                 (other, told)
                 for other in beside
                 if other.commit_id == envelope.commit_id and not other.stream.startswith("pod/")
-                and isinstance(told := aside.event_of(other), scheduling.NodeCharged | scheduling.NodeClaimed) and told.uid == uid
+                and isinstance(told := quarantined.event_of(other), scheduling.NodeCharged | scheduling.NodeClaimed) and told.uid == uid
             ]  # fmt: skip
     return sorted([*history, *charges], key=lambda entry: entry[0].position)
 

@@ -16,9 +16,9 @@ from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.ledger.state import Ledger
-from shared.ledger.view import lower_bound, upper_bound
+from shared.ledger.view import compute_free_max, compute_free_min
 
 VIOLATION_LIMIT = 100
 
@@ -42,7 +42,7 @@ class Audit(msgspec.Struct):
     intents: dict[str, str] = {}
     bound: dict[str, str] = {}
     rejected: int = 0
-    aside: Aside = msgspec.field(default_factory=Aside)
+    quarantined: QuarantinedStreams = msgspec.field(default_factory=QuarantinedStreams)
     chain: bytes = BEGINNING
     chained: bool = False
     redacted: dict[int, str] = {}
@@ -52,10 +52,10 @@ class Audit(msgspec.Struct):
         self._order(envelope)
         self._history(envelope)
         self._writer(envelope)
-        known = len(self.aside.streams)
-        event, _ = fold_one(self.ledger, envelope, self.aside)
-        if len(self.aside.streams) > known:
-            self._violated("facts", envelope.position, self.aside.streams[envelope.stream])
+        known = len(self.quarantined.streams)
+        event, _ = fold_one(self.ledger, envelope, self.quarantined)
+        if len(self.quarantined.streams) > known:
+            self._violated("facts", envelope.position, self.quarantined.streams[envelope.stream])
         if event is not None:
             self._effects(envelope, event)
 
@@ -68,7 +68,7 @@ class Audit(msgspec.Struct):
                     self.ledger.position,
                     f"node {node.name} is charged for {sorted(node.charges)} with no live pods",
                 )
-            if node.lower != lower_bound(node) or node.upper != upper_bound(node):
+            if node.free_min != compute_free_min(node) or node.free_max != compute_free_max(node):
                 self._violated(
                     "ledger",
                     self.ledger.position,

@@ -31,7 +31,7 @@ from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.envelope import Envelope
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved
 
 
@@ -69,10 +69,10 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
     else:
         position = await log.head()
     _require_alive(pod, history, position)
-    followed, aside = await followed_at(log, position)
-    placing, share = placing_at(followed, cycle, aside, beside), _share(decisions, position)
+    followed, quarantined = await followed_at(log, position)
+    placing, share = placing_at(followed, cycle, quarantined, beside), _share(decisions, position)
     placing.share(None if share.alone else share.has)
-    found = _judged(followed, placing, aside, uid, node, share)
+    found = _judged(followed, placing, quarantined, uid, node, share)
     time = clock((await log.read(position - 1, 1))[0].time_us)
     names = Names(log)
     if found.refusal:
@@ -106,16 +106,21 @@ def _require_alive(pod: str, history: list[tuple[Envelope, Event]], position: in
 
 
 def _judged(
-    followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str, node: str, share: Share
+    followed: Followed,
+    placing: ColumnarPlacing,
+    quarantined: QuarantinedStreams,
+    uid: str,
+    node: str,
+    share: Share,
 ) -> WhyNot:
     entry = followed.ledger.pods[uid]
     found = WhyNot(entry.pod.key, uid, node, 0, "", "", [])
     if entry.node == node:
         return msgspec.structs.replace(found, answer=f"it is there: {entry.stage} on {node}")
-    problem = entry.problem or aside.streams.get(streams.pod(uid), "")
+    problem = entry.problem or quarantined.streams.get(streams.pod(uid), "")
     if problem:
         return msgspec.structs.replace(found, answer=f"the pod goes nowhere: {problem}")
-    unread = aside.streams.get(streams.node(node), "") or aside.streams.get(
+    unread = quarantined.streams.get(streams.node(node), "") or quarantined.streams.get(
         streams.report(node), ""
     )
     if unread:

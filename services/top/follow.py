@@ -17,7 +17,7 @@ from services.replay.words import Told
 from services.top.model import NodeRow, node_row
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.ledger.state import Ledger
 
 LAST_FACTS = 50
@@ -50,7 +50,7 @@ class Follower:
         self.rejected = 0
         self._log = log
         self._names = Names(log)
-        self._aside = Aside()
+        self._quarantined = QuarantinedStreams()
         self._counts: dict[str, int] = {}
         self._marks: deque[tuple[float, int, dict[str, int]]] = deque()
         self._rows: dict[str, NodeRow] = {}
@@ -63,7 +63,7 @@ class Follower:
 
     async def follow(self) -> AsyncIterator[None]:
         """Fold for ever; yields after each page, so that others get their turn."""
-        self._aside.skipped = await skips(self._log)
+        self._quarantined.skipped = await skips(self._log)
         while True:
             self.head = await self._log.head()
             if self.ledger.position >= self.head:
@@ -71,7 +71,7 @@ class Follower:
             async for envelope in reading.envelopes(
                 self._log, self.ledger.position, min(self.head, self.ledger.position + PAGE)
             ):
-                event, touched = reading.fold_one(self.ledger, envelope, self._aside)
+                event, touched = reading.fold_one(self.ledger, envelope, self._quarantined)
                 if event is None:
                     continue
                 for name in touched:

@@ -80,8 +80,8 @@ def node_row(node: LedgerNode, resource: str) -> NodeRow:
 def _bar(node: LedgerNode, zone: Zone, resource: str) -> ZoneBar:
     held = zone.resources.get(resource)
     total = held.allocatable if held is not None else 0
-    best = min(total, max(0, node.upper.get(zone.id, {}).get(resource, 0)))
-    sure = min(best, max(0, node.lower.get(zone.id, {}).get(resource, 0)))
+    best = min(total, max(0, node.free_max.get(zone.id, {}).get(resource, 0)))
+    sure = min(best, max(0, node.free_min.get(zone.id, {}).get(resource, 0)))
     return ZoneBar(zone.id, total - best, best - sure, sure)
 
 
@@ -149,7 +149,7 @@ def charge_in_words(charge: Charge, entry: LedgerPod | None) -> str:
     held = "; ".join(
         f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items())
     )
-    if charge.proven:
+    if charge.confirmed:
         return f"proven {f'on {held}' if held else 'to hold no zone'}{predicted}"
     if held:
         return f"listed no more, and no word of its end: may still hold {held}"

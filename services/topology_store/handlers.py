@@ -21,7 +21,7 @@ from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.cluster_events import NodeEnded
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.events.report_events import (
     NodeReportChanged,
     NodeReported,
@@ -69,7 +69,7 @@ class Reports:
         self._out = logs.get("reports")
         self._projector: Projector[Nodes] | None = None
         self._acknowledged = Acknowledged()
-        self._aside: set[str] = set()
+        self._quarantined: set[str] = set()
         self.heard_s: dict[str, float] = {}
         self.known: Nodes = {}
 
@@ -87,7 +87,7 @@ class Reports:
         """The fold begins anew, or from a snapshot: what is known of nodes is what it says."""
         self.known = nodes
         self._acknowledged.clear()
-        self._aside.clear()
+        self._quarantined.clear()
         for node in nodes:
             self._hold(node)
 
@@ -96,7 +96,7 @@ class Reports:
         it.
         """
         node = stream.removeprefix(PREFIX)
-        self._aside.add(node)
+        self._quarantined.add(node)
         self.known.pop(node, None)
 
     def folded(self, _nodes: Nodes, folded: Folded) -> None:
@@ -175,7 +175,7 @@ class Reports:
                 read, len(message.data), self._clock.monotonic_s(), named
             )
             read = validation.RefusedReport(read.node, problem) if problem else read
-        if not isinstance(read, validation.RefusedReport) and read.node in self._aside:
+        if not isinstance(read, validation.RefusedReport) and read.node in self._quarantined:
             read = validation.RefusedReport(
                 read.node, "the node's stream is set aside (see /healthz); skip the fact to go on"
             )
@@ -296,15 +296,15 @@ class Reports:
         fold's to tell.
         """
         before = self._known(node)
-        nodes, aside = (
+        nodes, quarantined = (
             {node: core.Known(heard_ms=before.heard_ms, named=before.named)},
-            Aside(await skips(self._log)),
+            QuarantinedStreams(await skips(self._log)),
         )
         async for envelope in envelopes_of(self._log, streams.report(node)):
-            event = aside.event_of(envelope)
+            event = quarantined.event_of(envelope)
             if event is not None:
                 following.evolve(nodes, envelope, event)
-            elif aside.streams:
+            elif quarantined.streams:
                 return self.set_aside(envelope.stream)
             else:
                 following.pass_over(nodes, envelope)

@@ -99,7 +99,7 @@ def view(node: LedgerNode, pessimism: Pessimism) -> ZoneAmounts:
     """What is free in each zone; may be negative where charges overlap."""
     if pessimism == "none":
         return {}
-    bound = {zone: dict(amounts) for zone, amounts in node.lower.items()}
+    bound = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
     if pessimism == "overreserve":
         for charge in node.charges.values():
             restore(bound, charge.zones)

@@ -23,7 +23,7 @@ from shared.eventlog.skips import skips
 from shared.events.binding_events import BindRefused, PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 from shared.events.surroundings_events import SurroundingEnded, SurroundingEvent, stream_of
@@ -78,10 +78,10 @@ async def recorded(
     log: EventLog, first: int, last: int, progress: Callable[[int], None]
 ) -> Recorded:
     """Read positions 1..`last`; what ended before `first` is left out."""
-    found, aside = Recorded(), Aside(await skips(log))
+    found, quarantined = Recorded(), QuarantinedStreams(await skips(log))
     async for envelope in reading.envelopes(log, 0, last):
         if envelope.type in _HEARD:
-            event = aside.event_of(envelope)
+            event = quarantined.event_of(envelope)
             if event is not None:
                 _hear(found, event, envelope.time_us, envelope.position <= first)
         if envelope.position == first:

@@ -27,7 +27,7 @@ from shared.events import streams
 from shared.events.cluster_events import PodObserved
 from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved, PodVerdictChanged
 
 NAMES_LOOKED_AT = 200
@@ -76,7 +76,7 @@ async def reproduce(
     """Decide again what was decided from position `first` to `last`. `progress` hears positions,
     twice `last` of them.
     """
-    aside = Aside(await skips(log))
+    quarantined = QuarantinedStreams(await skips(log))
     batches = await _batches(log, first, last, progress)
     decided_pods = (
         made.event.uid for writers in batches.values() for batch in writers for made in batch
@@ -87,13 +87,13 @@ async def reproduce(
     followed, result = Followed(), _Tally(core)
     placing, changed = placing_at(followed, core.cycle), set[str]()
     async for envelope in reading.envelopes(log, 0, last):
-        _, touched = follow(followed, envelope, aside)
+        _, touched = follow(followed, envelope, quarantined)
         changed.update(touched)
         if envelope.stream.startswith("pod/"):
             uid = envelope.stream.removeprefix("pod/")
             placing.follow(uid, followed.ledger.pods.get(uid))
         for batch in batches.pop(envelope.position, ()):
-            _refresh(placing, followed, aside, changed)
+            _refresh(placing, followed, quarantined, changed)
             changed.update(result.decide(placing, followed, batch))
         if envelope.position % reading.PAGE == 0:
             progress(last + envelope.position)
@@ -152,10 +152,12 @@ def _made(envelope: Envelope) -> _Made | None:
     )
 
 
-def _refresh(placing: ColumnarPlacing, followed: Followed, aside: Aside, changed: set[str]) -> None:
+def _refresh(
+    placing: ColumnarPlacing, followed: Followed, quarantined: QuarantinedStreams, changed: set[str]
+) -> None:
     placing.want(followed.wanted)
     for name in sorted(changed):
-        if usable(followed, name, aside):
+        if usable(followed, name, quarantined):
             placing.put_node(followed.ledger.nodes[name])
         else:
             placing.drop_node(name)

@@ -15,61 +15,70 @@ from typing import NamedTuple
 from shared.domain.pod import ContainerKind
 from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.report import ZonedAmount
-from shared.hints.provider import NO_OPINION, Asked, Book, Own, State, Taken
-from shared.hints.request import Questions, Request, Step
+from shared.hints.provider import (
+    NO_OPINION,
+    RequestedAmounts,
+    ResourceManager,
+    Reusable,
+    State,
+    TakenAmounts,
+)
+from shared.hints.request import ContainerRequest, HintRequest, ManagerRequests
 from shared.hints.splits import TooManyChoicesError, TooManyWaysError
 from shared.kubelet.hint import Hint
 from shared.kubelet.masks import MAX_NODES
 from shared.kubelet.topology_manager import NO_HINT, TopologyManager, merge
 
-States = tuple[State, ...]
+NodeState = tuple[State, ...]
 """One state a provider, in the registry's order: the node in one of its states."""
 
 REMEMBERED = 1 << 15
 """Answers that a node's rules remember; beyond them all are forgotten and computed again, which changes nothing."""
 
 
-class Admitted(NamedTuple):
+class AdmissionOutcome(NamedTuple):
     """`states` are all that the pod may leave; `refused`: some choice of the kubelet refuses it.
-    `zones` are the masks by container of the first way, 0 where a container has no mask. `untold`:
+    `zones` are the masks by container of the first way, 0 where a container has no mask. `too_many_states`:
     it may leave more states than are told apart."""
 
-    states: tuple[States, ...]
+    states: tuple[NodeState, ...]
     refused: bool
     zones: tuple[int, ...] = ()
-    untold: bool = False
+    too_many_states: bool = False
 
 
 class _Way(NamedTuple):
     """One way through the containers so far."""
 
-    states: States
-    own: tuple[Own, ...]
+    states: NodeState
+    own: tuple[Reusable, ...]
     zones: tuple[int, ...]
 
 
-class Rules:
+class KubeletModel:
     """A kubelet's Topology Manager and its managers' books; what it once answered it remembers."""
 
-    def __init__(self, manager: TopologyManager, books: tuple[Book, ...]) -> None:
-        self.manager, self.books = manager, books
-        self._known: dict[tuple[States, object], Admitted] = {}
-        self._later: dict[States, tuple[States, ...]] = {}
+    def __init__(
+        self, topology_manager: TopologyManager, managers: tuple[ResourceManager, ...]
+    ) -> None:
+        self.topology_manager, self.managers = topology_manager, managers
+        self._known: dict[tuple[NodeState, object], AdmissionOutcome] = {}
+        self._later: dict[NodeState, tuple[NodeState, ...]] = {}
 
-    def admit(self, states: States, request: Request) -> Admitted:
+    def admit(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
         """What becomes of the pod in this state. Raises TooManyChoicesError."""
         found = self._admitted(states, request)
-        if found.untold:
+        if found.too_many_states:
             raise TooManyWaysError
         return found
 
-    def refuses(self, states: States, request: Request) -> bool:
+    def refuses(self, states: NodeState, request: HintRequest) -> bool:
         """Does some choice of the kubelet refuse the pod, whatever it leaves? Raises
         TooManyChoicesError.
         """
         return self._admitted(states, request).refused
 
-    def _admitted(self, states: States, request: Request) -> Admitted:
+    def _admitted(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
         key = states, request.key
         found = self._known.get(key)
         if found is None:
@@ -78,7 +87,7 @@ class Rules:
             found = self._known[key] = self._admit(states, request)
         return found
 
-    def later(self, states: States) -> tuple[States, ...]:
+    def later(self, states: NodeState) -> tuple[NodeState, ...]:
         """What the node may become by itself, one step."""
         found = self._later.get(states)
         if found is None:
@@ -87,125 +96,152 @@ class Rules:
             found = self._later[states] = tuple(
                 [
                     (*states[:at], after, *states[at + 1 :])
-                    for at, (book, state) in enumerate(zip(self.books, states, strict=True))
-                    for after in book.later(state)
+                    for at, (manager, state) in enumerate(zip(self.managers, states, strict=True))
+                    for after in manager.later(state)
                 ]
             )
         return found
 
-    def released(self, states: States, held: Sequence[ZonedAmount]) -> States:
+    def released(self, states: NodeState, held: Sequence[ZonedAmount]) -> NodeState:
         """The node once a pod that held this has ended."""
         return tuple(
-            [book.release(state, held) for book, state in zip(self.books, states, strict=True)]
+            [
+                manager.release(state, held)
+                for manager, state in zip(self.managers, states, strict=True)
+            ]
         )
 
-    def taken(self, before: States, after: States) -> tuple[Taken, ...]:
+    def taken(self, before: NodeState, after: NodeState) -> tuple[TakenAmounts, ...]:
         """What an admission took that led from one to the other. Raises TooManyChoicesError."""
         return tuple(
-            [book.taken(*each) for book, *each in zip(self.books, before, after, strict=True)]
+            [
+                manager.taken(*each)
+                for manager, *each in zip(self.managers, before, after, strict=True)
+            ]
         )
 
-    def given_back(self, states: States, taken: Sequence[Taken]) -> States:
+    def given_back(self, states: NodeState, taken: Sequence[TakenAmounts]) -> NodeState:
         """The node once the pod has ended that took this."""
         return tuple(
-            [book.given_back(*each) for book, *each in zip(self.books, states, taken, strict=True)]
+            [
+                manager.given_back(*each)
+                for manager, *each in zip(self.managers, states, taken, strict=True)
+            ]
         )
 
-    def _admit(self, states: States, request: Request) -> Admitted:
+    def _admit(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
         ways, refused = [_Way(states, (None,) * len(states), ())], False
         whole: Hint | None = None
-        if self.manager.scope == "pod":
+        if self.topology_manager.scope == "pod":
             whole = self._hint(states, ways[0].own, request.whole)
             if whole is None:
-                return Admitted((), True)
+                return AdmissionOutcome((), True)
         for at, step in enumerate(request.steps, 1):
             try:
                 after = [self._after(way, step, whole) for way in ways]
             except TooManyWaysError:
                 if at < len(request.steps):
                     raise
-                return Admitted(
-                    (), refused or any(self._refused(way, step, whole) for way in ways), untold=True
+                return AdmissionOutcome(
+                    (),
+                    refused or any(self._refused(way, step, whole) for way in ways),
+                    too_many_states=True,
                 )
             refused = refused or not all(after)
             ways = [each for found in after for each in found]
         left = {self._after_admission(way): None for way in ways}
-        return Admitted(tuple(left), refused, ways[0].zones if ways else ())
+        return AdmissionOutcome(tuple(left), refused, ways[0].zones if ways else ())
 
-    def _hint(self, states: States, own: tuple[Own, ...], asked: Questions) -> Hint | None:
+    def _hint(
+        self, states: NodeState, own: tuple[Reusable, ...], asked: ManagerRequests
+    ) -> Hint | None:
         """The merged hint; None where the policy refuses."""
-        if self.manager.policy == NONE:
+        if self.topology_manager.policy == NONE:
             return NO_HINT
         single = NO_OPINION
-        for book, state, left, each in zip(self.books, states, own, asked, strict=True):
+        for manager, state, left, each in zip(self.managers, states, own, asked, strict=True):
             if each:
-                single &= self._single(book, state, left, each)
+                single &= self._single(manager, state, left, each)
         if single > 0:
             lowest = single & -single
             return Hint(None if self._is_everything(lowest) else lowest, True)
-        if single == 0 and self.manager.policy == SINGLE_NUMA_NODE:
+        if single == 0 and self.topology_manager.policy == SINGLE_NUMA_NODE:
             return None
-        if self.manager.default_mask.bit_count() > MAX_NODES:
+        if self.topology_manager.default_mask.bit_count() > MAX_NODES:
             raise TooManyChoicesError
         offers = [
-            book.hints(state, left, each) if each else None
-            for book, state, left, each in zip(self.books, states, own, asked, strict=True)
+            manager.hints(state, left, each) if each else None
+            for manager, state, left, each in zip(self.managers, states, own, asked, strict=True)
         ]
-        hint, admitted = merge(self.manager, offers)
+        hint, admitted = merge(self.topology_manager, offers)
         return hint if admitted else None
 
-    def _single(self, book: Book, state: State, own: Own, asked: Asked) -> int:
+    def _single(
+        self, manager: ResourceManager, state: State, own: Reusable, asked: RequestedAmounts
+    ) -> int:
         """Without any hint a manager has no preference. Asked container by container it then
         refuses to allocate; of a whole pod each container may yet find what it asks for."""
-        found = book.single(state, own, asked)
-        if found or self.manager.scope != "pod" or self.manager.policy != SINGLE_NUMA_NODE:
+        found = manager.single(state, own, asked)
+        if (
+            found
+            or self.topology_manager.scope != "pod"
+            or self.topology_manager.policy != SINGLE_NUMA_NODE
+        ):
             return found
-        return found if book.hints(state, own, asked) else NO_OPINION
+        return found if manager.hints(state, own, asked) else NO_OPINION
 
     def _is_everything(self, mask: int) -> bool:
         """On a machine of one zone, single-numa-node stores no mask at all."""
-        return self.manager.policy == SINGLE_NUMA_NODE and mask == self.manager.default_mask
+        return (
+            self.topology_manager.policy == SINGLE_NUMA_NODE
+            and mask == self.topology_manager.default_mask
+        )
 
-    def _after(self, way: _Way, step: Step, whole: Hint | None) -> list[_Way]:
+    def _after(self, way: _Way, step: ContainerRequest, whole: Hint | None) -> list[_Way]:
         """Every way on through one container; none where the kubelet refuses it."""
         hint = whole or self._hint(way.states, way.own, step.asked)
         if hint is None:
             return []
         found = [(way.states, way.own)]
-        for at, (book, asked) in enumerate(zip(self.books, step.asked, strict=True)):
+        for at, (manager, asked) in enumerate(zip(self.managers, step.asked, strict=True)):
             if asked:
                 found = [
                     ((*states[:at], state, *states[at + 1 :]), (*own[:at], left, *own[at + 1 :]))
                     for states, own in found
-                    for state, left in book.allocate(states[at], own[at], asked, step.kind, hint)
+                    for state, left in manager.allocate(states[at], own[at], asked, step.kind, hint)
                 ]
         zones = (*way.zones, hint.mask or 0)
         return [_Way(states, own, zones) for states, own in found]
 
-    def _refused(self, way: _Way, step: Step, whole: Hint | None) -> bool:
+    def _refused(self, way: _Way, step: ContainerRequest, whole: Hint | None) -> bool:
         """Is the container refused on this way? Managers allocate apart from each other, some maybe
         in too many ways.
         """
         hint = whole or self._hint(way.states, way.own, step.asked)
-        each = zip(self.books, way.states, way.own, step.asked, strict=True)
+        each = zip(self.managers, way.states, way.own, step.asked, strict=True)
         return hint is None or not all(_allocates(*one, step.kind, hint) for one in each)
 
-    def _after_admission(self, way: _Way) -> States:
+    def _after_admission(self, way: _Way) -> NodeState:
         if not any(way.own):
             return way.states
         return tuple(
             [
-                book.after_admission(state, own)
-                for book, state, own in zip(self.books, way.states, way.own, strict=True)
+                manager.after_admission(state, own)
+                for manager, state, own in zip(self.managers, way.states, way.own, strict=True)
             ]
         )
 
 
 def _allocates(
-    book: Book, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
+    manager: ResourceManager,
+    state: State,
+    own: Reusable,
+    asked: RequestedAmounts,
+    kind: ContainerKind,
+    hint: Hint,
 ) -> bool:
     """Asked for nothing, or not refused."""
     try:
-        return not asked or bool(book.allocate(state, own, asked, kind, hint))
+        return not asked or bool(manager.allocate(state, own, asked, kind, hint))
     except TooManyWaysError:
         return True

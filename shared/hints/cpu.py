@@ -20,7 +20,7 @@ from shared.domain.policies import NONE
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU
 from shared.hints.cpu_ids import MILLI, by_ids
-from shared.hints.provider import NO_OPINION, Asked, Observed, Own
+from shared.hints.provider import NO_OPINION, Observed, RequestedAmounts, Reusable
 from shared.hints.splits import TooManyWaysError, ways
 from shared.kubelet.cpu_options import ALIGN_BY_SOCKET, FULL_PCPUS_ONLY
 from shared.kubelet.hint import Hint, Hints
@@ -32,7 +32,7 @@ Counts = tuple[int, ...]
 """Free CPUs by zone, in the book's order."""
 
 
-class Left(NamedTuple):
+class ReusableCpus(NamedTuple):
     """What this pod's init containers left by zone. `again` is (count, mask) of an init container
     whose very CPUs the next one that asks for as many under that mask gets: it picks from the same
     set."""
@@ -41,7 +41,7 @@ class Left(NamedTuple):
     again: tuple[int, int] | None = None
 
 
-class CpuCounts:
+class CpuCountManager:
     """`zones` bear CPUs, ascending; `capacity` counts all of a zone's CPUs, `allocatable` those
     that are not reserved. `pooled`: zones do not matter. `by_socket`: CPUs are picked from all
     zones of a socket."""
@@ -65,7 +65,7 @@ class CpuCounts:
         self._places = lru_cache(maxsize=256)(self._positions)
         self._ascending = sorted(capacity, reverse=True)
 
-    def single(self, state: Counts, own: Own, asked: Asked) -> int:
+    def single(self, state: Counts, own: Reusable, asked: RequestedAmounts) -> int:
         """Zones with enough free beside what must be reused; none when no zone could ever hold it
         alone.
         """
@@ -74,7 +74,7 @@ class CpuCounts:
             return NO_OPINION
         if not self._ascending or self._ascending[0] < count:
             return 0
-        left = own.counts if isinstance(own, Left) else ()
+        left = own.counts if isinstance(own, ReusableCpus) else ()
         short, must = (
             count - sum(left),
             sum(1 << zone for zone, kept in zip(self.zones, left, strict=False) if kept),
@@ -85,14 +85,14 @@ class CpuCounts:
                 found |= 1 << zone
         return found
 
-    def hints(self, state: Counts, own: Own, asked: Asked) -> Hints:
+    def hints(self, state: Counts, own: Reusable, asked: RequestedAmounts) -> Hints:
         """Every mask with enough free CPUs that holds all reusable ones; preferred with as few
         zones as could ever do.
         """
         count = _count(asked)
         if not count:
             return None
-        left = own.counts if isinstance(own, Left) else ()
+        left = own.counts if isinstance(own, ReusableCpus) else ()
         short, must = (
             count - sum(left),
             sum(1 << zone for zone, kept in zip(self.zones, left, strict=False) if kept),
@@ -121,8 +121,8 @@ class CpuCounts:
         return len(self.zones)
 
     def allocate(
-        self, state: Counts, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
-    ) -> Sequence[tuple[Counts, Own]]:
+        self, state: Counts, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[Counts, Reusable]]:
         """CPUs under the hint first, then any. Raises TooManyWaysError."""
         count = _count(asked)
         if not count:
@@ -134,7 +134,7 @@ class CpuCounts:
             if hint.mask is None or self.pooled
             else self._places(hint.mask)
         )
-        left = own if isinstance(own, Left) else Left((0,) * len(state))
+        left = own if isinstance(own, ReusableCpus) else ReusableCpus((0,) * len(state))
         if kind != "init" and not mask & (mask - 1) and not any(left.counts):
             return self._plain(state, own, count, mask)
         return [
@@ -143,14 +143,14 @@ class CpuCounts:
         ]
 
     def _plain(
-        self, state: Counts, own: Own, count: int, mask: int
-    ) -> Sequence[tuple[Counts, Own]]:
+        self, state: Counts, own: Reusable, count: int, mask: int
+    ) -> Sequence[tuple[Counts, Reusable]]:
         """Nothing to reuse, one zone: the usual case."""
         at = mask.bit_length() - 1
         if at < 0 or state[at] < count:
             return [
                 (_minus(state, taken), own)
-                for taken, _ in _picks(state, Left((0,) * len(state)), count, mask)
+                for taken, _ in _picks(state, ReusableCpus((0,) * len(state)), count, mask)
             ]
         return (((*state[:at], state[at] - count, *state[at + 1 :]), own),)
 
@@ -161,19 +161,19 @@ class CpuCounts:
     def _booked(
         self,
         state: Counts,
-        left: Left,
+        left: ReusableCpus,
         taken: Counts,
         reused: Counts,
         kind: ContainerKind,
         asked: tuple[int, int],
-    ) -> tuple[Counts, Own]:
+    ) -> tuple[Counts, Reusable]:
         after = _minus(state, taken)
         if kind == "init":
             fresh = not any(left.counts)
             kept = tuple(kept + new for kept, new in zip(left.counts, taken, strict=True))
-            return after, Left(kept, asked if fresh or left.again == asked else None)
+            return after, ReusableCpus(kept, asked if fresh or left.again == asked else None)
         kept = _minus(left.counts, reused)
-        return after, Left(kept) if any(kept) else None
+        return after, ReusableCpus(kept) if any(kept) else None
 
     def release(self, state: Counts, held: Sequence[ZonedAmount]) -> Counts:
         """The CPUs of an ended pod are free, as far as they were ever to be given."""
@@ -197,7 +197,7 @@ class CpuCounts:
                     left[at] = max(0, left[at] - item.amount // MILLI)
         return tuple(left)
 
-    def after_admission(self, state: Counts, own: Own) -> Counts:
+    def after_admission(self, state: Counts, own: Reusable) -> Counts:
         """What init containers keep stays with the pod."""
         return state
 
@@ -214,7 +214,7 @@ class CpuCounts:
         return ()
 
 
-def _count(asked: Asked) -> int:
+def _count(asked: RequestedAmounts) -> int:
     return asked[0][1] // MILLI if asked else 0
 
 
@@ -222,7 +222,7 @@ def _minus(counts: Counts, taken: Counts) -> Counts:
     return tuple([held - less for held, less in zip(counts, taken, strict=True)])
 
 
-def _picks(state: Counts, left: Left, count: int, mask: int) -> list[tuple[Counts, Counts]]:
+def _picks(state: Counts, left: ReusableCpus, count: int, mask: int) -> list[tuple[Counts, Counts]]:
     """(free CPUs taken, reusable CPUs taken) by zone, in every way; under the mask first. Empty
     where too few are there.
     """
@@ -252,12 +252,12 @@ def _book(
     allocatable: Counts,
     pooled: bool,
     by_socket: bool = False,
-) -> CpuCounts:
+) -> CpuCountManager:
     """Nodes of one kind share their book."""
-    return CpuCounts(zones, capacity, allocatable, pooled, by_socket)
+    return CpuCountManager(zones, capacity, allocatable, pooled, by_socket)
 
 
-def by_counts(report: Report, pooled: bool) -> tuple[CpuCounts, Counts]:
+def by_counts(report: Report, pooled: bool) -> tuple[CpuCountManager, Counts]:
     """The book and what is free as the report counts it."""
     bearing = [
         zone for zone in sorted(report.zones, key=lambda zone: zone.id) if CPU in zone.resources
@@ -295,8 +295,8 @@ class CpuHints:
         known = by_ids(report, placements, pooled) if fine else None
         if known is not None:
             return Observed(known[0], (known[1],))
-        book, free = by_counts(report, pooled)
-        return Observed(book, (free,), _unknown(report, pooled) if fine else frozenset())
+        manager, free = by_counts(report, pooled)
+        return Observed(manager, (free,), _unknown(report, pooled) if fine else frozenset())
 
 
 def by_socket(report: Report) -> bool:

@@ -15,7 +15,7 @@ from shared.domain.cpus import CpuLayout, parse_runs
 from shared.domain.pod import ContainerKind
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU
-from shared.hints.provider import NO_OPINION, Asked, Own
+from shared.hints.provider import NO_OPINION, RequestedAmounts, Reusable
 from shared.kubelet.cpu_manager import CpuManager, hints, take, take_aligned, too_few_whole_cores
 from shared.kubelet.cpu_options import parse_cpu_options
 from shared.kubelet.cpu_policy import STATIC
@@ -27,7 +27,7 @@ from shared.kubelet.topology import Cpu, CpuTopology, cpu_topology
 MILLI = 1000
 
 
-class CpuIds:
+class CpuIdManager:
     """`pooled`: under Topology Manager policy none nobody asks for hints."""
 
     def __init__(self, manager: CpuManager, pooled: bool) -> None:
@@ -35,7 +35,7 @@ class CpuIds:
         self._masks = [(1 << zone, cpus) for zone, cpus in manager.topology.numas]
         self._largest = max(cpus.bit_count() for _, cpus in self._masks)
 
-    def single(self, state: int, own: Own, asked: Asked) -> int:
+    def single(self, state: int, own: Reusable, asked: RequestedAmounts) -> int:
         """Zones with enough free beside what must be reused; none when no zone could ever hold it
         alone.
         """
@@ -51,7 +51,7 @@ class CpuIds:
                 found |= bit
         return found
 
-    def hints(self, state: int, own: Own, asked: Asked) -> Hints:
+    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
         """As the kubelet makes them."""
         count = _count(asked)
         return (
@@ -61,8 +61,8 @@ class CpuIds:
         )
 
     def allocate(
-        self, state: int, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
-    ) -> Sequence[tuple[int, Own]]:
+        self, state: int, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[int, Reusable]]:
         """One way only: the kubelet's choice of CPUs is determined."""
         count = _count(asked)
         if not count:
@@ -97,7 +97,7 @@ class CpuIds:
                 state &= ~taken if isinstance(taken, int) else -1
         return state
 
-    def after_admission(self, state: int, own: Own) -> int:
+    def after_admission(self, state: int, own: Reusable) -> int:
         """What init containers keep stays with the pod."""
         return state
 
@@ -118,13 +118,13 @@ class CpuIds:
         return tuple([(state & cpus).bit_count() for _, cpus in self._masks])
 
 
-def _count(asked: Asked) -> int:
+def _count(asked: RequestedAmounts) -> int:
     return asked[0][1] // MILLI if asked else 0
 
 
 def by_ids(
     report: Report, placements: Sequence[Placement], pooled: bool
-) -> tuple[CpuIds, int] | None:
+) -> tuple[CpuIdManager, int] | None:
     """The book and the free CPUs; None where the report does not tell layout and holders by id."""
     layout = report.cpus
     if layout is None or not (layout.zones and layout.sockets and layout.cores):
@@ -162,7 +162,7 @@ def _book(
     options: tuple[tuple[str, str], ...],
     zones: tuple[int, ...],
     pooled: bool,
-) -> CpuIds | None:
+) -> CpuIdManager | None:
     """Nodes of one kind share their book; None for a layout that does not fit the zones."""
     known = {
         name: value
@@ -179,7 +179,7 @@ def _book(
         return None
     kept = parse_cpus(reserved) & topology.every
     cores = sum(cpus for _, cpus in topology.cores if cpus & kept)
-    return CpuIds(CpuManager(STATIC, topology, parsed, kept, cores), pooled)
+    return CpuIdManager(CpuManager(STATIC, topology, parsed, kept, cores), pooled)
 
 
 @lru_cache(maxsize=1024)

@@ -19,7 +19,7 @@ from shared.domain.pod import ContainerKind
 from shared.domain.policies import NONE
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import is_device
-from shared.hints.provider import NO_OPINION, Asked, Observed, Own
+from shared.hints.provider import NO_OPINION, Observed, RequestedAmounts, Reusable
 from shared.hints.splits import MOST, TooManyWaysError, ways
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_of, mask_sizes, nodes_of
@@ -60,7 +60,7 @@ class Pool(NamedTuple):
     sizes: Counts
 
 
-class DeviceBook:
+class DeviceManager:
     """`pools` by resource, in order of name."""
 
     def __init__(self, pools: tuple[tuple[str, Pool], ...], pooled: bool) -> None:
@@ -77,7 +77,7 @@ class DeviceBook:
             for row, (_, pool) in enumerate(pools)
         ]
 
-    def single(self, state: Devices, own: Own, asked: Asked) -> int:
+    def single(self, state: Devices, own: Reusable, asked: RequestedAmounts) -> int:
         """Zones where, for each resource, enough free and reusable devices lie."""
         if self.pooled:
             return NO_OPINION
@@ -113,7 +113,7 @@ class DeviceBook:
                 found |= bit
         return found
 
-    def hints(self, state: Devices, own: Own, asked: Asked) -> Hints:
+    def hints(self, state: Devices, own: Reusable, asked: RequestedAmounts) -> Hints:
         """By resource; a resource without a zone has no preference."""
         found: dict[str, list[Hint] | None] = {}
         for name, amount in asked:
@@ -213,8 +213,13 @@ class DeviceBook:
         return Devices(state.free, tuple([views.get(name) for name, _ in self.pools]))
 
     def allocate(
-        self, state: Devices, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
-    ) -> Sequence[tuple[Devices, Own]]:
+        self,
+        state: Devices,
+        own: Reusable,
+        asked: RequestedAmounts,
+        kind: ContainerKind,
+        hint: Hint,
+    ) -> Sequence[tuple[Devices, Reusable]]:
         """Each resource in turn: reusable devices, those under the hint, others, those without a
         zone. Raises TooManyWaysError."""
         plain = (
@@ -228,7 +233,7 @@ class DeviceBook:
             for row, amount in wanted
         ):
             return ()
-        found: list[tuple[Devices, Own]] = [(state, own)]
+        found: list[tuple[Devices, Reusable]] = [(state, own)]
         for row, amount in wanted:
             found = [
                 after
@@ -239,7 +244,7 @@ class DeviceBook:
                 raise TooManyWaysError
         return found
 
-    def _plain(self, state: Devices, asked: Asked, mask: int) -> Devices | None:
+    def _plain(self, state: Devices, asked: RequestedAmounts, mask: int) -> Devices | None:
         """Nothing to reuse, and enough in the one group that lies under the hint: the usual case,
         one way only.
         """
@@ -253,8 +258,14 @@ class DeviceBook:
         return state
 
     def _taken(
-        self, state: Devices, own: Own, row: int, amount: int, kind: ContainerKind, mask: int | None
-    ) -> list[tuple[Devices, Own]]:
+        self,
+        state: Devices,
+        own: Reusable,
+        row: int,
+        amount: int,
+        kind: ContainerKind,
+        mask: int | None,
+    ) -> list[tuple[Devices, Reusable]]:
         """One resource, of which there are enough."""
         free = state.free[row]
         left = _left(own, row, len(free))
@@ -293,7 +304,7 @@ class DeviceBook:
                 state = state.left(row, tuple([min(max(0, n + m), size) for n, m, size in counts]))
         return state
 
-    def after_admission(self, state: Devices, own: Own) -> Devices:
+    def after_admission(self, state: Devices, own: Reusable) -> Devices:
         """What init containers keep stays with the pod."""
         return state
 
@@ -328,7 +339,9 @@ def _still_to_touch(
     return amount - sum([count for _, count in kept]), [mask for mask, _ in kept]
 
 
-def _read_both_ways(own: Own, row: int, masks: tuple[int, ...], kind: ContainerKind) -> list[Own]:
+def _read_both_ways(
+    own: Reusable, row: int, masks: tuple[int, ...], kind: ContainerKind
+) -> list[Reusable]:
     """Devices without a zone that an init container keeps, of a resource with zones: of those whose
     plugin tells no topology the kubelet takes no notice, those whose topology names no zone touch
     none (1.36, generateDeviceTopologyHints). Nobody tells."""
@@ -348,7 +361,7 @@ def _strictly(row: int) -> int:
     return -1 - row
 
 
-def _is_strict(own: Own, row: int) -> bool:
+def _is_strict(own: Reusable, row: int) -> bool:
     return isinstance(own, tuple) and bool(own) and own[0][0] < 0 and _strictly(row) in dict(own)
 
 
@@ -364,14 +377,14 @@ def _touching(pool: Pool, zone: int) -> int:
     )
 
 
-def _left(own: Own, row: int, groups: int) -> Counts:
+def _left(own: Reusable, row: int, groups: int) -> Counts:
     kept: Mapping[int, Counts] = dict(own) if isinstance(own, tuple) else {}
     return kept.get(row, (0,) * groups)
 
 
 def _kept(
-    own: Own, row: int, left: Counts, taken: Counts, reused: Counts, kind: ContainerKind
-) -> Own:
+    own: Reusable, row: int, left: Counts, taken: Counts, reused: Counts, kind: ContainerKind
+) -> Reusable:
     """What is left to reuse after a container took new devices and reused others."""
     if kind == "init":
         after = tuple([one + other for one, other in zip(left, taken, strict=True)])
@@ -410,9 +423,9 @@ def _plus(one: Counts, other: Counts) -> Counts:
 
 
 @lru_cache(maxsize=1024)
-def _book(pools: tuple[tuple[str, Pool], ...], pooled: bool) -> DeviceBook:
+def _book(pools: tuple[tuple[str, Pool], ...], pooled: bool) -> DeviceManager:
     """Nodes of one kind share their book."""
-    return DeviceBook(pools, pooled)
+    return DeviceManager(pools, pooled)
 
 
 class DeviceHints:
@@ -441,12 +454,12 @@ class DeviceHints:
             (name, Pool(tuple(groups), tuple([each.size for each in groups.values()])))
             for name, groups in pools.items()
         ]
-        book = _book(tuple(sizes), policy == NONE)
+        manager = _book(tuple(sizes), policy == NONE)
         state = Devices(
             tuple([tuple([each.free for each in groups.values()]) for groups in pools.values()])
         )
         return Observed(
-            book, (state,), frozenset({UNHEALTHY}) if _may_hide(report) else frozenset()
+            manager, (state,), frozenset({UNHEALTHY}) if _may_hide(report) else frozenset()
         )
 
 

@@ -11,78 +11,88 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from shared.hints.admission import Rules, States
-from shared.hints.arrivals import Budget, Coming, Moment, OverBudgetError, Reachable
-from shared.hints.orders import Gone, Orders
-from shared.hints.provider import Taken
+from shared.hints.admission import KubeletModel, NodeState
+from shared.hints.admission_orders import (
+    Budget,
+    OverBudgetError,
+    PendingAdmission,
+    ReachableStates,
+    SearchState,
+)
+from shared.hints.orders import EndedPod, Orders
+from shared.hints.provider import TakenAmounts
 from shared.hints.splits import TooManyChoicesError
 
 
-class _Moment(NamedTuple):
+class _OrderedState(NamedTuple):
     """The steps `ahead` have yet to happen; `taken` is what those took who came since the report
     and will end, by number.
     """
 
-    states: States
+    states: NodeState
     ahead: int
-    taken: tuple[tuple[int, tuple[Taken, ...]], ...] = ()
+    taken: tuple[tuple[int, tuple[TakenAmounts, ...]], ...] = ()
 
 
-def reachable_after_ends(
-    rules: Rules,
-    bases: Collection[States],
-    coming: Sequence[Coming],
-    gone: Sequence[Gone],
+def reachable_states_after_ends(
+    model: KubeletModel,
+    bases: Collection[NodeState],
+    pending: Sequence[PendingAdmission],
+    ended_pods: Sequence[EndedPod],
     budget: Budget,
-) -> Reachable:
+) -> ReachableStates:
     """Whatever those on their way may make of the node once all of these have ended. Raises
     OverBudgetError.
     """
-    return _Search(rules, (*coming, *gone), budget).run(bases)
+    return _Search(model, (*pending, *ended_pods), budget).run(bases)
 
 
 class _Search:
-    def __init__(self, rules: Rules, pods: Sequence[Coming | Gone], budget: Budget) -> None:
-        self._rules, self._pods, self._budget, self._orders = rules, pods, budget, Orders(pods)
+    def __init__(
+        self, model: KubeletModel, pods: Sequence[PendingAdmission | EndedPod], budget: Budget
+    ) -> None:
+        self._model, self._pods, self._budget, self._orders = model, pods, budget, Orders(pods)
         optional = {
-            pod.request.key: pod for pod in pods if isinstance(pod, Coming) and not pod.there
+            pod.request.key: pod
+            for pod in pods
+            if isinstance(pod, PendingAdmission) and not pod.is_admitted
         }
         self._kinds = {key: number for number, key in enumerate(optional)}
         self._coming = tuple(optional.values())
-        self._doomed: set[int] = set()
+        self._may_be_rejected: set[int] = set()
 
-    def run(self, bases: Collection[States]) -> Reachable:
+    def run(self, bases: Collection[NodeState]) -> ReachableStates:
         """Raises OverBudgetError at once where the budget surely is too small: most searches that
         have no answer.
         """
         if bases and self._fewest_steps(self._budget.left) > self._budget.left:
             raise OverBudgetError
-        found = dict.fromkeys(_Moment(states, self._orders.everything) for states in bases)
-        pending = list(found)
-        while pending:
-            for after in self._next(pending.pop()):
+        found = dict.fromkeys(_OrderedState(states, self._orders.everything) for states in bases)
+        unexplored = list(found)
+        while unexplored:
+            for after in self._next(unexplored.pop()):
                 if after not in found:
                     found[after] = None
-                    pending.append(after)
+                    unexplored.append(after)
         now = dict.fromkeys(
             self._as_now(moment) for moment in found if not moment.ahead & ~self._orders.optional
         )
-        return Reachable(self._coming, tuple(now), frozenset(self._doomed))
+        return ReachableStates(self._coming, tuple(now), frozenset(self._may_be_rejected))
 
     def _fewest_steps(self, most: int) -> int:
         """What the search takes at least, whatever the states: an admission is looked at for each
         set of steps that are surely ahead at some moment. Counted as far as `most` and a little
         beyond."""
-        found, pending, count = {self._orders.everything}, [self._orders.everything], 0
-        while pending and count <= most:
-            ahead = pending.pop()
-            coming, ends = self._orders.next(ahead)
-            count += len(coming)
-            for step in (*coming, *ends):
+        found, unexplored, count = {self._orders.everything}, [self._orders.everything], 0
+        while unexplored and count <= most:
+            ahead = unexplored.pop()
+            pending, ends = self._orders.next(ahead)
+            count += len(pending)
+            for step in (*pending, *ends):
                 after = ahead & ~self._surely_over(step)
                 if after not in found:
                     found.add(after)
-                    pending.append(after)
+                    unexplored.append(after)
         return count
 
     def _surely_over(self, step: int) -> int:
@@ -91,65 +101,65 @@ class _Search:
         what it took is not known."""
         number = self._orders.steps[step].pod
         pod = self._pods[number]
-        if isinstance(pod, Coming):
-            return 0 if pod.there else 1 << step
+        if isinstance(pod, PendingAdmission):
+            return 0 if pod.is_admitted else 1 << step
         if pod.request is None:
             return 1 << step
         return 0 if pod.since else self._orders.of[number]
 
-    def _next(self, moment: _Moment) -> Iterator[_Moment]:
+    def _next(self, moment: _OrderedState) -> Iterator[_OrderedState]:
         """One pod comes, one ends, or an init container's pod starts to run."""
-        for states in self._rules.later(moment.states):
-            yield _Moment(states, moment.ahead, moment.taken)
-        coming, ends = self._orders.next(moment.ahead)
-        for step in coming:
+        for states in self._model.later(moment.states):
+            yield _OrderedState(states, moment.ahead, moment.taken)
+        pending, ends = self._orders.next(moment.ahead)
+        for step in pending:
             self._budget.spend()
             yield from self._came(moment, step)
         for step in ends:
             yield self._ended(moment, step)
 
-    def _ended(self, moment: _Moment, step: int) -> _Moment:
+    def _ended(self, moment: _OrderedState, step: int) -> _OrderedState:
         number, taken = self._orders.steps[step].pod, moment.taken
         pod = self._pods[number]
-        if isinstance(pod, Gone) and pod.request is None:
-            states = self._rules.released(moment.states, pod.held)
+        if isinstance(pod, EndedPod) and pod.request is None:
+            states = self._model.released(moment.states, pod.held)
         else:
-            states = self._rules.given_back(moment.states, dict(taken)[number])
+            states = self._model.given_back(moment.states, dict(taken)[number])
             taken = tuple([each for each in taken if each[0] != number])
-        return _Moment(states, moment.ahead & ~(1 << step), taken)
+        return _OrderedState(states, moment.ahead & ~(1 << step), taken)
 
-    def _came(self, moment: _Moment, step: int) -> Iterator[_Moment]:
+    def _came(self, moment: _OrderedState, step: int) -> Iterator[_OrderedState]:
         """Who is known to have been there was not refused. Who was sent here because of an end is
         not doomed for coming before it."""
         number, ahead = self._orders.steps[step].pod, moment.ahead & ~(1 << step)
         pod = self._pods[number]
         assert pod.request is not None
         try:
-            admitted = self._rules.admit(moment.states, pod.request)
+            admitted = self._model.admit(moment.states, pod.request)
             for states in admitted.states:
                 more = (
-                    ((number, self._rules.taken(moment.states, states)),)
-                    if isinstance(pod, Gone)
+                    ((number, self._model.taken(moment.states, states)),)
+                    if isinstance(pod, EndedPod)
                     else ()
                 )
-                yield _Moment(
+                yield _OrderedState(
                     states, ahead, tuple(sorted((*moment.taken, *more))) if more else moment.taken
                 )
         except TooManyChoicesError as error:
             raise OverBudgetError from error
-        if isinstance(pod, Gone):
+        if isinstance(pod, EndedPod):
             if not pod.since:
-                yield _Moment(moment.states, ahead & ~self._orders.of[number], moment.taken)
-        elif admitted.refused and not pod.there:
+                yield _OrderedState(moment.states, ahead & ~self._orders.of[number], moment.taken)
+        elif admitted.refused and not pod.is_admitted:
             if not ahead & ~self._orders.optional:
-                self._doomed.add(self._kinds[pod.request.key])
-            yield _Moment(moment.states, ahead, moment.taken)
+                self._may_be_rejected.add(self._kinds[pod.request.key])
+            yield _OrderedState(moment.states, ahead, moment.taken)
 
-    def _as_now(self, moment: _Moment) -> Moment:
+    def _as_now(self, moment: _OrderedState) -> SearchState:
         """The pods that may still come, counted by kind."""
         counts = [0] * len(self._coming)
         for number, pod in enumerate(self._pods):
             if moment.ahead & self._orders.of[number]:
                 assert pod.request is not None
                 counts[self._kinds[pod.request.key]] += 1
-        return Moment(moment.states, tuple(counts))
+        return SearchState(moment.states, tuple(counts))

@@ -14,17 +14,17 @@ from itertools import product
 from math import prod
 
 from shared.hints import registry
-from shared.hints.admission import States
-from shared.hints.devices import DeviceBook
-from shared.hints.provider import Asked, Book
-from shared.hints.request import Request
+from shared.hints.admission import NodeState
+from shared.hints.devices import DeviceManager
+from shared.hints.provider import RequestedAmounts, ResourceManager
+from shared.hints.request import HintRequest
 from shared.hints.splits import TooManyChoicesError
 
 Amounts = Mapping[str, frozenset[int]]
 """Resource -> how many devices somebody asks for at once."""
 
 
-def asked_of(resources: Collection[str], request: Request) -> Asked:
+def asked_of(resources: Collection[str], request: HintRequest) -> RequestedAmounts:
     """What a pod asks for of these resources, container by container and as a whole; each amount
     once.
     """
@@ -42,7 +42,7 @@ def asked_of(resources: Collection[str], request: Request) -> Asked:
 
 
 def wanted(
-    resources: Collection[str], others: Iterable[Request | None], newcomer: Asked
+    resources: Collection[str], others: Iterable[HintRequest | None], newcomer: RequestedAmounts
 ) -> Amounts:
     """By resource the amounts that the newcomer and the others ask for."""
     if not resources:
@@ -58,38 +58,48 @@ def wanted(
 
 
 def with_hidden(
-    books: Sequence[Book],
-    bases: Collection[States],
+    managers: Sequence[ResourceManager],
+    bases: Collection[NodeState],
     asked: Amounts,
     zones: Collection[int],
     most: int,
-) -> tuple[States, ...] | None:
+) -> tuple[NodeState, ...] | None:
     """Every base in every way to see these resources; None for more than `most`."""
-    at = next((number for number, book in enumerate(books) if isinstance(book, DeviceBook)), -1)
-    book = books[at]
-    if at < 0 or not isinstance(book, DeviceBook):
+    at = next(
+        (number for number, manager in enumerate(managers) if isinstance(manager, DeviceManager)),
+        -1,
+    )
+    manager = managers[at]
+    if at < 0 or not isinstance(manager, DeviceManager):
         return tuple(bases)
     try:
-        views = [book.views(name, amounts, zones) for name, amounts in asked.items()]
+        views = [manager.views(name, amounts, zones) for name, amounts in asked.items()]
     except TooManyChoicesError:
         return None
     if len(bases) * prod(map(len, views)) > most:
         return None
     ways = [dict(zip(asked, chosen, strict=True)) for chosen in product(*views)]
     return tuple(
-        [(*base[:at], book.seen(base[at], way), *base[at + 1 :]) for base in bases for way in ways]
+        [
+            (*base[:at], manager.seen(base[at], way), *base[at + 1 :])
+            for base in bases
+            for way in ways
+        ]
     )
 
 
 def also_over_every_zone(
-    books: Sequence[Book], bases: Collection[States], zones: Collection[int]
-) -> tuple[States, ...]:
+    managers: Sequence[ResourceManager], bases: Collection[NodeState], zones: Collection[int]
+) -> tuple[NodeState, ...]:
     """Every base, and as a kubelet sees it whose hints run over every zone. Those that are not
     preferred alone differ.
     """
-    at = next((number for number, book in enumerate(books) if isinstance(book, DeviceBook)), -1)
-    book = books[at]
-    if at < 0 or not isinstance(book, DeviceBook):
+    at = next(
+        (number for number, manager in enumerate(managers) if isinstance(manager, DeviceManager)),
+        -1,
+    )
+    manager = managers[at]
+    if at < 0 or not isinstance(manager, DeviceManager):
         return tuple(bases)
-    wide = [(*base[:at], book.over(base[at], zones), *base[at + 1 :]) for base in bases]
+    wide = [(*base[:at], manager.over(base[at], zones), *base[at + 1 :]) for base in bases]
     return tuple(dict.fromkeys([*bases, *wide]))

@@ -1,5 +1,5 @@
 """The Memory Manager as a hint provider: memory and hugepages together, as a report tells of them.
-What hints and allocations do is the book's (`memory_book.py`); here it is opened with what is known
+What hints and allocations do is the book's (`memory_manager.py`); here it is opened with what is known
 of a node.
 """
 
@@ -11,7 +11,7 @@ from itertools import product
 
 from shared.domain.report import Placement, Report, ZonedAmount, ZoneResource
 from shared.domain.resources import is_memory
-from shared.hints.memory_book import Memory, MemoryBook
+from shared.hints.memory_manager import Memory, MemoryManager
 from shared.hints.provider import Observed
 from shared.hints.splits import MOST, TooManyChoicesError
 from shared.kubelet.masks import mask_of
@@ -46,15 +46,15 @@ class MemoryHints:
         allocatable = tuple(
             [tuple([_table(tables[zone], name).allocatable for zone in zones]) for name in names]
         )
-        book = _book(zones, names, allocatable)
+        manager = _book(zones, names, allocatable)
         held = [
             item for placement in placements for item in placement.held if is_memory(item.resource)
         ]
-        state = book.hold(
-            book.empty(), sorted(held, key=lambda item: (item.zones, item.resource, item.amount))
+        state = manager.hold(
+            manager.empty(), sorted(held, key=lambda item: (item.zones, item.resource, item.amount))
         )
         if "memory" in report.checkpoints and any(zone.free for zone in report.zones):
-            return Observed(book, (_by_checkpoint(book, state, report),))
+            return Observed(manager, (_by_checkpoint(manager, state, report),))
         unexplained = [
             [_unexplained(_table(tables[zone], name), zone, name, held) for zone in zones]
             for name in names
@@ -66,7 +66,7 @@ class MemoryHints:
         state = state._replace(free=tuple([tuple(row) for row in free]), loose=_loose(held))
         shared = {zone for item in held if len(item.zones) > 1 for zone in item.zones}
         return Observed(
-            book,
+            manager,
             _ways_to_group(state, zones, shared),
             frozenset({SEVERAL_GROUPS}) if shared else frozenset(),
         )
@@ -101,20 +101,20 @@ def _loose(held: Sequence[ZonedAmount]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _by_checkpoint(book: MemoryBook, state: Memory, report: Report) -> Memory:
+def _by_checkpoint(manager: MemoryManager, state: Memory, report: Report) -> Memory:
     """With the manager's own figures. Init containers' blocks wait for their pod to run; those of
     pods that no listing names are dropped when the manager is next asked."""
-    inits = [book.blocks_of(hidden.held) for hidden in report.hidden if hidden.pod]
+    inits = [manager.blocks_of(hidden.held) for hidden in report.hidden if hidden.pod]
     stale = [item for hidden in report.hidden if not hidden.pod for item in hidden.held]
     for blocks in inits:
         for block in blocks:
-            state = book.booked(state, block, 0)
-    state = book.hold(state, stale)
+            state = manager.booked(state, block, 0)
+    state = manager.hold(state, stale)
     ordered = sorted(report.zones, key=lambda zone: zone.id)
-    free = tuple([tuple([zone.free.get(name, 0) for zone in ordered]) for name in book.names])
+    free = tuple([tuple([zone.free.get(name, 0) for zone in ordered]) for name in manager.names])
     groups = tuple([mask_of(zone.group) or 1 << zone.id for zone in ordered])
     waiting = tuple(sorted(tuple(blocks) for blocks in inits if blocks))
-    return book.release(state._replace(free=free, groups=groups, waiting=waiting), stale)
+    return manager.release(state._replace(free=free, groups=groups, waiting=waiting), stale)
 
 
 _NO_TABLE = ZoneResource(0, 0, 0)
@@ -133,6 +133,6 @@ def _unexplained(table: ZoneResource, zone: int, name: str, held: Sequence[Zoned
 @lru_cache(maxsize=1024)
 def _book(
     zones: tuple[int, ...], names: tuple[str, ...], allocatable: tuple[tuple[int, ...], ...]
-) -> MemoryBook:
+) -> MemoryManager:
     """Nodes of one kind share their book."""
-    return MemoryBook(zones, names, allocatable)
+    return MemoryManager(zones, names, allocatable)

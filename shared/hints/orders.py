@@ -17,31 +17,31 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from shared.domain.report import ZonedAmount
-from shared.hints.arrivals import Coming
-from shared.hints.request import Request
+from shared.hints.admission_orders import PendingAdmission
+from shared.hints.request import HintRequest
 
-UNHEARD = 1 << 62
+NOT_YET = 1 << 62
 """After every position of a log."""
 
 
-class Gone(NamedTuple):
+class EndedPod(NamedTuple):
     """A pod that ended. `held` is what the report lists for it; one that the report lacks has its
     `request`, and came after the report was made, or (unless `since`) had gone by then. Positions:
-    sent after `sent`, heard to run at `runs`, to have ended at `ended`; 0 for unknown. By the
+    sent after `sent_at`, heard to run at `runs_at`, to have ended at `ended`; 0 for unknown. By the
     node's clock it was admitted before the second `started_s` was over, and held what it had until
     `finished_s` had begun; 0 for unknown."""
 
     held: tuple[ZonedAmount, ...] = ()
-    request: Request | None = None
-    sent: int = 0
-    runs: int = 0
+    request: HintRequest | None = None
+    sent_at: int = 0
+    runs_at: int = 0
     ended: int = 0
     since: bool = False
     started_s: int = 0
     finished_s: int = 0
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """The admission or the end of the pod of this number: not before `first`, and heard of at
     `last`. `clock_s` is of the node's clock: an admission was before that second was over, an end
     not before it had begun; 0 for unknown."""
@@ -57,10 +57,10 @@ class Orders:
     """What may happen next. Sets of steps are bits, the step that was heard of first is the lowest:
     `everything`, those that need not happen (`optional`), and those of each pod."""
 
-    def __init__(self, pods: Sequence[Coming | Gone]) -> None:
+    def __init__(self, pods: Sequence[PendingAdmission | EndedPod]) -> None:
         self.steps = tuple(
             sorted(
-                [step for number, pod in enumerate(pods) for step in _steps(number, pod)],
+                [step for number, pod in enumerate(pods) for step in _transitions(number, pod)],
                 key=_heard,
             )
         )
@@ -93,12 +93,15 @@ class Orders:
         if not ahead:
             return [], []
         possible = ahead & self._begun[(ahead & -ahead).bit_length() - 1]
-        coming, ends = _numbers(possible & self._admissions), _numbers(possible & ~self._admissions)
+        pending, ends = (
+            _numbers(possible & self._admissions),
+            _numbers(possible & ~self._admissions),
+        )
         ends = [at for at in ends if not self._before[at] & ahead]
-        return coming, ends if coming else ends[:1]
+        return pending, ends if pending else ends[:1]
 
 
-def _begun(steps: Sequence[Step]) -> list[int]:
+def _begun(steps: Sequence[Transition]) -> list[int]:
     """By step those that may happen before it was heard of."""
     by_first = sorted(range(len(steps)), key=lambda at: steps[at].first)
     firsts, before = (
@@ -117,61 +120,61 @@ def _numbers(steps: int) -> list[int]:
     return found
 
 
-def _heard(step: Step) -> tuple[int, int, bool]:
+def _heard(step: Transition) -> tuple[int, int, bool]:
     return step.last, step.pod, step.ends
 
 
-def _steps(number: int, pod: Coming | Gone) -> list[Step]:
-    if isinstance(pod, Coming):
-        return [Step(number, False, pod.sent, pod.runs or UNHEARD, pod.started_s)]
-    ended = pod.ended or UNHEARD
-    end = Step(number, True, pod.sent, ended, pod.finished_s)
+def _transitions(number: int, pod: PendingAdmission | EndedPod) -> list[Transition]:
+    if isinstance(pod, PendingAdmission):
+        return [Transition(number, False, pod.sent_at, pod.runs_at or NOT_YET, pod.started_s)]
+    ended = pod.ended or NOT_YET
+    end = Transition(number, True, pod.sent_at, ended, pod.finished_s)
     if pod.request is None:
         return [end]
-    return [Step(number, False, pod.sent, pod.runs or ended, pod.started_s), end]
+    return [Transition(number, False, pod.sent_at, pod.runs_at or ended, pod.started_s), end]
 
 
-def _is_optional(pod: Coming | Gone) -> bool:
-    return isinstance(pod, Coming) and not pod.there
+def _is_optional(pod: PendingAdmission | EndedPod) -> bool:
+    return isinstance(pod, PendingAdmission) and not pod.is_admitted
 
 
-def _must_come_first(admission: Step, end: Step) -> bool:
+def _must_come_first(admission: Transition, end: Transition) -> bool:
     """Before it ends a pod comes, and so does who came first by the node's clock."""
     return end.ends and (admission.pod == end.pod or _came_first(admission, end))
 
 
-def _came_first(admission: Step, other: Step) -> bool:
+def _came_first(admission: Transition, other: Transition) -> bool:
     """By the node's clock. Positions win: a clock may have been set back."""
     return other.ends and 0 < admission.clock_s < other.clock_s and admission.first < other.last
 
 
-def relevant(coming: Sequence[Coming], gone: Sequence[Gone]) -> list[Gone]:
+def relevant(pending: Sequence[PendingAdmission], ended_pods: Sequence[EndedPod]) -> list[EndedPod]:
     """Those that the report lists, and of those that came and went who may have stood in somebody's
     way: in that of a pod that is still there or comes, or of another who may have. The others leave
     the node as if they had never come."""
     listed, others = (
-        [each for each in gone if each.request is None],
-        [each for each in gone if each.request is not None],
+        [each for each in ended_pods if each.request is None],
+        [each for each in ended_pods if each.request is not None],
     )
-    windows = [(each.sent, each.runs or UNHEARD) for each in coming]
-    kept: list[Gone] = []
+    windows = [(each.sent_at, each.runs_at or NOT_YET) for each in pending]
+    kept: list[EndedPod] = []
     while True:
         met = [
             each
             for each in others
-            if any(sent < each.ended and each.sent < came for sent, came in windows)
+            if any(sent_at < each.ended and each.sent_at < came for sent_at, came in windows)
         ]
         if not met:
             return [*listed, *kept]
         kept, others = kept + met, [each for each in others if each not in met]
-        windows = [(each.sent, each.runs or each.ended) for each in met]
+        windows = [(each.sent_at, each.runs_at or each.ended) for each in met]
 
 
-def disorder(coming: Sequence[Coming], gone: Sequence[Gone]) -> int:
+def disorder(pending: Sequence[PendingAdmission], ended_pods: Sequence[EndedPod]) -> int:
     """How many pairs of an admission and another pod's admission or end may have happened in either
     order: a search over them takes the longer, the more there are."""
-    pods: tuple[Coming | Gone, ...] = (*coming, *gone)
-    steps = [step for number, pod in enumerate(pods) for step in _steps(number, pod)]
+    pods: tuple[PendingAdmission | EndedPod, ...] = (*pending, *ended_pods)
+    steps = [step for number, pod in enumerate(pods) for step in _transitions(number, pod)]
     admissions = [step for step in steps if not step.ends]
     return sum(
         [

@@ -20,33 +20,33 @@ from shared.kubelet.hint import Hint, Hints
 
 State = Any
 """A provider's own hashable value."""
-Taken = Any
+TakenAmounts = Any
 """What one pod took of a provider's state; a provider's own hashable value."""
-Own = Hashable
+Reusable = Hashable
 """What earlier init containers of the pod under admission leave to its later ones; a provider's own value, None at first."""
-Asked = tuple[tuple[str, int], ...]
+RequestedAmounts = tuple[tuple[str, int], ...]
 """(resource, amount) of those resources that the provider owns, by name; 0 only of the Device Manager's."""
 
 NO_OPINION = -1
 """`single` of a provider that does not mind the zone."""
 
 
-class Book(Protocol):
+class ResourceManager(Protocol):
     """One manager of one node."""
 
-    def single(self, state: State, own: Own, asked: Asked) -> int:
+    def single(self, state: State, own: Reusable, asked: RequestedAmounts) -> int:
         """Mask of the zones that, each alone, are a preferred hint; NO_OPINION where the manager
         has no preference.
         """
         ...
 
-    def hints(self, state: State, own: Own, asked: Asked) -> Hints:
+    def hints(self, state: State, own: Reusable, asked: RequestedAmounts) -> Hints:
         """The manager's hints, in the kubelet's order; None for no preference."""
         ...
 
     def allocate(
-        self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
-    ) -> Sequence[tuple[State, Own]]:
+        self, state: State, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[State, Reusable]]:
         """Every state that the allocation may lead to; none where the manager refuses. Raises
         TooManyWaysError where it does not, and TooManyChoicesError where that is too much to ask.
         """
@@ -62,17 +62,17 @@ class Book(Protocol):
         """
         ...
 
-    def after_admission(self, state: State, own: Own) -> State:
+    def after_admission(self, state: State, own: Reusable) -> State:
         """The state once the pod is admitted: what only concerned its own containers is forgotten."""
         ...
 
-    def taken(self, before: State, after: State) -> Taken:
+    def taken(self, before: State, after: State) -> TakenAmounts:
         """What an admission took that led from one state to the other. Raises TooManyChoicesError
         where that cannot be told.
         """
         ...
 
-    def given_back(self, state: State, taken: Taken) -> State:
+    def given_back(self, state: State, taken: TakenAmounts) -> State:
         """The state after the pod has ended that took this."""
         ...
 
@@ -88,7 +88,7 @@ class Observed(msgspec.Struct, frozen=True):
     within bounds.
     """
 
-    book: Book
+    manager: ResourceManager
     states: tuple[State, ...]
     bounds: frozenset[str] = frozenset()
 

@@ -14,37 +14,37 @@ from shared.domain.demand import ContainerDemand, peak
 from shared.domain.pod import ContainerKind
 from shared.domain.resources import Amounts, is_device, is_memory
 from shared.hints import registry
-from shared.hints.provider import Asked
+from shared.hints.provider import RequestedAmounts
 
-Questions = tuple[Asked, ...]
+ManagerRequests = tuple[RequestedAmounts, ...]
 """What each provider of the registry is asked for, in its order."""
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class ContainerRequest(msgspec.Struct, frozen=True, gc=False):
     """One container."""
 
     kind: ContainerKind
-    asked: Questions
+    asked: ManagerRequests
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class HintRequest(msgspec.Struct, frozen=True, gc=False):
     """`whole` is what scope pod asks for at once. `key` is equal for pods that ask alike. `inits`:
     some init container asks.
     """
 
-    key: tuple[tuple[str, Questions], ...]
-    steps: tuple[Step, ...]
-    whole: Questions
+    key: tuple[tuple[str, ManagerRequests], ...]
+    steps: tuple[ContainerRequest, ...]
+    whole: ManagerRequests
     inits: bool
 
 
 REMEMBERED = 4096
 """Requests that are remembered: pods of one kind share their demand; beyond them all are forgotten and made again."""
 
-_requests: dict[int, tuple[Sequence[ContainerDemand], tuple[object, ...], Request]] = {}
+_requests: dict[int, tuple[Sequence[ContainerDemand], tuple[object, ...], HintRequest]] = {}
 
 
-def request_of(demand: tuple[ContainerDemand, ...]) -> Request:
+def request_of(demand: tuple[ContainerDemand, ...]) -> HintRequest:
     """The demand's questions, to the providers of the registry as it stands."""
     known = _requests.get(id(demand))
     if known is not None and known[0] is demand and known[1] is registry.PROVIDERS:
@@ -56,14 +56,16 @@ def request_of(demand: tuple[ContainerDemand, ...]) -> Request:
     return request
 
 
-def _made(demand: tuple[ContainerDemand, ...]) -> Request:
-    steps = tuple([Step(part.kind, _questions(part.amounts, part.zeros)) for part in demand])
+def _made(demand: tuple[ContainerDemand, ...]) -> HintRequest:
+    steps = tuple(
+        [ContainerRequest(part.kind, _questions(part.amounts, part.zeros)) for part in demand]
+    )
     whole = _questions(_whole(demand), [name for part in demand for name in part.zeros])
     key = (*[(step.kind, step.asked) for step in steps], ("", whole))
-    return Request(key, steps, whole, any(part.kind == "init" for part in demand))
+    return HintRequest(key, steps, whole, any(part.kind == "init" for part in demand))
 
 
-def _questions(amounts: Amounts, zeros: Collection[str]) -> Questions:
+def _questions(amounts: Amounts, zeros: Collection[str]) -> ManagerRequests:
     """Of devices 0 is asked for, too: the Device Manager has hints for that."""
     asked: list[list[tuple[str, int]]] = [[] for _ in registry.PROVIDERS]
     hinted = {name: 0 for name in zeros if is_device(name) and registry.kubelets_own((name,))}

@@ -1,7 +1,7 @@
 """Charging: in which zones a pod could land, and what the view must therefore subtract.
 
 Every zone where the pod could land in any state between now and its proof. Computed from what
-*could* be free (`upper`), never from the pessimistic view, and from what hint providers say of
+*could* be free (`free_max`), never from the pessimistic view, and from what hint providers say of
 zones; only ever widened until the pod is proven. Kubelet 1.36 semantics: single-numa-node puts each
 container (or, in pod scope, the pod) into one zone, or each container of a pod that asks for memory
 alone (`may_be_split`); every other policy may spread over all of them. Of these only best-effort in

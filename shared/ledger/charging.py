@@ -59,13 +59,13 @@ def _first_charge(node: LedgerNode, charge: Charge) -> None:
     Nothing was possible for it before, and nothing was proven."""
     basis = node.basis
     if basis is None or not charge.demand:
-        charge.proven = not charge.demand
+        charge.confirmed = not charge.demand
         return
     if listed_of(node, charge.key):
         recompute(node, ())
         return
-    charge.possible, charge.zones = landing(charge.demand, basis, node.upper)
-    subtract(node.lower, charge.zones)
+    charge.possible, charge.zones = landing(charge.demand, basis, node.free_max)
+    subtract(node.free_min, charge.zones)
 
 
 def alias_of(node: LedgerNode, key: str) -> Alias | None:
@@ -105,7 +105,7 @@ def take(
     elif key in node.listed:
         recompute(node, ())
     else:
-        restore(node.lower, charge.zones)
+        restore(node.free_min, charge.zones)
 
 
 def _ended(
@@ -123,7 +123,7 @@ def _ended(
 
 def ended_of(charge: Charge, lives: tuple[Life, ...] | None = None) -> Ended:
     """What an end leaves of the pod's name: its listing is complete where it had proven this pod."""
-    return Ended(charge.proven and charge.alias is None, 0, lives)
+    return Ended(charge.confirmed and charge.alias is None, 0, lives)
 
 
 def _note_departed(node: LedgerNode, charge: Charge) -> None:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from shared.domain.policies import BEST_EFFORT, RESTRICTED
 from shared.domain.report import Report
 from shared.domain.resources import is_device
-from shared.hints.admission import States
+from shared.hints.admission import NodeState
 from shared.hints.hidden_devices import also_over_every_zone, wanted, with_hidden
-from shared.hints.provider import Asked, Book
-from shared.hints.request import Request
+from shared.hints.provider import RequestedAmounts, ResourceManager
+from shared.hints.request import HintRequest
 from shared.kubelet.versions import is_proven
 from shared.ledger.state import LedgerNode
 from shared.ledger.unhealthy import doubted
@@ -50,13 +50,13 @@ class Seen(NamedTuple):
     difference.
     """
 
-    bases: tuple[States, ...] | None
+    bases: tuple[NodeState, ...] | None
     unhealthy: bool
 
 
 def as_seen(
-    node: LedgerNode, report: Report, policy: str, books: Sequence[Book], bases: tuple[States, ...],
-    others: Iterable[Request | None], devices: Asked, most: int,
+    node: LedgerNode, report: Report, policy: str, managers: Sequence[ResourceManager], bases: tuple[NodeState, ...],
+    others: Iterable[HintRequest | None], devices: RequestedAmounts, most: int,
 ) -> Seen:  # fmt: skip
     """What the newcomer (`devices`) and the others ask for, as the kubelet may see it. Which zones
     bear devices beside those that are listed matters to hints alone that are not preferred, not
@@ -65,7 +65,7 @@ def as_seen(
     doubtful = in_doubt(node, policy)
     hidden = wanted(doubtful & doubted(node), others, devices)
     found = (
-        with_hidden(books, bases, hidden, zones if policy == BEST_EFFORT else (), most)
+        with_hidden(managers, bases, hidden, zones if policy == BEST_EFFORT else (), most)
         if hidden
         else bases
     )
@@ -76,5 +76,5 @@ def as_seen(
         and anywhere
         and (policy == BEST_EFFORT or any(0 in amounts for amounts in anywhere.values()))
     ):
-        found = also_over_every_zone(books, found, zones)
+        found = also_over_every_zone(managers, found, zones)
     return Seen(found if found is not None and len(found) <= most else None, unhealthy)

@@ -94,22 +94,24 @@ def _usage_covers(report: Report, demands: Iterable[Amounts | None]) -> bool:
     return all(used.get(name, 0) >= amount for name, amount in demanded.items())
 
 
-def unsettled(node: LedgerNode) -> bool:
+def has_unconfirmed(node: LedgerNode) -> bool:
     """True where a later report may still settle something: a live pod is unproven, or the bounds
     stand on an older report (where reports carry no placements, a match alone makes the newest one
     count)."""
-    return node.basis != node.report or any(not charge.proven for charge in node.charges.values())
+    return node.basis != node.report or any(
+        not charge.confirmed for charge in node.charges.values()
+    )
 
 
-def would_settle(node: LedgerNode, position: int) -> bool:
+def would_confirm(node: LedgerNode, position: int) -> bool:
     """True when a match at `position` changes anything: bounds, a charge, or a mark that nothing is
     left to justify.
     """
     charges = node.charges.values()
     return (
-        not unsettled(node)
+        not has_unconfirmed(node)
         or node.basis != node.report
-        or any(not charge.proven and 0 < charge.charged_at <= position for charge in charges)
+        or any(not charge.confirmed and 0 < charge.charged_at <= position for charge in charges)
     )
 
 
@@ -133,5 +135,5 @@ def reconciled(node: LedgerNode, event: NodeReconciled) -> None:
     node.departed = {uid: amounts for uid, amounts in node.departed.items() if uid in named}
     node.ended = {}
     recompute(node)
-    if not unsettled(node):
+    if not has_unconfirmed(node):
         node.dirty = ""

@@ -4,7 +4,7 @@ the pods on their way.
 A proven pod stands where the report lists it, and what its init containers may still hold is told
 apart in every way. What is listed for a pod that ended is free; what a live pod held before, in
 this boot, it may hold still. Claims of nominees are held for them. Where others are on their way,
-they may have come before or after each pod that ended since: `gone`. Not enumerated are the states
+they may have come before or after each pod that ended since: `ended_pods`. Not enumerated are the states
 of two ended pods of one name, and of a report that was read within an admission. A report without
 placements tells amounts by zone and no groups of zones: enough where only single zones are taken,
 or none. Must not know the pod that is to be decided.
@@ -22,14 +22,14 @@ from shared.domain.device_zones import between_zones
 from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
-from shared.hints.admission import Rules, States
-from shared.hints.arrivals import Coming
+from shared.hints.admission import KubeletModel, NodeState
+from shared.hints.admission_orders import PendingAdmission
 from shared.hints.cpu import WHOLE_CORES, by_socket
 from shared.hints.devices import UNHEALTHY
 from shared.hints.memory import SEVERAL_GROUPS
-from shared.hints.observing import Node, observe
-from shared.hints.orders import Gone, relevant
-from shared.hints.provider import Asked
+from shared.hints.observing import ObservedNode, observe
+from shared.hints.orders import EndedPod, relevant
+from shared.hints.provider import RequestedAmounts
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError, ways
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
@@ -54,19 +54,19 @@ Held = tuple[ZonedAmount, ...]
 
 
 class KubeletStates(NamedTuple):
-    """`bases` are the states before any of the pods on their way (`coming`) is admitted. `gone` are
+    """`bases` are the states before any of the pods on their way (`pending`) is admitted. `ended_pods` are
     those that ended since the report was made, free by now, though others may have come before;
     empty where nobody comes. `bounds` names what of them is only known within bounds, empty where
     the state is known exactly."""
 
-    rules: Rules
-    bases: tuple[States, ...]
-    coming: tuple[Coming, ...]
+    model: KubeletModel
+    bases: tuple[NodeState, ...]
+    pending: tuple[PendingAdmission, ...]
     bounds: frozenset[str]
-    gone: tuple[Gone, ...] = ()
+    ended_pods: tuple[EndedPod, ...] = ()
 
 
-class Untold(NamedTuple):
+class TooManyStates(NamedTuple):
     """More states than are told apart; `bounds` names why."""
 
     bounds: frozenset[str]
@@ -80,58 +80,60 @@ def kubelet_states(
     policy: str,
     scope: str,
     inits: bool,
-    devices: Asked = (),
-) -> KubeletStates | Untold:
+    devices: RequestedAmounts = (),
+) -> KubeletStates | TooManyStates:
     """The node under this policy and scope, for a newcomer with or without init containers that
     asks for these amounts of devices of which the kubelet may see others (`in_doubt`)."""
     if node.listed is None and not _all_free(report):
         if policy != SINGLE_NUMA_NODE or between_zones(report):
-            return Untold(frozenset({NO_PLACEMENTS}))
+            return TooManyStates(frozenset({NO_PLACEMENTS}))
         report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
     listed, charges = node.listed or {}, list(charges)
     placements = [placement for key in listed for placement in listed[key]]
     if any(_torn(charge, listed.get(charge.key, ()), report) for charge in charges):
-        return Untold(frozenset({TORN}))
+        return TooManyStates(frozenset({TORN}))
     ended = [placement for key in _listed_and_ended(node, charges) for placement in listed[key]]
     report, extra = _by_uid(report, charges, ended)
     told: set[str] = set()
     try:
-        coming, unsure = _charged(charges, listed, report, told)
+        pending, unsure = _charged(charges, listed, report, told)
         unsure = _freed(node, told) + unsure + _held_or_not(claims.values(), report)
     except TooManyChoicesError:
-        return Untold(frozenset(told))
-    gone = _gone(node, charges, coming, report)
-    told.update([ENDED] if coming and gone != [] else [])
-    if coming and (node.freed or gone is None):
-        return Untold(frozenset({*told, ENDED}))
-    inits = inits or any(each.request.inits for each in gone or () if each.request is not None)
+        return TooManyStates(frozenset(told))
+    ended_pods = _gone(node, charges, pending, report)
+    told.update([ENDED] if pending and ended_pods != [] else [])
+    if pending and (node.freed or ended_pods is None):
+        return TooManyStates(frozenset({*told, ENDED}))
+    inits = inits or any(
+        each.request.inits for each in ended_pods or () if each.request is not None
+    )
     fine = inits or bool(extra) or _ids_matter(report, charges, policy)
     try:
         seen = observe(report, [*placements, *extra], policy, scope, fine)
     except TooManyChoicesError:
-        return Untold(frozenset({*told, SEVERAL_GROUPS}))
+        return TooManyStates(frozenset({*told, SEVERAL_GROUPS}))
     if seen is None:
-        return Untold(frozenset())
+        return TooManyStates(frozenset())
     if (
-        coming and by_socket(report) and WHOLE_CORES in seen.bounds
+        pending and by_socket(report) and WHOLE_CORES in seen.bounds
     ):  # no layout tells which zones are as good as one
-        return Untold(frozenset({*told, WHOLE_CORES}))
+        return TooManyStates(frozenset({*told, WHOLE_CORES}))
     bounds = set(seen.bounds) | told
     bounds.update([OTHER_KUBELET] if is_another(node) else [])
-    left = [] if coming else _left(node, charges)
+    left = [] if pending else _left(node, charges)
     bases = _bases(seen, left, unsure)
     if bases is not None:
-        others = [*(each.request for each in coming), *(each.request for each in gone or ())]
+        others = [*(each.request for each in pending), *(each.request for each in ended_pods or ())]
         bases, unhealthy = as_seen(
-            node, report, policy, seen.rules.books, bases, others, devices, MOST_STATES
+            node, report, policy, seen.model.managers, bases, others, devices, MOST_STATES
         )
         bounds.update([UNHEALTHY] if unhealthy else [])
-    ends = tuple(gone or ()) if coming else ()
+    ends = tuple(ended_pods or ()) if pending else ()
     found = frozenset(bounds)
     return (
-        Untold(found)
+        TooManyStates(found)
         if bases is None
-        else KubeletStates(seen.rules, bases, tuple(coming), found, ends)
+        else KubeletStates(seen.model, bases, tuple(pending), found, ends)
     )
 
 
@@ -148,24 +150,26 @@ def _charged(
     listed: Mapping[str, tuple[Placement, ...]],
     report: Report,
     bounds: set[str],
-) -> tuple[list[Coming], list[tuple[Held, ...]]]:
+) -> tuple[list[PendingAdmission], list[tuple[Held, ...]]]:
     """The pods on their way, and what others may hold beside what the report shows. Raises
     TooManyChoicesError.
     """
-    coming: list[Coming] = []
+    pending: list[PendingAdmission] = []
     unsure: list[tuple[Held, ...]] = []
     for charge in charges:
-        if charge.proven or not charge.demand:
+        if charge.confirmed or not charge.demand:
             told = is_seen(charge, listed.get(charge.key, ()), report)
             unsure += _kept(_untold(charge.zones, report) if told else charge.zones, report, bounds)
         elif charge.held and charge.held_boot == report.boot_id:
             unsure += _held_or_not([charge.held], report)
             bounds.add(EARLIER)
         else:
-            coming.append(
-                Coming(request_of(charge.demand), charge.sent_at, charge.runs_at, charge.started_s)
+            pending.append(
+                PendingAdmission(
+                    request_of(charge.demand), charge.sent_at, charge.runs_at, charge.started_s
+                )
             )
-    return coming, unsure
+    return pending, unsure
 
 
 def _all_free(report: Report) -> bool:
@@ -184,7 +188,7 @@ def _ids_matter(report: Report, charges: Sequence[Charge], policy: str) -> bool:
     if policy != SINGLE_NUMA_NODE or report.options.get(FULL_PCPUS_ONLY) == "true":
         return True
     return any(
-        part.kind == "init" for charge in charges if not charge.proven for part in charge.demand
+        part.kind == "init" for charge in charges if not charge.confirmed for part in charge.demand
     )
 
 
@@ -197,11 +201,11 @@ def _by_uid(
     back. Everybody else's is stale."""
     if all(each.pod for each in report.hidden):
         return report, []
-    proven = {charge.uid: charge for charge in charges if charge.proven}
+    confirmed = {charge.uid: charge for charge in charges if charge.confirmed}
     listed = Counter((each.container, each.held) for each in ended if not each.pod_uid)
     hidden, extra = [], []
     for each in report.hidden:
-        charge = proven.get(each.pod_uid)
+        charge = confirmed.get(each.pod_uid)
         if not each.pod and charge is None and listed[each.container, each.held]:
             listed[each.container, each.held] -= 1
         elif each.pod or charge is None:
@@ -243,7 +247,7 @@ def _torn(charge: Charge, listed: Sequence[Placement], report: Report) -> bool:
     devices and not yet CPUs, of another nothing. What it is being given lies where its hints were
     merged, which cannot be told from what is left."""
     if (
-        charge.proven
+        charge.confirmed
         or charge.alias is not None
         or (charge.held and charge.held_boot == report.boot_id)
     ):
@@ -278,8 +282,8 @@ def _freed_by(node: LedgerNode, key: str) -> Held:
 
 
 def _gone(
-    node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming], report: Report
-) -> list[Gone] | None:
+    node: LedgerNode, charges: Sequence[Charge], pending: Sequence[PendingAdmission], report: Report
+) -> list[EndedPod] | None:
     """Those that ended, as far as the report may still count them or they may have come since; None
     where nobody can tell. A report that came after an end may have been made before it. One that
     was read while the kubelet admitted a pod lists it without all that it took: with nothing yet,
@@ -292,11 +296,11 @@ def _gone(
                 return None
             listed.discard(key)
             told = None
-        if key in listed and coming and _may_have_kept(told, (node.listed or {})[key], report):
+        if key in listed and pending and _may_have_kept(told, (node.listed or {})[key], report):
             return None
         if key in listed and (told is not None or ended.lives is None):
             ended_at, finished_s = (told.ended_at, told.finished_s) if told is not None else (0, 0)
-            found.append(Gone(_freed_by(node, key), ended=ended_at, finished_s=finished_s))
+            found.append(EndedPod(_freed_by(node, key), ended=ended_at, finished_s=finished_s))
         elif key in listed or ended.lives is None:
             return None
         found += [
@@ -304,7 +308,7 @@ def _gone(
             for life in ended.lives or ()
             if life is not told
         ]
-    return relevant(coming, found)
+    return relevant(pending, found)
 
 
 def _may_have_kept(told: Life | None, listed: Sequence[Placement], report: Report) -> bool:
@@ -356,10 +360,10 @@ def _listed_life(ended: Ended, report_position: int) -> Life | None:
     )
 
 
-def _came_and_went(life: Life, report_position: int) -> Gone:
+def _came_and_went(life: Life, report_position: int) -> EndedPod:
     since = report_position < life.sent_at and life.runs_at > 0
     request, positions = request_of(life.demand), (life.sent_at, life.runs_at, life.ended_at)
-    return Gone((), request, *positions, since, life.started_s, life.finished_s)
+    return EndedPod((), request, *positions, since, life.started_s, life.finished_s)
 
 
 def _kept(zones: ZoneAmounts, report: Report, bounds: set[str]) -> list[tuple[Held, ...]]:
@@ -488,37 +492,45 @@ def _held_or_not(many: Iterable[ZoneAmounts], report: Report) -> list[tuple[Held
 
 
 def _bases(
-    seen: Node, gone: Sequence[ZonedAmount], unsure: Sequence[tuple[Held, ...]]
-) -> tuple[States, ...] | None:
+    seen: ObservedNode, ended_pods: Sequence[ZonedAmount], unsure: Sequence[tuple[Held, ...]]
+) -> tuple[NodeState, ...] | None:
     """Every state that the combinations of what is unsure lead to; None for too many. Ends come
     first in `unsure`: what they give back ends where a zone has all that it can have."""
     found = (
-        dict.fromkeys(_freed_of(seen.rules, states, gone) for states in seen.bases)
-        if gone
+        dict.fromkeys(_freed_of(seen.model, states, ended_pods) for states in seen.bases)
+        if ended_pods
         else dict.fromkeys(seen.bases)
     )
     for choices in unsure:
         found = dict.fromkeys(
-            _changed(seen.rules, states, way) for states in found for way in choices
+            _changed(seen.model, states, way) for states in found for way in choices
         )
         if len(found) > MOST_STATES:
             return None
     return tuple(found)
 
 
-def _changed(rules: Rules, states: States, held: Held) -> States:
+def _changed(model: KubeletModel, states: NodeState, held: Held) -> NodeState:
     taken = [item for item in held if item.amount > 0]
-    states = _freed_of(rules, states, [_negative(item) for item in held if item.amount < 0])
+    states = _freed_of(model, states, [_negative(item) for item in held if item.amount < 0])
     return (
-        tuple([book.hold(state, taken) for book, state in zip(rules.books, states, strict=True)])
+        tuple(
+            [
+                manager.hold(state, taken)
+                for manager, state in zip(model.managers, states, strict=True)
+            ]
+        )
         if taken
         else states
     )
 
 
-def _freed_of(rules: Rules, states: States, freed: Sequence[ZonedAmount]) -> States:
+def _freed_of(model: KubeletModel, states: NodeState, freed: Sequence[ZonedAmount]) -> NodeState:
     if not freed:
         return states
     return tuple(
-        [book.release(state, freed) for book, state in zip(rules.books, states, strict=True)]
+        [
+            manager.release(state, freed)
+            for manager, state in zip(model.managers, states, strict=True)
+        ]
     )

@@ -33,27 +33,27 @@ class _Known(NamedTuple):
 
     demand: tuple[ContainerDemand, ...]
     report: Report
-    upper: ZoneAmounts
+    free_max: ZoneAmounts
     landing: Landing
 
 
 _known: dict[tuple[int, int], _Known] = {}
 
 
-def landing(demand: tuple[ContainerDemand, ...], report: Report, upper: ZoneAmounts) -> Landing:
+def landing(demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneAmounts) -> Landing:
     """The landing of a pod that demands this on a node with this basis report and this upper bound."""
-    key = id(demand), id(upper)
+    key = id(demand), id(free_max)
     known = _known.get(key)
     if (
         known is not None
         and known.demand is demand
-        and known.upper is upper
+        and known.free_max is free_max
         and known.report is report
     ):
         return known.landing
     if len(_known) >= REMEMBERED:
         _known.clear()
-    possible = possible_zones(demand, report, upper)
-    found = Landing(possible, charge_zones(demand, possible, tuple(upper), report))
-    _known[key] = _Known(demand, report, upper, found)
+    possible = possible_zones(demand, report, free_max)
+    found = Landing(possible, charge_zones(demand, possible, tuple(free_max), report))
+    _known[key] = _Known(demand, report, free_max, found)
     return found

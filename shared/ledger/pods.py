@@ -107,7 +107,7 @@ def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
     charge.runs_at = runs_at
     if started_s:
         _started(charge, started_s)
-    if charge.zones and (charge.proven or has_only_inits(charge)):
+    if charge.zones and (charge.confirmed or has_only_inits(charge)):
         recompute(node, (charge.key,))
 
 
@@ -217,7 +217,7 @@ def nominated(ledger: Ledger, event: scheduling.PodNominated, at: Envelope) -> T
     touched = _drop_claim(ledger, entry)
     node = node_of(ledger, event.node)
     node.claims[event.uid] = event.zones
-    subtract(node.lower, event.zones)
+    subtract(node.free_min, event.zones)
     entry.nominated, entry.victims = event.node, event.victims
     return tuple(sorted({*touched, event.node}))
 
@@ -239,5 +239,5 @@ def _drop_claim(ledger: Ledger, entry: LedgerPod) -> Touched:
     zones = node.claims.pop(entry.pod.uid, None) if node is not None else None
     if node is None or zones is None:
         return ()
-    restore(node.lower, zones)
+    restore(node.free_min, zones)
     return (name,)

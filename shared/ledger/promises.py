@@ -41,8 +41,8 @@ def _node(node: LedgerNode) -> dict[str, object]:
 
 def _charge(charge: Charge) -> dict[str, object]:
     """What is subtracted now, or what was proven."""
-    zones = charge.held if charge.proven else charge.zones
+    zones = charge.held if charge.confirmed else charge.zones
     return {
-        "proven": charge.proven,
+        "proven": charge.confirmed,
         "zones": {str(zone): amounts for zone, amounts in zones.items()},
     }

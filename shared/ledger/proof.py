@@ -114,7 +114,7 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
         if report.hidden
         else {}
     )
-    memory = () if charge.admitted or "memory" in report.checkpoints else init.memory
+    memory = () if charge.is_admitted or "memory" in report.checkpoints else init.memory
     if not (kept or told or memory):
         return {}
     if told or any(placement.pod_uid == charge.uid for placement in listed):

@@ -15,13 +15,20 @@ from shared.ledger.alike import kind_of
 from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
 from shared.ledger.proof import alias_stands, covers, held_zones, is_seen, residual
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
-from shared.ledger.view import base_bound, listed_of, lower_bound, restore, subtract, upper_bound
+from shared.ledger.view import (
+    base_bound,
+    compute_free_max,
+    compute_free_min,
+    listed_of,
+    restore,
+    subtract,
+)
 
 
 def recompute(
     node: LedgerNode, listed_anew: Container[str] | None = None, hidden_anew: bool = False
 ) -> None:
-    """Prove or charge each pod of the node by its current report, then rebuild `lower` and `upper`.
+    """Prove or charge each pod of the node by its current report, then rebuild `free_min` and `free_max`.
     `listed_anew`: names whose listing is another one than when the node was last recomputed, where
     neither boot nor shape of the report is; None where they may be. `hidden_anew`: so may be what
     checkpoints say beyond the listing."""
@@ -30,22 +37,22 @@ def recompute(
         charges = [
             charge
             for charge in charges
-            if charge.key in listed_anew or not _stays_proven(charge, hidden_anew)
+            if charge.key in listed_anew or not _stays_confirmed(charge, hidden_anew)
         ]
     for charge in charges:
         _recompute_alias(node, charge)
     base = base_bound(node)
-    node.upper = upper_bound(node, base)
+    node.free_max = compute_free_max(node, base)
     for charge in charges:
         _recompute_charge(node, charge)
-    node.lower = lower_bound(node, base)
+    node.free_min = compute_free_min(node, base)
 
 
-def _stays_proven(charge: Charge, hidden_anew: bool) -> bool:
+def _stays_confirmed(charge: Charge, hidden_anew: bool) -> bool:
     """By the same listing as before. What init containers keep depends on what checkpoints say,
     too.
     """
-    if not charge.proven or charge.alias is not None:
+    if not charge.confirmed or charge.alias is not None:
         return False
     return not (hidden_anew and any(part.kind == "init" for part in charge.demand))
 
@@ -53,11 +60,11 @@ def _stays_proven(charge: Charge, hidden_anew: bool) -> bool:
 def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
     basis = node.basis
     if basis is None or not charge.demand:
-        charge.proven, charge.zones = not charge.demand, {}
+        charge.confirmed, charge.zones = not charge.demand, {}
         return
     listed = listed_of(node, charge.key)
-    charge.proven = _proven(node, charge)
-    if charge.proven:
+    charge.confirmed = _is_confirmed(node, charge)
+    if charge.confirmed:
         if listed:
             charge.held, charge.held_boot = held_zones(listed), basis.boot_id
         charge.zones = residual(charge, listed, basis)
@@ -79,13 +86,13 @@ def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
         charge.alias = None
 
 
-def _proven(node: LedgerNode, charge: Charge) -> bool:
+def _is_confirmed(node: LedgerNode, charge: Charge) -> bool:
     if node.listed is None:
         return 0 < charge.charged_at <= node.settled_to
     listed, basis = node.listed.get(charge.key, ()), node.basis
     if charge.alias is not None or not covers(charge.demand, listed):
         return False
-    return charge.admitted or basis is None or is_seen(charge, listed, basis)
+    return charge.is_admitted or basis is None or is_seen(charge, listed, basis)
 
 
 def widen_possible(node: LedgerNode, charge: Charge) -> None:
@@ -94,7 +101,7 @@ def widen_possible(node: LedgerNode, charge: Charge) -> None:
     """
     if node.basis is None:
         return
-    bound = node.upper
+    bound = node.free_max
     listed = listed_of(node, charge.key)
     if charge.narrowed and _as_predicted(charge, listed):
         return
@@ -113,15 +120,15 @@ def _as_predicted(charge: Charge, listed: tuple[Placement, ...]) -> bool:
 
 def narrow_charge(node: LedgerNode, charge: Charge, trusted: Mapping[str, tuple[int, ...]]) -> None:
     """Hold a new charge to the zones of a trusted prediction."""
-    if node.basis is None or charge.proven or not trusted:
+    if node.basis is None or charge.confirmed or not trusted:
         return
     possible = narrow(charge.possible, trusted)
     if possible == charge.possible:
         return
-    restore(node.lower, charge.zones)
+    restore(node.free_min, charge.zones)
     charge.possible, charge.narrowed = possible, True
     charge.zones = pending_zones(charge, node.basis)
-    subtract(node.lower, charge.zones)
+    subtract(node.free_min, charge.zones)
 
 
 def forget_places(node: LedgerNode) -> None:
@@ -158,7 +165,7 @@ def redemand(node: LedgerNode, charge: Charge, pod: LedgerPod) -> None:
 def could_have_freed(node: LedgerNode, charge: Charge) -> ZoneAmounts:
     """What the end of this pod may have given back, zone by zone (an upper bound)."""
     return (
-        charge_zones(charge.demand, charge.possible, list(node.upper), node.basis)
+        charge_zones(charge.demand, charge.possible, list(node.free_max), node.basis)
         if node.basis is not None
         else {}
     )

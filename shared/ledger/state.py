@@ -1,7 +1,7 @@
 """The ledger's state: nodes with their report, charges and bounds; live pods with their stage.
 
 Plain values without cycles, so that the collector need not look at them, changed only by
-`shared.ledger.fold`. `lower` and `upper` are kept incrementally and always equal to what
+`shared.ledger.fold`. `free_min` and `free_max` are kept incrementally and always equal to what
 `shared.ledger.view` computes from scratch (a property test holds them equal).
 """
 
@@ -50,7 +50,7 @@ class Charge(msgspec.Struct, gc=False):
     charged_at: int
     demand: tuple[ContainerDemand, ...] = ()
     possible: dict[str, tuple[int, ...]] = {}
-    proven: bool = False
+    confirmed: bool = False
     held: ZoneAmounts = {}
     held_boot: str = ""
     zones: ZoneAmounts = {}
@@ -61,7 +61,7 @@ class Charge(msgspec.Struct, gc=False):
     narrowed: bool = False
 
     @property
-    def admitted(self) -> bool:
+    def is_admitted(self) -> bool:
         """Until then it may arrive before or after any other pod."""
         return self.runs_at > 0
 
@@ -161,8 +161,8 @@ class LedgerNode(msgspec.Struct, gc=False):
     ended: dict[str, Ended] = {}
     freed: list[Freed] = []
     departed: dict[str, Amounts] = {}
-    lower: ZoneAmounts = {}
-    upper: ZoneAmounts = {}
+    free_min: ZoneAmounts = {}
+    free_max: ZoneAmounts = {}
     requested: Amounts = {}
     dirty: str = ""
     settled_to: int = 0

@@ -1,4 +1,4 @@
-"""The view: what is certainly free (`lower`) and what could be free at best (`upper`), zone by
+"""The view: what is certainly free (`free_min`) and what could be free at best (`free_max`), zone by
 zone.
 
 lower = the basis report's availability, plus the placements that it lists for pods known to have
@@ -59,7 +59,7 @@ def _copy(bound: ZoneAmounts) -> ZoneAmounts:
     return {zone: dict(amounts) for zone, amounts in bound.items()}
 
 
-def upper_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
+def compute_free_max(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
     """What could be free at best in each zone of the basis report. Reports count a memory block
     over several zones in full in each of them; any of these may have given none of it. A device of
     several zones is gone from each. `base`: the node's `base_bound`, where it is known."""
@@ -95,7 +95,7 @@ def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
     return bound
 
 
-def lower_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
+def compute_free_min(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
     """What is certainly free in each zone of the basis report; may be negative where charges
     overlap. Where the Memory Manager's own figure is lower than what the listing leaves, it knows
     of more: init containers of a pod that a restarted kubelet admitted again hold what they never

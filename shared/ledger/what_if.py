@@ -42,7 +42,7 @@ def newcomer(
     pod: Pod,
     kind: Kind,
     report: Report | None,
-    upper: ZoneAmounts,
+    free_max: ZoneAmounts,
     trusted: Mapping[str, tuple[int, ...]] = NOTHING,
 ) -> Newcomer:
     """The pod, which is of this kind, on a node with this basis report and this upper bound; only
@@ -50,10 +50,10 @@ def newcomer(
     demand = kind.demand(report.tracked) if report is not None else ()
     charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand, sent_at=NOT_SENT_YET)
     if report is not None and demand:
-        charge.possible, charge.zones = landing(demand, report, upper)
+        charge.possible, charge.zones = landing(demand, report, free_max)
         if trusted and (possible := narrow(charge.possible, trusted)) != charge.possible:
             charge.possible, charge.narrowed = possible, True
-            charge.zones = charge_zones(demand, possible, tuple(upper), report)
+            charge.zones = charge_zones(demand, possible, tuple(free_max), report)
     return Newcomer(charge, kind.request)
 
 
@@ -90,18 +90,18 @@ def what_if(
 
 def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
     """Zone -> what a pod of the node holds, or may hold, there: what its end would give back."""
-    listed = listed_of(node, charge.key) if charge.proven else ()
+    listed = listed_of(node, charge.key) if charge.confirmed else ()
     return held_zones(listed) if listed else charge.zones
 
 
 def most_without(node: LedgerNode, gone: Collection[str]) -> ZoneAmounts:
     """Zone -> at least what is certainly free once these have ended, cheap: it leaves out what init
     containers keep that no listing gives back."""
-    room = {zone: dict(amounts) for zone, amounts in node.lower.items()}
+    room = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
     for uid in gone:
         charge = node.charges[uid]
         restore(room, charge.zones)
-        if charge.proven:
+        if charge.confirmed:
             restore(room, held_zones(listed_of(node, charge.key)))
     return room
 

@@ -19,8 +19,8 @@ from shared.eventlog.skips import skips
 from shared.eventlog.snapshots import seal, unseal
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
-from shared.events.exclusions import UNFOLDABLE, Aside
 from shared.events.log_events import FactSkipped
+from shared.events.quarantine import UNFOLDABLE, QuarantinedStreams
 from shared.runtime.consumer import Consumer, Refold
 from shared.runtime.health import Health
 from shared.runtime.marks import Differs, Marks, Promises
@@ -39,7 +39,7 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
     """`evolve` changes the state in place; what it returns is not looked at. `dump` and `load` make
     snapshots possible; `fingerprint` (`shared.eventlog.snapshots.fingerprint`) names everything
     that shapes the state. `promises` is what all releases must see alike (`shared.runtime.marks`).
-    `pass_over` hears of a fact that is not folded (`shared.events.exclusions`), `set_aside` of a
+    `pass_over` hears of a fact that is not folded (`shared.events.quarantine`), `set_aside` of a
     stream whose facts no longer are: what it is about must not be acted on."""
 
     initial: Callable[[], S]
@@ -86,7 +86,7 @@ class Projector(Generic[S]):
         self._snapshot_every = snapshot_every
         self._saved_at = 0
         self._out = logs.get(f"projector {name}")
-        self._aside = Aside()
+        self._quarantined = QuarantinedStreams()
         self._told: set[str] = set()
         self._health = health or Health()
         self.consumer = Consumer(
@@ -110,7 +110,7 @@ class Projector(Generic[S]):
     @property
     def behind(self) -> bool:
         """Whether the log holds facts that this code could not read or fold."""
-        return bool(self._aside.streams)
+        return bool(self._quarantined.streams)
 
     @property
     def disagrees(self) -> bool:
@@ -121,11 +121,11 @@ class Projector(Generic[S]):
 
     async def run(self) -> None:
         """Load the snapshot if there is a usable one, then follow the log until cancelled."""
-        self._aside = await self.consumer.insist(self._skips)
+        self._quarantined = await self.consumer.insist(self._skips)
         if self._fold.keeps_snapshots:
             await self._load()
         if self._marks is not None:
-            await self._marks.begin(self._aside.skipped)
+            await self._marks.begin(self._quarantined.skipped)
         await self.consumer.run()
 
     async def wait_for(self, position: int, timeout_s: float, hurry: bool = False) -> bool:
@@ -143,7 +143,7 @@ class Projector(Generic[S]):
             await self._fold_run(run)
             if (
                 self._marks is not None
-                and not self._aside.streams
+                and not self._quarantined.streams
                 and self._marks.due(self.state, self.position, self.live)
             ):
                 await self._marks.make(self.state, self.place, self.live)
@@ -168,7 +168,7 @@ class Projector(Generic[S]):
         """
         folded: list[tuple[Envelope, Event]] = []
         try:
-            events = self._aside.events_of(page)
+            events = self._quarantined.events_of(page)
             done = (
                 self._fold_readable(list(zip(page, events, strict=True)), folded)
                 if events is not None
@@ -191,7 +191,7 @@ class Projector(Generic[S]):
                 evolve(state, envelope, event)
                 done += 1
         except UNFOLDABLE as error:
-            self._aside.spoilt(read[done][0], error)
+            self._quarantined.quarantine(read[done][0], error)
         finally:
             folded += read[:done]
             if done:
@@ -199,15 +199,15 @@ class Projector(Generic[S]):
         return done
 
     def _fold_one(self, envelope: Envelope, folded: list[tuple[Envelope, Event]]) -> None:
-        event = self._aside.event_of(envelope)
+        event = self._quarantined.event_of(envelope)
         if event is None:
             return self._pass_over(envelope)
-        if isinstance(event, FactSkipped) and event.position not in self._aside.skipped:
+        if isinstance(event, FactSkipped) and event.position not in self._quarantined.skipped:
             raise Refold(f"fact {event.position} is to be skipped")
         try:
             self._fold.evolve(self.state, envelope, event)
         except UNFOLDABLE as error:
-            self._aside.spoilt(envelope, error)
+            self._quarantined.quarantine(envelope, error)
             return self._pass_over(envelope)
         folded.append((envelope, event))
         return self._stands_behind(envelope)
@@ -215,7 +215,7 @@ class Projector(Generic[S]):
     def _pass_over(self, envelope: Envelope) -> None:
         self._fold.pass_over(self.state, envelope)
         self._stands_behind(envelope)
-        if envelope.stream in self._aside.streams:
+        if envelope.stream in self._quarantined.streams:
             self._tell_aside(envelope.stream, envelope.position)
 
     def _stands_behind(self, envelope: Envelope) -> None:
@@ -225,7 +225,7 @@ class Projector(Generic[S]):
         """Once for each stream, at the fact that it is set aside for: red until an operator acts."""
         component, problem = (
             f"{self.name}: stream {stream} is set aside",
-            self._aside.streams[stream],
+            self._quarantined.streams[stream],
         )
         if component in self._told:
             return
@@ -237,24 +237,24 @@ class Projector(Generic[S]):
         self._out.error(names.STREAM_SET_ASIDE, stream=stream, position=position, problem=problem)
         set_gauge(names.STREAMS_ASIDE, len(self._told), projection=self.name)
 
-    async def _skips(self) -> Aside:
-        return Aside(await skips(self._log))
+    async def _skips(self) -> QuarantinedStreams:
+        return QuarantinedStreams(await skips(self._log))
 
     async def _reset(self, _cause: str) -> None:
-        self._aside = await self.consumer.insist(self._skips)
+        self._quarantined = await self.consumer.insist(self._skips)
         for component in self._told:
             self._health.recover(component)
         self._told.clear()
         set_gauge(names.STREAMS_ASIDE, 0, projection=self.name)
         self.state, self.place, self._saved_at = self._fold.initial(), Place(), 0
         if self._marks is not None:
-            await self._marks.begin(self._aside.skipped)
+            await self._marks.begin(self._quarantined.skipped)
         if self._on_reset is not None:
             await _finished(self._on_reset(self.state))
 
     async def save(self) -> None:
         """Keep a snapshot of the state; a failure costs nothing but a longer replay."""
-        if not self._fold.keeps_snapshots or self._fold.dump is None or self._aside.streams:
+        if not self._fold.keeps_snapshots or self._fold.dump is None or self._quarantined.streams:
             return None
         self._saved_at = self.position
         sealed = seal(self._fold.dump(self.state))
@@ -271,7 +271,7 @@ class Projector(Generic[S]):
             found = await self._log.load_snapshot(self.name, self._fold.fingerprint)
         except LogUnavailable:
             found = None
-        if found is None or not self._aside.known_to(found[0].position):
+        if found is None or not self._quarantined.are_skips_known_at(found[0].position):
             return count(names.SNAPSHOTS, projection=self.name, result="absent")
         state = self._loaded(found[1])
         if state is None:

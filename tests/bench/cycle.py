@@ -37,7 +37,7 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
-from shared.hints.arrivals import Verdict
+from shared.hints.admission_orders import SearchResult
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 from tests.bench._against import compare
@@ -116,7 +116,7 @@ class Ways:
         self.found: list[str] = []
         feasibility.searched = self._searched
 
-    def _searched(self, node_info: NodeInfo, plan: Plan, steps: int) -> Verdict:
+    def _searched(self, node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
         answer = self._search(node_info, plan, steps)
         if self.found and self.found[-1] != "over_budget":
             self.found[-1] = "over_budget" if answer == feasibility.UNKNOWN else "by_search"

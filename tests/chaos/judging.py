@@ -15,7 +15,7 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.cluster_events import PodEnded
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved
 from tests.chaos.looking import Folded, Look
 from tests.road.harness import Road, topolog
@@ -50,9 +50,9 @@ async def of_the_refused(last: Look, log: EventLog) -> tuple[list[str], list[str
 
 
 async def _explained(log: EventLog, uid: str) -> Explained | None:
-    made, aside = None, Aside()
+    made, quarantined = None, QuarantinedStreams()
     async for envelope in envelopes_of(log, streams.pod(uid)):
-        event = aside.event_of(envelope)
+        event = quarantined.event_of(envelope)
         if isinstance(event, PodReserved):
             made = envelope, event
         elif isinstance(event, PodEnded) and event.cause == "rejected" and made is not None:

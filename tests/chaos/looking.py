@@ -15,7 +15,7 @@ from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import READER, plain_url
 from shared.eventlog.skips import skips
 from shared.events.cluster_events import PodEnded
-from shared.events.exclusions import Aside
+from shared.events.quarantine import QuarantinedStreams
 from shared.ledger.state import Ledger
 from tests.road.harness import Road
 
@@ -45,12 +45,12 @@ async def look(road: Road, database_url: str) -> Look:
 
 async def folded(database_url: str) -> Folded:
     """From its beginning, as the services do."""
-    found, aside = Folded(), Aside()
+    found, quarantined = Folded(), QuarantinedStreams()
     log = await PostgresEventLog.open(database_url, role=READER)
     try:
-        aside.skipped = await skips(log)
+        quarantined.skipped = await skips(log)
         async for envelope in envelopes(log):
-            event, _ = fold_one(found.ledger, envelope, aside)
+            event, _ = fold_one(found.ledger, envelope, quarantined)
             if isinstance(event, PodEnded):
                 found.ended[event.uid] = envelope.position
     finally:

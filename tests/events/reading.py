@@ -26,12 +26,13 @@ def read(lines: Iterable[str]) -> dict[str, Any]:
     from shared.ledger.state import Ledger
 
     try:
-        from shared.events import exclusions
+        from shared.events import quarantine
     except ImportError:  # 0.1.0 has other names
-        from shared.events import setting_aside as exclusions  # type: ignore[no-redef, attr-defined]
+        from shared.events import setting_aside as quarantine  # type: ignore[no-redef, attr-defined]
     undecodable = getattr(codec, "UndecodableEvent", None) or codec.UndecodableFact  # type: ignore[attr-defined]
-    aside, ledger = exclusions.Aside(), Ledger()
-    event_of = getattr(aside, "event_of", None) or aside.fact_of  # type: ignore[attr-defined]
+    quarantined = getattr(quarantine, "QuarantinedStreams", None) or quarantine.Aside  # type: ignore[attr-defined]
+    streams, ledger = quarantined(), Ledger()
+    event_of = getattr(streams, "event_of", None) or streams.fact_of
     refused, decoded, promised = dict[str, str](), dict[str, Any](), list[Any]()
     for line in lines:
         fields = json.loads(line)
@@ -48,13 +49,13 @@ def read(lines: Iterable[str]) -> dict[str, Any]:
             continue
         try:
             fold.evolve(ledger, envelope, event)
-        except exclusions.UNFOLDABLE as error:
-            aside.spoilt(envelope, error)
+        except quarantine.UNFOLDABLE as error:
+            (getattr(streams, "quarantine", None) or streams.spoilt)(envelope, error)
         promised.append(_promised(ledger))
     return {
         "refused": refused,
         "decoded": decoded,
-        "aside": dict(aside.streams),
+        "aside": dict(streams.streams),
         "promised": promised,
     }
 
@@ -63,7 +64,7 @@ def _promised(ledger: Any) -> list[Any]:
     charges = {
         uid: [
             name,
-            charge.proven,
+            charge.confirmed if hasattr(charge, "confirmed") else charge.proven,
             {str(zone): amounts for zone, amounts in (charge.held or charge.zones).items()},
         ]
         for name, node in ledger.nodes.items()

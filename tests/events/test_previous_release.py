@@ -2,7 +2,7 @@
 alike or refuses them by name.
 
 A rolling update has both on one log, and a rollback has the older one alone. What the older one
-cannot read it passes over, or sets its stream aside (`shared.events.exclusions`); what it reads,
+cannot read it passes over, or sets its stream aside (`shared.events.quarantine`); what it reads,
 it must not read as something else. `previous_release.zip` holds its sources
 (`scripts/previous_release.py`).
 """

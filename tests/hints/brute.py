@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from shared.hints.arrivals import Coming, Verdict
-from shared.hints.provider import Book
-from shared.hints.request import Questions, Request
+from shared.hints.admission_orders import PendingAdmission, SearchResult
+from shared.hints.provider import ResourceManager
+from shared.hints.request import HintRequest, ManagerRequests
 from shared.kubelet.hint import Hint
 from shared.kubelet.merge import filter_hints, single_node_hints
 from shared.kubelet.topology_manager import NO_HINT, TopologyManager
@@ -25,40 +25,50 @@ Moment = tuple[States, tuple[int, ...]]
 
 
 class Kubelet(NamedTuple):
-    manager: TopologyManager
-    books: tuple[Book, ...]
+    topology_manager: TopologyManager
+    managers: tuple[ResourceManager, ...]
 
-    def merged(self, states: States, own: tuple[Any, ...], asked: Questions) -> Hint | None:
+    def merged(self, states: States, own: tuple[Any, ...], asked: ManagerRequests) -> Hint | None:
         """None where the policy refuses."""
-        if self.manager.policy == "none":
+        if self.topology_manager.policy == "none":
             return NO_HINT
-        each = zip(self.books, states, own, asked, strict=True)
+        each = zip(self.managers, states, own, asked, strict=True)
         lists = filter_hints(
             [
                 book.hints(state, left, wanted) if wanted else None
                 for book, state, left, wanted in each
             ]
         )
-        if self.manager.policy == "single-numa-node":
-            best = naive_merge(single_node_hints(lists), self.manager.default_mask, None)
-            best = Hint(None, best.preferred) if best.mask == self.manager.default_mask else best
+        if self.topology_manager.policy == "single-numa-node":
+            best = naive_merge(single_node_hints(lists), self.topology_manager.default_mask, None)
+            best = (
+                Hint(None, best.preferred)
+                if best.mask == self.topology_manager.default_mask
+                else best
+            )
         else:
-            best = naive_merge(lists, self.manager.default_mask, self.manager.distances)
-        return best if self.manager.policy == "best-effort" or best.preferred else None
+            best = naive_merge(
+                lists, self.topology_manager.default_mask, self.topology_manager.distances
+            )
+        return best if self.topology_manager.policy == "best-effort" or best.preferred else None
 
-    def admit(self, states: States, request: Request) -> tuple[set[States], bool]:
+    def admit(self, states: States, request: HintRequest) -> tuple[set[States], bool]:
         """Every state that the pod may leave, and whether it may be refused."""
         nothing = (None,) * len(states)
         ways: list[tuple[States, tuple[Any, ...]]] = [(states, nothing)]
         refused = False
-        whole = self.merged(states, nothing, request.whole) if self.manager.scope == "pod" else None
-        if self.manager.scope == "pod" and whole is None:
+        whole = (
+            self.merged(states, nothing, request.whole)
+            if self.topology_manager.scope == "pod"
+            else None
+        )
+        if self.topology_manager.scope == "pod" and whole is None:
             return set(), True
         for step in request.steps:
             after = []
             for before, own in ways:
                 hint = whole or self.merged(before, own, step.asked)
-                each = zip(self.books, before, own, step.asked, strict=True)
+                each = zip(self.managers, before, own, step.asked, strict=True)
                 found = [
                     (
                         [(state, left)]
@@ -77,21 +87,21 @@ class Kubelet(NamedTuple):
         left = {
             tuple(
                 book.after_admission(state, own)
-                for book, state, own in zip(self.books, *way, strict=True)
+                for book, state, own in zip(self.managers, *way, strict=True)
             )
             for way in ways
         }
         return left, refused
 
     def explored(
-        self, starts: Sequence[Moment], coming: Sequence[Coming]
+        self, starts: Sequence[Moment], coming: Sequence[PendingAdmission]
     ) -> tuple[set[Moment], set[Any]]:
         """Every moment from here on, and who (as asked for) may be refused on the way."""
         found, pending, doomed = set(starts), list(starts), set()
         while pending:
             states, ahead = pending.pop()
             after: set[Moment] = set()
-            for at, (book, state) in enumerate(zip(self.books, states, strict=True)):
+            for at, (book, state) in enumerate(zip(self.managers, states, strict=True)):
                 after |= {
                     ((*states[:at], later, *states[at + 1 :]), ahead) for later in book.later(state)
                 }
@@ -107,8 +117,8 @@ class Kubelet(NamedTuple):
         return found, doomed
 
     def verdict(
-        self, bases: Sequence[States], coming: Sequence[Coming], newcomer: Request
-    ) -> Verdict:
+        self, bases: Sequence[States], coming: Sequence[PendingAdmission], newcomer: HintRequest
+    ) -> SearchResult:
         """Nobody of those on their way is heard to run."""
         for base in bases:
             everybody = tuple(range(len(coming)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.domain.report import ZonedAmount
 from shared.hints import registry
-from shared.hints.provider import Asked, HintProvider
+from shared.hints.provider import HintProvider, RequestedAmounts
 from shared.kubelet.cpuset import format_cpus
 from tests.hints.licences import LICENCE, Licences
 from tests.kubelet.machines import GPU
@@ -28,7 +28,7 @@ EVERY: tuple[HintProvider, ...] = (*registry.PROVIDERS, *TOYS)
 KNOWN = ("cpu", "memory", "hugepages-2Mi", GPU, LICENCE)
 RESOURCES: dict[str, tuple[str, ...]] = {"devices": (GPU,)}
 """By the provider's name."""
-HELD: dict[str, Callable[[Any, Any, Asked, int], tuple[ZonedAmount, ...]]] = {
+HELD: dict[str, Callable[[Any, Any, RequestedAmounts, int], tuple[ZonedAmount, ...]]] = {
     "cpu": lambda before, after, asked, zone: (
         ZonedAmount("cpu", (zone,), asked[0][1], format_cpus(before & ~after)),
     ),
@@ -46,7 +46,7 @@ def resources(provider: HintProvider) -> tuple[str, ...]:
 
 
 def held(
-    provider: HintProvider, before: Any, after: Any, asked: Asked, zone: int
+    provider: HintProvider, before: Any, after: Any, asked: RequestedAmounts, zone: int
 ) -> tuple[ZonedAmount, ...]:
     """What a container holds that was given all it asked for in this zone."""
     if provider.name in HELD:

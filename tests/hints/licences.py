@@ -13,7 +13,7 @@ import msgspec
 
 from shared.domain.pod import ContainerKind
 from shared.domain.report import Placement, Report, ZonedAmount
-from shared.hints.provider import NO_OPINION, Asked, Observed, Own
+from shared.hints.provider import NO_OPINION, Observed, RequestedAmounts, Reusable
 from shared.kubelet.hint import Hint, Hints
 
 LICENCE = "example.com/licence"
@@ -28,10 +28,10 @@ class LicenceBook(msgspec.Struct, frozen=True):
     home: int = HOME
     strict: bool = False
 
-    def single(self, state: int, own: Own, asked: Asked) -> int:
+    def single(self, state: int, own: Reusable, asked: RequestedAmounts) -> int:
         return (1 << self.home if state >= asked[0][1] else 0) if asked else NO_OPINION
 
-    def hints(self, state: int, own: Own, asked: Asked) -> Hints:
+    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
         return (
             {LICENCE: [Hint(1 << self.home, True)] if state >= asked[0][1] else []}
             if asked
@@ -39,8 +39,8 @@ class LicenceBook(msgspec.Struct, frozen=True):
         )
 
     def allocate(
-        self, state: int, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
-    ) -> Sequence[tuple[int, Own]]:
+        self, state: int, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[int, Reusable]]:
         wanted = asked[0][1] if asked else 0
         if self.strict and wanted and hint.mask is not None and not hint.preferred:
             return ()
@@ -54,7 +54,7 @@ class LicenceBook(msgspec.Struct, frozen=True):
     def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
         return state - sum(item.amount for item in held if item.resource == LICENCE)
 
-    def after_admission(self, state: int, own: Own) -> int:
+    def after_admission(self, state: int, own: Reusable) -> int:
         return state
 
     def taken(self, before: int, after: int) -> int:

@@ -44,8 +44,8 @@ def test_the_hints_beside_what_is_kept_are_the_kubelets(seed: int) -> None:
     after = device_manager.allocate(state.devices, pod, pod.containers[0], NO_HINT)
     assert not isinstance(after, device_manager.AllocationError)
     (base,) = seen.states
-    ways = seen.book.allocate(base, None, ((GPU, taken),), "init", NO_HINT)
-    found = [seen.book.hints(way, own, ((GPU, asked),)) for way, own in ways]
+    ways = seen.manager.allocate(base, None, ((GPU, taken),), "init", NO_HINT)
+    found = [seen.manager.hints(way, own, ((GPU, asked),)) for way, own in ways]
     assert (device_manager.container_hints(after, pod, pod.containers[1]) or None) in found
 
 
@@ -56,13 +56,13 @@ def test_one_that_lies_nowhere_is_no_reason_against_a_zone() -> None:
         state, devices=register(state.devices, GPU, {"a": Device(1), "b": Device(None)})
     )
     seen = DeviceHints().observe(report_of(state, stored=True), (), "best-effort", fine=True)
-    (after, kept), (strictly, held) = seen.book.allocate(
+    (after, kept), (strictly, held) = seen.manager.allocate(
         seen.states[0], None, ((GPU, 2),), "init", NO_HINT
     )
-    assert seen.book.single(after, kept, ((GPU, 1),)) == 0b1
-    (hint,) = (seen.book.hints(after, kept, ((GPU, 1),)) or {})[GPU] or []
+    assert seen.manager.single(after, kept, ((GPU, 1),)) == 0b1
+    (hint,) = (seen.manager.hints(after, kept, ((GPU, 1),)) or {})[GPU] or []
     assert (hint.mask, hint.preferred) == (0b1, True)
-    assert seen.book.single(strictly, held, ((GPU, 1),)) == 0, (
+    assert seen.manager.single(strictly, held, ((GPU, 1),)) == 0, (
         "a topology that names no zone touches none"
     )
-    assert seen.book.hints(strictly, held, ((GPU, 1),)) == {GPU: []}
+    assert seen.manager.hints(strictly, held, ((GPU, 1),)) == {GPU: []}

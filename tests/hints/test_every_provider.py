@@ -25,7 +25,14 @@ from shared.domain.pod import ContainerKind, Pod
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.eventlog.closure import key_of
 from shared.hints import registry
-from shared.hints.provider import NO_OPINION, Asked, Book, HintProvider, Observed, Own
+from shared.hints.provider import (
+    NO_OPINION,
+    HintProvider,
+    Observed,
+    RequestedAmounts,
+    ResourceManager,
+    Reusable,
+)
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.kubelet.admission import admit, drop_stale, remove
@@ -53,7 +60,7 @@ class Tried(NamedTuple):
     seen: Observed
     rng: random.Random
 
-    def asked(self, provider: HintProvider) -> Asked:
+    def asked(self, provider: HintProvider) -> RequestedAmounts:
         """Some of what zones have."""
         most = {
             name: held.capacity
@@ -159,9 +166,10 @@ def check_states(provider: HintProvider, policy: str, scope: str, rounds: int = 
         found = tried(provider, policy, scope, seed)
         again = observed(provider, found.state, policy)[1]
         assert (again.states, again.bounds) == (found.seen.states, found.seen.bounds), seed
-        assert (hash(again.book), again.book) == (hash(found.seen.book), found.seen.book), (
-            "equal nodes share their book"
-        )
+        assert (hash(again.manager), again.manager) == (
+            hash(found.seen.manager),
+            found.seen.manager,
+        ), "equal nodes share their book"
         assert found.seen.states, seed
         assert len(found.seen.states) == 1 or found.seen.bounds, "what may be so or so is named"
         assert all(immutable(state) for state in found.seen.states), seed
@@ -175,8 +183,8 @@ def check_hints(provider: HintProvider, policy: str, scope: str, rounds: int = R
             asked = found.asked(provider)
             if asked:
                 told, hints = (
-                    found.seen.book.single(state, None, asked),
-                    found.seen.book.hints(state, None, asked),
+                    found.seen.manager.single(state, None, asked),
+                    found.seen.manager.hints(state, None, asked),
                 )
                 assert told == alone(hints), (seed, asked, told, hints)
 
@@ -205,7 +213,7 @@ def check_allocations(provider: HintProvider, policy: str, scope: str, rounds: i
     listed = 0
     for seed in range(rounds):
         found = tried(provider, policy, scope, seed)
-        book, asked = found.seen.book, found.asked(provider)
+        book, asked = found.seen.manager, found.asked(provider)
         for state in found.seen.states if asked else ():
             before = repr(state)
             for hint in offers(book, state, asked, policy):
@@ -222,7 +230,9 @@ def check_allocations(provider: HintProvider, policy: str, scope: str, rounds: i
     return listed
 
 
-def offers(book: Book, state: Any, asked: Asked, policy: str) -> Sequence[Hint]:
+def offers(
+    book: ResourceManager, state: Any, asked: RequestedAmounts, policy: str
+) -> Sequence[Hint]:
     if policy == "none":
         return [NO_HINT]
     each = [hints for hints in (book.hints(state, None, asked) or {}).values() if hints]
@@ -230,14 +240,18 @@ def offers(book: Book, state: Any, asked: Asked, policy: str) -> Sequence[Hint]:
     return found[:6]
 
 
-def allocated(book: Book, state: Any, asked: Asked, hint: Hint) -> Sequence[tuple[Any, Own]]:
+def allocated(
+    book: ResourceManager, state: Any, asked: RequestedAmounts, hint: Hint
+) -> Sequence[tuple[Any, Reusable]]:
     try:
         return book.allocate(state, None, asked, "app", hint)
     except TooManyChoicesError:
         return ()
 
 
-def check_given_back(book: Book, before: Any, after: Any, own: Own, seed: int) -> None:
+def check_given_back(
+    book: ResourceManager, before: Any, after: Any, own: Reusable, seed: int
+) -> None:
     left = book.after_admission(after, own)
     assert not book.later(left) or book.later(before), (
         "an app container leaves nothing that ends by itself"
@@ -266,7 +280,9 @@ def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int 
             continue  # that it is no stale pod's the ledger tells (`kubelet_states._by_uid`), no provider
         gone = observed(provider, drop_stale(remove(came.state, pod.uid)), policy)[1]
         ended = [item for each in there.placements or () if each.pod == "p" for item in each.held]
-        assert {told.book.release(state, ended) for state in told.states} == set(gone.states), seed
+        assert {told.manager.release(state, ended) for state in told.states} == set(gone.states), (
+            seed
+        )
         met += any(provider.owns(item.resource) for item in ended)
     return met
 
@@ -303,8 +319,10 @@ def check_verdicts(
             states = outlook_of(events, plan).states
         if states is None or len(states.bases) > 4:
             continue
-        brute = Kubelet(states.rules.manager, states.rules.books)
-        admitted = brute.verdict(states.bases, states.coming, request_of(plan.demand)) == "admitted"
+        brute = Kubelet(states.model.topology_manager, states.model.managers)
+        admitted = (
+            brute.verdict(states.bases, states.pending, request_of(plan.demand)) == "admitted"
+        )
         if not plan.one_by_one:
             assert admitted or not surely(events, shape, plan), (seed, "sufficient")
             assert possible(events, plan) or not admitted, (seed, "necessary")
@@ -381,7 +399,7 @@ def test_verdicts_are_those_of_brute_force(
 class AnyZone(LicenceBook, frozen=True):
     """Calls every zone as good as its own, and yet hints at its own alone."""
 
-    def single(self, state: int, own: Own, asked: Asked) -> int:
+    def single(self, state: int, own: Reusable, asked: RequestedAmounts) -> int:
         return 3 if asked else NO_OPINION
 
 
@@ -403,21 +421,21 @@ class Listing(LicenceBook, frozen=True):
     """States that may change."""
 
     def allocate(
-        self, state: Any, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
-    ) -> Sequence[tuple[Any, Own]]:
+        self, state: Any, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[Any, Reusable]]:
         return (([state - asked[0][1]], own),)
 
 
 class Broken(Licences, frozen=True):
     """Licences with another book."""
 
-    book: LicenceBook = LicenceBook()
+    manager: LicenceBook = LicenceBook()
 
     def observe(
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
     ) -> Observed:
         return msgspec.structs.replace(
-            super().observe(report, placements, policy, fine), book=self.book
+            super().observe(report, placements, policy, fine), manager=self.manager
         )
 
 
@@ -439,11 +457,11 @@ class Vague(Licences, frozen=True):
 @pytest.mark.parametrize(
     ("provider", "check"),
     [
-        (Broken(book=AnyZone()), check_hints),
-        (Broken(book=Keeping()), check_allocations),
-        (Broken(book=Deaf()), check_allocations),
-        (Broken(book=Listing()), check_allocations),
-        (Broken(book=AnyZone()), check_verdicts),
+        (Broken(manager=AnyZone()), check_hints),
+        (Broken(manager=Keeping()), check_allocations),
+        (Broken(manager=Deaf()), check_allocations),
+        (Broken(manager=Listing()), check_allocations),
+        (Broken(manager=AnyZone()), check_verdicts),
         (Boasting(), check_verdicts),
         (Vague(), check_states),
     ],

@@ -136,11 +136,11 @@ class History:
 
     def free(self, zone_id: int, name: str = CPU) -> int:
         """What is certainly free; CPUs in whole ones."""
-        amount = self.n1.lower[zone_id][name]
+        amount = self.n1.free_min[zone_id][name]
         return amount // 1000 if name == CPU else amount
 
     def at_best(self, zone_id: int, name: str = CPU) -> int:
-        amount = self.n1.upper[zone_id][name]
+        amount = self.n1.free_max[zone_id][name]
         return amount // 1000 if name == CPU else amount
 
     def charge(self, made: Pod) -> Charge:

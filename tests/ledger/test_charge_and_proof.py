@@ -8,7 +8,7 @@ from shared.events import streams
 from shared.events.binding_events import BindRefused
 from shared.events.cluster_events import NodeEnded
 from shared.events.scheduling_events import NominationWithdrawn, PodNominated, ReservationWithdrawn
-from shared.ledger.view import lower_bound, upper_bound
+from shared.ledger.view import compute_free_max, compute_free_min
 from tests.ledger.given import History, container, cpu, held, listed_empty, pod, report, zone
 
 
@@ -64,7 +64,7 @@ def test_a_half_admitted_pod_keeps_its_charge_where_it_shows_up() -> None:
     history.reserve(made)
     torn = (zone(0, 8, 2, gpus=1), zone(1, 8, 8, gpus=1))
     history.report(*torn, at=2, placements=(held("a", 0, 6),))
-    assert not history.charge(made).proven
+    assert not history.charge(made).confirmed
     assert history.charge(made).possible == {"c": (0, 1)}
     assert history.free(0, "vendor.com/gpu") == 0
 
@@ -107,9 +107,9 @@ def test_a_change_of_policy_charges_every_zone_again() -> None:
     history.report(*two_zones())
     history.reserve(made)
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
-    assert history.charge(made).proven
+    assert history.charge(made).confirmed
     history.report(*two_zones(), at=3, policy="restricted")
-    assert not history.charge(made).proven
+    assert not history.charge(made).confirmed
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
@@ -166,22 +166,22 @@ def a_pod_and_its_namesake(listed: Placement) -> tuple[History, Pod]:
 def test_a_pod_recreated_under_its_name_is_not_proven_by_its_predecessors_listing() -> None:
     history, second = a_pod_and_its_namesake(held("a", 0, 6))
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
-    assert not history.charge(second).proven
+    assert not history.charge(second).confirmed
     history.report(*two_zones(), at=3)
     history.report(*two_zones(free0=2), at=4, placements=(held("a", 0, 6),))
-    assert history.charge(second).proven
+    assert history.charge(second).confirmed
 
 
 def test_other_complete_placements_prove_a_recreated_pod() -> None:
     history, second = a_pod_and_its_namesake(held("a", 0, 6))
     history.report(*two_zones(free1=2), at=2, placements=(held("a", 1, 6),))
-    assert history.charge(second).proven
+    assert history.charge(second).confirmed
 
 
 def test_a_uid_from_the_kubelets_checkpoint_settles_the_question_of_the_name() -> None:
     history, second = a_pod_and_its_namesake(held("a", 0, 6, uid="uid-a"))
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6, uid="uid-second"),))
-    assert history.charge(second).proven
+    assert history.charge(second).confirmed
 
 
 def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() -> None:
@@ -251,7 +251,7 @@ def test_an_ordinary_init_containers_cpus_stay_charged_after_proof() -> None:
     history.reserve(made)
     assert history.free(0) == 2
     history.report(*two_zones(free0=4), at=2, placements=(held("a", 0, 4),))
-    assert history.charge(made).proven
+    assert history.charge(made).confirmed
     assert (history.free(0), history.free(1)) == (2, 8)
 
 
@@ -268,7 +268,7 @@ def test_only_a_later_container_draws_an_init_container_to_its_zone() -> None:
     history.reserve(made)
     listing = (held("a", 0, 1, container_name="side"), listed_empty("a"))
     history.report(*two_zones(free0=7), at=2, placements=listing)
-    assert history.charge(made).proven
+    assert history.charge(made).confirmed
     assert (history.free(0), history.free(1)) == (5, 6)
 
 
@@ -307,7 +307,7 @@ def test_an_init_containers_device_that_no_later_container_wants_may_stand_in_an
     history.reserve(made)
     shown = (zone(0, 8, 4, gpus=1), zone(1, 8, 8, gpus=1))
     history.report(*shown, at=2, placements=(held("a", 0, 4),))
-    assert history.charge(made).proven
+    assert history.charge(made).confirmed
     assert (history.free(0, "vendor.com/gpu"), history.free(1, "vendor.com/gpu")) == (0, 0)
 
 
@@ -318,7 +318,7 @@ def test_the_cpu_checkpoint_shows_no_devices_of_init_containers() -> None:
     history.reserve(made)
     listing = (held("a", 0, 4), held("a", 0, 2, container_name="setup"))
     history.report(zone(0, 8, 2, gpus=1), zone(1, 8, 8, gpus=1), at=2, placements=listing)
-    assert history.charge(made).proven
+    assert history.charge(made).confirmed
     assert history.free(0) == 2
     assert history.free(0, "vendor.com/gpu") == 0
 
@@ -337,7 +337,7 @@ def test_a_vanished_zone_takes_its_charge_with_it() -> None:
     history.report(*two_zones())
     history.reserve(pod("a", cpus=6))
     history.report(zone(0, 8), at=2)
-    assert set(history.n1.lower) == {0}
+    assert set(history.n1.free_min) == {0}
     assert history.free(0) == 2
 
 
@@ -479,5 +479,5 @@ def test_the_end_of_a_pod_without_demand_gives_back_what_is_listed_for_its_ended
     history.reserve(second)
     history.report(*two_zones(free0=2), at=3, placements=(held("a", 0, 6, uid="uid-a-2"),))
     history.end(second)
-    assert history.n1.upper == upper_bound(history.n1)
-    assert history.n1.lower == lower_bound(history.n1)
+    assert history.n1.free_max == compute_free_max(history.n1)
+    assert history.n1.free_min == compute_free_min(history.n1)

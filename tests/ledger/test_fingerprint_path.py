@@ -9,7 +9,7 @@ from shared.events import streams
 from shared.events.scheduling_events import NodeMarkedDirty, NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.charging import HISTORY_LIMIT
-from shared.ledger.fingerprints import match, would_settle
+from shared.ledger.fingerprints import match, would_confirm
 from tests.ledger.given import History, container, pod, zone
 
 
@@ -218,9 +218,9 @@ def test_only_a_match_that_changes_something_is_worth_a_event() -> None:
     history = charged(pod("a", cpus=6))
     found = match(history.ledger, history.n1)
     assert found is not None, "the report agrees with the time before the charge"
-    assert not would_settle(history.n1, found.position)
+    assert not would_confirm(history.n1, found.position)
     told(history, "a", free0=2, at=2)
-    assert would_settle(history.n1, history.charge(pod("a", cpus=6)).charged_at)
+    assert would_confirm(history.n1, history.charge(pod("a", cpus=6)).charged_at)
 
 
 def test_a_match_keeps_what_ended_after_its_position_possibly_free() -> None:

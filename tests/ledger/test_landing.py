@@ -34,9 +34,9 @@ def _report(policy: str, zones: Sequence[int]) -> Report:
     )
 
 
-def _anew(demand: tuple[ContainerDemand, ...], report: Report, upper: ZoneAmounts) -> Landing:
-    possible = possible_zones(demand, report, upper)
-    return Landing(possible, charge_zones(demand, possible, tuple(upper), report))
+def _anew(demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneAmounts) -> Landing:
+    possible = possible_zones(demand, report, free_max)
+    return Landing(possible, charge_zones(demand, possible, tuple(free_max), report))
 
 
 @given(
@@ -77,6 +77,6 @@ def test_a_node_whose_bound_rose_is_asked_anew() -> None:
 
 def test_a_report_of_another_policy_is_asked_anew() -> None:
     demand: tuple[ContainerDemand, ...] = (ContainerDemand("c", "app", {"cpu": 4}),)
-    upper: ZoneAmounts = {0: {"cpu": 8}, 1: {"cpu": 2}}
-    assert landing(demand, _report("single-numa-node", range(2)), upper).possible == {"c": (0,)}
-    assert landing(demand, _report("none", range(2)), upper).possible == {"": (0, 1)}
+    free_max: ZoneAmounts = {0: {"cpu": 8}, 1: {"cpu": 2}}
+    assert landing(demand, _report("single-numa-node", range(2)), free_max).possible == {"c": (0,)}
+    assert landing(demand, _report("none", range(2)), free_max).possible == {"": (0, 1)}

@@ -20,7 +20,7 @@ from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from shared.ledger.fold import evolve
 from shared.ledger.recompute import recompute
 from shared.ledger.state import Ledger
-from shared.ledger.view import lower_bound, upper_bound
+from shared.ledger.view import compute_free_max, compute_free_min
 from tests.fixtures.examples import examples
 from tests.ledger.given import History, container, held, listed_empty, pod, zone
 
@@ -163,8 +163,8 @@ def histories(draw: st.DrawFn) -> History:
 @settings(max_examples=examples(120), deadline=None)
 def test_bounds_kept_incrementally_equal_bounds_computed_anew(history: History) -> None:
     for node in history.ledger.nodes.values():
-        assert node.lower == lower_bound(node)
-        assert node.upper == upper_bound(node)
+        assert node.free_min == compute_free_min(node)
+        assert node.free_max == compute_free_max(node)
         assert node.bearers == Counter(charge.key for charge in node.charges.values())
 
 
@@ -192,7 +192,7 @@ def listing_a(*parts: Container) -> History:
     history.report(zone(0, 8))
     history.reserve(pod("a", *parts))
     history.report(zone(0, 8, 4), at=2, placements=(held("a", 0, 4),))
-    assert history.n1.charges["uid-a"].proven
+    assert history.n1.charges["uid-a"].confirmed
     return history
 
 
@@ -255,9 +255,9 @@ def test_no_bound_is_above_what_is_allocatable_whatever_a_report_calls_available
     history = History()
     history.report(zone(0, 8, free=10, gpus=2, free_gpus=3))
     whole = {0: {"cpu": 8000, "vendor.com/gpu": 2}}
-    assert (history.n1.lower, history.n1.upper) == (whole, whole)
+    assert (history.n1.free_min, history.n1.free_max) == (whole, whole)
     made = pod("a", cpus=2)
     history.reserve(made)
     history.report(zone(0, 8, free=10, gpus=2, free_gpus=3), at=2, placements=(held("a", 0, 2),))
     history.end(made)
-    assert (history.n1.lower, history.n1.upper) == (whole, whole)
+    assert (history.n1.free_min, history.n1.free_max) == (whole, whole)

@@ -63,8 +63,8 @@ def test_the_first_report_that_lists_it_proves_it(again: Callable[[Pod], PodObse
     history.tell("pod/uid-p", again(P))
     assert (charge(history).sent_at, charge(history).alias) == (sent_at, None)
     lists(history)
-    assert charge(history).proven
-    assert history.ledger.nodes["n1"].lower == {0: cpu(6), 1: cpu(8)}
+    assert charge(history).confirmed
+    assert history.ledger.nodes["n1"].free_min == {0: cpu(6), 1: cpu(8)}
 
 
 @again
@@ -76,7 +76,7 @@ def test_what_is_proven_stays_proven(again: Callable[[Pod], PodObserved]) -> Non
     history.tell("pod/uid-p", msgspec.structs.replace(again(P), phase="Running"))
     assert charge(history) == before
     assert history.ledger.nodes["n1"].ended == {}
-    assert history.ledger.nodes["n1"].lower == {0: cpu(6), 1: cpu(8)}
+    assert history.ledger.nodes["n1"].free_min == {0: cpu(6), 1: cpu(8)}
 
 
 @pytest.mark.parametrize(("listed", "proven"), [(2, False), (3, True)])
@@ -91,4 +91,4 @@ def test_one_that_asks_for_more_is_proven_by_a_listing_of_all_of_it(
     history.tell("pod/uid-p", PodObserved(more, node="n1"))
     lists(history, listed)
     assert charge(history).demand[0].amounts == cpu(3)
-    assert (charge(history).proven, charge(history).sent_at) == (proven, sent_at)
+    assert (charge(history).confirmed, charge(history).sent_at) == (proven, sent_at)

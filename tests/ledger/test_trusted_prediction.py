@@ -7,7 +7,7 @@ from __future__ import annotations
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.scheduling_events import NodeCharged, PodReserved
-from shared.ledger.view import lower_bound
+from shared.ledger.view import compute_free_min
 from tests.ledger.given import History, container, held, listed_empty, pod, zone
 from tests.scheduler.default.story import Story
 
@@ -21,7 +21,7 @@ def trusting(made: Pod = A, scope: str = "container", **zones: tuple[int, ...]) 
     history.seen(made)
     history.tell(streams.pod(made.uid), PodReserved(made.uid, "n1", predicted=zones))
     history.tell(streams.node("n1"), NodeCharged("n1", made.uid, narrowed=zones))
-    assert history.n1.lower == lower_bound(history.n1)
+    assert history.n1.free_min == compute_free_min(history.n1)
     return history
 
 
@@ -78,7 +78,7 @@ async def test_the_scheduler_narrows_only_when_told_to_trust() -> None:
         await story.report(zone(0, 8), zone(1, 8))
         await story.arrives(A)
         await story.decide()
-        assert max(held["cpu"] for held in story.ledger_node().lower.values()) == freely
+        assert max(held["cpu"] for held in story.ledger_node().free_min.values()) == freely
         events = story.cores[0].cluster.node("n1")  # type: ignore[attr-defined]
         assert events is not None
-        assert events.lower == story.ledger_node().lower
+        assert events.free_min == story.ledger_node().free_min

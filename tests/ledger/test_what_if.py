@@ -65,14 +65,14 @@ def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
 def told_of(node: LedgerNode) -> dict[str, object]:
     """What verdicts look at, less when things happened."""
     charges = {
-        uid: (each.demand, each.possible, each.proven, each.zones, each.held, each.alias)
+        uid: (each.demand, each.possible, each.confirmed, each.zones, each.held, each.alias)
         for uid, each in node.charges.items()
     }
     ended = {key: each.complete for key, each in node.ended.items()}
     requested = {name: amount for name, amount in node.requested.items() if amount}
     bounds = {
-        "lower": node.lower,
-        "upper": node.upper,
+        "free_min": node.free_min,
+        "free_max": node.free_max,
         "claims": node.claims,
         "bearers": node.bearers,
     }
@@ -93,7 +93,7 @@ def test_what_would_be_is_what_the_fold_makes_of_it(policy: str) -> None:
         gone = [each for each in pods if chance.random() < 0.5]
         claimant = "uid-nominee" if node.claims and chance.random() < 0.5 else ""
         before = msgspec.msgpack.encode(ledger)
-        own = [newcomer(each, kind_of(each), node.basis, node.upper) for each in coming]
+        own = [newcomer(each, kind_of(each), node.basis, node.free_max) for each in coming]
         found = what_if(node, [each.uid for each in gone], ledger.pods, claimant, own)
         assert msgspec.msgpack.encode(ledger) == before
         for each in coming:
@@ -113,12 +113,13 @@ def test_a_newcomer_is_charged_where_a_trusted_prediction_has_it() -> None:
     history.report(zone(0, CPUS), zone(1, CPUS))
     made, node = pod("p", cpus=2), history.n1
     anywhere, trusted = (
-        newcomer(made, kind_of(made), node.basis, node.upper, where) for where in ({}, {"c": (1,)})
+        newcomer(made, kind_of(made), node.basis, node.free_max, where)
+        for where in ({}, {"c": (1,)})
     )
     assert (set(anywhere.charge.zones), set(trusted.charge.zones)) == ({0, 1}, {1})
-    assert what_if(node, (), {}, "", [trusted]).lower == {
-        0: node.lower[0],
-        1: {**node.lower[1], "cpu": (CPUS - 2) * 1000},
+    assert what_if(node, (), {}, "", [trusted]).free_min == {
+        0: node.free_min[0],
+        1: {**node.free_min[1], "cpu": (CPUS - 2) * 1000},
     }
 
 

@@ -41,7 +41,7 @@ SIMULATED = (
     Mutation(
         "a pod that ended keeps its charge",
         "shared/ledger/pods.py",
-        'take(ledger, entry, at.position, fact.cause != "rejected", fact.finished_s)',
+        'take(ledger, entry, at.position, event.cause != "rejected", event.finished_s)',
         "pass",
         "S9|ledger|L2",
         90023,

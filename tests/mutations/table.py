@@ -149,9 +149,9 @@ TESTED = (
     ),
     Mutation(
         "a stream that was set aside is followed on",
-        "shared/events/exclusions.py",
-        " or (self.streams and envelope.stream in self.streams):",
-        ":",
+        "shared/events/quarantine.py",
+        "            self.streams and envelope.stream in self.streams",
+        "            False",
         "tests/runtime/test_set_aside.py",
     ),
     Mutation(
@@ -360,24 +360,25 @@ TESTED = (
     Mutation(
         "a group of zones has room where a pod of unknown zone is given back",
         "services/scheduler/filter/topology/pigeonhole.py",
-        "    return Waiting(facts.firm(base), facts.upper,",
-        "    return Waiting(base, facts.upper,",
+        "    return Waiting(node_info.firm(base), node_info.free_max,",
+        "    return Waiting(base, node_info.free_max,",
         "tests/scheduler/test_cycle_memory_groups.py -k memory_of_a_group",
     ),
     Mutation(
         "who is doomed in one state of the node has nothing to lose in another",
         "services/scheduler/filter/topology/kubelet_search.py",
-        "    if len(states.bases) == 1 or not together.doomed:\n        return (together,)",
+        "    if len(states.bases) == 1 or not together.may_be_rejected:\n        return (together,)",
         "    if states.bases:\n        return (together,)",
         "tests/scheduler/test_cycle_soundness.py -k from_one_state_alone",
     ),
     Mutation(
         "ends always came before whoever is on his way",
         "services/scheduler/filter/topology/kubelet_search.py",
-        "        return reachable_after_ends(states.rules, bases, states.coming, states.gone, budget)",
-        "        held = [item for each in states.gone for item in each.held]\n"
-        "        bases = tuple(states.rules.released(base, held) for base in bases)\n"
-        "        return reachable(states.rules, bases, states.coming, budget)",
+        "        return reachable_states_after_ends(\n"
+        "            states.model, bases, states.pending, states.ended_pods, budget\n        )",
+        "        held = [item for pod in states.ended_pods for item in pod.held]\n"
+        "        bases = tuple(states.model.released(base, held) for base in bases)\n"
+        "        return reachable_states(states.model, bases, states.pending, budget)",
         "tests/scheduler/test_cycle_ends.py -k before_an_end",
     ),
     Mutation(

@@ -24,7 +24,7 @@ from shared.domain.demand import most, peak, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts, is_memory
-from shared.hints.arrivals import UNKNOWN
+from shared.hints.admission_orders import UNKNOWN
 from shared.ledger.charge import charge_zones, possible_zones
 from shared.ledger.state import Charge, LedgerNode
 
@@ -106,12 +106,12 @@ class Reference:
             return None
         if not demand:
             return whole
-        if not node.lower:
+        if not node.free_min:
             return None
         if not self._admits(pod, node):
             return None
         sizes = _sizes(node)
-        lower = _without_groups(self._lower(node), _tied(node, self._charges(node), sizes))
+        free_min = _without_groups(self._lower(node), _tied(node, self._charges(node), sizes))
         if rule.policy in ("none", "best-effort"):
             return whole
         parts = [Part(d.name, d.kind, d.amounts) for d in demand]
@@ -121,9 +121,9 @@ class Reference:
             a > sizes.get(n, 0) for part in parts for n, a in part.amounts.items()
         ):
             return 0
-        return sum(_zone_score(self.config.strategy, part, lower, node) for part in parts) // len(
-            parts
-        )
+        return sum(
+            _zone_score(self.config.strategy, part, free_min, node) for part in parts
+        ) // len(parts)
 
     def _on_the_node(self, request: Amounts, free: Amounts, whole: Amounts) -> int:
         if not request:
@@ -172,7 +172,7 @@ class Reference:
         for pod in self.ahead[node.name]:
             demand = zonal_demand(pod, node.basis.tracked)
             charge = Charge(
-                pod.uid, pod.key, 0, demand, possible_zones(demand, node.basis, node.upper)
+                pod.uid, pod.key, 0, demand, possible_zones(demand, node.basis, node.free_max)
             )
             charge.zones = charge_zones(
                 demand, charge.possible, [zone.id for zone in node.basis.zones], node.basis
@@ -181,19 +181,19 @@ class Reference:
         return charges
 
     def _lower(self, node: LedgerNode) -> Zones:
-        lower = {zone: dict(held) for zone, held in node.lower.items()}
+        free_min = {zone: dict(held) for zone, held in node.free_min.items()}
         for charge in self._charges(node)[len(node.charges) :]:
             for zone, held in charge.zones.items():
-                lower[zone] = {
-                    name: amount - held.get(name, 0) for name, amount in lower[zone].items()
+                free_min[zone] = {
+                    name: amount - held.get(name, 0) for name, amount in free_min[zone].items()
                 }
-        return lower
+        return free_min
 
 
-def _without_groups(lower: Zones, tied: set[int]) -> Zones:
+def _without_groups(free_min: Zones, tied: set[int]) -> Zones:
     return {
         z: {n: min(a, 0) if z in tied and is_memory(n) else a for n, a in held.items()}
-        for z, held in lower.items()
+        for z, held in free_min.items()
     }
 
 
@@ -221,14 +221,14 @@ def _best_fit(asked: Amounts, free: Amounts, whole: Amounts) -> int:
     return 100 - 5 * min(9, devices) - shares * 55 // (100 * len(asked))
 
 
-def _zone_score(strategy: str, part: Part, lower: Zones, node: LedgerNode) -> int:
+def _zone_score(strategy: str, part: Part, free_min: Zones, node: LedgerNode) -> int:
     assert node.basis is not None
     whole = {
         zone.id: {name: held.allocatable for name, held in zone.resources.items()}
         for zone in node.basis.zones
     }
     fitting = [
-        (held, whole[zone]) for zone, held in sorted(lower.items()) if fits(part.amounts, held)
+        (held, whole[zone]) for zone, held in sorted(free_min.items()) if fits(part.amounts, held)
     ]
     if strategy == "LeastAllocated":
         return max(
@@ -246,7 +246,7 @@ def _sizes(node: LedgerNode) -> Amounts:
 def _tied(node: LedgerNode, charges: list[Charge], sizes: Amounts) -> set[int]:
     """Zones that may be part of a group of the Memory Manager."""
     assert node.basis is not None
-    if node.basis.policy != "single-numa-node" and len(node.lower) > 1:
+    if node.basis.policy != "single-numa-node" and len(node.free_min) > 1:
         for charge in charges:
             parts = (
                 [most(charge.demand)]
@@ -256,8 +256,8 @@ def _tied(node: LedgerNode, charges: list[Charge], sizes: Amounts) -> set[int]:
             wide = any(
                 is_memory(n) and a > sizes.get(n, 0) for part in parts for n, a in part.items()
             )
-            if wide and (node.listed is None or not charge.proven):
-                return set(node.lower)
+            if wide and (node.listed is None or not charge.confirmed):
+                return set(node.free_min)
     listed = [
         item
         for placements in (node.listed or {}).values()

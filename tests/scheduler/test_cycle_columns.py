@@ -32,11 +32,11 @@ def test_columns_that_are_written_in_portions_say_the_same(monkeypatch: pytest.M
     monkeypatch.setattr(columns, "AT_ONCE", 3)
     portioned = world(70).cluster
     portioned.room([])
-    for name in ("lower", "upper", "whole", "largest", "widest", "totals", "free", "offered"):
+    for name in ("free_min", "free_max", "whole", "largest", "widest", "totals", "free", "offered"):
         one, other = getattr(plain._columns, name), getattr(portioned._columns, name)
         assert np.array_equal(one, other), name
     assert plain._columns.free.any()
-    assert plain._columns.lower.any()
+    assert plain._columns.free_min.any()
 
 
 def test_nodes_of_one_make_share_what_they_have_in_common() -> None:
@@ -45,7 +45,7 @@ def test_nodes_of_one_make_share_what_they_have_in_common() -> None:
     assert one is not None
     assert like is not None
     assert other is not None
-    assert one.lower != like.lower
+    assert one.free_min != like.free_min
     assert one.sizes is like.sizes
     assert one.profile is like.profile
     assert one.sizes != other.sizes

@@ -25,7 +25,7 @@ from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.report import Placement, Report
-from shared.hints.arrivals import UNKNOWN
+from shared.hints.admission_orders import UNKNOWN
 from shared.kubelet.admission import drop_stale, remove
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 from tests.scheduler.kubelet_worlds import NODE, Scene, proven_world, report_of, scene

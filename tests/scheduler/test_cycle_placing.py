@@ -29,10 +29,10 @@ def test_a_reservation_is_charged_at_once_and_again_by_the_fold_without_a_differ
     charged = world.cluster.charge(placed, pod)
     events = world.cluster.node("n")
     assert events is not None
-    ahead = {number: dict(held) for number, held in events.lower.items()}
+    ahead = {number: dict(held) for number, held in events.free_min.items()}
     world.bound(pod, "n")
     assert charged == world.ledger.nodes["n"].charges["p"].zones
-    assert events.lower == ahead == world.ledger.nodes["n"].lower
+    assert events.free_min == ahead == world.ledger.nodes["n"].free_min
     assert isinstance(
         world.cluster.place(guaranteed("q", container("c", amounts(6, 4)))), Unplaceable
     )

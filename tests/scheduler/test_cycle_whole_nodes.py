@@ -10,10 +10,10 @@ import pytest
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import ContainerKind
-from shared.hints.admission import Rules
-from shared.hints.devices import DeviceBook, Devices, Pool
-from shared.hints.provider import Asked, Own, State
-from shared.hints.request import Request, Step
+from shared.hints.admission import KubeletModel
+from shared.hints.devices import DeviceManager, Devices, Pool
+from shared.hints.provider import RequestedAmounts, Reusable, State
+from shared.hints.request import ContainerRequest, HintRequest
 from shared.hints.splits import TooManyWaysError
 from shared.kubelet.hint import Hint
 from shared.kubelet.topology_manager import NO_HINT, TopologyManager
@@ -86,7 +86,10 @@ def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> Non
 def test_devices_that_are_too_few_are_refused_before_others_are_counted_out() -> None:
     """8 of 16 in 8 zones may be taken in 1,107 ways; the other resource has too little in any."""
     pool = Pool(tuple(1 << at for at in range(8)), (2,) * 8)
-    book, state = DeviceBook((("many", pool), ("few", pool)), False), Devices(((2,) * 8, (0,) * 8))
+    book, state = (
+        DeviceManager((("many", pool), ("few", pool)), False),
+        Devices(((2,) * 8, (0,) * 8)),
+    )
     assert book.allocate(state, None, (("many", 8), ("few", 1)), "app", NO_HINT) == ()
     with pytest.raises(TooManyWaysError):
         book.allocate(state, None, (("many", 8),), "app", NO_HINT)
@@ -96,8 +99,8 @@ class Refuses:
     """A manager that is asked for nothing but allocations, and refuses all."""
 
     def allocate(
-        self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
-    ) -> list[tuple[State, Own]]:
+        self, state: State, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+    ) -> list[tuple[State, Reusable]]:
         return []
 
 
@@ -105,8 +108,8 @@ class Countless(Refuses):
     """One that never refuses."""
 
     def allocate(
-        self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
-    ) -> list[tuple[State, Own]]:
+        self, state: State, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+    ) -> list[tuple[State, Reusable]]:
         raise TooManyWaysError
 
 
@@ -116,9 +119,9 @@ class Countless(Refuses):
 def test_who_does_not_refuse_in_too_many_ways_speaks_for_no_other(
     books: Any, refused: bool
 ) -> None:
-    rules = Rules(TopologyManager("none", "container", 0b11), books)
+    rules = KubeletModel(TopologyManager("none", "container", 0b11), books)
     asked = ((("cpu", 1),), (("memory", 1),))
-    request = Request((), (Step("app", asked),), asked, False)
+    request = HintRequest((), (ContainerRequest("app", asked),), asked, False)
     assert rules.refuses((0, 0), request) == refused
     if not refused:
         with pytest.raises(TooManyWaysError):

@@ -93,15 +93,18 @@ def test_what_a_pod_on_its_way_may_take_is_surely_free_in_no_zone_of_it(policy: 
         Scene(state, (guaranteed("a", container("c0", 7, 1, 1)),), guaranteed("n")), CycleConfig()
     )
     node = world.ledger.nodes[NODE]
-    assert [node.lower[zone][GPU] for zone in (0, 1)] == [1, 0]
-    assert [node.upper[zone][GPU] for zone in (0, 1)] == [2, 1]
-    assert node.lower[0]["cpu"] == (6000 if policy == SINGLE_NUMA_NODE else -1000)
+    assert [node.free_min[zone][GPU] for zone in (0, 1)] == [1, 0]
+    assert [node.free_max[zone][GPU] for zone in (0, 1)] == [2, 1]
+    assert node.free_min[0]["cpu"] == (6000 if policy == SINGLE_NUMA_NODE else -1000)
 
 
 def test_what_is_held_is_free_at_best_in_no_zone_of_it() -> None:
     state = admit(kubelet(2, gpus={"y": BETWEEN}), guaranteed("a", container("c0", 1, 1, 1))).state
     node = proven_world(state, CycleConfig()).ledger.nodes[NODE]
-    assert [(node.lower[zone][GPU], node.upper[zone][GPU]) for zone in (0, 1)] == [(0, 0), (0, 0)]
+    assert [(node.free_min[zone][GPU], node.free_max[zone][GPU]) for zone in (0, 1)] == [
+        (0, 0),
+        (0, 0),
+    ]
 
 
 # -- what is told zone by zone
@@ -127,9 +130,9 @@ def test_what_a_pod_held_before_it_may_hold_still(devices: int) -> None:
         guaranteed("new", container("c0", 1, 1, 1)),
     )
     world = many_devices(admit(empty, old).state, old)
-    assert world.ledger.nodes[NODE].charges["old"].proven
+    assert world.ledger.nodes[NODE].charges["old"].confirmed
     world.report(report_of(remove(admit(empty, old).state, "old"), stored=True))
-    assert not world.ledger.nodes[NODE].charges["old"].proven
+    assert not world.ledger.nodes[NODE].charges["old"].confirmed
     assert (world.cluster.verdict(new, NODE) is None) is (devices > 1)
 
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import ContainerKind
 from shared.domain.report import ZonedAmount
-from shared.hints.admission import Rules, States
-from shared.hints.arrivals import Budget, Coming, OverBudgetError
-from shared.hints.ends import reachable_after_ends
+from shared.hints.admission import KubeletModel, NodeState
+from shared.hints.admission_orders import Budget, OverBudgetError, PendingAdmission
+from shared.hints.ends import reachable_states_after_ends
 from shared.hints.observing import observe
-from shared.hints.orders import UNHEARD, Gone
-from shared.hints.provider import Taken
-from shared.hints.request import Request, request_of
+from shared.hints.orders import NOT_YET, EndedPod
+from shared.hints.provider import TakenAmounts
+from shared.hints.request import HintRequest, request_of
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import amounts, report, zone
 
@@ -34,14 +34,14 @@ POSITIONS = st.integers(1, 9)
 CPUS = st.integers(1, 5)
 SECONDS = st.sampled_from((0, 0, 10, 11, 12))
 """Of a node's clock that may have been set back; 0 is unknown."""
-Sight = tuple[States, tuple[tuple[object, int], ...]]
+Sight = tuple[NodeState, tuple[tuple[object, int], ...]]
 """The node in one of its states, and how many of each kind may still come."""
 
 
 class Scene(NamedTuple):
-    rules: Rules
-    bases: tuple[States, ...]
-    pods: tuple[Coming | Gone, ...]
+    model: KubeletModel
+    bases: tuple[NodeState, ...]
+    pods: tuple[PendingAdmission | EndedPod, ...]
 
 
 class Step(NamedTuple):
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Request:
+def requests(draw: st.DrawFn) -> HintRequest:
     first: list[ContainerKind] = draw(st.lists(st.sampled_from(("init", "app")), max_size=1))
     kinds: list[ContainerKind] = [*first, "app"]
     return request_of(
@@ -64,18 +64,18 @@ def requests(draw: st.DrawFn) -> Request:
 
 
 @st.composite
-def on_their_way(draw: st.DrawFn) -> Coming:
+def on_their_way(draw: st.DrawFn) -> PendingAdmission:
     sent = draw(POSITIONS)
     runs = draw(st.sampled_from((0, sent + 1, sent + 3)))
-    return Coming(draw(requests()), sent, runs, draw(SECONDS) if runs else 0)
+    return PendingAdmission(draw(requests()), sent, runs, draw(SECONDS) if runs else 0)
 
 
 @st.composite
-def came_and_went(draw: st.DrawFn) -> Gone:
+def came_and_went(draw: st.DrawFn) -> EndedPod:
     sent = draw(POSITIONS)
     runs = draw(st.sampled_from((0, sent + 1, sent + 2)))
     ended, since = max(sent, runs) + draw(st.integers(1, 4)), runs > 0 and draw(st.booleans())
-    return Gone((), draw(requests()), sent, runs, ended, since, draw(SECONDS), draw(SECONDS))
+    return EndedPod((), draw(requests()), sent, runs, ended, since, draw(SECONDS), draw(SECONDS))
 
 
 @st.composite
@@ -93,7 +93,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     seen = observe(report("n", shown, policy, tracked=("cpu",)), (), policy, "container", False)
     assert seen is not None
     listed = [
-        Gone((ZonedAmount("cpu", (at,), cpus * 1000),), ended=ended, finished_s=finished_s)
+        EndedPod((ZonedAmount("cpu", (at,), cpus * 1000),), ended=ended, finished_s=finished_s)
         for at, cpus, ended, finished_s in held
     ]
     others = draw(
@@ -101,16 +101,16 @@ def scenes(draw: st.DrawFn) -> Scene:
             st.one_of(on_their_way(), came_and_went()), min_size=1, max_size=PODS - len(listed)
         )
     )
-    return Scene(seen.rules, seen.bases, (*others, *listed))
+    return Scene(seen.model, seen.bases, (*others, *listed))
 
 
-def steps(number: int, pod: Coming | Gone) -> Iterator[Step]:
-    if isinstance(pod, Coming):
-        yield Step(number, False, pod.sent, pod.runs or UNHEARD, pod.started_s)
+def steps(number: int, pod: PendingAdmission | EndedPod) -> Iterator[Step]:
+    if isinstance(pod, PendingAdmission):
+        yield Step(number, False, pod.sent_at, pod.runs_at or NOT_YET, pod.started_s)
         return
     if pod.request is not None:
-        yield Step(number, False, pod.sent, pod.runs or pod.ended, pod.started_s)
-    yield Step(number, True, pod.sent, pod.ended, pod.finished_s)
+        yield Step(number, False, pod.sent_at, pod.runs_at or pod.ended, pod.started_s)
+    yield Step(number, True, pod.sent_at, pod.ended, pod.finished_s)
 
 
 def may_be_next(step: Step, ahead: frozenset[Step]) -> bool:
@@ -129,12 +129,12 @@ def may_be_next(step: Step, ahead: frozenset[Step]) -> bool:
 
 
 class Plain:
-    """Every order, by recursion; `sights` and `doomed` are what it found."""
+    """Every order, by recursion; `sights` and `may_be_rejected` are what it found."""
 
     def __init__(self, scene: Scene) -> None:
-        self.rules, self.pods = scene.rules, scene.pods
+        self.model, self.pods = scene.model, scene.pods
         self.sights: set[Sight] = set()
-        self.doomed: set[object] = set()
+        self.may_be_rejected: set[object] = set()
         self._met: set[object] = set()
         everything = frozenset(
             step for number, pod in enumerate(self.pods) for step in steps(number, pod)
@@ -143,7 +143,7 @@ class Plain:
             self._from(states, everything, {})
 
     def _from(
-        self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]]
+        self, states: NodeState, ahead: frozenset[Step], taken: dict[int, Sequence[TakenAmounts]]
     ) -> None:
         met = states, ahead, tuple(sorted(taken.items()))
         if met in self._met:
@@ -164,88 +164,99 @@ class Plain:
                 (self._end if step.ends else self._come)(states, ahead, taken, step)
 
     def _end(
-        self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]], step: Step
+        self,
+        states: NodeState,
+        ahead: frozenset[Step],
+        taken: dict[int, Sequence[TakenAmounts]],
+        step: Step,
     ) -> None:
         pod = self.pods[step.pod]
-        if isinstance(pod, Gone) and pod.request is None:
-            self._from(self.rules.released(states, pod.held), ahead - {step}, taken)
+        if isinstance(pod, EndedPod) and pod.request is None:
+            self._from(self.model.released(states, pod.held), ahead - {step}, taken)
         elif step.pod in taken:
             rest = {number: held for number, held in taken.items() if number != step.pod}
-            self._from(self.rules.given_back(states, taken[step.pod]), ahead - {step}, rest)
+            self._from(self.model.given_back(states, taken[step.pod]), ahead - {step}, rest)
 
     def _come(
-        self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]], step: Step
+        self,
+        states: NodeState,
+        ahead: frozenset[Step],
+        taken: dict[int, Sequence[TakenAmounts]],
+        step: Step,
     ) -> None:
         pod = self.pods[step.pod]
         assert pod.request is not None
-        admitted, rest = self.rules.admit(states, pod.request), ahead - {step}
+        admitted, rest = self.model.admit(states, pod.request), ahead - {step}
         for after in admitted.states:
             self._from(
                 after,
                 rest,
-                {**taken, step.pod: self.rules.taken(states, after)}
-                if isinstance(pod, Gone)
+                {**taken, step.pod: self.model.taken(states, after)}
+                if isinstance(pod, EndedPod)
                 else taken,
             )
-        if isinstance(pod, Gone) and not pod.since:
+        if isinstance(pod, EndedPod) and not pod.since:
             self._from(states, frozenset(each for each in rest if each.pod != step.pod), taken)
         elif admitted.refused and self._may_stay_away(step):
             if all(self._may_stay_away(each) for each in rest):
-                self.doomed.add(pod.request.key)
+                self.may_be_rejected.add(pod.request.key)
             self._from(states, rest, taken)
 
     def _may_stay_away(self, step: Step) -> bool:
         pod = self.pods[step.pod]
-        return isinstance(pod, Coming) and not pod.runs
+        return isinstance(pod, PendingAdmission) and not pod.runs_at
 
 
 @given(scenes())
 @settings(max_examples=examples(200), deadline=None)
 def test_it_finds_what_every_order_leads_to(scene: Scene) -> None:
-    coming = [pod for pod in scene.pods if isinstance(pod, Coming)]
-    gone = [pod for pod in scene.pods if isinstance(pod, Gone)]
-    found = reachable_after_ends(scene.rules, scene.bases, coming, gone, Budget(1 << 20))
+    coming = [pod for pod in scene.pods if isinstance(pod, PendingAdmission)]
+    gone = [pod for pod in scene.pods if isinstance(pod, EndedPod)]
+    found = reachable_states_after_ends(scene.model, scene.bases, coming, gone, Budget(1 << 20))
     keys = [kind.request.key for kind in found.kinds]
     plain = Plain(scene._replace(pods=(*coming, *gone)))
-    assert {keys[kind] for kind in found.doomed} == plain.doomed
+    assert {keys[kind] for kind in found.may_be_rejected} == plain.may_be_rejected
     assert {
         (
             moment.states,
             tuple(
                 sorted(
-                    (key, count) for key, count in zip(keys, moment.coming, strict=True) if count
+                    (key, count) for key, count in zip(keys, moment.pending, strict=True) if count
                 )
             ),
         )
-        for moment in found.moments
+        for moment in found.search_states
     } == plain.sights
 
 
 @given(scenes())
 @settings(max_examples=examples(200), deadline=None)
 def test_it_gives_up_at_once_only_where_the_budget_would_not_have_been_enough(scene: Scene) -> None:
-    coming = [pod for pod in scene.pods if isinstance(pod, Coming)]
-    gone = [pod for pod in scene.pods if isinstance(pod, Gone)]
+    coming = [pod for pod in scene.pods if isinstance(pod, PendingAdmission)]
+    gone = [pod for pod in scene.pods if isinstance(pod, EndedPod)]
     budget = Budget(1 << 20)
-    found = reachable_after_ends(scene.rules, scene.bases, coming, gone, budget)
+    found = reachable_states_after_ends(scene.model, scene.bases, coming, gone, budget)
     needed = (1 << 20) - budget.left
-    assert reachable_after_ends(scene.rules, scene.bases, coming, gone, Budget(needed)) == found
+    assert (
+        reachable_states_after_ends(scene.model, scene.bases, coming, gone, Budget(needed)) == found
+    )
     if needed:
         short = Budget(needed - 1)
         with pytest.raises(OverBudgetError):
-            reachable_after_ends(scene.rules, scene.bases, coming, gone, short)
+            reachable_states_after_ends(scene.model, scene.bases, coming, gone, short)
         event(f"known from the start: {short.left > 0}")
 
 
-def cpus(count: int) -> Request:
+def cpus(count: int) -> HintRequest:
     return request_of((ContainerDemand("c", "app", amounts(count)),))
 
 
 @pytest.mark.parametrize(
-    "known", [Coming(cpus(SIZE + 1), 1, 2), Gone((), cpus(SIZE + 1), 1, 2, 3, since=True)]
+    "known",
+    [PendingAdmission(cpus(SIZE + 1), 1, 2), EndedPod((), cpus(SIZE + 1), 1, 2, 3, since=True)],
 )
 def test_nothing_is_given_up_where_one_is_known_to_have_come_who_cannot_have(
-    known: Coming | Gone,
+    known: PendingAdmission | EndedPod,
 ) -> None:
     """The search ends there, however many may come after that one."""
     seen = observe(
@@ -257,8 +268,11 @@ def test_nothing_is_given_up_where_one_is_known_to_have_come_who_cannot_have(
     )
     assert seen is not None
     coming = [
-        *([known] if isinstance(known, Coming) else ()),
-        *(Coming(cpus(1), 4) for _ in range(8)),
+        *([known] if isinstance(known, PendingAdmission) else ()),
+        *(PendingAdmission(cpus(1), 4) for _ in range(8)),
     ]
-    gone = [known] if isinstance(known, Gone) else []
-    assert reachable_after_ends(seen.rules, seen.bases, coming, gone, Budget(1)).moments == ()
+    gone = [known] if isinstance(known, EndedPod) else []
+    assert (
+        reachable_states_after_ends(seen.model, seen.bases, coming, gone, Budget(1)).search_states
+        == ()
+    )

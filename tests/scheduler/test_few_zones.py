@@ -45,7 +45,7 @@ def wide(node_info: NodeInfo, plan: Plan) -> bool:
 
 
 def enough_in_all(node_info: NodeInfo, plan: Plan) -> bool:
-    return all(fits(part.amounts, total(node_info.upper.values())) for part in plan.parts)
+    return all(fits(part.amounts, total(node_info.free_max.values())) for part in plan.parts)
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.report import ZonedAmount
-from shared.hints.memory_book import NOTHING, Block, Memory, MemoryBook
+from shared.hints.memory_manager import NOTHING, Block, Memory, MemoryManager
 from shared.hints.splits import TooManyChoicesError
 from tests.scheduler.kubelet_worlds import measured
 
 NAME = "memory"
 SIZES = (3, 2, 4, 3)
-BOOK = MemoryBook((0, 1, 2, 3), (NAME,), (SIZES,))
+BOOK = MemoryManager((0, 1, 2, 3), (NAME,), (SIZES,))
 LOOSE = 0b0111
 
 

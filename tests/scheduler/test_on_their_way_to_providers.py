@@ -16,7 +16,7 @@ from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.hints import registry
-from shared.hints.arrivals import Verdict
+from shared.hints.admission_orders import SearchResult
 from tests.hints.licences import LICENCE, Licences
 from tests.scheduler.cycle_worlds import (
     DEFAULTS,
@@ -56,7 +56,7 @@ def asking(name: str, *cpus: int, licences: int = 0) -> Pod:
     return guaranteed(name, *parts)
 
 
-def by_search(found: World, pod: Pod) -> Verdict:
+def by_search(found: World, pod: Pod) -> SearchResult:
     """What hints and merge say, and no bound."""
     shape, events = found.cluster.judging.shape(pod), found.cluster.node("n")
     assert events is not None

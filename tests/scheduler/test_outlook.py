@@ -17,7 +17,7 @@ from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, ZonedAmount
 from shared.events.cluster_events import PodEnded
-from shared.hints.arrivals import Verdict
+from shared.hints.admission_orders import SearchResult
 from shared.hints.request import request_of
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
@@ -60,7 +60,7 @@ def same(kept: Outlook, fresh: Outlook) -> bool:
     if kept.states is None or fresh.states is None:
         return kept.states is fresh.states
     parts = [
-        (each.bases, sorted(map(str, each.coming)), each.bounds, each.gone)
+        (each.bases, sorted(map(str, each.pending)), each.bounds, each.ended_pods)
         for each in (kept.states, fresh.states)
     ]
     return parts[0] == parts[1]
@@ -129,7 +129,7 @@ def test_an_explanation_searches_no_further_than_the_decision(
             )
     tried, search = dict[str, int](), verdict.searched
 
-    def noted(node_info: NodeInfo, plan: Plan, steps: int) -> Verdict:
+    def noted(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
         tried[node_info.name] = max(steps, tried.get(node_info.name, 0))
         return search(node_info, plan, steps)
 

@@ -41,12 +41,12 @@ def widths(part: Amounts, told: Report) -> Amounts:
 
 
 def nearest(
-    lower: ZoneAmounts, part: Part, count: int
+    free_min: ZoneAmounts, part: Part, count: int
 ) -> tuple[str, tuple[int, ...], int, str] | None:
     """Every set of so many."""
-    sets = list(combinations(sorted(lower), min(count, len(lower))))
+    sets = list(combinations(sorted(free_min), min(count, len(free_min))))
     places = {
-        at: {name: sum(max(0, lower[each][name]) for each in chosen) for name in part.amounts}
+        at: {name: sum(max(0, free_min[each][name]) for each in chosen) for name in part.amounts}
         for at, chosen in enumerate(sets)
     }
     if any(fits(part.amounts, held) for held in places.values()):
@@ -65,8 +65,8 @@ def test_the_fewest_zones_are_those_of_every_set(zones: list[Amounts], part: Amo
 def test_the_nearest_set_is_that_of_every_set(
     zones: list[Amounts], asked: Amounts, count: int
 ) -> None:
-    part, lower = (
+    part, free_min = (
         Part("c", "app", asked),
         {at: {name: held - 1 for name, held in each.items()} for at, each in enumerate(zones)},
     )
-    assert _nearest_set(lower, part, count) == nearest(lower, part, count)
+    assert _nearest_set(free_min, part, count) == nearest(free_min, part, count)

@@ -126,7 +126,7 @@ def test_with_its_pod_an_unhealthy_device_is_gone_and_another_pods_stays_held() 
     state = ill(state, held_by(state, "x"))
     world = proven_world(state, CycleConfig())
     world.fold("pod/x", PodEnded("x", "deleted", NODE))
-    assert world.ledger.nodes[NODE].lower[0][GPU] == 1
+    assert world.ledger.nodes[NODE].free_min[0][GPU] == 1
     without = drop_stale(remove(state, "x"))
     for wanted in (1, 2):
         pod = asking("p", 1, wanted)

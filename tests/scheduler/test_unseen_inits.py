@@ -55,7 +55,7 @@ def test_a_report_from_before_they_came_proves_no_init_containers_cpus(
     coming = [pod(name, container("i", 3000, kind="init"), container("c", 500)) for name in "ab"]
     newcomer = pod("new", container("c", 4000))
     world = world_of(state, *coming, checkpoints=checkpoints)
-    assert not any(charge.proven for charge in world.ledger.nodes[NODE].charges.values())
+    assert not any(charge.confirmed for charge in world.ledger.nodes[NODE].charges.values())
     assert world.cluster.verdict(newcomer, NODE) is not None
     for each in coming:
         state = admit(state, each).state
@@ -77,7 +77,7 @@ def test_a_report_from_before_it_came_proves_no_init_containers_devices(
     state = drop_stale(admit(state, coming).state)
     assert not admit(state, newcomer).admitted
     world.fold(f"pod/{coming.uid}", PodRunning(coming.uid, NODE))
-    assert world.ledger.nodes[NODE].charges["a"].proven, "its kubelet runs it"
+    assert world.ledger.nodes[NODE].charges["a"].confirmed, "its kubelet runs it"
     assert world.cluster.verdict(newcomer, NODE) is not None, "and no report tells what it keeps"
 
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_that_knows_the_pod_proves_it_and_tells_what_it_keeps() -> 
     world = world_of(state, coming, checkpoints=True)
     state = drop_stale(admit(state, coming).state)
     world.report(msgspec.structs.replace(report_of(state, True), boot_time_ms=5000))
-    assert world.ledger.nodes[NODE].charges["a"].proven
+    assert world.ledger.nodes[NODE].charges["a"].confirmed
     for cpus in (1, 2, 3, 4, 5, 6):
         newcomer = pod(f"new{cpus}", container("c", cpus * 1000))
         assert (world.cluster.verdict(newcomer, NODE) is None) == admit(state, newcomer).admitted
@@ -122,10 +122,10 @@ def test_one_that_bears_the_name_of_an_ended_one_is_told_from_it_by_the_checkpoi
     world.fold(f"pod/{first.uid}", PodEnded(first.uid, node=NODE, cause="deleted"))
     world.bound(second, NODE)
     world.report(msgspec.structs.replace(report_of(state, True), boot_time_ms=6000))
-    assert not world.ledger.nodes[NODE].charges[second.uid].proven, "that was the one before"
+    assert not world.ledger.nodes[NODE].charges[second.uid].confirmed, "that was the one before"
     state = drop_stale(admit(remove(state, first.uid), second).state)
     world.report(msgspec.structs.replace(report_of(state, True), boot_time_ms=7000))
-    assert world.ledger.nodes[NODE].charges[second.uid].proven
+    assert world.ledger.nodes[NODE].charges[second.uid].confirmed
     for gpus in (1, 2, 3):
         newcomer = pod(
             f"new{gpus}", container("i", 500, gpus, "init"), container("c", 500), qos="Burstable"

@@ -17,7 +17,7 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Placement, Report
 from shared.hints import registry
-from shared.hints.provider import NO_OPINION, Asked, HintProvider, Observed, Own
+from shared.hints.provider import NO_OPINION, HintProvider, Observed, RequestedAmounts, Reusable
 from shared.kubelet.hint import Hint, Hints
 from tests.hints.licences import LICENCE, LicenceBook, Licences
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
@@ -29,10 +29,10 @@ LONELY = ("single-numa-node", "restricted")
 class SeatBook(LicenceBook, frozen=True):
     """Wherever the CPUs are: a seat is of both zones."""
 
-    def single(self, state: int, own: Own, asked: Asked) -> int:
+    def single(self, state: int, own: Reusable, asked: RequestedAmounts) -> int:
         return 0 if asked else NO_OPINION
 
-    def hints(self, state: int, own: Own, asked: Asked) -> Hints:
+    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
         return {SEAT: [Hint(0b11, True)] if state >= asked[0][1] else []} if asked else None
 
 
@@ -52,7 +52,7 @@ class Seats(Licences, frozen=True):
 
 
 class BadgeBook(LicenceBook, frozen=True):
-    def hints(self, state: int, own: Own, asked: Asked) -> Hints:
+    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
         found = super().hints(state, own, asked)
         return {BADGE: found[LICENCE]} if found else None
 

@@ -75,4 +75,4 @@ def test_where_ids_leave_gaps_the_kubelet_reads_distances_of_other_nodes() -> No
     seen = observe(report_of(state), (), "best-effort", "container", fine=True)
     assert seen is not None
     (base,) = seen.bases
-    assert seen.rules.admit(base, request_of(zonal_demand(pod, ("cpu",)))).zones == (0b1001,)
+    assert seen.model.admit(base, request_of(zonal_demand(pod, ("cpu",)))).zones == (0b1001,)

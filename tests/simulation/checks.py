@@ -346,13 +346,13 @@ class Checks:
                 not zones
                 or let_go
                 or not charge.demand
-                or not (charge.proven or charge.alias is None)
+                or not (charge.confirmed or charge.alias is None)
             ):
                 continue
             possible = {zone for each in charge.possible.values() for zone in each}
             how, counted = (
                 ("proven", {*charge.held, *charge.zones})
-                if charge.proven
+                if charge.confirmed
                 else ("charged", possible)
             )
             self.marks.add(f"{how} zones compared with the truth")
@@ -372,7 +372,7 @@ class Checks:
         for zone in known.report.zones if known.report is not None else ():
             for name, resource in zone.resources.items():
                 free, truth = (
-                    known.lower.get(zone.id, {}).get(name, 0),
+                    known.free_min.get(zone.id, {}).get(name, 0),
                     max(resource.allocatable - taken[zone.id, name], 0),
                 )
                 if free > truth:

@@ -14,7 +14,7 @@ from shared.domain.pod import Pod
 from shared.events.cluster_events import PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
-from shared.ledger.view import lower_bound
+from shared.ledger.view import compute_free_min
 from tests.simulation.manifests import OURS
 from tests.simulation.node import SimNode
 from tests.simulation.process import Process
@@ -348,10 +348,12 @@ def _drained(world: World) -> None:
             raise Broken(
                 f"S9: node {node.name} still carries {sorted(node.charges)} {node.requested}"
             )
-        if node.lower != lower_bound(node) or (
-            node.listed is not None and node.lower != node.upper
+        if node.free_min != compute_free_min(node) or (
+            node.listed is not None and node.free_min != node.free_max
         ):
-            raise Broken(f"S9: node {node.name}: lower {node.lower} is not upper {node.upper}")
+            raise Broken(
+                f"S9: node {node.name}: lower {node.free_min} is not upper {node.free_max}"
+            )
     world.checks.audit.finish()
     if world.checks.audit.violations:
         raise Broken(str(world.checks.audit.violations[0]))

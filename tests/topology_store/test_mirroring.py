@@ -62,7 +62,7 @@ def test_an_unproven_pod_is_taken_off_as_the_pessimism_says(
     history.report(zone(0, 8, 5), zone(1, 8, 5))
     history.reserve(pod("a", cpus=3))
     history.n1.charges["uid-a"].zones = {0: cpu(3)}
-    history.n1.lower = {0: cpu(2), 1: cpu(5)}
+    history.n1.free_min = {0: cpu(2), 1: cpu(5)}
     assert free(wanted(history, pessimism)) == amounts
 
 

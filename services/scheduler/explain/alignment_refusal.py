@@ -22,7 +22,7 @@ from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Report, Zone
 from shared.domain.resources import CPU, is_memory
 from shared.hints import registry
-from shared.hints.arrivals import UNKNOWN
+from shared.hints.admission_orders import UNKNOWN
 from shared.hints.cpu import by_socket
 from shared.kubelet.layout import threads_per_core
 from shared.ledger.state import ZoneAmounts
@@ -128,7 +128,7 @@ def _given(report: Report | None, part: Part, zone: int) -> bool:
 def _total(node_info: NodeInfo, part: Part) -> Refusal | None:
     for name, asked in part.amounts.items():
         free = (
-            sum(zone.get(name, 0) for zone in node_info.lower.values())
+            sum(zone.get(name, 0) for zone in node_info.free_min.values())
             if is_memory(name)
             else node_info.totals.get(name, 0)
         )
@@ -148,9 +148,9 @@ def _total(node_info: NodeInfo, part: Part) -> Refusal | None:
 
 
 def _zonal(node_info: NodeInfo, plan: Plan, whole: Part) -> Refusal | None:
-    lower = {
+    free_min = {
         zone: held
-        for zone, held in node_info.lower.items()
+        for zone, held in node_info.free_min.items()
         if _given(node_info.report, whole, zone)
     }
     part = _by_amounts(whole)
@@ -159,17 +159,17 @@ def _zonal(node_info: NodeInfo, plan: Plan, whole: Part) -> Refusal | None:
         and plan.rule.policy != SINGLE_NUMA_NODE
         and not _fits_a_zone_when_empty(node_info, part)
     ):
-        return _wide(node_info, part, lower, node_info.report)
-    if not lower and plan.rule.policy == SINGLE_NUMA_NODE:
+        return _wide(node_info, part, free_min, node_info.report)
+    if not free_min and plan.rule.policy == SINGLE_NUMA_NODE:
         return _never(node_info, whole)
-    if not lower or any(fits(part.amounts, zone) for zone in lower.values()):
+    if not free_min or any(fits(part.amounts, zone) for zone in free_min.values()):
         return None
     never = _never(node_info, whole)
     if never is not None:
         return (
             _first_short(node_info, plan) if plan.may_be_split and not whole.name else None
         ) or never
-    name, zone, best, subject = _nearest(lower, part)
+    name, zone, best, subject = _nearest(free_min, part)
     remedy = _free_more(name, part.amounts[name] - best, f"in zone {zone}")
     return Refusal(
         node_info.name,
@@ -206,7 +206,7 @@ def _free_more(name: str, amount: int, where: str) -> str:
     return f"free {format_amount(name, max(0, amount))} more {name} {where}"
 
 
-def _wide(node_info: NodeInfo, part: Part, lower: ZoneAmounts, report: Report) -> Refusal | None:
+def _wide(node_info: NodeInfo, part: Part, free_min: ZoneAmounts, report: Report) -> Refusal | None:
     """restricted, and no zone holds the part when it is empty: as many zones as would do then are
     what the kubelet prefers, and it takes none unless that is one number for all resources (kubelet
     1.36)."""
@@ -216,7 +216,7 @@ def _wide(node_info: NodeInfo, part: Part, lower: ZoneAmounts, report: Report) -
     )
     widths = preferred_widths(part.amounts, report)
     count = max(widths.values(), default=0)
-    if not lower or not count or len(lower) > MOST_ZONES:
+    if not free_min or not count or len(free_min) > MOST_ZONES:
         return None
     if min(widths.values()) < count and not by_socket(report):
         largest = min(name for name in widths if widths[name] == count)
@@ -224,7 +224,7 @@ def _wide(node_info: NodeInfo, part: Part, lower: ZoneAmounts, report: Report) -
         remedy = f"ask for amounts that fit as few zones each when these are empty (now: {told})"
         asked, best = (
             part.amounts[largest],
-            sum(max(0, held.get(largest, 0)) for held in lower.values()),
+            sum(max(0, held.get(largest, 0)) for held in free_min.values()),
         )
         subject = "that all resources prefer"
         return Refusal(
@@ -237,7 +237,7 @@ def _wide(node_info: NodeInfo, part: Part, lower: ZoneAmounts, report: Report) -
             best,
             remedy=remedy,
         )
-    nearest = _nearest_set(lower, part, count)
+    nearest = _nearest_set(free_min, part, count)
     if nearest is None:
         return None
     name, zones, best, subject = nearest
@@ -265,13 +265,13 @@ def _wide(node_info: NodeInfo, part: Part, lower: ZoneAmounts, report: Report) -
 
 
 def _nearest_set(
-    lower: ZoneAmounts, part: Part, count: int
+    free_min: ZoneAmounts, part: Part, count: int
 ) -> tuple[str, tuple[int, ...], int, str] | None:
     """(resource, zones, free there, beside what) of the set of so many zones that comes nearest;
     None where one has all. Sets are tried only where each resource has one of its own: every node
     may be asked."""
     free = {
-        name: {zone: max(0, held.get(name, 0)) for zone, held in lower.items()}
+        name: {zone: max(0, held.get(name, 0)) for zone, held in free_min.items()}
         for name in part.amounts
     }
     fullest = {
@@ -282,7 +282,7 @@ def _nearest_set(
     name = min(part.amounts, key=lambda each: (most[each] / part.amounts[each], each))
     if most[name] < part.amounts[name]:
         return name, tuple(sorted(zone for _, zone in fullest[name])), most[name], ""
-    sets = list(combinations(sorted(lower), min(count, len(lower))))
+    sets = list(combinations(sorted(free_min), min(count, len(free_min))))
     places = {
         at: {name: sum(zones[zone] for zone in each) for name, zones in free.items()}
         for at, each in enumerate(sets)
@@ -369,29 +369,29 @@ def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
     return False
 
 
-def _scarcest(lower: ZoneAmounts, part: Part) -> tuple[str, int, int]:
+def _scarcest(free_min: ZoneAmounts, part: Part) -> tuple[str, int, int]:
     """(resource, zone, free there) of the resource whose best zone covers the smallest share of
     what is asked.
     """
     found = []
     for name, asked in part.amounts.items():
-        best, zone = max((held.get(name, 0), -zone) for zone, held in lower.items())
+        best, zone = max((held.get(name, 0), -zone) for zone, held in free_min.items())
         found.append((max(0, best) / asked, name, -zone, best))
     _, name, zone, best = min(found)
     return name, zone, best
 
 
-def _beside(lower: ZoneAmounts, part: Part, name: str) -> tuple[int, int]:
+def _beside(free_min: ZoneAmounts, part: Part, name: str) -> tuple[int, int]:
     """Most of `name` in a zone that holds everything else; the first zone when none does."""
     others = {other: asked for other, asked in part.amounts.items() if other != name}
-    found = [(held.get(name, 0), -zone) for zone, held in lower.items() if fits(others, held)]
-    best, zone = max(found, default=(0, -min(lower)))
+    found = [(held.get(name, 0), -zone) for zone, held in free_min.items() if fits(others, held)]
+    best, zone = max(found, default=(0, -min(free_min)))
     return best, -zone
 
 
 def _uncertain(node_info: NodeInfo, plan: Plan) -> Refusal:
     parts = ", ".join(part.name for part in plan.parts if part.name)
-    certain = node_info.lower == node_info.upper or not possible(node_info, plan)
+    certain = node_info.free_min == node_info.free_max or not possible(node_info, plan)
     reason = Reason.NO_ZONE_SET if certain else Reason.NOT_ON_EVERY_BRANCH
     remedy = "wait for a newer topology report of the node; it may also help to ask for less, or for one container"
     return Refusal(node_info.name, reason, f"containers {parts}" if parts else "", remedy=remedy)

@@ -265,8 +265,8 @@ def _zone_state(node_info: NodeInfo, report: Report, zone: int, resource: str) -
         0,
     )
     free, most = (
-        node_info.lower[zone].get(resource, 0),
-        node_info.upper.get(zone, {}).get(resource, 0),
+        node_info.free_min[zone].get(resource, 0),
+        node_info.free_max.get(zone, {}).get(resource, 0),
     )
     return ZoneState(zone, free, most, allocatable, _holders(node_info, zone, resource))
 

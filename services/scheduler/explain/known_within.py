@@ -111,10 +111,10 @@ def of_pod(cluster: Cluster, pod: Pod, node: str) -> tuple[str, ...]:
 def _picks_decide(outlook: Outlook, plan: Plan) -> bool:
     """In one and the same state one choice admits the pod and another does not."""
     states, request = outlook.states, request_of(plan.demand)
-    if states is None or states.coming or states.gone:
+    if states is None or states.pending or states.ended_pods:
         return False
     try:
-        found = [states.rules.admit(base, request) for base in states.bases]
+        found = [states.model.admit(base, request) for base in states.bases]
     except TooManyChoicesError:
         return True
     return any(each.states and each.refused for each in found)

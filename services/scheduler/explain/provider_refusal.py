@@ -21,7 +21,7 @@ from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import is_device
 from shared.hints import registry
-from shared.hints.admission import Rules, States
+from shared.hints.admission import KubeletModel, NodeState
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError
 
@@ -43,8 +43,8 @@ def unoffered(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | None:
     if outlook is None or outlook.states is None or before is None:
         return None
     rules, moments = (
-        outlook.states.rules,
-        (moment.states for each in before for moment in each.moments),
+        outlook.states.model,
+        (moment.states for each in before for moment in each.search_states),
     )
     try:
         refuses = _first_refusing(rules, moments, plan.demand)
@@ -70,13 +70,15 @@ def drawn_by_zeros(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | Non
     )
 
 
-def _first_refusing(rules: Rules, moments: Iterator[States], demand: Demand) -> Refuses | None:
+def _first_refusing(
+    rules: KubeletModel, moments: Iterator[NodeState], demand: Demand
+) -> Refuses | None:
     """Whether the kubelet refuses a demand as it stands when it refuses the whole one."""
     found = (partial(_refuses, rules, states) for states in moments)
     return next((refuses for refuses in found if refuses(demand)), None)
 
 
-def _refuses(rules: Rules, states: States, demand: Demand) -> bool:
+def _refuses(rules: KubeletModel, states: NodeState, demand: Demand) -> bool:
     return rules.refuses(states, request_of(demand))
 
 

@@ -33,7 +33,7 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
     if node.report is None or node.basis is not node.report or node.listed is None or node.claims:
         return None
     listed, charges = node.listed, node.charges.values()
-    if any(not charge.proven or charge.alias is not None for charge in charges):
+    if any(not charge.confirmed or charge.alias is not None for charge in charges):
         return None
     if not all(is_seen(charge, listed.get(charge.key, ()), node.report) for charge in charges):
         return None  # it runs, and the report is older: what it keeps is told by nobody

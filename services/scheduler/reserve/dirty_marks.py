@@ -52,7 +52,7 @@ class Marks:
         found = []
         for name in sorted(self._crossed):
             node = ledger.nodes.get(name)
-            if node is not None and not node.dirty and fingerprints.unsettled(node):
+            if node is not None and not node.dirty and fingerprints.has_unconfirmed(node):
                 found.append(self._mark(node, ledger.position, versions))
         self._crossed.clear()
         for name in sorted(changed):
@@ -109,8 +109,8 @@ def _compared(ledger: Ledger, node: LedgerNode) -> tuple[ReconcileMethod, int] |
     if node.listed is not None:
         if not node.charges:
             return "empty", node.report_position
-        proven = all(charge.proven for charge in node.charges.values())
+        proven = all(charge.confirmed for charge in node.charges.values())
         return ("proof", node.report_position) if proven else None
     matched = fingerprints.match(ledger, node)
-    useful = matched is not None and fingerprints.would_settle(node, matched.position)
+    useful = matched is not None and fingerprints.would_confirm(node, matched.position)
     return ("fingerprint", matched.position) if matched is not None and useful else None

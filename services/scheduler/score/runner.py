@@ -121,8 +121,8 @@ class Registered:
         """See `WantStrategy`; of a strategy that `looks_at_wants`."""
         return cast("WantStrategy", self._strategy).standing(free, whole, tuple(rows))
 
-    def column(self, items: Items, lower: Ints, whole: Floats, fit: Bools) -> Floats:
-        """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of
+    def column(self, items: Items, free_min: Ints, whole: Floats, fit: Bools) -> Floats:
+        """The part's score on every node, as `part` gives it: `free_min` and `whole` are [resource of
         items, zone, node].
         """
         assert self._columns is not None
@@ -131,7 +131,7 @@ class Registered:
         devices = np.array([is_device(name) for name, _ in items], dtype=np.bool_)
         sizes = cast("Ints", whole)  # the same integers as floats, which are faster
         found = self._columns.score_nodes(
-            request, np.maximum(lower, 0), sizes, whole > 0, fit, weights, devices
+            request, np.maximum(free_min, 0), sizes, whole > 0, fit, weights, devices
         )
         return found.astype(np.float64)
 
@@ -155,7 +155,7 @@ class Registered:
         if report is None:
             return 0
         if self._plain is not None:
-            return self._plain(items, node_info.firm(node_info.lower), node_info.sizes)
+            return self._plain(items, node_info.firm(node_info.free_min), node_info.sizes)
         distances, views = self._distances(node_info.name, report), self._views(node_info)
         found = self._chosen(node_info).score(
             dict(items), views, distances, self._weights, report.max_numa_nodes
@@ -166,11 +166,11 @@ class Registered:
         """The node's zones, kept until it changes: several shapes ask for them in a row."""
         kept: tuple[int, Sequence[ZoneView]] | None = node_info.views
         if kept is None or kept[0] != node_info.version:
-            lower = node_info.firm(node_info.lower)
+            free_min = node_info.firm(node_info.free_min)
             sized = [
-                (zone, lower[zone], whole)
+                (zone, free_min[zone], whole)
                 for zone, whole in node_info.sizes.items()
-                if zone in lower
+                if zone in free_min
             ]
             views = [
                 ZoneView(zone, held, whole, self._used(held, whole)) for zone, held, whole in sized
@@ -192,7 +192,7 @@ class Registered:
             return 0
         free = {
             zone: {name: max(0, held) for name, held in amounts.items()}
-            for zone, amounts in node_info.lower.items()
+            for zone, amounts in node_info.free_min.items()
         }
         views = [
             ZoneView(zone, free[zone], whole)

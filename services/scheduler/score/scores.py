@@ -161,7 +161,7 @@ def score_node(node_info: NodeInfo, shape: Shape, plan: Plan, strategy: Scorer) 
         return sum(count * strategy.part(items, node_info) for items, count in plan.kinds) // len(
             plan.parts
         )
-    zones = node_info.firm(node_info.lower)
+    zones = node_info.firm(node_info.free_min)
     for items, count in plan.kinds:
         total += count * max(0, strategy.best(items, zones, node_info.sizes))
     return total // len(plan.parts)

@@ -12,7 +12,7 @@ from services.scheduler.select.verdict_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan, Shape
-from shared.hints.arrivals import UNKNOWN
+from shared.hints.admission_orders import UNKNOWN
 
 UNDECIDED = -2
 """No score: the search met its budget. The table keeps it as ruled out."""

@@ -32,7 +32,7 @@ def in_as_few_zones(
         for name, amount in part.amounts.items():
             row = columns.rows.get(name)
             if row is not None and name not in plan.placeless:
-                free = _freest_first(columns.upper[row, :zones][:, selection])
+                free = _freest_first(columns.free_max[row, :zones][:, selection])
                 size = _freest_first(columns.whole[row, :zones][:, selection])
                 enough &= _within(free, size, amount, overstated | (name in several))
     return enough

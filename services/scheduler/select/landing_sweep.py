@@ -75,7 +75,7 @@ class LandingSweep:
     def run(self, selection: Selection, size: int, unbarred: Bools) -> tuple[Ints, Bools]:
         """Scores (-1: ruled out) and certainty (no exact judgement needed) of so many selected
         nodes. `unbarred` is where the shape's constraints let it go."""
-        taken = _of(self._columns.lower, selection)[:, : self._zones]
+        taken = _of(self._columns.free_min, selection)[:, : self._zones]
         fits = np.logical_and.reduce(taken >= self._least, axis=1)
         somewhere = np.logical_or.reduce(fits, axis=1)
         scores, necessary = self._scored(fits, somewhere, selection, size)
@@ -126,9 +126,9 @@ class LandingSweep:
         return total // len(self._plan.parts), necessary
 
     def _landed(self, items: Items, at: Slots) -> Ints:
-        lower, whole = self._columns.lower, self._columns.whole
+        free_min, whole = self._columns.free_min, self._columns.whole
         free, sizes = (
-            lower.reshape(len(lower), -1).take(at, axis=1),
+            free_min.reshape(len(free_min), -1).take(at, axis=1),
             whole.reshape(len(whole), -1).take(at, axis=1),
         )
         standing = self._standing.of(at) if len(at) >= STANDING_FROM else None
@@ -145,8 +145,8 @@ class LandingSweep:
 
     def _room_for_as_many(self, rows: Slots, least: Ints, selection: Selection) -> Bools:
         """As `bounds.possible` has it, by the upper bound."""
-        upper = _of(self._columns.upper, selection).take(rows, axis=0)[:, : self._zones]
-        room = np.minimum.reduce(upper // least[:, :, None], axis=0)
+        free_max = _of(self._columns.free_max, selection).take(rows, axis=0)[:, : self._zones]
+        room = np.minimum.reduce(free_max // least[:, :, None], axis=0)
         found: Bools = np.maximum(room, 0).sum(axis=0) >= self._running
         return found
 
@@ -160,8 +160,8 @@ class LandingSweep:
 
     def _fits_upper(self, selection: Selection) -> Bools:
         """Nodes that the upper bound does not rule out: the exact judgement may find them certain."""
-        upper = _of(self._columns.upper, selection)[:, : self._zones]
-        fits = np.logical_and.reduce(upper >= self._least[: len(self._kinds)], axis=1)
+        free_max = _of(self._columns.free_max, selection)[:, : self._zones]
+        fits = np.logical_and.reduce(free_max >= self._least[: len(self._kinds)], axis=1)
         found: Bools = np.logical_and.reduce(np.logical_or.reduce(fits, axis=1), axis=0)
         return found
 

@@ -25,7 +25,7 @@ class Room:
 
     def __init__(self, columns: Columns, selection: Selection) -> None:
         self._rows = tuple(columns.rows)
-        self._free = columns.lower[:, :, selection].reshape(len(self._rows), -1)
+        self._free = columns.free_min[:, :, selection].reshape(len(self._rows), -1)
         self._whole = columns.whole[:, :, selection].reshape(len(self._rows), -1)
 
     def of(self, wants: Sequence[Items]) -> list[int]:

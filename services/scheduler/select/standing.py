@@ -32,15 +32,15 @@ class Standing:
         made_for = columns.shape, columns.capacity, self._strategy.generation
         if made_for != self._made_for:
             self._made_for, changed = made_for, np.arange(columns.size)
-            self._values = np.zeros((columns.lower.shape[1], columns.capacity))
+            self._values = np.zeros((columns.free_min.shape[1], columns.capacity))
         if len(changed):
             self._write(changed)
         found: Floats = self._values.reshape(-1).take(at)
         return found
 
     def _write(self, slots: Slots) -> None:
-        rows, zones = self._columns.lower.shape[:2]
-        free = self._columns.lower.take(slots, axis=2).reshape(rows, -1)
+        rows, zones = self._columns.free_min.shape[:2]
+        free = self._columns.free_min.take(slots, axis=2).reshape(rows, -1)
         whole = self._columns.whole.take(slots, axis=2).reshape(rows, -1)
         self._values[:, slots] = self._strategy.standing(free, whole, self._columns.rows).reshape(
             zones, -1

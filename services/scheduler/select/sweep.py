@@ -143,18 +143,20 @@ class Sweep:
         hold memory, and passes over what no zone of the node lists."""
         free, size = self._lower(name), self._size(name)
         if is_memory(name):
-            upper = self._columns.upper[self._columns.rows[name], : self._zones][:, self._selection]
-            free = np.where(free > 0, free, upper)
+            free_max = self._columns.free_max[self._columns.rows[name], : self._zones][
+                :, self._selection
+            ]
+            free = np.where(free > 0, free, free_max)
         return np.where(size.any(axis=0), free, amount)
 
     def _part_scores(self, items: Items, fit: Bools) -> npt.NDArray[Any]:
         if isinstance(self._strategy, Registered):
             named = self._strategy.beside(items, self._columns.rows)
-            lower, whole = (
+            free_min, whole = (
                 [self._lower(name) for name, _ in named],
                 [self._size(name) for name, _ in named],
             )
-            return self._strategy.column(named, np.stack(lower), np.stack(whole), fit)
+            return self._strategy.column(named, np.stack(free_min), np.stack(whole), fit)
         scores = self._strategy.mean(items, [self._points(self._strategy, *item) for item in items])
         np.copyto(scores, 0.0, where=~fit)
         best: npt.NDArray[Any] = scores.max(axis=0)
@@ -183,7 +185,7 @@ class Sweep:
                 row = self._columns.rows.get(name)
                 if row is None:
                     return necessary
-                fit &= self._columns.upper[row, : self._zones][:, chosen] >= amount
+                fit &= self._columns.free_max[row, : self._zones][:, chosen] >= amount
             possible &= fit.any(axis=0)
         candidates = necessary.copy()
         candidates[doubtful] = possible
@@ -225,7 +227,9 @@ class Sweep:
     def _lower(self, name: str) -> npt.NDArray[np.int64]:
         zones = self._gathered.get(name)
         if zones is None:
-            zones = self._columns.lower[self._columns.rows[name], : self._zones][:, self._selection]
+            zones = self._columns.free_min[self._columns.rows[name], : self._zones][
+                :, self._selection
+            ]
             self._gathered[name] = zones
         return zones
 
@@ -244,7 +248,7 @@ class Sweep:
             bounded = {
                 name: amount for name, amount in part.amounts.items() if name not in plan.placeless
             }
-            candidates &= self._total(self._columns.upper, bounded)
+            candidates &= self._total(self._columns.free_max, bounded)
         for name, amount in rest.items():
             row = self._columns.rows.get(name)
             sure &= (

@@ -21,11 +21,11 @@ def reserve(
     """
     report, own = (
         node_info.report,
-        newcomer(pod, shape.kind, node_info.report, node_info.upper, trusted),
+        newcomer(pod, shape.kind, node_info.report, node_info.free_max, trusted),
     )
     charge = own.charge
     if report is not None and charge.demand:
-        subtract(node_info.lower, charge.zones)
+        subtract(node_info.free_min, charge.zones)
         node_info.unsettled = True
         node_info.arriving |= {pod.uid}
         if node_info.unaligned:

@@ -44,7 +44,7 @@ class Group(NamedTuple):
 
 
 class Columns:
-    """`lower`, `upper` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what
+    """`free_min`, `free_max` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what
     is `offered` [resource, node], `largest` zone capacity and `widest` whole zone (at least 1)
     [resource, node], `totals` what is surely free in all zones together [resource, node], of nodes
     where that counts, `limits` of zones for a container [node]. `uneven`: slots of nodes of which
@@ -55,8 +55,8 @@ class Columns:
         self.size = self.filled = 0
         self.rows: dict[str, int] = {}
         self.free_rows: dict[str, int] = {}
-        self.lower = np.zeros((0, 1, 64), dtype=np.int64)
-        self.upper = np.zeros((0, 1, 64), dtype=np.int64)
+        self.free_min = np.zeros((0, 1, 64), dtype=np.int64)
+        self.free_max = np.zeros((0, 1, 64), dtype=np.int64)
         self.whole = np.zeros((0, 1, 64), dtype=np.float64)
         self.largest = np.zeros((0, 64), dtype=np.int64)
         self.widest = np.ones((0, 64), dtype=np.int64)
@@ -86,7 +86,7 @@ class Columns:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Rows of zones, zones, and rows of whole nodes: what a delta was made for."""
-        return self.lower.shape[0], self.lower.shape[1], self.free.shape[0]
+        return self.free_min.shape[0], self.free_min.shape[1], self.free.shape[0]
 
     def profile_id(self, profile: Profile) -> int:
         """A small number for the profile."""
@@ -103,7 +103,10 @@ class Columns:
         if slot < self.capacity:
             return
         wide = grown(self.capacity)
-        self.lower, self.upper = _grown(self.lower, 2, wide), _grown(self.upper, 2, wide)
+        self.free_min, self.free_max = (
+            _grown(self.free_min, 2, wide),
+            _grown(self.free_max, 2, wide),
+        )
         self.whole, self.offered = _grown(self.whole, 2, wide), _grown(self.offered, 1, wide)
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
         self.totals, self.widest = (
@@ -194,8 +197,10 @@ class Columns:
         if not layout or not self.rows:
             return
         at = self._places(number)[:, None], slots
-        self.lower.reshape(-1, self.capacity)[at] = _values([f.firm(f.lower) for f in many], layout)
-        self.upper.reshape(-1, self.capacity)[at] = _values([f.upper for f in many], layout)
+        self.free_min.reshape(-1, self.capacity)[at] = _values(
+            [f.firm(f.free_min) for f in many], layout
+        )
+        self.free_max.reshape(-1, self.capacity)[at] = _values([f.free_max for f in many], layout)
         counted = [node_info for node_info in many if node_info.unaligned]
         if counted:
             self.totals[:, [node_info.slot for node_info in counted]] = _table(
@@ -234,7 +239,14 @@ class Columns:
         """Nodes whose zones, or what these have, are others than before."""
         if not slots:
             return
-        for array in (self.lower, self.upper, self.whole, self.largest, self.totals, self.limits):
+        for array in (
+            self.free_min,
+            self.free_max,
+            self.whole,
+            self.largest,
+            self.totals,
+            self.limits,
+        ):
             array[..., slots] = 0
         self.widest[:, slots] = 1
         self.uneven.difference_update(slots)
@@ -244,7 +256,7 @@ class Columns:
 
     def _places(self, number: int) -> Ints:
         """Where the amounts of a layout stand in columns [resource * zones + zone], zone by zone."""
-        wide = self.lower.shape[1]
+        wide = self.free_min.shape[1]
         known = self._placed.get(number)
         if known is None or known[0] != wide:
             layout = enumerate(self.profiles[number][4])
@@ -265,14 +277,14 @@ class Columns:
     def delta(self, node_info: NodeInfo, zones: Mapping[int, Amounts], request: Amounts) -> Delta:
         """An own reservation as columns, for every node with these zones and rows."""
         places = {zone: at for at, zone in enumerate(node_info.zone_ids)}
-        lower = np.zeros(self.lower.shape[:2], dtype=np.int64)
+        free_min = np.zeros(self.free_min.shape[:2], dtype=np.int64)
         for zone, amounts in zones.items():
             for name, amount in amounts.items():
-                if zone in places and name in node_info.lower[zone]:
-                    lower[self.rows[name], places[zone]] = amount
+                if zone in places and name in node_info.free_min[zone]:
+                    free_min[self.rows[name], places[zone]] = amount
         untouched = any(zone not in zones for zone in places) or not places
-        least = None if untouched else lower[:, : len(places)].min(axis=1)
-        return Delta(lower, _table(self.free_rows, [request])[:, 0], least)
+        least = None if untouched else free_min[:, : len(places)].min(axis=1)
+        return Delta(free_min, _table(self.free_rows, [request])[:, 0], least)
 
     def subtract(self, node_info: NodeInfo, delta: Delta) -> None:
         """Take an own reservation out of one node's columns, which are otherwise up to date, at the
@@ -292,13 +304,13 @@ class Columns:
         if len(self._due) <= FEW:
             for slot, taken in self._due.items():
                 for delta in taken:
-                    self.lower[:, :, slot] -= delta.zones
+                    self.free_min[:, :, slot] -= delta.zones
                     self.free[:, slot] -= delta.whole
             self._due = {}
         while self._due:
             slots = list(self._due)
             deltas = [self._due[slot].pop() for slot in slots]
-            self.lower[:, :, slots] -= np.stack([delta.zones for delta in deltas], axis=2)
+            self.free_min[:, :, slots] -= np.stack([delta.zones for delta in deltas], axis=2)
             self.free[:, slots] -= np.stack([delta.whole for delta in deltas], axis=1)
             self._due = {slot: left for slot, left in self._due.items() if left}
 
@@ -316,8 +328,8 @@ class Columns:
             for name in (PODS, *node_info.allocatable):
                 self.free_rows.setdefault(name, len(self.free_rows))
         zones, rows = max(len(node_info.zone_ids) for node_info in many), len(self.rows)
-        self.lower, self.upper = (
-            _grown(_grown(each, 1, zones), 0, rows) for each in (self.lower, self.upper)
+        self.free_min, self.free_max = (
+            _grown(_grown(each, 1, zones), 0, rows) for each in (self.free_min, self.free_max)
         )
         self.whole = _grown(_grown(self.whole, 1, zones), 0, rows)
         self.largest, self.totals = _grown(self.largest, 0, rows), _grown(self.totals, 0, rows)

@@ -63,7 +63,7 @@ NOWHERE: frozenset[int] = frozenset()
 
 
 class NodeInfo:
-    """Mutable columns of one node. `lower` and `upper` are zone id -> amounts, `sizes` what scores
+    """Mutable columns of one node. `free_min` and `free_max` are zone id -> amounts, `sizes` what scores
     take for the whole of a zone (read only); `free` is allocatable minus requested. `unaligned`: a
     pod may take from several zones at once without being refused for it. `version` counts every
     change, `taken_in` those that are the ledger's: no own reservations."""
@@ -76,8 +76,9 @@ class NodeInfo:
         "ends",
         "expected_zones",
         "expired",
+        "free_max",
+        "free_min",
         "ledger",
-        "lower",
         "make",
         "name",
         "observed",
@@ -95,7 +96,6 @@ class NodeInfo:
         "totals",
         "unaligned",
         "unsettled",
-        "upper",
         "version",
         "views",
         "waiting",
@@ -107,8 +107,8 @@ class NodeInfo:
         self.ledger: LedgerNode = LedgerNode(name)
         self.observed: NodeObserved | None = None
         self.report: Report | None = None
-        self.lower: ZoneAmounts = {}
-        self.upper: ZoneAmounts = {}
+        self.free_min: ZoneAmounts = {}
+        self.free_max: ZoneAmounts = {}
         self.make, self.sizes = NO_MAKE, NO_MAKE.sizes
         self.zone_ids: tuple[int, ...] = ()
         self.requested: Amounts = {}
@@ -148,8 +148,8 @@ class NodeInfo:
         return (
             self.observed is node.observed
             and self.report is node.basis
-            and self.lower == node.lower
-            and self.upper == node.upper
+            and self.free_min == node.free_min
+            and self.free_max == node.free_max
             and self.requested == node.requested
             and self.claims == node.claims
             and self.allocatable == offered(node)
@@ -171,9 +171,9 @@ class NodeInfo:
             node.basis,
             node.expired,
         )
-        self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
-        self.upper = node.upper
-        self.zone_ids = tuple(sorted(node.lower))
+        self.free_min = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
+        self.free_max = node.free_max
+        self.zone_ids = tuple(sorted(node.free_min))
         self.requested, self.claims, self.overlay = dict(node.requested), dict(node.claims), {}
         self.allocatable = offered(node)
         self.unsettled = any(is_unsettled(charge) for charge in node.charges.values())
@@ -207,24 +207,24 @@ class NodeInfo:
         self.charged, self.overlay = frozenset(node.charges), {}
         self.outlooks, self.waiting, self.expected_zones = None, None, None
 
-    def firm(self, lower: Bounds) -> Bounds:
-        """`lower` as far as single zones go: no memory in zones that the Memory Manager uses, or
+    def firm(self, free_min: Bounds) -> Bounds:
+        """`free_min` as far as single zones go: no memory in zones that the Memory Manager uses, or
         may use, in groups.
         """
         if not self.tied:
-            return lower
+            return free_min
         return {
             zone: {name: min(0, a) if is_memory(name) else a for name, a in held.items()}
             if zone in self.tied
             else held
-            for zone, held in lower.items()
+            for zone, held in free_min.items()
         }
 
     def surely_free(self) -> Amounts:
         """What is surely free on the node as a whole: an unproven pod holds its demand once,
         wherever that is.
         """
-        totals = total(self.upper.values())
+        totals = total(self.free_max.values())
         for charge in self.charges():
             if charge.zones:
                 self.take_total(charge, totals)
@@ -277,7 +277,7 @@ class NodeInfo:
             totals[name] = totals.get(name, 0) - amount
 
     def _layout(self) -> Layout:
-        return tuple((zone, tuple(self.lower[zone])) for zone in self.zone_ids)
+        return tuple((zone, tuple(self.free_min[zone])) for zone in self.zone_ids)
 
     def charges(self) -> Collection[Charge]:
         """Every charge on the node, own reservations included."""
@@ -357,7 +357,7 @@ def held_once(charge: Charge, report: Report | None = None) -> Amounts:
     """The most that a pod holds on the node as a whole. What init containers of a proven pod keep
     is charged in each zone where it may be, but is held once; what a checkpoint tells of by uid
     lies where it is charged."""
-    if not charge.proven:
+    if not charge.confirmed:
         return (
             total(charge.zones.values())
             if charge.held
@@ -387,7 +387,7 @@ def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
         return frozenset()
     several = report.policy != policies.SINGLE_NUMA_NODE
     if several and any(
-        (node.listed is None or not charge.proven) and _is_wide(charge, report)
+        (node.listed is None or not charge.confirmed) and _is_wide(charge, report)
         for charge in charges
     ):
         return frozenset(zone.id for zone in report.zones)
@@ -415,7 +415,7 @@ def arriving(node: LedgerNode) -> frozenset[str]:
     coming = (
         charge.uid
         for charge in node.charges.values()
-        if is_unsettled(charge) and not charge.admitted
+        if is_unsettled(charge) and not charge.is_admitted
     )
     return frozenset(coming) or NOBODY
 
@@ -431,7 +431,7 @@ def ends_of(node: LedgerNode) -> object:
 
 def is_unsettled(charge: Charge) -> bool:
     """True for a pod whose zones are not known: several are charged in its place."""
-    return bool(charge.zones) and not charge.proven and not charge.held
+    return bool(charge.zones) and not charge.confirmed and not charge.held
 
 
 def report_state(node: LedgerNode) -> str:

@@ -20,9 +20,9 @@ def of(ledger: Ledger) -> dict[str, int]:
         "nodes_reporting": sum(node.report is not None and not node.expired for node in nodes),
         "nodes_unnamed": sum(map(is_unnamed, ledger.nodes.values())),
         "nodes_in_use": sum(bool(node.charges) for node in nodes),
-        "zones": sum(len(node.upper) for node in nodes),
+        "zones": sum(len(node.free_max) for node in nodes),
         "zones_in_use": sum(map(zones_in_use, nodes)),
-        "unproven": sum(not charge.proven for node in nodes for charge in node.charges.values()),
+        "unproven": sum(not charge.confirmed for node in nodes for charge in node.charges.values()),
     }
 
 
@@ -39,7 +39,7 @@ def zones_in_use(node: LedgerNode) -> int:
         return 0
     return sum(
         any(
-            held.allocatable > node.lower.get(zone.id, {}).get(name, 0)
+            held.allocatable > node.free_min.get(zone.id, {}).get(name, 0)
             for name, held in zone.resources.items()
         )
         for zone in node.report.zones

@@ -126,7 +126,7 @@ async def test_several_reservations_on_one_node_in_one_batch_are_chained() -> No
     outcomes = await story.append(core, core.decide(4))
     assert all(isinstance(outcome, Appended) for outcome in outcomes)
     assert len(outcomes) == 4
-    assert story.ledger_node().lower[0]["cpu"] == 0
+    assert story.ledger_node().free_min[0]["cpu"] == 0
 
 
 async def test_more_room_can_be_worse_so_a_pod_must_be_admitted_on_every_branch() -> None:

@@ -120,7 +120,7 @@ async def test_a_listing_before_the_admission_reconciles_nothing() -> None:
     await story.decide()
     assert await story.reconciliations() == []
     assert story.ledger_node().dirty == "rejections"
-    assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (
+    assert (story.ledger_node().free_min[0]["cpu"], story.ledger_node().free_min[1]["cpu"]) == (
         2000,
         2000,
     )
@@ -135,7 +135,7 @@ async def test_a_dirty_node_is_reconciled_by_fingerprint_at_the_position_that_ag
     assert [(event.method, event.settled_to, event.report_version) for event in events] == [
         ("fingerprint", charged_at, 2)
     ]
-    assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (
+    assert (story.ledger_node().free_min[0]["cpu"], story.ledger_node().free_min[1]["cpu"]) == (
         2000,
         8000,
     )
@@ -157,9 +157,9 @@ async def test_a_charge_made_after_the_matched_position_stays() -> None:
     await story.decide()
     node = story.ledger_node()
     assert len(await story.reconciliations()) == 1
-    assert node.charges["uid-a"].proven
-    assert not node.charges["uid-b"].proven
-    assert (node.lower[0]["cpu"], node.lower[1]["cpu"]) == (1000, 7000)
+    assert node.charges["uid-a"].confirmed
+    assert not node.charges["uid-b"].confirmed
+    assert (node.free_min[0]["cpu"], node.free_min[1]["cpu"]) == (1000, 7000)
 
 
 async def test_an_emptied_dirty_node_is_reconciled() -> None:
@@ -226,7 +226,7 @@ class TestNobodyIsForgottenOnTheFingerprintPath:
         await show(story, 2, False, ("a",), 2)
         await refuse(story, 3, first=10)
         await self.wait_until_idle(story)
-        assert story.ledger_node().charges["uid-a"].proven
+        assert story.ledger_node().charges["uid-a"].confirmed
         large = pod("large", cpus=8)
         await story.arrives(pod("other", cpus=8), large)
         assert await self.wait_until_idle(story) == {"uid-other": "n1"}
@@ -256,7 +256,7 @@ class TestNobodyIsForgottenOnTheFingerprintPath:
         await story.decide()
         assert [event.report_version for event in await story.reconciliations()] == [2, 3]
         assert story.ledger_node().dirty == ""
-        assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (
+        assert (story.ledger_node().free_min[0]["cpu"], story.ledger_node().free_min[1]["cpu"]) == (
             1000,
             8000,
         )

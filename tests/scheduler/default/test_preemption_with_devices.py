@@ -174,8 +174,8 @@ def standing(drawn: list[tuple[int, int, int, int]]) -> list[Placed]:
 async def played(policy: str, placed: list[Placed], wants: list[tuple[int, int]]) -> None:
     story = await full(placed, policy)
     high = pod("high", *(container(f"c{at}", *each) for at, each in enumerate(wants)), priority=2)
-    lower = {made.uid: made.priority for made, _ in placed if made.priority < 2}
-    helping = [set(gone) for gone in subsets(lower) if helps(story, high, gone)]
+    free_min = {made.uid: made.priority for made, _ in placed if made.priority < 2}
+    helping = [set(gone) for gone in subsets(free_min) if helps(story, high, gone)]
     await story.arrives(high)
     reserved = await story.decide()
     assert bool(reserved) is (set() in helping)
@@ -188,8 +188,8 @@ async def played(policy: str, placed: list[Placed], wants: list[tuple[int, int]]
         assert not any(
             set(fewer) in helping for fewer in subsets(found[0]) if len(fewer) < len(found[0])
         )
-        cost = min((max(lower[uid] for uid in each), len(each)) for each in helping)
-        assert (max(lower[uid] for uid in found[0]), len(found[0])) == cost
+        cost = min((max(free_min[uid] for uid in each), len(each)) for each in helping)
+        assert (max(free_min[uid] for uid in found[0]), len(found[0])) == cost
 
 
 def subsets(uids: Collection[str]) -> list[tuple[str, ...]]:

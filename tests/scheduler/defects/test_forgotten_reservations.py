@@ -170,7 +170,7 @@ class TestR5TwoInstants:
         assert before is not None
         assert after is not None
         assert before.freshness < after.freshness
-        assert history.charge(pod("x", cpus=1)).proven
+        assert history.charge(pod("x", cpus=1)).confirmed
 
 
 class TestPodsThatEnd:

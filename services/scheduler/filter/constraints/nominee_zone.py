@@ -30,7 +30,7 @@ def leaves_a_zone(
     if node_info.report is None or node_info.rule.policy not in (SINGLE_NUMA_NODE, RESTRICTED):
         return True
     wanted = {name: amount for name, amount in nominee.items() if name in node_info.report.tracked}
-    charge = newcomer(pod, kind_of(pod), node_info.report, node_info.upper).charge
+    charge = newcomer(pod, kind_of(pod), node_info.report, node_info.free_max).charge
     if not wanted or not charge.zones:
         return True
     room = _once_they_ended(node_info, leaves)

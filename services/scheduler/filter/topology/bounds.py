@@ -1,7 +1,7 @@
-"""Cheap bounds of a verdict: what surely passes and what surely does not, from `lower` and `upper`
+"""Cheap bounds of a verdict: what surely passes and what surely does not, from `free_min` and `free_max`
 alone.
 
-`lower` charges every pod of unknown zone in all zones where it may be, `upper` in none. They spare
+`free_min` charges every pod of unknown zone in all zones where it may be, `free_max` in none. They spare
 the search over a kubelet's states, and never decide otherwise than it would. Must not know hint
 providers.
 """
@@ -49,7 +49,7 @@ def together(node_info: NodeInfo, plan: Plan) -> bool:
     """The common case: one zone surely holds all parts at once. False says nothing."""
     if not plan.together:
         return False
-    return any(fits(plan.together, zone) for zone in node_info.firm(node_info.lower).values())
+    return any(fits(plan.together, zone) for zone in node_info.firm(node_info.free_min).values())
 
 
 def each_finds_a_zone(node_info: NodeInfo, plan: Plan) -> bool:
@@ -58,7 +58,7 @@ def each_finds_a_zone(node_info: NodeInfo, plan: Plan) -> bool:
     once. False says nothing."""
     if not plan.together:
         return False
-    zones, before = node_info.firm(node_info.lower).values(), dict[str, int]()
+    zones, before = node_info.firm(node_info.free_min).values(), dict[str, int]()
     for at, part in enumerate(plan.parts):
         beside = {name: amount + before.get(name, 0) for name, amount in part.amounts.items()}
         if (
@@ -74,9 +74,11 @@ def room_beside_all(node_info: NodeInfo, newcomer: Charge) -> bool:
     """Enough beside every charge in each zone that the newcomer could take: nobody on the way can
     miss it.
     """
-    lower = node_info.lower
+    free_min = node_info.free_min
     return all(
-        fits(amounts, lower[zone]) for zone, amounts in newcomer.zones.items() if zone in lower
+        fits(amounts, free_min[zone])
+        for zone, amounts in newcomer.zones.items()
+        if zone in free_min
     )
 
 
@@ -89,10 +91,10 @@ def everyone_keeps_a_zone(node_info: NodeInfo, arriving: list[Charge], newcomer:
         outside_pod_hint(charge.demand) for charge in arriving
     ):
         return False
-    return all(_keeps_a_zone(node_info.lower, charge, taken) for charge in arriving)
+    return all(_keeps_a_zone(node_info.free_min, charge, taken) for charge in arriving)
 
 
-def _keeps_a_zone(lower: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
+def _keeps_a_zone(free_min: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
     """Init containers force zones, and so do devices that are named and not asked for; what was
     proven once is charged elsewhere: not answered here."""
     if earlier.held or any(part.kind == "init" or part.zeros for part in earlier.demand):
@@ -101,9 +103,9 @@ def _keeps_a_zone(lower: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
     common = [
         zone
         for zone in places[0]
-        if zone in lower and zone in earlier.zones and all(zone in each for each in places)
+        if zone in free_min and zone in earlier.zones and all(zone in each for each in places)
     ]
-    return any(_covers(lower[zone], earlier.zones[zone], taken.get(zone)) for zone in common)
+    return any(_covers(free_min[zone], earlier.zones[zone], taken.get(zone)) for zone in common)
 
 
 def _covers(free: Amounts, held: Amounts, taken: Amounts | None) -> bool:
@@ -117,18 +119,18 @@ def _covers(free: Amounts, held: Amounts, taken: Amounts | None) -> bool:
 
 def possible(node_info: NodeInfo, plan: Plan) -> bool:
     """Could some state take the pod at all? Necessary, cheap."""
-    upper = node_info.upper.values()
+    free_max = node_info.free_max.values()
     if one_zone_each(node_info, plan):
         return all(
-            any(fits(part.amounts, zone) for zone in upper) for part in plan.parts
-        ) and _room_for_as_many(plan, upper)
+            any(fits(part.amounts, zone) for zone in free_max) for part in plan.parts
+        ) and _room_for_as_many(plan, free_max)
     asked = [
         (name, held)
         for part in plan.parts
         for name, held in part.amounts.items()
         if name not in plan.placeless
     ]
-    enough = all(sum(zone.get(name, 0) for zone in upper) >= held for name, held in asked)
+    enough = all(sum(zone.get(name, 0) for zone in free_max) >= held for name, held in asked)
     return enough and (
         plan.rule.policy != RESTRICTED
         or node_info.report is None
@@ -155,7 +157,7 @@ def _in_as_few_zones(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
             return False
         for name, width in widths.items():
             free = sorted(
-                [max(0, zone.get(name, 0)) for zone in node_info.upper.values()], reverse=True
+                [max(0, zone.get(name, 0)) for zone in node_info.free_max.values()], reverse=True
             )
             if name not in plan.placeless and sum(free[:width]) < part.amounts[name]:
                 return False
@@ -186,7 +188,7 @@ def whole_cores_left(node_info: NodeInfo, plan: Plan, threads_per_core: int) -> 
         [z.resources[CPU] for z in report.zones if CPU in z.resources] if report is not None else []
     )
     reserved = sum(each.capacity - each.allocatable for each in cpus)
-    return sum(zone.get(CPU, 0) for zone in node_info.lower.values()) - reserved * (
+    return sum(zone.get(CPU, 0) for zone in node_info.free_min.values()) - reserved * (
         threads_per_core - 1
     ) >= sum(asked)
 
@@ -212,11 +214,11 @@ def enough_on_the_whole(
         return True
     if node_info.tied and (plan.rule.policy != NONE or arriving):
         return False
-    if plan.rule.policy != NONE and len(node_info.lower) > 2:
+    if plan.rule.policy != NONE and len(node_info.free_min) > 2:
         return False
     if not fits_one_zone([memory], node_info.make.capacities):
         return False
-    enough = [held for held in node_info.firm(node_info.lower).values() if fits(memory, held)]
+    enough = [held for held in node_info.firm(node_info.free_min).values() if fits(memory, held)]
     if plan.rule.policy == NONE:
         others = _kinds_of_memory(arriving) if enough else ()
         return any(all(held.get(name, -1) >= 0 for name in others) for held in enough)
@@ -226,7 +228,9 @@ def enough_on_the_whole(
         for part in charge.demand
         for name in part.amounts
     )
-    return plan.rule.policy == BEST_EFFORT and not devices and len(enough) == len(node_info.lower)
+    return (
+        plan.rule.policy == BEST_EFFORT and not devices and len(enough) == len(node_info.free_min)
+    )
 
 
 def _kinds_of_memory(charges: Iterable[Charge]) -> set[str]:

@@ -21,20 +21,20 @@ from services.scheduler.snapshot.zone_sizes import is_plain
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
 from shared.domain.report import Report
 from shared.domain.resources import memory_of
-from shared.hints.arrivals import UNKNOWN, Verdict
+from shared.hints.admission_orders import UNKNOWN, SearchResult
 from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.hints.request import request_of
 from shared.ledger.state import LedgerNode
 from shared.ledger.what_if import newcomer
 
-ADMITTED: Verdict = "admitted"
-REFUSED: Verdict = "refused"
-ENDANGERS: Verdict = "endangers"
+ADMITTED: SearchResult = "admitted"
+REFUSED: SearchResult = "refused"
+ENDANGERS: SearchResult = "endangers"
 
 
 def verdict(
     node_info: NodeInfo, shape: Shape, plan: Plan, config: CycleConfig, steps: int
-) -> Verdict:
+) -> SearchResult:
     """The answer for a pod of this shape, whose plan is not `free`."""
     unknown_cores = (
         plan.whole_cores and node_info.report is not None and node_info.report.cpus is None
@@ -63,7 +63,7 @@ def surely(node_info: NodeInfo, shape: Shape, plan: Plan) -> bool:
     if node_info.report is None or _some_go_beyond_amounts(node_info):
         return False
     if node_info.unaligned:
-        charge = newcomer(shape.pod, shape.kind, node_info.report, node_info.upper).charge
+        charge = newcomer(shape.pod, shape.kind, node_info.report, node_info.free_max).charge
         arriving = [each for each in node_info.charges() if each.uid in node_info.arriving]
         return bounds.enough_on_the_whole(
             node_info, plan, charge, arriving
@@ -80,7 +80,7 @@ def _some_go_beyond_amounts(node_info: NodeInfo) -> bool:
     """Does a pod whose zones are not known ask a provider that looks at more than amounts?"""
     if amounts_are_all() or not node_info.unsettled:
         return False
-    unproven = (charge for charge in node_info.charges() if charge.zones and not charge.proven)
+    unproven = (charge for charge in node_info.charges() if charge.zones and not charge.confirmed)
     return any(
         beyond_amounts(name)
         for charge in unproven
@@ -118,7 +118,7 @@ def _harmless(node_info: NodeInfo, shape: Shape, plan: Plan) -> bool:
         node_info.tied and node_info.rule.policy != SINGLE_NUMA_NODE and memory_of(plan.together)
     ):
         return False
-    charge = newcomer(shape.pod, shape.kind, node_info.report, node_info.upper).charge
+    charge = newcomer(shape.pod, shape.kind, node_info.report, node_info.free_max).charge
     if bounds.room_beside_all(node_info, charge):
         return True
     if node_info.tied:
@@ -166,7 +166,7 @@ def waiting_beside(node_info: NodeInfo) -> Waiting | None:
 # --------------------------------------------------------------------------------------------------------
 
 
-def searched(node_info: NodeInfo, plan: Plan, steps: int) -> Verdict:
+def searched(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
     """By hints and merge over every consistent state."""
     if steps <= 0:
         return UNKNOWN

@@ -12,25 +12,25 @@ from typing import NamedTuple
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.policies import BEST_EFFORT
-from shared.hints.admission import Admitted, States
-from shared.hints.arrivals import (
+from shared.hints.admission import AdmissionOutcome, NodeState
+from shared.hints.admission_orders import (
     UNKNOWN,
     Budget,
-    Coming,
     OverBudgetError,
-    Reachable,
-    Verdict,
-    judged,
-    reachable,
+    PendingAdmission,
+    ReachableStates,
+    SearchResult,
+    judge_newcomer,
+    reachable_states,
 )
-from shared.hints.ends import reachable_after_ends
+from shared.hints.ends import reachable_states_after_ends
 from shared.hints.hidden_devices import asked_of
-from shared.hints.orders import UNHEARD, Gone, disorder
-from shared.hints.provider import Asked
-from shared.hints.request import Request, request_of
+from shared.hints.orders import NOT_YET, EndedPod, disorder
+from shared.hints.provider import RequestedAmounts
+from shared.hints.request import HintRequest, request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.device_views import in_doubt
-from shared.ledger.kubelet_states import KubeletStates, Untold, kubelet_states
+from shared.ledger.kubelet_states import KubeletStates, TooManyStates, kubelet_states
 from shared.ledger.state import Charge
 
 MOST_COMING = 64
@@ -39,30 +39,30 @@ MOST_COMING = 64
 MOST_VERDICTS = 64
 """Verdicts of searches that are kept; beyond them all are searched for again, which changes nothing."""
 
-Key = tuple[str, str, bool, Asked]
+Key = tuple[str, str, bool, RequestedAmounts]
 """Policy, scope, whether the newcomer has init containers, and what it asks for of devices of which some may be hidden."""
 
 
 class Searched(NamedTuple):
     """A search's answer within `budget` steps, and how many it took: the same whoever asks."""
 
-    verdict: Verdict
+    verdict: SearchResult
     budget: int
     taken: int
 
 
 class Outlook:
     """`states` is None where there are too many; `bounds` names what of them is only known within
-    bounds. `coming` counts own reservations already among those on their way."""
+    bounds. `pending` counts own reservations already among those on their way."""
 
-    def __init__(self, states: KubeletStates | Untold, coming: int) -> None:
+    def __init__(self, states: KubeletStates | TooManyStates, coming: int) -> None:
         self.states = states if isinstance(states, KubeletStates) else None
-        self.bounds, self.coming = states.bounds, coming
-        self._before: tuple[Reachable, ...] | None = None
+        self.bounds, self.pending = states.bounds, coming
+        self._before: tuple[ReachableStates, ...] | None = None
         self._steps = -1
         self._needed = 0
         self._disorder = -1
-        self._likely: States | None = None
+        self._likely: NodeState | None = None
         self._verdicts: dict[object, Searched] = {}
 
     @property
@@ -70,13 +70,13 @@ class Outlook:
         """What a search costs grows with it."""
         if self._disorder < 0:
             self._disorder = (
-                disorder(self.states.coming, self.states.gone)
+                disorder(self.states.pending, self.states.ended_pods)
                 if self.states is not None
-                else UNHEARD
+                else NOT_YET
             )
         return self._disorder
 
-    def verdict(self, request: Request, steps: int) -> Verdict:
+    def verdict(self, request: HintRequest, steps: int) -> SearchResult:
         """The search's answer. What it is with some steps it is with more, unless they were too
         few.
         """
@@ -90,19 +90,19 @@ class Outlook:
         found = self._verdicts[request.key] = self._searched(request, steps)
         return found.verdict
 
-    def steps_taken(self, request: Request) -> int:
+    def steps_taken(self, request: HintRequest) -> int:
         """By the search whose verdict is kept; 0 where none is."""
         known = self._verdicts.get(request.key)
         return known.taken if known is not None else 0
 
-    def _searched(self, request: Request, steps: int) -> Searched:
+    def _searched(self, request: HintRequest, steps: int) -> Searched:
         before, budget = self.before(steps), Budget(steps)
         if self.states is None or before is None:
             return Searched(UNKNOWN, steps, steps if self.states is not None else 0)
-        found = judged(self.states.rules, before, request, budget)
+        found = judge_newcomer(self.states.model, before, request, budget)
         return Searched(found, steps, self._needed + steps - budget.left)
 
-    def before(self, steps: int) -> Sequence[Reachable] | None:
+    def before(self, steps: int) -> Sequence[ReachableStates] | None:
         """Every moment that may come before the newcomer, by the node's states where they must be
         told apart. None where `steps` do not reach that far, also where somebody has looked with
         more of them: a verdict that depends on who asked before could not be made again."""
@@ -116,33 +116,35 @@ class Outlook:
                 self._before = None
         return self._before if steps >= self._needed else None
 
-    def likely(self, request: Request) -> Admitted | None:
+    def likely(self, request: HintRequest) -> AdmissionOutcome | None:
         """What becomes of the newcomer if all on their way came in the order in which they were
         reserved; None where nobody can say."""
         states = self.states
-        if states is None or len(states.coming) > MOST_COMING or not _plain(states.gone):
+        if states is None or len(states.pending) > MOST_COMING or not _plain(states.ended_pods):
             return None
         try:
             now = self._likely
             if now is None:
-                now = states.rules.released(
-                    states.bases[0], [item for gone in states.gone for item in gone.held]
+                now = states.model.released(
+                    states.bases[0], [item for gone in states.ended_pods for item in gone.held]
                 )
-                for each in states.coming:
+                for each in states.pending:
                     now = _after(states, now, each.request)
                 self._likely = now
-            return states.rules.admit(now, request)
+            return states.model.admit(now, request)
         except TooManyChoicesError:
             return None
 
     def add(self, charge: Charge) -> None:
         """An own reservation is on its way, too."""
-        self.coming += 1
+        self.pending += 1
         if self.states is None or not charge.demand:
             return
         request, likely = request_of(charge.demand), self._likely
         states = self.states
-        self.states = states._replace(coming=(*states.coming, Coming(request, charge.sent_at)))
+        self.states = states._replace(
+            pending=(*states.pending, PendingAdmission(request, charge.sent_at))
+        )
         self._before, self._steps, self._needed, self._disorder, self._likely, self._verdicts = (
             None,
             -1,
@@ -151,36 +153,40 @@ class Outlook:
             None,
             {},
         )
-        if likely is not None and len(states.coming) < MOST_COMING:
+        if likely is not None and len(states.pending) < MOST_COMING:
             try:
                 self._likely = _after(states, likely, request)
             except TooManyChoicesError:
                 self._likely = None
 
 
-def _plain(gone: Sequence[Gone]) -> bool:
+def _plain(gone: Sequence[EndedPod]) -> bool:
     """One that is listed may have ended before all others came; of more nobody expects an order."""
     return not gone or (len(gone) == 1 and gone[0].request is None)
 
 
-def _all_reachable(states: KubeletStates, budget: Budget) -> tuple[Reachable, ...]:
+def _all_reachable(states: KubeletStates, budget: Budget) -> tuple[ReachableStates, ...]:
     """From all bases together, which meet again and again; from each alone where somebody is doomed
     from one of them.
     """
     together = _reachable(states, states.bases, budget)
-    if len(states.bases) == 1 or not together.doomed:
+    if len(states.bases) == 1 or not together.may_be_rejected:
         return (together,)
     return tuple([_reachable(states, (base,), budget) for base in states.bases])
 
 
-def _reachable(states: KubeletStates, bases: tuple[States, ...], budget: Budget) -> Reachable:
-    if states.gone:
-        return reachable_after_ends(states.rules, bases, states.coming, states.gone, budget)
-    return reachable(states.rules, bases, states.coming, budget)
+def _reachable(
+    states: KubeletStates, bases: tuple[NodeState, ...], budget: Budget
+) -> ReachableStates:
+    if states.ended_pods:
+        return reachable_states_after_ends(
+            states.model, bases, states.pending, states.ended_pods, budget
+        )
+    return reachable_states(states.model, bases, states.pending, budget)
 
 
-def _after(states: KubeletStates, now: States, request: Request) -> States:
-    admitted = states.rules.admit(now, request)
+def _after(states: KubeletStates, now: NodeState, request: HintRequest) -> NodeState:
+    admitted = states.model.admit(now, request)
     return admitted.states[0] if admitted.states else now
 
 
@@ -197,14 +203,14 @@ def outlook_of(node_info: NodeInfo, plan: Plan) -> Outlook:
     hidden = asked_of(kept[3], request_of(plan.demand)) if kept[3] else ()
     key: Key = plan.rule.policy, plan.rule.scope, plan.inits, hidden
     found: Outlook | None = kept[2].get(key)
-    if found is None or found.coming != len(node_info.overlay):
+    if found is None or found.pending != len(node_info.overlay):
         found = kept[2][key] = _look(node_info, plan, hidden)
     return found
 
 
-def _look(node_info: NodeInfo, plan: Plan, hidden: Asked = ()) -> Outlook:
+def _look(node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = ()) -> Outlook:
     if node_info.report is None:
-        return Outlook(Untold(frozenset()), len(node_info.overlay))
+        return Outlook(TooManyStates(frozenset()), len(node_info.overlay))
     rule, charges = plan.rule, node_info.charges()
     states = kubelet_states(
         node_info.ledger,

@@ -105,12 +105,12 @@ def _zones(node_info: NodeInfo) -> Zones | None:
         or (node.listed is None and node_info.rule.policy != SINGLE_NUMA_NODE)
     ):
         return None
-    free = node_info.upper
+    free = node_info.free_max
     if node_info.claims:
         free = {zone: dict(amounts) for zone, amounts in free.items()}
         for claim in node_info.claims.values():
             subtract(free, claim)
-    unproven = [charge for charge in node_info.charges() if charge.demand and not charge.proven]
+    unproven = [charge for charge in node_info.charges() if charge.demand and not charge.confirmed]
     coming = [
         charge for charge in unproven if not (charge.held and charge.held_boot == report.boot_id)
     ]

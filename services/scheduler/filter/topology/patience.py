@@ -33,7 +33,7 @@ def may_fit(node_info: NodeInfo, plan: Plan) -> bool:
 
 def leaves_open(node_info: NodeInfo, plan: Plan) -> bool:
     """Is more than one state possible, pods on their way left aside?"""
-    return node_info.lower != _hopeful(node_info).upper or (
+    return node_info.free_min != _hopeful(node_info).free_max or (
         plan.one_by_one and not is_known(node_info, plan)
     )
 
@@ -41,7 +41,7 @@ def leaves_open(node_info: NodeInfo, plan: Plan) -> bool:
 def is_known(node_info: NodeInfo, plan: Plan) -> bool:
     """By the providers' states; of a kubelet of another version as if it were of this one."""
     states = outlook_of(node_info, plan).states
-    return states is not None and states.bounds <= {OTHER_KUBELET} and not states.coming
+    return states is not None and states.bounds <= {OTHER_KUBELET} and not states.pending
 
 
 def obstacle(node_info: NodeInfo) -> str:
@@ -57,7 +57,7 @@ def obstacle(node_info: NodeInfo) -> str:
     anywhere = sorted(
         c.key
         for c in node_info.ledger.charges.values()
-        if len(c.zones) > 1 and not (c.proven or c.held)
+        if len(c.zones) > 1 and not (c.confirmed or c.held)
     )
     if not anywhere:
         return ""
@@ -70,11 +70,11 @@ def _hopeful(node_info: NodeInfo) -> NodeInfo:
     claims.
     """
     hopeful = copy(node_info)
-    hopeful.upper = {zone: dict(amounts) for zone, amounts in node_info.upper.items()}
+    hopeful.free_max = {zone: dict(amounts) for zone, amounts in node_info.free_max.items()}
     for charge in node_info.ledger.charges.values():
-        if len(charge.zones) == 1 and not charge.proven:
+        if len(charge.zones) == 1 and not charge.confirmed:
             surely = peak([part for part in charge.demand if part.kind != "init"])
-            subtract(hopeful.upper, dict.fromkeys(charge.zones, surely))
+            subtract(hopeful.free_max, dict.fromkeys(charge.zones, surely))
     for claim in node_info.claims.values():
-        subtract(hopeful.upper, claim)
+        subtract(hopeful.free_max, claim)
     return hopeful

@@ -125,11 +125,11 @@ def waiting_on(node_info: NodeInfo, report: Report) -> Waiting | None:
     that."""
     every: list[Part] = []
     seek: list[Part] = []
-    base = {zone: dict(amounts) for zone, amounts in node_info.lower.items()}
+    base = {zone: dict(amounts) for zone, amounts in node_info.free_min.items()}
     for charge in node_info.charges():
         if (
             not charge.zones
-            or charge.proven
+            or charge.confirmed
             or (charge.held and charge.held_boot == report.boot_id)
         ):
             continue
@@ -139,7 +139,7 @@ def waiting_on(node_info: NodeInfo, report: Report) -> Waiting | None:
         every += found.every
         seek += found.seek
         restore(base, charge.zones)
-    return Waiting(node_info.firm(base), node_info.upper, [], Ranks({}), []).joined(
+    return Waiting(node_info.firm(base), node_info.free_max, [], Ranks({}), []).joined(
         Parts(every, seek)
     )
 
@@ -160,7 +160,7 @@ def _parts_of(charge: Charge, node_info: NodeInfo, report: Report) -> Parts | No
         return None
     if (node.ended or node.freed) and may_be_split(charge.demand, report.policy, report.scope):
         return None
-    return parts_of(charge.demand, report.policy, report.scope, report, charge.admitted)
+    return parts_of(charge.demand, report.policy, report.scope, report, charge.is_admitted)
 
 
 def parts_of(

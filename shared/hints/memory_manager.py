@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from shared.domain.pod import ContainerKind
 from shared.domain.report import ZonedAmount
-from shared.hints.provider import Asked, Own
+from shared.hints.provider import RequestedAmounts, Reusable
 from shared.hints.splits import TooManyChoicesError
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import (
@@ -49,7 +49,7 @@ class Memory(NamedTuple):
     loose: tuple[int, ...] = ()
 
 
-class Taken(NamedTuple):
+class TakenMemory(NamedTuple):
     """What a pod took in single zones: blocks by zone and bytes [resource][zone], without what its
     init containers hold until it runs (`inits`)."""
 
@@ -58,7 +58,7 @@ class Taken(NamedTuple):
     inits: tuple[Block, ...] = ()
 
 
-class Left(NamedTuple):
+class ReusableMemory(NamedTuple):
     """What this pod's init containers leave: bytes to reuse by (mask, resource), and the blocks
     that they still hold.
     """
@@ -73,10 +73,10 @@ class Left(NamedTuple):
         )
 
 
-NOTHING = Left()
+NOTHING = ReusableMemory()
 
 
-class MemoryBook:
+class MemoryManager:
     """`allocatable` is [resource][zone], in the order of `names` and `zones`."""
 
     def __init__(
@@ -100,13 +100,13 @@ class MemoryBook:
     # -- hints
     # ---------------------------------------------------------------------------------------------------
 
-    def single(self, state: Memory, own: Own, asked: Asked) -> int:
+    def single(self, state: Memory, own: Reusable, asked: RequestedAmounts) -> int:
         """Zones that hold it alone and are in no group; none where no zone ever could. Raises
         TooManyChoicesError where `loose` zones leave that open."""
         if state.loose:
             masks = [each.mask or 0 for each in self._candidates(state, own, asked)]
             return sum([mask for mask in masks if not mask & (mask - 1)])
-        left, found = own if isinstance(own, Left) else NOTHING, 0
+        left, found = own if isinstance(own, ReusableMemory) else NOTHING, 0
         groups, wanted = (
             state.groups,
             [
@@ -125,7 +125,7 @@ class MemoryBook:
                 found |= bit
         return found
 
-    def _large_enough(self, asked: Asked) -> tuple[tuple[int, int], ...]:
+    def _large_enough(self, asked: RequestedAmounts) -> tuple[tuple[int, int], ...]:
         """(position, bit) of the zones that hold it when empty."""
         rows = [(self._rows.get(name, -1), amount) for name, amount in asked]
         if any(row < 0 for row, _ in rows):
@@ -137,12 +137,12 @@ class MemoryBook:
         ]
         return tuple([(at, 1 << self.zones[at]) for at in large])
 
-    def hints(self, state: Memory, own: Own, asked: Asked) -> Hints:
+    def hints(self, state: Memory, own: Reusable, asked: RequestedAmounts) -> Hints:
         """No mask that holds it: an empty map, which the Topology Manager reads as no preference."""
         found = self._candidates(state, own, asked)
         return dict.fromkeys([name for name, _ in asked], found) if found else {}
 
-    def _capable(self, asked: Asked) -> tuple[tuple[int, ...], int]:
+    def _capable(self, asked: RequestedAmounts) -> tuple[tuple[int, ...], int]:
         """(positions of the masks that could hold it when empty, the least size of those)."""
         found: Iterable[int] = range(len(enumerate_masks(self.zones)))
         for name, amount in asked:
@@ -153,10 +153,10 @@ class MemoryBook:
         sizes = mask_sizes(self.zones)
         return kept, min((sizes[at] for at in kept), default=len(self.zones))
 
-    def _candidates(self, state: Memory, own: Own, asked: Asked) -> list[Hint]:
+    def _candidates(self, state: Memory, own: Reusable, asked: RequestedAmounts) -> list[Hint]:
         if len(self.zones) > MAX_NODES:
             raise TooManyChoicesError
-        left = own if isinstance(own, Left) else NOTHING
+        left = own if isinstance(own, ReusableMemory) else NOTHING
         masks, sizes = enumerate_masks(self.zones), mask_sizes(self.zones)
         fitting, least = self.capable(asked)
         if state.loose:
@@ -175,7 +175,9 @@ class MemoryBook:
             Hint(masks[at], sizes[at] == least) for at in fitting if self._allowed(state, masks[at])
         ]
 
-    def _holds(self, state: Memory, mask: int, asked: Asked, left: Left) -> bool:
+    def _holds(
+        self, state: Memory, mask: int, asked: RequestedAmounts, left: ReusableMemory
+    ) -> bool:
         """Is enough free on the zones of the mask? Raises TooManyChoicesError where it matters in
         which `loose` ones it lies.
         """
@@ -221,8 +223,8 @@ class MemoryBook:
     # ----------------------------------------------------------------------------------------------
 
     def allocate(
-        self, state: Memory, own: Own, asked: Asked, kind: ContainerKind, hint: Hint
-    ) -> Sequence[tuple[Memory, Own]]:
+        self, state: Memory, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+    ) -> Sequence[tuple[Memory, Reusable]]:
         """Near the hint, widened where it cannot hold the request; one way only."""
         if not asked:
             return ((state, own),)
@@ -233,13 +235,13 @@ class MemoryBook:
         mask = self._final_mask(state, own, asked, hint)
         if not mask:
             return ()
-        left = own if isinstance(own, Left) else NOTHING
+        left = own if isinstance(own, ReusableMemory) else NOTHING
         blocks = [Block(mask, name, amount) for name, amount in asked]
         for block in blocks:
             state = self.booked(state, block, left.reusable(block.mask, block.resource))
         return ((state, _after(left, blocks, kind)),)
 
-    def _plain(self, state: Memory, asked: Asked, mask: int) -> Memory | None:
+    def _plain(self, state: Memory, asked: RequestedAmounts, mask: int) -> Memory | None:
         """Nothing to reuse, and enough in the one zone of the hint: the usual case."""
         at = self._at.get(mask.bit_length() - 1, -1)
         if mask & (mask - 1) or at < 0:
@@ -254,7 +256,7 @@ class MemoryBook:
         blocks = (*state.blocks[:at], state.blocks[at] + len(asked), *state.blocks[at + 1 :])
         return Memory(groups, blocks, tuple(free), state.waiting, state.loose)
 
-    def _final_mask(self, state: Memory, own: Own, asked: Asked, hint: Hint) -> int:
+    def _final_mask(self, state: Memory, own: Reusable, asked: RequestedAmounts, hint: Hint) -> int:
         """The mask to take, 0 where the kubelet refuses."""
         mask, preferred = hint.mask, hint.preferred
         if mask is None:
@@ -275,7 +277,7 @@ class MemoryBook:
             mask = wider.mask or 0
         return mask if not mask & (mask - 1) or self._allowed_wide(state, mask) else 0
 
-    def _covers(self, state: Memory, mask: int, asked: Asked) -> bool:
+    def _covers(self, state: Memory, mask: int, asked: RequestedAmounts) -> bool:
         """Enough free under the mask, not counting what init containers left."""
         return self._holds(state, mask, asked, NOTHING)
 
@@ -340,7 +342,7 @@ class MemoryBook:
             if item.resource in self._rows and item.zones and known.issuperset(item.zones)
         ]
 
-    def taken(self, before: Memory, after: Memory) -> Taken:
+    def taken(self, before: Memory, after: Memory) -> TakenMemory:
         """What lies over several zones cannot be told by zone: raises TooManyChoicesError."""
         more = list(after.waiting)
         for each in before.waiting:
@@ -355,9 +357,9 @@ class MemoryBook:
         free = tuple(
             [_minus(one, other) for one, other in zip(before.free, rest.free, strict=True)]
         )
-        return Taken(_minus(rest.blocks, before.blocks), free, inits)
+        return TakenMemory(_minus(rest.blocks, before.blocks), free, inits)
 
-    def given_back(self, state: Memory, taken: Taken) -> Memory:
+    def given_back(self, state: Memory, taken: TakenMemory) -> Memory:
         """Init containers' blocks are back already if the pod ran."""
         if taken.inits and taken.inits in state.waiting:
             at = state.waiting.index(taken.inits)
@@ -379,9 +381,9 @@ class MemoryBook:
         )
         return Memory(groups, blocks, free, state.waiting, state.loose)
 
-    def after_admission(self, state: Memory, own: Own) -> Memory:
+    def after_admission(self, state: Memory, own: Reusable) -> Memory:
         """Init containers' blocks stay until their pod runs."""
-        if not isinstance(own, Left) or not own.inits:
+        if not isinstance(own, ReusableMemory) or not own.inits:
             return state
         return state._replace(waiting=tuple(sorted((*state.waiting, own.inits))))
 
@@ -422,7 +424,7 @@ def _best(hints: list[Hint]) -> Hint | None:
     return best
 
 
-def _after(left: Left, blocks: Sequence[Block], kind: ContainerKind) -> Left:
+def _after(left: ReusableMemory, blocks: Sequence[Block], kind: ContainerKind) -> ReusableMemory:
     """What is left to reuse, and what the init containers before still hold, after a container took
     these blocks.
     """
@@ -445,4 +447,4 @@ def _after(left: Left, blocks: Sequence[Block], kind: ContainerKind) -> Left:
     if kind == "init":
         inits += blocks
     kept = tuple(sorted((mask, name, size) for (mask, name), size in reuse.items() if size))
-    return Left(kept, tuple(inits))
+    return ReusableMemory(kept, tuple(inits))

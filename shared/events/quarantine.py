@@ -25,7 +25,7 @@ UNFOLDABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticErro
 """What a fold that meets a fact that makes no sense may raise."""
 
 
-class Aside(msgspec.Struct):
+class QuarantinedStreams(msgspec.Struct):
     """`skipped` is position -> where its `FactSkipped` stands; `streams` those set aside, with what
     is wrong.
     """
@@ -54,14 +54,14 @@ class Aside(msgspec.Struct):
         events = None if self.skipped or self.streams else decode_all(page)
         return None if events is None or FactSkipped in map(type, events) else events
 
-    def spoilt(self, envelope: Envelope, error: Exception) -> None:
+    def quarantine(self, envelope: Envelope, error: Exception) -> None:
         """The fold could not take the fact: its stream is set aside."""
         self.streams[envelope.stream] = (
             f"fact {envelope.position} ({envelope.type} on {envelope.stream}) cannot be folded: {error!r}; "
             f"inspect it with: topolog replay log --from {envelope.position} --limit 1"
         )
 
-    def known_to(self, position: int) -> bool:
+    def are_skips_known_at(self, position: int) -> bool:
         """True when a state that was folded up to `position` has all skips behind it that concern
         it.
         """
