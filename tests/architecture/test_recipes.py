@@ -1,6 +1,4 @@
-"""The recipes of CONTRIBUTING name what exists: a file that moved, or a test that was renamed,
-makes a recipe a lie.
-"""
+"""Every path in the recipes of CONTRIBUTING exists, also after a file moved or a test was renamed."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ def test_recipes_name_files() -> None:
     assert len(PATHS) > 8
 
 
-def test_the_recipe_for_a_event_finds_every_area_and_every_vector() -> None:
+def test_the_recipe_for_an_event_names_every_area_and_every_vector() -> None:
     for name, entry in CATALOG.items():
         assert "<area>" in RECIPES
-        area = (ROOT / "shared/events" / f"{entry.area}_facts.py").read_text()
+        area = (ROOT / "shared/events" / f"{entry.area}_events.py").read_text()
         assert f"class {name}(" in area
         assert (ROOT / "tests/events/vectors" / f"{name}.{entry.schema}.json").exists()

@@ -1,7 +1,7 @@
-"""The recipes of CONTRIBUTING, followed to the letter in a copy of the sources: the tests that they
-name are green then, and what they promise has come about.
+"""Four recipes of CONTRIBUTING, followed to the letter in a copy of the sources.
 
-What a recipe does not name is not touched; who forgets a step is told by a test that it names.
+Only files that the recipe names are changed. The tests that it names pass if all steps are done,
+and one of them fails if a step is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEFT_OUT = shutil.ignore_patterns(
 )
 
 
-class Kitchen:
+class Copy:
     """A copy of the sources, in which one recipe is followed."""
 
     def __init__(self, folder: Path, title: str) -> None:
@@ -40,11 +40,11 @@ class Kitchen:
         )
 
     def named(self, path: str) -> str:
-        """The path, which the recipe names: itself, its folder, the file of an area, or the
-        registry of the folder.
+        """Return the path. The recipe names it, its folder, the file of its area, or the registry
+        of its folder.
         """
         folder, _, file = path.rpartition("/")
-        by_area = re.sub(r"\w+_facts\.py$", "<area>_facts.py", path)
+        by_area = re.sub(r"\w+_events\.py$", "<area>_events.py", path)
         in_folder = f"`{folder}/`" in self.recipe and (
             file != "registry.py" or "`registry._ALL`" in self.recipe
         )
@@ -54,26 +54,26 @@ class Kitchen:
         return path
 
     def new(self, path: str, text: str) -> None:
-        """A file that is not there yet."""
+        """Create a file that does not exist."""
         assert not (self.folder / path).exists()
         (self.folder / self.named(path)).write_text(text)
 
     def put(self, path: str, before: str, text: str) -> None:
-        """Text in front of what stands in a file once."""
+        """Insert text before a text that the file has once."""
         file = self.folder / self.named(path)
         old = file.read_text()
         assert old.count(before) == 1, f"{path} has {before!r} {old.count(before)} times"
         file.write_text(old.replace(before, text + before))
 
-    def say(self, command: str, *arguments: str) -> None:
-        """A command that the recipe names."""
+    def run(self, command: str, *arguments: str) -> None:
+        """Run a command that the recipe names."""
         assert f"`{command}`" in self.recipe
         assert self._python(*arguments).returncode == 0
 
     def test(self, *tests: str) -> str:
-        """The names of what fails in these files, which the recipe names."""
-        for each in tests:
-            file = each.partition("::")[0]
+        """Return the names of the failed tests in these files, which the recipe names."""
+        for test in tests:
+            file = test.partition("::")[0]
             assert f"[{file}]" in self.recipe or f"`{file}`" in self.recipe, (
                 f"the recipe does not name {file}"
             )
@@ -83,13 +83,13 @@ class Kitchen:
         assert bool(failed) == bool(ran.returncode), ran.stdout + ran.stderr
         return " ".join(failed)
 
-    def told(self, command: str, *arguments: str) -> dict[str, Any]:
-        """What a module that the recipe names prints, as JSON."""
+    def output_of(self, command: str, *arguments: str) -> dict[str, Any]:
+        """Return the JSON that a module prints, which the recipe names."""
         assert f"`python -m {command} " in self.recipe
         ran = self._python("-m", command, *arguments)
         assert not ran.returncode, ran.stderr
-        found: dict[str, Any] = json.loads(ran.stdout)
-        return found
+        output: dict[str, Any] = json.loads(ran.stdout)
+        return output
 
     def _python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -98,10 +98,10 @@ class Kitchen:
         )  # fmt: skip
 
 
-Step = Callable[[Kitchen], None]
+Step = Callable[[Copy], None]
 
-FACT = '''class PodPraised(msgspec.Struct, frozen=True, tag=True):
-    """Somebody liked the pod. Stream `pod/<uid>`."""
+EVENT = '''class PodPraised(msgspec.Struct, frozen=True, tag=True):
+    """The pod was praised. Stream `pod/<uid>`."""
 
     uid: str
     praise: str
@@ -112,10 +112,10 @@ FACT = '''class PodPraised(msgspec.Struct, frozen=True, tag=True):
 
 
 '''
-A_FACT: dict[str, Step] = {
-    "struct": lambda at: at.put("shared/events/binding_events.py", "class EvictRefused(", FACT),
+AN_EVENT: dict[str, Step] = {
+    "struct": lambda at: at.put("shared/events/binding_events.py", "class EvictRefused(", EVENT),
     "union": lambda at: at.put(
-        "shared/events/binding_events.py", "BindIntended | PodBound", "PodPraised | "
+        "shared/events/binding_events.py", "    | EvictIntended", "    | PodPraised\n"
     ),
     "catalog": lambda at: at.put(
         "shared/events/catalog.py", "        binding.BindIntended,", "        binding.PodPraised,\n"
@@ -128,24 +128,24 @@ A_FACT: dict[str, Step] = {
     "sentence": lambda at: at.put(
         "services/replay/words.py",
         "    binding.BindUncertain: ",
-        '    binding.PodPraised: lambda fact, _: f"praised: {fact.praise}",\n',
+        '    binding.PodPraised: lambda event, _: f"praised: {event.praise}",\n',
     ),
     "release before": lambda at: at.put(
         "tests/events/test_previous_release.py",
         '    "VolumeObserved.1"',
         '    "PodPraised.1": NEW,\n',
     ),
-    "vector": lambda at: at.say(
+    "vector": lambda at: at.run(
         "python -m tests.events.make_vectors", "-m", "tests.events.make_vectors"
     ),
-    "docs": lambda at: at.say("make docs", "scripts/generate_docs.py"),
+    "docs": lambda at: at.run("make docs", "scripts/generate_docs.py"),
 }
-FACT_TESTS = (
+EVENT_TESTS = (
     "tests/events/test_about.py",
     "tests/events/test_vectors.py",
     "tests/architecture/test_docs.py::test_a_page_says_what_the_code_says",
     "tests/replay/test_words.py",
-    "tests/events/test_previous_release.py::test_every_fact_of_ours_reads_the_same_there_or_is_refused_by_name",
+    "tests/events/test_previous_release.py::test_every_event_of_ours_reads_the_same_there_or_is_refused_by_name",
 )
 
 STRATEGY = '''"""Indifferent: every node that fits is as good as another."""
@@ -192,7 +192,7 @@ A_STRATEGY: dict[str, Step] = {
     ),
 }
 
-CONSTRAINT = '''"""Tribe: pods of one `spec.tribe` are never on a node with another's."""
+CONSTRAINT = '''"""Tribe: a node runs pods of one `spec.tribe` only."""
 
 from __future__ import annotations
 
@@ -206,24 +206,24 @@ from shared.domain.refusal import Reason, Refusal
 
 
 class Tribe:
-    """Several tribes are not handled."""
+    """One tribe per pod."""
 
     name = "tribe"
     handles = frozenset(("spec.tribe",))
 
     def read(self, spec: Json, pod: Pod) -> Any:
-        """Its name."""
+        """Return the tribe."""
         if isinstance(spec.get("tribe"), list):
             raise NotHandled("several tribes")
         return spec.get("tribe")
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        """Whose node it is."""
-        taken = {node: held for held, nodes in around.neighbours.keeping(self.name) for node in nodes}
+        """Return the check for nodes of another tribe."""
+        taken = {node: tribe for tribe, nodes in around.neighbours.keeping(self.name) for node in nodes}
 
-        def check(facts: NodeInfo) -> Refusal | None:
-            other = taken.get(facts.name, kept)
-            return None if other == kept else Refusal(facts.name, Reason.POD_ANTI_AFFINITY, f"tribe {other}")
+        def check(node_info: NodeInfo) -> Refusal | None:
+            other = taken.get(node_info.name, kept)
+            return None if other == kept else Refusal(node_info.name, Reason.POD_ANTI_AFFINITY, f"tribe {other}")
 
         return check if kept else None
 '''
@@ -278,23 +278,23 @@ PROPERTIES = (
     "test_verdicts_are_those_of_brute_force",
 )
 PROVIDER_TESTS = (
-    *(f"{EVERY_PROVIDER}::{each}[single-numa-node-container-seats3]" for each in PROPERTIES),
+    *(f"{EVERY_PROVIDER}::{name}[single-numa-node-container-seats3]" for name in PROPERTIES),
     REGISTERED,
     "tests/architecture/test_snapshot_keys.py::test_a_fold_runs_on_nothing_that_its_key_leaves_out",
     "tests/scheduler/test_provider_of_ones_own.py",
 )
 
 RECIPES: dict[str, tuple[dict[str, Step], tuple[str, ...]]] = {
-    "Add a fact": (A_FACT, FACT_TESTS),
+    "Add an event": (AN_EVENT, EVENT_TESTS),
     "Add a scoring strategy": (A_STRATEGY, (STRATEGIES_TEST, SETTINGS_TEST)),
     "Add a constraint of Kubernetes": (A_CONSTRAINT, (CONSTRAINTS_TEST,)),
     "Add a hint provider": (A_PROVIDER, PROVIDER_TESTS),
 }
 
 
-def follow(folder: Path, title: str, forgotten: str = "") -> Kitchen:
-    """The recipe, but for one step."""
-    at = Kitchen(folder, title)
+def follow(folder: Path, title: str, forgotten: str = "") -> Copy:
+    """Follow the recipe without the forgotten step."""
+    at = Copy(folder, title)
     for name, step in RECIPES[title][0].items():
         if name != forgotten:
             step(at)
@@ -302,76 +302,52 @@ def follow(folder: Path, title: str, forgotten: str = "") -> Kitchen:
 
 
 @pytest.mark.parametrize("title", RECIPES)
-def test_who_follows_a_recipe_to_the_letter_has_green_tests(title: str, tmp_path: Path) -> None:
+def test_the_tests_pass_if_a_recipe_is_followed_to_the_letter(title: str, tmp_path: Path) -> None:
     assert follow(tmp_path, title).test(*RECIPES[title][1]) == ""
 
 
-VECTORS, ABOUT = "tests/events/test_vectors.py", "tests/events/test_about.py"
-
-
 @pytest.mark.parametrize(
-    ("title", "forgotten", "told"),
+    ("title", "forgotten", "noticed_by"),
     [
-        (
-            "Add a fact",
-            "union",
-            f"{VECTORS}::test_what_is_read_by_the_name_of_its_row_is_what_its_own_tag_says",
-        ),
-        ("Add a fact", "vector", f"{VECTORS}::test_every_fact_type_and_schema_has_a_vector"),
-        ("Add a fact", "docs", FACT_TESTS[2]),
-        (
-            "Add a fact",
-            "ledger",
-            f"{ABOUT}::test_every_fact_has_a_handler_of_the_ledger_or_a_reason_to_have_none",
-        ),
-        (
-            "Add a fact",
-            "sentence",
-            "tests/replay/test_words.py::test_every_fact_has_a_sentence_in_plain_words",
-        ),
-        ("Add a fact", "release before", FACT_TESTS[4]),
-        (
-            "Add a scoring strategy",
-            "line",
-            f"{STRATEGIES_TEST}::test_a_strategy_file_that_was_not_registered_is_noticed",
-        ),
-        (
-            "Add a scoring strategy",
-            "row",
-            f"{STRATEGIES_TEST}::test_the_table_speaks_of_every_registered_strategy",
-        ),
-        ("Add a scoring strategy", "page", f"{SETTINGS_TEST}::test_every_strategy_is_documented"),
-        ("Add a constraint of Kubernetes", "line", f"{CONSTRAINTS_TEST}::test_tribes_live_apart"),
-        (
-            "Add a hint provider",
-            "line",
-            f"{REGISTERED}::test_a_provider_file_that_was_not_registered_is_noticed",
-        ),
+        ("Add an event", "union", "tests/events/test_vectors.py"),
+        ("Add an event", "vector", "tests/events/test_vectors.py"),
+        ("Add an event", "docs", EVENT_TESTS[2]),
+        ("Add an event", "ledger", "tests/events/test_about.py"),
+        ("Add an event", "sentence", "tests/replay/test_words.py"),
+        ("Add an event", "release before", EVENT_TESTS[4]),
+        ("Add a scoring strategy", "line", STRATEGIES_TEST),
+        ("Add a scoring strategy", "row", STRATEGIES_TEST),
+        ("Add a scoring strategy", "page", SETTINGS_TEST),
+        ("Add a constraint of Kubernetes", "line", CONSTRAINTS_TEST),
+        ("Add a hint provider", "line", REGISTERED),
         ("Add a hint provider", "example", PROVIDER_TESTS[0]),
     ],
 )
-def test_who_forgets_a_step_is_told_by_a_test(
-    title: str, forgotten: str, told: str, tmp_path: Path
+def test_a_test_fails_if_a_step_is_forgotten(
+    title: str, forgotten: str, noticed_by: str, tmp_path: Path
 ) -> None:
-    assert told in follow(tmp_path, title, forgotten).test(told)
+    assert noticed_by in follow(tmp_path, title, forgotten).test(noticed_by)
 
 
-def test_a_registered_provider_is_asked_by_all_that_the_recipe_names(tmp_path: Path) -> None:
-    """Seats live in zone 1, although the report shows some in each; without the line of the
-    registry nothing asks for them.
-    """
+def test_a_registered_provider_is_used_wherever_the_recipe_says(tmp_path: Path) -> None:
+    """The provider gives seats in zone 1 only, although the report shows some in each zone."""
     at = follow(tmp_path, "Add a hint provider", "line")
-    before = at.told("tests.hints.effects", "example.com/seat")
+    unregistered = at.output_of("tests.hints.effects", "example.com/seat")
     A_PROVIDER["line"](at)
-    after = at.told("tests.hints.effects", "example.com/seat")
-    assert (before["filter"], after["filter"]) == (True, False), "only zone 0 has CPUs enough"
-    assert (before["charge"], after["charge"]) == ({"c": [0, 1]}, {"c": [1]})
-    assert (before["reservation"], after["reservation"]) == ([0, 1], [1])
-    assert (before["prediction"], after["prediction"]) == ({"c": [0]}, {"c": [1]})
-    assert (before["preemption"], after["preemption"]) == (["low0"], ["low1"])
-    assert ("zone 0" in before["explanation"], "zone 1" in after["explanation"]) == (True, True)
-    assert before["snapshots"] != after["snapshots"]
-    assert [word for word in after if word not in at.recipe] == []
+    registered = at.output_of("tests.hints.effects", "example.com/seat")
+    assert (unregistered["filter"], registered["filter"]) == (True, False), (
+        "only zone 0 has CPUs enough"
+    )
+    assert (unregistered["charge"], registered["charge"]) == ({"c": [0, 1]}, {"c": [1]})
+    assert (unregistered["reservation"], registered["reservation"]) == ([0, 1], [1])
+    assert (unregistered["prediction"], registered["prediction"]) == ({"c": [0]}, {"c": [1]})
+    assert (unregistered["preemption"], registered["preemption"]) == (["low0"], ["low1"])
+    assert ("zone 0" in unregistered["explanation"], "zone 1" in registered["explanation"]) == (
+        True,
+        True,
+    )
+    assert unregistered["snapshots"] != registered["snapshots"]
+    assert [word for word in registered if word not in at.recipe] == []
 
 
 def test_one_of_ones_own_among_the_kubelets_is_told(tmp_path: Path) -> None:
