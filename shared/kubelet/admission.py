@@ -1,8 +1,9 @@
-"""Admission of a pod by one kubelet, as others use it: verdict, end, start of containers, restart.
+"""Admission of a pod by one kubelet, for callers: the result, the pod's end, container starts,
+restart.
 
-A state is a value: everything here returns a new one. What a rejected or removed pod held stays in
-the books until the next admission, as in the kubelet; `drop_stale` drops it at once. Must not know
-I/O or time.
+A state is a value: every function returns a new one. Holdings of rejected or removed pods stay in
+the state until the next admission, as in the kubelet; `drop_stale` drops them at once. This module
+does not know I/O or time.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ __all__ = [
 def admit(
     state: KubeletState, pod: Pod, pick: Pick = lowest_id, prefer: Preferred | None = None
 ) -> Admission:
-    """The kubelet's verdict on a pod; `pick` makes the device manager's arbitrary choices.
+    """Return the kubelet's answer to a pod. `pick` makes the device manager's arbitrary choices.
 
-    `prefer` is the plugins' GetPreferredAllocation, None where they do not offer it.
+    `prefer` is the plugins' GetPreferredAllocation, None if they do not offer it.
     """
     walk = walk_pod(state, pod, Choices(pick, prefer))
     return _verdict(exhausted(walk), pod)
@@ -55,10 +56,9 @@ def admit(
 def admission_steps(
     state: KubeletState, pod: Pod, pick: Pick = lowest_id, prefer: Preferred | None = None
 ) -> Generator[KubeletState, None, Admission]:
-    """Admission in the steps that podresources shows: the pod listed with nothing, then after each
-    allocation.
+    """Yield the states that podresources shows during an admission, and return its result.
 
-    Yields states; the generator's return value is the verdict.
+    The pod is first listed with nothing, then after each allocation.
     """
     result = yield from walk_pod(state, pod, Choices(pick, prefer))
     return _verdict(result, pod)
@@ -72,22 +72,22 @@ def _verdict(result: tuple[KubeletState, AllocationError | None], pod: Pod) -> A
 
 
 def remove(state: KubeletState, uid: str) -> KubeletState:
-    """The state after a pod ended: it is listed no more, its holdings are stale. Unknown uids
-    change nothing.
+    """Return the state after a pod ended: no longer listed, its holdings stale. Unknown uids change
+    nothing.
     """
     return removed(state, uid)
 
 
 def start_container(state: KubeletState, pod: Pod, name: str) -> KubeletState:
-    """The state after a container started: memory of the regular init containers listed before it
-    is free.
+    """Return the state after a container started: memory of the init containers listed before it is
+    free.
     """
     memory = memory_manager.release_init(state.memory, pod, name)
     return KubeletState(state.kubelet, state.cpu, memory, state.devices, state.pods, state.stale)
 
 
 def start_containers(state: KubeletState, pod: Pod) -> KubeletState:
-    """The state after all containers of a pod started, in order."""
+    """Return the state after all containers of a pod started, in order."""
     for container in pod.containers:
         state = start_container(state, pod, container.name)
     return state

@@ -1,6 +1,5 @@
-"""What containers hold and what a kubelet says of a pod: the values that admission answers with.
-
-Must not know how a verdict is reached.
+"""The values that admission returns: the holdings of containers and the kubelet's answer. This
+module does not know how the answer is computed.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from shared.kubelet.topology_manager import NO_HINT
 
 
 class ContainerAssignment(msgspec.Struct, frozen=True):
-    """What one container holds: its stored hint, exclusive CPUs (bit i = CPU i), memory blocks,
-    devices by resource.
+    """The holdings of one container: its stored hint, exclusive CPUs (bit i = CPU i), memory
+    blocks, devices by resource.
     """
 
     name: str
@@ -39,8 +38,8 @@ class ContainerAssignment(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """A verdict with the state after it. `reason` and `message` are the kubelet's, empty when
-    admitted.
+    """The answer to a pod and the state after it. `reason` and `message` are the kubelet's, empty
+    if admitted.
     """
 
     state: KubeletState
@@ -51,7 +50,9 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 def placements(state: KubeletState, pod: Pod) -> tuple[ContainerAssignment, ...]:
-    """What each container of an active pod holds now; half of it while its admission runs."""
+    """Return the current holdings of each container of an active pod. During its admission they are
+    partial.
+    """
     active = state.pods.get(pod.uid)
     hints = active.hints if active is not None else ()
     missing = len(pod.containers) - len(hints)
@@ -68,5 +69,9 @@ def placements(state: KubeletState, pod: Pod) -> tuple[ContainerAssignment, ...]
 
 
 def _devices_of(state: DeviceState, uid: str, container: str) -> dict[str, tuple[str, ...]]:
-    held = state.held.get(uid, {}).get(container, {})
-    return {resource: tuple(sorted(held[resource])) for resource in sorted(held) if held[resource]}
+    holdings = state.held.get(uid, {}).get(container, {})
+    return {
+        resource: tuple(sorted(holdings[resource]))
+        for resource in sorted(holdings)
+        if holdings[resource]
+    }

@@ -1,10 +1,10 @@
-"""The kubelet's checkpoint files of the CPU and Memory Manager: bytes to values and back, checksums
-included.
+"""The checkpoint files of the CPU Manager and the Memory Manager: bytes to values and back, with
+checksums.
 
-`cpu_manager_state` and `memory_manager_state` as kubelet 1.36 writes them with default feature
-gates, and as 1.37 does: the same, with what counts once more in `data`, so that the form beside it
-may go one day (kubernetes PR 139102). What a corrupt file costs a kubelet is said in its own words.
-This module must not read or write files.
+`cpu_manager_state` and `memory_manager_state` are as kubelet 1.36 writes them with default feature
+gates. Kubelet 1.37 writes the same and repeats the content in `data`, so that the other form can be
+removed later (kubernetes PR 139102). Errors of a corrupt file use the kubelet's words. This module
+reads and writes no files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CheckpointError(msgspec.Struct, frozen=True):
 
 
 class CpuCheckpoint(msgspec.Struct, frozen=True):
-    """Contents of `cpu_manager_state`; CPU sets as integers (bit i = CPU i)."""
+    """Contents of `cpu_manager_state`. CPU sets are integers (bit i = CPU i)."""
 
     policy: str
     default_cpus: int
@@ -99,26 +99,34 @@ File = TypeVar("File", _CpuFile, _MemoryFile)
 def read_cpu(
     data: bytes, policy: str | None = None, verify: bool = True
 ) -> CpuCheckpoint | CheckpointError:
-    """`cpu_manager_state` as a value. `policy` is the configured one, to be compared with the
-    file's; `verify` computes the checksum, which costs more than all the rest."""
+    """Return `cpu_manager_state` as a value.
+
+    `policy` is the configured policy, which is compared with the file's. `verify` computes the
+    checksum, which costs more than everything else.
+    """
     file = decode(data, _CpuFile)
     if isinstance(file, CheckpointError):
         return file
     if verify and file.checksum and file.checksum != fnv32a(_cpu_dump(file)):
         return CheckpointError(_cpu_corrupted(file), CORRUPTED)
-    told = _told(file, policy)
-    if isinstance(told, CheckpointError):
-        return told
+    content = _told(file, policy)
+    if isinstance(content, CheckpointError):
+        return content
     try:
-        return _cpu_value(told)
+        return _cpu_value(content)
     except ValueError as error:
         return CheckpointError(str(error), "a CPU list in the file is wrong")
 
 
 def _cpu_corrupted(file: _CpuFile) -> str:
-    """A kubelet falls back to the format without pods, and speaks of what it meets there."""
+    """Return the error for a corrupt file. The kubelet falls back to the format without pods and
+    reports the error of that format.
+    """
     if file.entries:
-        return "json: cannot unmarshal object into Go struct field CPUManagerCheckpointV1.entries of type string"
+        return (
+            "json: cannot unmarshal object into Go struct field "
+            "CPUManagerCheckpointV1.entries of type string"
+        )
     return CORRUPTED
 
 
@@ -127,9 +135,9 @@ def _cpu_value(file: _CpuFile) -> CpuCheckpoint:
     entries = {
         uid: {
             name: _cpus(cpus, "cpuset", f' for container "{name}" in pod "{uid}"')
-            for name, cpus in held.items()
+            for name, cpus in assignments.items()
         }
-        for uid, held in (file.entries or {}).items()
+        for uid, assignments in (file.entries or {}).items()
     }
     return CpuCheckpoint(file.policyName, default, entries)
 
@@ -142,10 +150,10 @@ def _cpus(text: str, what: str, where: str) -> int:
 
 
 def write_cpu(checkpoint: CpuCheckpoint) -> bytes:
-    """The bytes of `cpu_manager_state`, as a kubelet would write them."""
+    """Return the bytes of `cpu_manager_state` as a kubelet would write them."""
     entries = {
-        uid: {name: format_cpus(held[name]) for name in sorted(held)}
-        for uid, held in sorted(checkpoint.entries.items())
+        uid: {name: format_cpus(assignments[name]) for name in sorted(assignments)}
+        for uid, assignments in sorted(checkpoint.entries.items())
     }
     file = _CpuFile(checkpoint.policy, format_cpus(checkpoint.default_cpus), entries)
     document = {
@@ -157,10 +165,11 @@ def write_cpu(checkpoint: CpuCheckpoint) -> bytes:
 
 
 def _cpu_dump(file: _CpuFile) -> str:
-    entries = dump_map(file.entries, lambda held: dump_map(held, str))
+    entries = dump_map(file.entries, lambda assignments: dump_map(assignments, str))
     return (
         f"(*state.CPUManagerCheckpoint){{PolicyName:(string){file.policyName} "
-        f"DefaultCPUSet:(string){file.defaultCpuSet} Entries:(map[string]map[string]string){entries} "
+        f"DefaultCPUSet:(string){file.defaultCpuSet} "
+        f"Entries:(map[string]map[string]string){entries} "
         f"Checksum:(checksum.Checksum)0}}"
     )
 
@@ -168,18 +177,18 @@ def _cpu_dump(file: _CpuFile) -> str:
 def read_memory(
     data: bytes, policy: str | None = None, verify: bool = True
 ) -> MemoryCheckpoint | CheckpointError:
-    """`memory_manager_state` as a value, as `read_cpu`. Whether it fits the machine is
-    `memory_state.restored`'s matter.
+    """Return `memory_manager_state` as a value, as `read_cpu` does. `memory_state.restored` decides
+    whether it fits the machine.
     """
     file = decode(data, _MemoryFile)
     if isinstance(file, CheckpointError):
         return file
     if verify and file.checksum and file.checksum != fnv32a(_memory_dump(file)):
         return CheckpointError(CORRUPTED, CORRUPTED)
-    told = _told(file, policy, "[memorymanager] ")
-    if isinstance(told, CheckpointError):
-        return told
-    return MemoryCheckpoint(told.policyName, _nodes(told), _entries(told))
+    content = _told(file, policy, "[memorymanager] ")
+    if isinstance(content, CheckpointError):
+        return content
+    return MemoryCheckpoint(content.policyName, _nodes(content), _entries(content))
 
 
 def _nodes(file: _MemoryFile) -> dict[int, NodeMemory]:
@@ -204,10 +213,10 @@ def _entries(file: _MemoryFile) -> Entries:
             name: tuple(
                 Block(mask_of(block.numaAffinity or ()), block.size, block.type) for block in blocks
             )
-            for name, blocks in held.items()
+            for name, blocks in container_blocks.items()
             if blocks is not None
         }
-        for uid, held in (file.entries or {}).items()
+        for uid, container_blocks in (file.entries or {}).items()
     }
 
 
@@ -217,14 +226,15 @@ def memory_checkpoint(state: MemoryState) -> MemoryCheckpoint:
 
 
 def write_memory(checkpoint: MemoryCheckpoint, seal: bool = True) -> bytes:
-    """The bytes of `memory_manager_state`, as a kubelet would write them; without `seal` the
-    checksum is 0, which kubelets accept."""
+    """Return the bytes of `memory_manager_state` as a kubelet would write them. Without `seal` the
+    checksum is 0, which kubelets accept.
+    """
     file = _MemoryFile(
         checkpoint.policy,
         {node_id: _node_file(checkpoint.nodes[node_id]) for node_id in sorted(checkpoint.nodes)},
         {
-            uid: {name: _block_files(held[name]) for name in sorted(held)}
-            for uid, held in sorted(checkpoint.entries.items())
+            uid: {name: _block_files(entries[name]) for name in sorted(entries)}
+            for uid, entries in sorted(checkpoint.entries.items())
         },
     )
     document = {
@@ -252,19 +262,22 @@ def _block_files(blocks: tuple[Block, ...]) -> list[_Block] | None:
 def _memory_dump(file: _MemoryFile) -> str:
     machine = dump_map(file.machineState, _node_dump)
     entries = dump_map(
-        file.entries, lambda held: dump_map(held, lambda blocks: dump_list(blocks, _block_dump))
+        file.entries,
+        lambda pod_entries: dump_map(pod_entries, lambda blocks: dump_list(blocks, _block_dump)),
     )
     return (
         f"(*state.MemoryManagerCheckpoint){{PolicyName:(string){file.policyName} "
-        f"MachineState:(state.NUMANodeMap){machine} Entries:(state.ContainerMemoryAssignments){entries} "
+        f"MachineState:(state.NUMANodeMap){machine} "
+        f"Entries:(state.ContainerMemoryAssignments){entries} "
         f"Checksum:(checksum.Checksum)0}}"
     )
 
 
 def _node_dump(node: _Node) -> str:
+    tables = dump_map(node.memoryMap, _table_dump)
     return (
         f"<*>{{NumberOfAssignments:(int){node.numberOfAssignments} "
-        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){dump_map(node.memoryMap, _table_dump)} "
+        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){tables} "
         f"Cells:([]int){dump_list(node.cells)}}}"
     )
 
@@ -272,25 +285,34 @@ def _node_dump(node: _Node) -> str:
 def _table_dump(table: _Table) -> str:
     return (
         f"<*>{{TotalMemSize:(uint64){table.total} SystemReserved:(uint64){table.systemReserved} "
-        f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} Free:(uint64){table.free}}}"
+        f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} "
+        f"Free:(uint64){table.free}}}"
     )
 
 
 def _block_dump(block: _Block) -> str:
     affinity = dump_list(block.numaAffinity)
-    return f"{{NUMAAffinity:([]int){affinity} Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"
+    return (
+        f"{{NUMAAffinity:([]int){affinity} Type:(v1.ResourceName){block.type} "
+        f"Size:(uint64){block.size}}}"
+    )
 
 
 def _told(file: File, policy: str | None, prefix: str = "") -> File | CheckpointError:
-    """What the file says, if it says it for this policy. One of a form that is not known yet must
-    not pass for one that says that nobody holds anything."""
-    told = decode(file.data.encode(), type(file)) if file.data else file
-    if isinstance(told, CheckpointError):
-        return told
-    if policy is not None and policy != told.policyName:
-        text = f'{prefix}configured policy "{policy}" differs from state checkpoint policy "{told.policyName}"'
+    """Return the content of the file if it is for this policy.
+
+    A file in an unknown form is refused: it must not be read as a file without holdings.
+    """
+    content = decode(file.data.encode(), type(file)) if file.data else file
+    if isinstance(content, CheckpointError):
+        return content
+    if policy is not None and policy != content.policyName:
+        text = (
+            f'{prefix}configured policy "{policy}" differs from state checkpoint policy '
+            f'"{content.policyName}"'
+        )
         return CheckpointError(text, "written under another policy")
-    return told if told.policyName else CheckpointError(CORRUPTED, "it names no policy")
+    return content if content.policyName else CheckpointError(CORRUPTED, "it names no policy")
 
 
 def decode(data: bytes, shape: type[T]) -> T | CheckpointError:
@@ -307,6 +329,6 @@ def decode(data: bytes, shape: type[T]) -> T | CheckpointError:
 
 
 def sealed(document: Mapping[str, object], dump: str | None) -> bytes:
-    """The document with its checksum, 0 without a dump; empty `entries` are left out."""
+    """Return the document with its checksum, 0 without a dump. Empty `entries` are left out."""
     kept = {key: value for key, value in document.items() if key != "entries" or value}
     return go_json({**kept, "checksum": 0 if dump is None else fnv32a(dump)})

@@ -2,7 +2,7 @@
 plugins registered.
 
 A kubelet that finds this file corrupt starts without it. Devices are listed under each of their
-NUMA nodes, `-1` for none. This module must not read or write files. Source: kubelet 1.36
+NUMA nodes, `-1` for none. This module reads and writes no files. Source: kubelet 1.36
 devicemanager/checkpoint.
 """
 
@@ -37,7 +37,7 @@ class DeviceEntry(msgspec.Struct, frozen=True):
 
 
 class DeviceCheckpoint(msgspec.Struct, frozen=True):
-    """Contents of `kubelet_internal_checkpoint`. `boot_id` is written by newer kubelets only."""
+    """Contents of `kubelet_internal_checkpoint`. Only newer kubelets write `boot_id`."""
 
     entries: tuple[DeviceEntry, ...] = ()
     registered: Mapping[str, tuple[str, ...]] = {}
@@ -64,8 +64,8 @@ class _File(msgspec.Struct):
 
 
 def read_devices(data: bytes, verify: bool = True) -> DeviceCheckpoint | CheckpointError:
-    """`kubelet_internal_checkpoint` as a value; `verify` computes the checksum, which costs more
-    than all the rest.
+    """Return `kubelet_internal_checkpoint` as a value. `verify` computes the checksum, which costs
+    more than everything else.
     """
     file = decode(data, _File)
     if isinstance(file, CheckpointError):
@@ -89,8 +89,11 @@ def _entry(entry: _Entry) -> DeviceEntry:
 
 
 def write_devices(checkpoint: DeviceCheckpoint, seal: bool = True) -> bytes:
-    """The bytes of `kubelet_internal_checkpoint`, as a kubelet would write them (its list order is
-    its own). Without `seal` the checksum is 0, which only readers accept that do not verify it."""
+    """Return the bytes of `kubelet_internal_checkpoint` as a kubelet would write them; its list
+    order is arbitrary.
+
+    Without `seal` the checksum is 0, which only readers that do not verify it accept.
+    """
     entries = [_entry_file(entry) for entry in checkpoint.entries]
     registered = {name: list(checkpoint.registered[name]) for name in sorted(checkpoint.registered)}
     data = _Data(entries or None, dict(registered))
@@ -139,12 +142,14 @@ def _entry_dump(entry: _Entry) -> str:
 
 
 def device_checkpoint(state: DeviceState) -> DeviceCheckpoint:
-    """What a kubelet in this state has written to disk, in sorted order."""
+    """Return the checkpoint of a kubelet in this state, in sorted order."""
     entries = [
-        DeviceEntry(uid, container, resource, _by_node(state, resource, held[container][resource]))
-        for uid, held in sorted(state.held.items())
-        for container in sorted(held)
-        for resource in sorted(held[container])
+        DeviceEntry(
+            uid, container, resource, _by_node(state, resource, devices[container][resource])
+        )
+        for uid, devices in sorted(state.held.items())
+        for container in sorted(devices)
+        for resource in sorted(devices[container])
     ]
     registered = {
         resource: tuple(sorted(state.healthy(resource))) for resource in sorted(state.registered)
@@ -154,9 +159,9 @@ def device_checkpoint(state: DeviceState) -> DeviceCheckpoint:
 
 def _by_node(state: DeviceState, resource: str, ids: frozenset[str]) -> dict[int, tuple[str, ...]]:
     by_node: dict[int, list[str]] = {}
-    known = state.registered.get(resource, {})
+    registered = state.registered.get(resource, {})
     for name in sorted(ids):
-        mask = known[name].mask if name in known else None
+        mask = registered[name].mask if name in registered else None
         for node in nodes_of(mask) if mask else (NO_NODE,):
             by_node.setdefault(node, []).append(name)
     return {node: tuple(by_node[node]) for node in sorted(by_node)}

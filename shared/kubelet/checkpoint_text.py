@@ -1,8 +1,8 @@
-"""How the kubelet's Go code writes checkpoint files: its JSON, the one-line dump it hashes, and the
-hash.
+"""How the kubelet's Go code writes checkpoint files: its JSON, the one-line dump that it hashes,
+and the hash.
 
 The checksum is FNV-32a over a dump of the Go value (go-spew, `%#v`, map keys sorted). This module
-must not know what the files mean. Source: kubelet 1.36 checkpointmanager/checksum,
+does not know the meaning of the files. Source: kubelet 1.36 checkpointmanager/checksum,
 k8s.io/apimachinery/pkg/util/dump.
 """
 
@@ -29,7 +29,7 @@ _HTML = (
 
 
 def fnv32a(text: str) -> int:
-    """FNV-1a, 32 bits, of the UTF-8 text."""
+    """Return FNV-1a, 32 bits, of the UTF-8 text."""
     value = _FNV_OFFSET
     for byte in text.encode():
         value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
@@ -37,8 +37,8 @@ def fnv32a(text: str) -> int:
 
 
 def go_json(document: Any) -> bytes:
-    """The document as Go's encoding/json writes it: no blanks, HTML signs escaped. Key order is the
-    caller's.
+    """Return the document as Go's encoding/json writes it: no blanks, HTML signs escaped. The
+    caller decides the key order.
     """
     text = msgspec.json.encode(document).decode()
     for sign, escaped in _HTML:
@@ -52,7 +52,7 @@ def string_order(entries: Mapping[int, V]) -> dict[str, V]:
 
 
 def dump_map(entries: Mapping[K, V] | None, dump_value: Callable[[V], str]) -> str:
-    """A Go map in the dump: `map[k:v k:v]`, keys ascending; a nil map is `<nil>`."""
+    """Return a Go map as in the dump: `map[k:v k:v]`, keys ascending. A nil map is `<nil>`."""
     if entries is None:
         return NIL
     return "map[" + " ".join(f"{key}:{dump_value(entries[key])}" for key in sorted(entries)) + "]"

@@ -1,7 +1,7 @@
-"""What a kubelet is given: the machine as cAdvisor shows it, and the kubelet's configuration.
+"""The input of a kubelet: the machine as cAdvisor shows it, and the kubelet's configuration.
 
-Plain values, unchecked: `shared.kubelet.admission.build` checks them as the kubelet would. Must not
-know any manager.
+Plain values, unchecked: `shared.kubelet.admission.build` checks them as the kubelet would. This
+module does not know any manager.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from shared.kubelet.topology import Cpu
 
 
 class ZoneConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One NUMA node. `hugepages` maps page size in bytes to the number of pages; they are part of
+    """One NUMA node. `hugepages` maps page size in bytes to the number of pages, which are part of
     `memory_bytes`.
 
-    `distances` go to every zone in ascending id; empty where the machine does not tell them.
+    `distances` go to every zone in ascending id. They are empty if the machine does not report
+    them.
     """
 
     id: int
@@ -27,18 +28,18 @@ class ZoneConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MachineConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A machine: its zones and its CPUs with core, socket, zone and uncore cache ids."""
+    """A machine: its zones, and its CPUs with core, socket, zone and uncore cache ids."""
 
     zones: tuple[ZoneConfig, ...]
     cpus: tuple[Cpu, ...]
 
 
 class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The kubelet's settings that admission depends on, in the kubelet's own words and defaults
+    """The kubelet's settings that admission depends on, with the kubelet's names and defaults
     (kubelet 1.36).
 
-    `reserved_cpus` is a Linux list (reservedSystemCPUs); with it set, `reserved_cpu_milli` 0 means
-    its size. `reserved_memory` is bytes by zone and resource. `alpha_cpu_options` is the gate
+    `reserved_cpus` is a Linux list (reservedSystemCPUs). If it is set, a `reserved_cpu_milli` of 0
+    means its size. `reserved_memory` is bytes by zone and resource. `alpha_cpu_options` is the gate
     CPUManagerPolicyAlphaOptions. `device_hints_on_all_zones` is how kubelets before kubernetes PR
     138244 enumerate device hints.
     """

@@ -1,8 +1,8 @@
-"""Topology hints of the CPU Manager: which NUMA nodes could give a container or pod its exclusive
-CPUs.
+"""Topology hints of the CPU Manager: the NUMA nodes that could give a container or pod its
+exclusive CPUs.
 
-Source: kubelet 1.36, cm/cpumanager/policy_static.go. Must not know other managers, nor who merges
-the hints.
+Source: kubelet 1.36, cm/cpumanager/policy_static.go. This module does not know other managers or
+the merge.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def pod_hints(manager: CpuManager, state: CpuState, pod: Pod) -> Hints:
 
 
 def hints(manager: CpuManager, available: int, reusable: int, count: int) -> list[Hint]:
-    """A hint for each mask that holds all reusable CPUs and enough available ones, in enumeration
-    order.
+    """Return a hint for each mask that has all reusable CPUs and enough available ones, in
+    enumeration order.
     """
     topology, nodes = manager.topology, manager.topology.numa_nodes
     free = mask_sums(nodes, [(available & cpus).bit_count() for _, cpus in topology.numas])
@@ -71,19 +71,21 @@ def hints(manager: CpuManager, available: int, reusable: int, count: int) -> lis
 
 
 def _least_nodes(topology: CpuTopology, count: int) -> int:
-    """The smallest number of NUMA nodes whose CPUs, used or not, could hold the request."""
-    held = 0
+    """Return the smallest number of NUMA nodes with enough CPUs for the request, free or not."""
+    cpu_count = 0
     for nodes, cpus in enumerate(
         sorted((cpus.bit_count() for _, cpus in topology.numas), reverse=True), 1
     ):
-        held += cpus
-        if held >= count:
+        cpu_count += cpus
+        if cpu_count >= count:
             return nodes
     return len(topology.numas)
 
 
 def _sockets_wanted(topology: CpuTopology, least_nodes: int) -> int:
-    """How many sockets a socket-aligned hint touches; -1 where sockets outnumber NUMA nodes."""
+    """Return how many sockets a socket-aligned hint touches; -1 if there are more sockets than NUMA
+    nodes.
+    """
     per_socket = len(topology.numas) // len(topology.sockets)
     return -(-least_nodes // per_socket) if per_socket else -1
 

@@ -1,8 +1,8 @@
-"""The CPU Manager at work: exclusive CPUs for containers of Guaranteed pods, near a hint, with
-reuse inside a pod.
+"""The CPU Manager at work: exclusive CPUs for containers of Guaranteed pods, near a hint, reused
+inside a pod.
 
-Source: kubelet 1.36, cm/cpumanager/policy_static.go. Must not know other managers, nor who merges
-the hints.
+Source: kubelet 1.36, cm/cpumanager/policy_static.go. This module does not know other managers or
+the merge.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ SMT_ALIGNMENT = "SMTAlignmentError"
 def allocate(
     manager: CpuManager, state: CpuState, pod: Pod, container: Container, hint: Hint
 ) -> CpuState | AllocationError:
-    """Gives a container its exclusive CPUs under the stored hint; the mask is a wish, not a bound."""
+    """Allocate a container's exclusive CPUs under the stored hint. The mask is a preference, not a
+    bound.
+    """
     count = exclusive_cpus(pod, container) if manager.policy == STATIC else 0
     if not count:
         return state
@@ -58,14 +60,16 @@ def allocate(
     if isinstance(taken, str):
         return unexpected(taken)
     containers = {**state.entries.get(pod.uid, {}), container.name: taken}
-    after = CpuState(
+    new_state = CpuState(
         state.shared & ~taken, {**state.entries, pod.uid: containers}, state.reuse_uid, state.reuse
     )
-    return _with_reuse(after, pod, container, taken)
+    return _with_reuse(new_state, pod, container, taken)
 
 
 def _smt_refusal(manager: CpuManager, state: CpuState, count: int) -> AllocationError | None:
-    """full-pcpus-only: whole cores only; reusable CPUs are not counted, and owned ones do not help."""
+    """Check full-pcpus-only: only whole cores. Reusable CPUs do not count, and CPUs that the pod
+    holds do not help.
+    """
     if not manager.options.full_pcpus_only:
         return None
     per_core = manager.topology.cpus_per_core
@@ -77,15 +81,18 @@ def _smt_refusal(manager: CpuManager, state: CpuState, count: int) -> Allocation
     physical = (state.shared & ~manager.reserved_cores).bit_count()
     if count <= physical:
         return None
-    numbers = f"available physical CPUs = {physical}, requested CPUs = {count}, CPUs per core = {per_core}"
+    numbers = (
+        f"available physical CPUs = {physical}, requested CPUs = {count}, CPUs per core = "
+        f"{per_core}"
+    )
     return AllocationError(
         SMT_ALIGNMENT, f"SMT Alignment Error: not enough free physical CPUs: {numbers}"
     )
 
 
 def too_few_whole_cores(manager: CpuManager, shared: int, count: int) -> bool:
-    """Would full-pcpus-only refuse `count` CPUs beside this shared pool, the reserved ones
-    included?
+    """Return whether full-pcpus-only would refuse `count` CPUs from this shared pool, which
+    includes the reserved ones.
     """
     if not manager.options.full_pcpus_only:
         return False
@@ -96,7 +103,7 @@ def too_few_whole_cores(manager: CpuManager, shared: int, count: int) -> bool:
 
 
 def take_aligned(manager: CpuManager, allocatable: int, count: int, mask: int | None) -> int | str:
-    """`count` CPUs of `allocatable`, those that the mask prefers first; or the kubelet's error
+    """Return `count` CPUs of `allocatable`, first those of the mask, or the kubelet's error
     text.
     """
     aligned = 0 if mask is None else allocatable & _reach(manager, mask)
@@ -108,7 +115,7 @@ def take_aligned(manager: CpuManager, allocatable: int, count: int, mask: int | 
 
 
 def _reach(manager: CpuManager, mask: int) -> int:
-    """The CPUs that a mask prefers: those of its NUMA nodes, or of all their sockets under
+    """Return the CPUs that a mask prefers: those of its NUMA nodes, or of all their sockets under
     align-by-socket.
     """
     topology = manager.topology
@@ -119,9 +126,9 @@ def _reach(manager: CpuManager, mask: int) -> int:
 
 
 def _with_reuse(state: CpuState, pod: Pod, container: Container, cpus: int) -> CpuState:
-    """CPUs of a regular init container may be taken again by later ones; the reuse data of other
-    pods is dropped.
+    """Let later containers take the CPUs of an init container again. The reuse data of other pods
+    is dropped.
     """
-    before = state.reusable(pod.uid)
-    after = before | cpus if container.kind == "init" else before & ~cpus
-    return CpuState(state.shared, state.entries, pod.uid, after)
+    reused = state.reusable(pod.uid)
+    reusable = reused | cpus if container.kind == "init" else reused & ~cpus
+    return CpuState(state.shared, state.entries, pod.uid, reusable)

@@ -1,7 +1,7 @@
-"""Options of the static CPU policy: names, parsing, and which of them exclude one another.
+"""Options of the static CPU policy: names, parsing, and the pairs that exclude each other.
 
-Source: kubelet 1.36, cm/cpumanager/policy_options.go. Must not know how an option changes an
-allocation.
+Source: kubelet 1.36, cm/cpumanager/policy_options.go. This module does not know how an option
+changes an allocation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CpuOptions(msgspec.Struct, frozen=True):
 def parse_cpu_options(
     options: dict[str, str], alpha_allowed: bool = True
 ) -> CpuOptions | ConfigError:
-    """Options by name; `alpha_allowed` is the feature gate CPUManagerPolicyAlphaOptions."""
+    """Parse options by name. `alpha_allowed` is the feature gate CPUManagerPolicyAlphaOptions."""
     flags: dict[str, bool] = {}
     for name, text in sorted(options.items()):
         if name not in _FIELDS:
@@ -67,10 +67,10 @@ def parse_cpu_options(
 
 
 def _without_conflict(flags: dict[str, bool]) -> CpuOptions | ConfigError:
-    for one, other in _CONFLICTS:
-        if flags.get(one) and flags.get(other):
+    for option, excluded in _CONFLICTS:
+        if flags.get(option) and flags.get(excluded):
             return ConfigError(
-                f"static policy options {one} and {other} can not be used at the same time"
+                f"static policy options {option} and {excluded} can not be used at the same time"
             )
     return CpuOptions(**{_FIELDS[name]: flag for name, flag in flags.items()})
 
@@ -78,15 +78,19 @@ def _without_conflict(flags: dict[str, bool]) -> CpuOptions | ConfigError:
 def check_machine(
     options: CpuOptions, topology: CpuTopology, topology_policy: str
 ) -> ConfigError | None:
-    """align-by-socket needs another policy than single-numa-node and no more sockets than NUMA
-    nodes.
-    """
+    """Check align-by-socket: not with single-numa-node, and no more sockets than NUMA nodes."""
     if not options.align_by_socket:
         return None
     if topology_policy == SINGLE_NUMA_NODE:
-        text = f"Topolgy manager {topology_policy} policy is incompatible with CPUManager {ALIGN_BY_SOCKET} policy option"
+        text = (
+            f"Topolgy manager {topology_policy} policy is incompatible with CPUManager "
+            f"{ALIGN_BY_SOCKET} policy option"
+        )
         return ConfigError(text)
     if len(topology.sockets) > len(topology.numas):
-        text = "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+        text = (
+            "Align by socket is not compatible with hardware where number of sockets are "
+            "more than number of NUMA"
+        )
         return ConfigError(text)
     return None

@@ -1,7 +1,7 @@
-"""The CPU Manager as configured: policy, options, the reserved set, and how its options make it
-take CPUs.
+"""The CPU Manager as configured: policy, options, the reserved set, and how options choose CPUs.
 
-Source: kubelet 1.36, cm/cpumanager/policy_static.go. Must not know pods, hints or who holds what.
+Source: kubelet 1.36, cm/cpumanager/policy_static.go. This module does not know pods, hints or
+holdings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NONE, STATIC = "none", "static"
 
 
 class CpuManager(msgspec.Struct, frozen=True):
-    """A configured CPU Manager; sets of CPUs are integers. `reserved_cores` is `reserved` with all
+    """A configured CPU Manager. Sets of CPUs are integers. `reserved_cores` is `reserved` with all
     thread siblings.
     """
 
@@ -39,7 +39,7 @@ def configure(
     topology_policy: str,
     alpha_options: bool = True,
 ) -> CpuManager | ConfigError:
-    """A manager, or the error text with which the kubelet would not start.
+    """Return a manager, or the error text with which the kubelet would not start.
 
     `reserved` is the explicit set of system CPUs (0: chosen by `reserved_count`).
     """
@@ -74,7 +74,9 @@ def _with_reservation(manager: CpuManager, count: int, explicit: int) -> CpuMana
 
 
 def take(manager: CpuManager, cpus: int, count: int) -> int | str:
-    """`count` of `cpus` as the options ask, regardless of affinity; or the kubelet's error text."""
+    """Return `count` of `cpus` as the options require, regardless of affinity, or the kubelet's
+    error text.
+    """
     options = manager.options
     if options.across_numa:
         group = manager.topology.cpus_per_core if options.full_pcpus_only else 1

@@ -1,4 +1,4 @@
-"""How many exclusive CPUs containers and pods ask for. Must not know machines.
+"""How many exclusive CPUs containers and pods request. This module does not know machines.
 
 Source: kubelet 1.36, cm/cpumanager/policy_static.go, guaranteedCPUs and podGuaranteedCPUs.
 """
@@ -10,7 +10,9 @@ from shared.domain.resources import CPU
 
 
 def exclusive_cpus(pod: Pod, container: Container) -> int:
-    """How many exclusive CPUs a container gets: whole-number requests of Guaranteed pods, else 0."""
+    """Return how many exclusive CPUs a container gets: the whole-number request of a Guaranteed
+    pod, else 0.
+    """
     if pod.qos != "Guaranteed" or pod.pod_level:
         return 0
     whole, fraction = divmod(container.requests.get(CPU, 0), 1000)
@@ -18,8 +20,8 @@ def exclusive_cpus(pod: Pod, container: Container) -> int:
 
 
 def pod_exclusive_cpus(pod: Pod) -> int:
-    """The pod-scope request: the larger of the long-running sum and the peak while init containers
-    run (KEP-753).
+    """Return the pod-scope request: the larger of the long-running sum and the init containers'
+    peak (KEP-753).
     """
     sidecars = apps = peak = 0
     for container in pod.containers:

@@ -1,10 +1,10 @@
-"""Which CPUs a request takes under distribute-cpus-across-numa: an even share on each of the fewest
-NUMA nodes.
+"""The CPUs that a request gets under distribute-cpus-across-numa: an even share on each of the
+fewest NUMA nodes.
 
-Among combinations of nodes the one that leaves the free CPUs best balanced wins. The kubelet
-remembers combinations by reference to slices that later appends overwrite; that is visible from
+Among combinations of nodes, the one that leaves the free CPUs best balanced wins. The kubelet
+remembers combinations by reference to slices that later appends overwrite. This is visible from
 four nodes on and reproduced here (`_Slice`). Source: kubelet 1.36, cm/cpumanager/cpu_assignment.go,
-takeByTopologyNUMADistributed. Must not know pods or hints.
+takeByTopologyNUMADistributed. This module does not know pods or hints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Slice(msgspec.Struct, frozen=True, gc=False):
     length: int
 
     def append(self, value: int) -> _Slice:
-        """Go's append: in place while the capacity lasts, else into doubled storage."""
+        """Append as Go does: in place while the capacity lasts, else into doubled storage."""
         storage = self.storage
         if self.length == len(storage):
             storage = storage[: self.length] + [0] * max(1, self.length)
@@ -39,7 +39,9 @@ class _Slice(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Choice(msgspec.Struct, frozen=True):
-    """The nodes of the even share, those that take the remainder, and the balance they leave."""
+    """The nodes of the even share, the nodes that take the remainder, and the balance that
+    results.
+    """
 
     nodes: _Slice
     remainder: _Slice
@@ -47,7 +49,7 @@ class _Choice(msgspec.Struct, frozen=True):
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """`free` holds the free CPU count of every NUMA node that has any."""
+    """`free` holds the free CPU count of every NUMA node with free CPUs."""
 
     count: int
     group: int
@@ -57,8 +59,8 @@ class _Request(msgspec.Struct, frozen=True):
 def take_spread(
     topology: CpuTopology, available: int, count: int, group: int, *, spread_cores: bool = False
 ) -> int | str:
-    """`count` CPUs in groups of `group`, spread evenly; packed where no even spread exists; or the
-    error text.
+    """Return `count` CPUs in groups of `group`, spread evenly, packed if no even spread exists, or
+    the error text.
     """
     if count <= 0:
         return 0
@@ -97,21 +99,21 @@ def _combinations(
     if size == 0:
         yield chosen
         return
-    for at in range(start, len(nodes) - size + 1):
-        yield from _combinations(nodes, size - 1, at + 1, chosen.append(nodes[at]))
+    for index in range(start, len(nodes) - size + 1):
+        yield from _combinations(nodes, size - 1, index + 1, chosen.append(nodes[index]))
 
 
 def _best_of_size(nodes: list[int], size: int, request: _Request) -> _Choice | None:
-    """The first strictly best combination; a perfect balance ends the search, as one step later in
-    the kubelet.
+    """Return the first strictly best combination. A perfect balance ends the search, as one step
+    later in the kubelet.
     """
     best: _Choice | None = None
     for combination in _combinations(nodes, size):
         if best is not None and best.balance == 0:
             break
-        found = _balanced(combination, request)
-        if found is not None and (best is None or found.balance < best.balance):
-            best = found
+        choice = _balanced(combination, request)
+        if choice is not None and (best is None or choice.balance < best.balance):
+            best = choice
     return best
 
 
@@ -126,34 +128,44 @@ def _balanced(combination: _Slice, request: _Request) -> _Choice | None:
         return None
     if any(free[node] < share for node in nodes):
         return None
-    left = {node: count - share if node in nodes else count for node, count in free.items()}
+    free_after = {node: count - share if node in nodes else count for node, count in free.items()}
     remainder = request.count - share * len(nodes)
     if not remainder:
-        return _Choice(combination, _Slice([], 0), _deviation(left))
+        return _Choice(combination, _Slice([], 0), _deviation(free_after))
     return _best_remainder(
-        combination, [node for node in nodes if left[node] >= group], left, remainder, group
+        combination,
+        [node for node in nodes if free_after[node] >= group],
+        free_after,
+        remainder,
+        group,
     )
 
 
 def _best_remainder(
-    combination: _Slice, candidates: list[int], left: dict[int, int], remainder: int, group: int
+    combination: _Slice,
+    candidates: list[int],
+    free_after: dict[int, int],
+    remainder: int,
+    group: int,
 ) -> _Choice | None:
     best: _Choice | None = None
     for size in range(len(candidates), 0, -1):
         for subset in _combinations(candidates, size):
-            balance = _deviation_after(left, subset.read(), remainder, group)
+            balance = _deviation_after(free_after, subset.read(), remainder, group)
             if balance < (best.balance if best else _NEVER):
                 best = _Choice(combination, subset, balance)
     return best
 
 
-def _deviation_after(left: dict[int, int], subset: list[int], remainder: int, group: int) -> float:
-    """The balance after dealing the remainder round robin over `subset`; never, if it does not hold
-    it.
+def _deviation_after(
+    free_after: dict[int, int], subset: list[int], remainder: int, group: int
+) -> float:
+    """Return the balance after dealing the remainder round robin over `subset`; infinite if
+    `subset` cannot hold it.
     """
-    if sum(left[node] for node in subset) < remainder:
+    if sum(free_after[node] for node in subset) < remainder:
         return _NEVER
-    after = dict(left)
+    after = dict(free_after)
     while remainder > 0:
         dealt = [node for node in subset if after[node] >= group][: remainder // group]
         if not dealt:
@@ -165,8 +177,8 @@ def _deviation_after(left: dict[int, int], subset: list[int], remainder: int, gr
 
 
 def _deviation(counts: dict[int, int]) -> float:
-    """Population standard deviation; mean and result rounded to three decimals, half away from
-    zero.
+    """Return the population standard deviation; mean and result rounded to three decimals, half
+    away from zero.
     """
     mean = _round3(sum(counts.values()) / len(counts))
     return _round3(
@@ -181,18 +193,23 @@ def _round3(value: float) -> float:
 def _hand_out(
     topology: CpuTopology, free: int, request: _Request, choice: _Choice, spread_cores: bool
 ) -> int | str:
-    """The even share of each chosen node, packed inside it, then the remainder group by group."""
+    """Take the even share of each chosen node, packed inside it, then the remainder group by
+    group.
+    """
     nodes, taken, group = choice.nodes.read(), 0, request.group
     share = _share(request, len(nodes))
     for node in nodes:
         taken |= _take_within(topology, free & ~taken, node, share, spread_cores)
     while taken.bit_count() < request.count:
-        before = taken
+        previous = taken
         for node in choice.remainder.read():
             if taken.bit_count() < request.count:
                 taken |= _take_within(topology, free & ~taken, node, group, spread_cores)
-        if taken == before:
-            return f"accounting error, not enough CPUs allocated, remaining: {request.count - taken.bit_count()}"
+        if taken == previous:
+            return (
+                "accounting error, not enough CPUs allocated, remaining: "
+                f"{request.count - taken.bit_count()}"
+            )
     return taken
 
 

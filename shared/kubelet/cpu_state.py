@@ -1,8 +1,8 @@
-"""The CPU Manager's book as a value: the shared pool, who holds exclusive CPUs, and whether a
-stored book still fits.
+"""The CPU Manager's state as a value: the shared pool, the exclusive CPUs, and whether a stored
+state still fits.
 
-Source: kubelet 1.36, cm/cpumanager/policy_static.go, validateState. Must not know hints, nor how
-CPUs are chosen.
+Source: kubelet 1.36, cm/cpumanager/policy_static.go, validateState. This module does not know hints
+or how CPUs are chosen.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from shared.kubelet.options import ConfigError
 
 
 class CpuState(msgspec.Struct, frozen=True):
-    """The shared pool, the exclusive CPUs per pod uid and container, and what `reuse_uid` may take
-    again.
+    """The shared pool, the exclusive CPUs by pod uid and container, and the CPUs that pod
+    `reuse_uid` may take again.
     """
 
     shared: int
@@ -27,20 +27,22 @@ class CpuState(msgspec.Struct, frozen=True):
     reuse: int = 0
 
     def of(self, uid: str, container: str) -> int:
-        """The exclusive CPUs of a container; the empty set where it has none."""
+        """Return the exclusive CPUs of a container; the empty set if it has none."""
         return self.entries.get(uid, {}).get(container, 0)
 
     def available(self, manager: CpuManager) -> int:
-        """What may be given away: the shared pool without the reserved CPUs."""
+        """Return the CPUs that may be allocated: the shared pool without the reserved CPUs."""
         return self.shared & ~manager.reserved
 
     def reusable(self, uid: str) -> int:
-        """What later containers of a pod may take again from its init containers."""
+        """Return the CPUs that later containers of a pod may take again from its init
+        containers.
+        """
         return self.reuse if self.reuse_uid == uid else 0
 
 
 def initial(manager: CpuManager) -> CpuState:
-    """The state before any pod; under policy none the pool is not kept and stays empty."""
+    """Return the state before any pod. Under policy none the pool is not kept and stays empty."""
     if manager.policy == NONE:
         return CpuState(0)
     strict = manager.reserved if manager.options.strict_reservation else 0
@@ -48,8 +50,8 @@ def initial(manager: CpuManager) -> CpuState:
 
 
 def validate(manager: CpuManager, state: CpuState) -> ConfigError | None:
-    """Why a restarted kubelet would refuse this state, as read from its checkpoint; None if it
-    starts.
+    """Return why a restarted kubelet would refuse this state, as read from its checkpoint; None if
+    it starts.
     """
     if manager.policy == NONE or not (state.shared or state.entries):
         return None
@@ -89,26 +91,28 @@ def _overlap_error(state: CpuState) -> ConfigError | None:
 
 
 def _known_error(manager: CpuManager, state: CpuState) -> ConfigError | None:
-    expected, known = initial(manager).shared, state.shared
+    expected, topology_cpus = initial(manager).shared, state.shared
     for containers in state.entries.values():
-        known |= union(containers.values())
-    if known == expected:
+        topology_cpus |= union(containers.values())
+    if topology_cpus == expected:
         return None
     text = (
         f'current set of available CPUs "{format_cpus(expected)}" doesn\'t match with CPUs in state'
     )
-    return ConfigError(f'{text} "{format_cpus(known)}"')
+    return ConfigError(f'{text} "{format_cpus(topology_cpus)}"')
 
 
 def remove_pod(state: CpuState, uid: str) -> CpuState:
-    """All CPUs of a pod go back to the shared pool; its reuse data is forgotten, as its uid never
+    """Return all CPUs of a pod to the shared pool. Its reuse data is dropped, because its uid never
     returns.
     """
     if state.reuse_uid == uid:
         state = CpuState(state.shared, state.entries)
     if uid not in state.entries:
         return state
-    entries = {other: containers for other, containers in state.entries.items() if other != uid}
+    entries = {
+        pod_uid: containers for pod_uid, containers in state.entries.items() if pod_uid != uid
+    }
     shared = state.shared | union(state.entries[uid].values())
     return CpuState(shared, entries, state.reuse_uid, state.reuse)
 

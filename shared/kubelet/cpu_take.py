@@ -1,8 +1,9 @@
-"""Which CPUs a request takes, packed: whole upper units first, then lower ones,
-emptiest-but-sufficient order.
+"""The CPUs that a request gets when packed: whole upper units first, then lower ones,
+emptiest-but-sufficient first.
 
-Every level is sorted by (free CPUs ascending, id ascending) inside its sorted upper level.
-Source: kubelet 1.36, cm/cpumanager/cpu_assignment.go. Must not know pods, hints or the shared pool.
+Every level is sorted by (free CPUs ascending, id ascending) inside its sorted upper level. Source:
+kubelet 1.36, cm/cpumanager/cpu_assignment.go. This module does not know pods, hints or the shared
+pool.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from shared.kubelet.topology import Child, CpuTopology, Group
 
 
 def too_few(requested: int, available: int) -> str:
-    """The kubelet's error text when a request exceeds the free CPUs."""
-    return f"not enough cpus available to satisfy request: requested={requested}, available={available}"
+    """Return the kubelet's error text for a request that exceeds the free CPUs."""
+    return (
+        f"not enough cpus available to satisfy request: requested={requested}, "
+        f"available={available}"
+    )
 
 
 def take_packed(
@@ -26,7 +30,7 @@ def take_packed(
     spread_cores: bool = False,
     align_uncore: bool = False,
 ) -> int | str:
-    """`count` CPUs out of the set `available`, or the kubelet's error text."""
+    """Return `count` CPUs of the set `available`, or the kubelet's error text."""
     if count <= 0:
         return 0
     if available.bit_count() < count:
@@ -43,7 +47,7 @@ def take_packed(
 
 
 def numa_order(topology: CpuTopology, free: int) -> list[int]:
-    """Ids of the NUMA nodes with free CPUs, in the order in which they are tried."""
+    """Return the ids of the NUMA nodes with free CPUs, in the order in which they are tried."""
     return [numa for _, numa, _ in _numas(topology, free)]
 
 
@@ -68,9 +72,9 @@ def _numas(topology: CpuTopology, free: int) -> list[tuple[int, int, int]]:
         return _by_free(topology.numas, free)
     sockets = _by_free(topology.sockets, free)
     return [
-        each
+        node
         for _, socket, _ in sockets
-        for each in _children(topology.numas_in_socket[socket], free)
+        for node in _children(topology.numas_in_socket[socket], free)
     ]
 
 
@@ -79,12 +83,14 @@ def _sockets(topology: CpuTopology, free: int) -> list[tuple[int, int, int]]:
         return _by_free(topology.sockets, free)
     numas = _by_free(topology.numas, free)
     return [
-        each for _, numa, _ in numas for each in _children(topology.sockets_in_numa[numa], free)
+        socket for _, numa, _ in numas for socket in _children(topology.sockets_in_numa[numa], free)
     ]
 
 
 def _cores(topology: CpuTopology, free: int) -> Iterator[tuple[int, int, int]]:
-    """Lazily: most requests need the first few only. `free` is the set at the start of the walk."""
+    """Yield lazily, because most requests need only the first few. `free` is the set at the start
+    of the walk.
+    """
     if topology.sockets_first:
         uppers, nested = _numas(topology, free), topology.cores_in_numa
     else:
@@ -96,12 +102,12 @@ def _cores(topology: CpuTopology, free: int) -> Iterator[tuple[int, int, int]]:
 def _uncores(topology: CpuTopology, free: int) -> list[tuple[int, int, int]]:
     numas = _numas(topology, free)
     return [
-        each for _, numa, _ in numas for each in _children(topology.uncores_in_numa[numa], free)
+        cache for _, numa, _ in numas for cache in _children(topology.uncores_in_numa[numa], free)
     ]
 
 
 class _Taking:
-    """A request being served: what is still free, still needed, already taken (the kubelet's
+    """A request in progress: CPUs still free, still needed, already taken (the kubelet's
     cpuAccumulator).
     """
 
@@ -119,7 +125,7 @@ class _Taking:
                 self._take(cpus)
 
     def whole_upper_units(self) -> None:
-        """Whole NUMA nodes and sockets, the upper level of this machine's hierarchy first."""
+        """Take whole NUMA nodes and sockets, the upper level of this machine's hierarchy first."""
         if self.topology.sockets_first:
             self._whole_sockets()
             self._whole_numas()
@@ -133,7 +139,9 @@ class _Taking:
             self._take_fitting([cpus for count, _, cpus in numas if count == cpus.bit_count()])
 
     def _whole_sockets(self) -> None:
-        """A socket counts as whole by the machine's average size, as in the kubelet."""
+        """Take whole sockets. A socket counts as whole by the machine's average size, as in the
+        kubelet.
+        """
         if self.need >= self.topology.smallest_socket:
             sockets = _sockets(self.topology, self.free)
             self._take_fitting(
@@ -141,7 +149,7 @@ class _Taking:
             )
 
     def uncore_caches(self) -> None:
-        """Whole caches while the need is at least an average cache, else one cache that holds the
+        """Take whole caches while at least an average cache is needed, else one cache that fits the
         rest exactly.
         """
         for _, cache, _ in _uncores(self.topology, self.free):
@@ -168,7 +176,9 @@ class _Taking:
             self._take(cpus)
 
     def whole_cores(self) -> None:
-        """A core counts as whole by the machine's average threads per core, as in the kubelet."""
+        """Take whole cores. A core counts as whole by the machine's average threads per core, as in
+        the kubelet.
+        """
         whole = self.topology.cpus_per_core
         for count, _, cpus in _cores(self.topology, self.free):
             if not self.need:
@@ -177,7 +187,7 @@ class _Taking:
                 self._take(cpus)
 
     def single_cpus(self, by_socket: bool) -> None:
-        """Single CPUs, core by core; socket by socket in CPU order under
+        """Take single CPUs, core by core; socket by socket in CPU order under
         distribute-cpus-across-cores.
         """
         groups = (

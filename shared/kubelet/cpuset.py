@@ -1,6 +1,5 @@
-"""CPU sets: Python integers inside (bit i = CPU i), Linux lists such as `0-3,6` at the edges.
-
-Must not know topology or policy.
+"""CPU sets: Python integers inside (bit i = CPU i), Linux lists such as `0-3,6` at the edges. This
+module does not know topology or policy.
 """
 
 from __future__ import annotations
@@ -9,17 +8,19 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+# Linux supports no larger CPU id (CONFIG_NR_CPUS).
 MAX_CPU_ID = 8191
-"""Largest CPU id that a list may name: Linux supports no more (CONFIG_NR_CPUS)."""
 
+# Size of the cache of formatted sets: on one node few sets change from scan to scan.
 KEPT = 4096
-"""Sets that are kept as they are written: on one node hardly any changes from scan to scan."""
 
 _PART = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
 def parse_cpus(text: str) -> int:
-    """`0-3,6` -> set; an empty text is the empty set. ValueError names the part that is wrong."""
+    """Return the set for a list such as `0-3,6`. The empty text is the empty set. Raises ValueError
+    that names the wrong part.
+    """
     cpus = 0
     for part in text.strip().split(",") if text.strip() else ():
         first, last = _bounds(part.strip())
@@ -39,7 +40,7 @@ def _bounds(part: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=KEPT)
 def format_cpus(cpus: int) -> str:
-    """The Linux list of a set: ascending, runs joined (cpuset.String)."""
+    """Return the Linux list of a set: ascending, runs joined (cpuset.String)."""
     parts = []
     while cpus:
         first = (cpus & -cpus).bit_length() - 1
@@ -51,7 +52,6 @@ def format_cpus(cpus: int) -> str:
 
 
 def cpus_of(ids: Iterable[int]) -> int:
-    """The set of the given CPU ids."""
     cpus = 0
     for cpu in ids:
         cpus |= 1 << cpu
@@ -59,7 +59,7 @@ def cpus_of(ids: Iterable[int]) -> int:
 
 
 def each_cpu(cpus: int) -> Iterator[int]:
-    """The CPU ids of a set, ascending."""
+    """Yield the CPU ids of a set, ascending."""
     while cpus:
         lowest = cpus & -cpus
         yield lowest.bit_length() - 1
@@ -68,5 +68,5 @@ def each_cpu(cpus: int) -> Iterator[int]:
 
 @lru_cache(maxsize=KEPT)
 def ids_of(cpus: int) -> tuple[int, ...]:
-    """The CPU ids of a set, ascending, as a value."""
+    """Return the CPU ids of a set, ascending, as a value."""
     return tuple(each_cpu(cpus))

@@ -1,9 +1,9 @@
-"""The Device Manager: topology hints for device-plugin resources, and which devices a container
+"""The Device Manager: topology hints for device plugin resources, and the devices that a container
 gets.
 
-Requests are container limits, whatever the class of service. Where the kubelet picks in Go's random
-set order, the pick is the caller's `pick` (lowest id by default). This module must not know CPUs,
-memory or the merge. Source: kubelet 1.36 devicemanager.
+Requests are container limits, whatever the QoS class. The kubelet picks in Go's random map order in
+some places; here the caller's `pick` decides (lowest id by default). This module does not know
+CPUs, memory or the merge. Source: kubelet 1.36 devicemanager.
 """
 
 from __future__ import annotations
@@ -30,36 +30,41 @@ __all__ = [
     "split_by_affinity",
 ]
 
+# Chooses that many members of a set where the kubelet chooses at random.
 Pick = Callable[[Collection[str], int], Iterable[str]]
-"""Choose that many members of a set where the kubelet chooses at random."""
 
+# A plugin's GetPreferredAllocation: (resource, available, must include, size) -> device ids.
 Preferred = Callable[[str, frozenset[str], frozenset[str], int], Collection[str]]
-"""A plugin's GetPreferredAllocation: (resource, available, must include, size) -> device ids."""
 
 _NONE: frozenset[str] = frozenset()
 
 
 def lowest(devices: Collection[str], count: int) -> list[str]:
-    """The lowest ids, as text."""
     return sorted(devices)[:count]
 
 
 def container_hints(state: DeviceState, pod: Pod, container: Container) -> Hints:
-    """Hints for one container, by resource: None "no preference", [] cannot be satisfied."""
+    """Return hints for one container by resource: None means "no preference", [] means "cannot be
+    satisfied".
+    """
     hints: dict[str, list[Hint] | None] = {}
     for resource, request in _device_limits(state, container.limits):
-        held = state.held.get(pod.uid, {}).get(container.name, {}).get(resource, _NONE)
-        hints[resource] = _hints(state, resource, request, held, state.reusable(pod.uid, resource))
+        allocated = state.held.get(pod.uid, {}).get(container.name, {}).get(resource, _NONE)
+        hints[resource] = _hints(
+            state, resource, request, allocated, state.reusable(pod.uid, resource)
+        )
     return hints
 
 
 def pod_hints(state: DeviceState, pod: Pod) -> Hints:
-    """Hints for the pod as a whole (scope pod); devices that init containers leave are not counted."""
+    """Return hints for the pod as a whole (scope pod). Devices that init containers leave do not
+    count.
+    """
     hints: dict[str, list[Hint] | None] = {}
     for resource, request in _device_limits(state, container_limit(pod.containers)):
         holders = state.held.get(pod.uid, {}).values()
-        held = _NONE.union(*(container.get(resource, _NONE) for container in holders))
-        hints[resource] = _hints(state, resource, request, held, _NONE)
+        allocated = _NONE.union(*(container.get(resource, _NONE) for container in holders))
+        hints[resource] = _hints(state, resource, request, allocated, _NONE)
     return hints
 
 
@@ -72,9 +77,9 @@ def allocate(
     prefer: Preferred | None = None,
     running: bool = False,
 ) -> DeviceState | AllocationError:
-    """The book with the container's devices, or the kubelet's refusal. Idempotent.
+    """Return the state with the container's devices, or the kubelet's refusal. Idempotent.
 
-    `running` says that the container already runs (a restarted kubelet skips all checks then).
+    `running` means that the container already runs: a restarted kubelet skips all checks then.
     """
     for resource, request in _device_limits(state, container.limits):
         got = _devices(state, pod, container, resource, request, hint, pick, prefer, running)
@@ -86,8 +91,8 @@ def allocate(
 
 
 def remove_pod(state: DeviceState, uid: str) -> DeviceState:
-    """The book after the pod is gone; what its init containers left is forgotten, as its uid never
-    returns.
+    """Return the state without the pod. The reuse data of its init containers is dropped, because
+    its uid never returns.
     """
     if state.reuse_uid == uid:
         state = msgspec.structs.replace(state, reuse_uid="", reuse={})
@@ -97,7 +102,7 @@ def remove_pod(state: DeviceState, uid: str) -> DeviceState:
 def split_by_affinity(
     state: DeviceState, resource: str, available: frozenset[str], mask: int | None
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """`available` as (aligned with `mask`, on other nodes, without a node)."""
+    """Split `available` into (aligned with `mask`, on other nodes, without a node)."""
     pool = state.pool(resource)
     if mask is None or not pool.bearing:
         return _NONE, _NONE, available
@@ -111,13 +116,19 @@ def _device_limits(state: DeviceState, limits: Amounts) -> list[tuple[str, int]]
 
 
 def _hints(
-    state: DeviceState, resource: str, request: int, held: frozenset[str], reusable: frozenset[str]
+    state: DeviceState,
+    resource: str,
+    request: int,
+    allocated: frozenset[str],
+    reusable: frozenset[str],
 ) -> list[Hint] | None:
     pool = state.pool(resource)
     if not pool.bearing:
         return None
-    if held:
-        return _enumerate(state, pool, request, held, _NONE) if len(held) == request else []
+    if allocated:
+        return (
+            _enumerate(state, pool, request, allocated, _NONE) if len(allocated) == request else []
+        )
     available = state.available(resource)
     if len(available | reusable if reusable else available) < request:
         return []
@@ -131,8 +142,8 @@ def _enumerate(
     available: frozenset[str],
     reusable: frozenset[str],
 ) -> list[Hint]:
-    """Every mask that enough free and reusable devices touch; preferred where no narrower one ever
-    could.
+    """Yield every mask that enough free and reusable devices touch; preferred if no narrower mask
+    ever could.
     """
     nodes = state.nodes if state.hint_nodes == "all" else _bearing(pool.bearing, state.nodes)
     must = [
@@ -141,13 +152,13 @@ def _enumerate(
     matching = _touching(nodes, [(mask, len(ids & available)) for mask, ids in pool.groups])
     least = _least_nodes(nodes, pool.counts, request)
     short = request - len(must)
-    found = zip(enumerate_masks(nodes), matching, mask_sizes(nodes), strict=True)
+    hints = zip(enumerate_masks(nodes), matching, mask_sizes(nodes), strict=True)
     if not must:
-        return [Hint(mask, size == least) for mask, count, size in found if count >= short]
+        return [Hint(mask, size == least) for mask, count, size in hints if count >= short]
     bound = [
         (mask, size)
-        for mask, count, size in found
-        if count >= short and all(mask & each for each in must)
+        for mask, count, size in hints
+        if count >= short and all(mask & mask_node for mask_node in must)
     ]
     return [Hint(mask, size == least) for mask, size in bound]
 
@@ -159,16 +170,16 @@ def _bearing(mask: int, nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def _least_nodes(nodes: tuple[int, ...], counts: tuple[tuple[int, int], ...], request: int) -> int:
-    """The fewest nodes that `request` devices touch, free or not; the node count if there are too
-    few.
+    """Return the fewest nodes that `request` devices touch, free or not; the node count if there
+    are too few.
     """
     sized = zip(mask_sizes(nodes), _touching(nodes, counts), strict=True)
     return next((size for size, count in sized if count >= request), len(nodes))
 
 
 def _touching(nodes: tuple[int, ...], counts: Iterable[tuple[int, int]]) -> list[int]:
-    """How many devices touch each mask, in enumeration order, of `counts` by device mask; each
-    counts once.
+    """Return how many devices touch each mask, in enumeration order, from `counts` by device
+    mask.
     """
     by_mask = dict(counts)
     touching = mask_sums(nodes, [by_mask.pop(1 << node, 0) for node in nodes])
@@ -192,25 +203,26 @@ def _devices(
     prefer: Preferred | None,
     running: bool,
 ) -> frozenset[str] | AllocationError:
-    """The devices to add for one resource; empty when the container has them already."""
-    held = state.held.get(pod.uid, {}).get(container.name, {}).get(resource)
-    if held is not None and len(held) != request:
+    """Return the devices to add for one resource; empty if the container has them already."""
+    allocated = state.held.get(pod.uid, {}).get(container.name, {}).get(resource)
+    if allocated is not None and len(allocated) != request:
         return unexpected(
-            f'pod "{pod.uid}" container "{container.name}" changed request for resource "{resource}" '
-            f"from {len(held)} to {request}"
+            f'pod "{pod.uid}" container "{container.name}" changed request for resource '
+            f'"{resource}" '
+            f"from {len(allocated)} to {request}"
         )
     if running:
         return _NONE
-    refusal = _health_refusal(state, resource, held or _NONE)
+    refusal = _health_refusal(state, resource, allocated or _NONE)
     if refusal is not None:
         return refusal
-    if held is not None or request == 0:
+    if allocated is not None or request == 0:
         return _NONE
     return _choose(state, pod.uid, resource, request, hint, pick, prefer)
 
 
 def _health_refusal(
-    state: DeviceState, resource: str, held: frozenset[str]
+    state: DeviceState, resource: str, allocated: frozenset[str]
 ) -> AllocationError | None:
     if resource not in state.registered:
         return unexpected(f"cannot allocate unregistered device {resource}")
@@ -219,9 +231,10 @@ def _health_refusal(
         return unexpected(
             f"no healthy devices present; cannot allocate unhealthy devices {resource}"
         )
-    if not held <= healthy:
+    if not allocated <= healthy:
         return unexpected(
-            f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+            "previously allocated devices are no longer healthy; cannot allocate unhealthy "
+            f"devices {resource}"
         )
     return None
 
@@ -235,8 +248,8 @@ def _choose(
     pick: Pick,
     prefer: Preferred | None,
 ) -> frozenset[str] | AllocationError:
-    """Reusable ones first, then aligned ones, then what the plugin prefers, then other nodes, then
-    no node.
+    """Choose reusable devices first, then aligned ones, then the plugin's preference, then other
+    nodes, then no node.
     """
     reusable = state.reusable(uid, resource)
     chosen = _NONE.union(reusable if len(reusable) <= request else pick(reusable, request))
@@ -246,7 +259,8 @@ def _choose(
     available = state.available(resource)
     if len(available) < need:
         return unexpected(
-            f"requested number of devices unavailable for {resource}. Requested: {need}, Available: {len(available)}"
+            f"requested number of devices unavailable for {resource}. Requested: {need}, "
+            f"Available: {len(available)}"
         )
     aligned = _aligned(state.pool(resource), available, hint.mask)
     if need < len(aligned):
@@ -263,12 +277,12 @@ def _choose(
 def _filled(
     chosen: frozenset[str], groups: Iterable[frozenset[str]], request: int, pick: Pick
 ) -> frozenset[str]:
-    """`chosen` with members of the groups, in their order, up to `request` in all."""
+    """Return `chosen` with members of the groups, in their order, up to `request` in all."""
     for group in groups:
         room = request - len(chosen)
-        left = group - chosen if room else _NONE
-        if left:
-            chosen = chosen.union(left if len(left) <= room else pick(left, room))
+        missing = group - chosen if room else _NONE
+        if missing:
+            chosen = chosen.union(missing if len(missing) <= room else pick(missing, room))
     return chosen
 
 
@@ -279,16 +293,16 @@ def _aligned(pool: DevicePool, available: frozenset[str], mask: int | None) -> f
 
 
 def _with_reuse(state: DeviceState, pod: Pod, container: Container) -> DeviceState:
-    """An ordinary init container leaves its devices to later ones; app containers and sidecars take
-    theirs away.
+    """Leave an ordinary init container's devices to later containers. Apps and sidecars remove
+    theirs from the reuse set.
     """
     reuse = dict(state.reuse) if state.reuse_uid == pod.uid else {}
-    held = state.held.get(pod.uid, {}).get(container.name)
-    if not held and not state.reuse:
+    allocated = state.held.get(pod.uid, {}).get(container.name)
+    if not allocated and not state.reuse:
         return state
-    for resource, devices in (held or {}).items():
-        before = reuse.get(resource, _NONE)
-        reuse[resource] = before | devices if container.kind == "init" else before - devices
+    for resource, devices in (allocated or {}).items():
+        reused = reuse.get(resource, _NONE)
+        reuse[resource] = reused | devices if container.kind == "init" else reused - devices
     return DeviceState(
         state.nodes, state.registered, state.held, state.in_use, pod.uid, reuse, state.hint_nodes
     )

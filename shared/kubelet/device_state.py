@@ -1,7 +1,7 @@
-"""The Device Manager's book as a value: what plugins registered, and which container holds which
-devices.
+"""The Device Manager's state as a value: the devices that plugins registered, and which container
+holds which.
 
-Which devices a container gets is decided in `device_manager`. Source: kubelet 1.36 devicemanager.
+`device_manager` decides which devices a container gets. Source: kubelet 1.36 devicemanager.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Literal
 import msgspec
 
 HintNodes = Literal["device-bearing", "all"]
-"""Over which NUMA nodes hints run: those with a device of the resource (kubernetes PR 138244), or every node."""
+"""Over which NUMA nodes hints run: those with a device of the resource (kubernetes PR 138244), or
+every node.
+"""
 
 
 class Device(msgspec.Struct, frozen=True, gc=False):
-    """One device. `mask` is its NUMA nodes: None without topology information, 0 with topology that
+    """One device. `mask` is its NUMA nodes: None without topology information, 0 if the topology
     names no node.
     """
 
@@ -25,8 +27,7 @@ class Device(msgspec.Struct, frozen=True, gc=False):
 
 
 class DevicePool(dict[str, Device]):
-    """The devices of one resource by id, never changed once made, with what every admission asks of
-    them.
+    """The devices of one resource by id, immutable, with values that every admission needs.
 
     `groups` are the ids by the NUMA nodes they name, for devices that name any; `counts` their
     sizes; `bearing` the union of those nodes.
@@ -53,9 +54,9 @@ Holdings = Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]]
 
 
 class DeviceState(msgspec.Struct, frozen=True):
-    """The whole book. `in_use` is the union of all holdings by resource.
+    """The whole state. `in_use` is the union of all holdings by resource.
 
-    `reuse` is what init containers of pod `reuse_uid` leave to later ones; the kubelet loses it on
+    `reuse` is what init containers of pod `reuse_uid` leave to later ones. The kubelet loses it on
     restart.
     """
 
@@ -68,30 +69,33 @@ class DeviceState(msgspec.Struct, frozen=True):
     hint_nodes: HintNodes = "device-bearing"
 
     def pool(self, resource: str) -> DevicePool:
-        """The devices of a resource; an empty pool where no plugin registered it."""
+        """Return the devices of a resource; an empty pool if no plugin registered it."""
         devices = self.registered.get(resource, {})
         return devices if isinstance(devices, DevicePool) else DevicePool(devices)
 
     def healthy(self, resource: str) -> frozenset[str]:
-        """Ids of the healthy devices of a resource."""
         return self.pool(resource).healthy
 
     def available(self, resource: str) -> frozenset[str]:
-        """Healthy devices that no container holds."""
+        """Return the healthy devices that no container holds."""
         healthy, used = self.pool(resource).healthy, self.in_use.get(resource)
         return healthy - used if used else healthy
 
     def is_known(self, resource: str) -> bool:
-        """Does the resource belong to a device plugin, now or by what is still held?"""
+        """Return whether the resource belongs to a device plugin, registered now or still held by a
+        container.
+        """
         return resource in self.registered or resource in self.in_use
 
     def reusable(self, uid: str, resource: str) -> frozenset[str]:
-        """Devices that earlier init containers of this pod leave to later ones."""
+        """Return the devices that earlier init containers of this pod leave to later ones."""
         return self.reuse.get(resource, frozenset()) if uid == self.reuse_uid else frozenset()
 
 
 def register(state: DeviceState, resource: str, devices: Mapping[str, Device]) -> DeviceState:
-    """The book after a plugin lists its devices (ListAndWatch): the new list replaces the old one."""
+    """Return the state after a plugin lists its devices (ListAndWatch). The new list replaces the
+    old one.
+    """
     return msgspec.structs.replace(
         state, registered={**state.registered, resource: DevicePool(devices)}
     )
@@ -100,18 +104,23 @@ def register(state: DeviceState, resource: str, devices: Mapping[str, Device]) -
 def hold(
     state: DeviceState, uid: str, container: str, resource: str, devices: Iterable[str]
 ) -> DeviceState:
-    """The book after the container got `devices` of `resource`."""
     got = frozenset(devices)
     pod = state.held.get(uid, {})
-    held = {**state.held, uid: {**pod, container: {**pod.get(container, {}), resource: got}}}
+    holdings = {**state.held, uid: {**pod, container: {**pod.get(container, {}), resource: got}}}
     in_use = {**state.in_use, resource: state.in_use.get(resource, frozenset()) | got}
     return DeviceState(
-        state.nodes, state.registered, held, in_use, state.reuse_uid, state.reuse, state.hint_nodes
+        state.nodes,
+        state.registered,
+        holdings,
+        in_use,
+        state.reuse_uid,
+        state.reuse,
+        state.hint_nodes,
     )
 
 
 def drop_pod(state: DeviceState, uid: str) -> DeviceState:
-    """The book after the pod is gone: devices are shared within a pod only, so all of its devices
+    """Return the state without the pod. Devices are shared only within a pod, so all of its devices
     are free.
     """
     pod = state.held.get(uid)
@@ -121,6 +130,6 @@ def drop_pod(state: DeviceState, uid: str) -> DeviceState:
     for container in pod.values():
         for resource, devices in container.items():
             in_use[resource] = in_use.get(resource, frozenset()) - devices
-    held = {other: containers for other, containers in state.held.items() if other != uid}
+    holdings = {pod_uid: containers for pod_uid, containers in state.held.items() if pod_uid != uid}
     still = {resource: devices for resource, devices in in_use.items() if devices}
-    return msgspec.structs.replace(state, held=held, in_use=still)
+    return msgspec.structs.replace(state, held=holdings, in_use=still)

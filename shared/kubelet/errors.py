@@ -1,5 +1,5 @@
-"""Why a resource manager refuses a container, in the kubelet's own words. Must not know which
-manager speaks.
+"""Why a resource manager refuses a container, in the kubelet's words. This module does not know the
+managers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ UNEXPECTED = "UnexpectedAdmissionError"
 
 
 class AllocationError(msgspec.Struct, frozen=True):
-    """A refusal as a value: `reason` and `message` as they appear in the status of a rejected pod
-    (kubelet 1.36).
+    """A refusal as a value: `reason` and `message` as in the status of a rejected pod (kubelet
+    1.36).
     """
 
     reason: str
@@ -19,7 +19,7 @@ class AllocationError(msgspec.Struct, frozen=True):
 
 
 def unexpected(inner: str) -> AllocationError:
-    """The refusal for any allocation error without a reason of its own; `inner` is the manager's
-    error text.
+    """Return the refusal for an allocation error without a reason of its own. `inner` is the
+    manager's error text.
     """
     return AllocationError(UNEXPECTED, f"Allocate failed due to {inner}, which is unexpected")

@@ -1,10 +1,10 @@
-"""The pod fingerprint `pfp0v001`: a short text that two sides compare to know that they see the
-same pods on a node.
+"""The pod fingerprint `pfp0v001`: a short text by which two sides check that they see the same pods
+on a node.
 
-Of each pod only namespace and name count, doubles included; two specs under one name collide by
-design. Which pods belong to the set depends on the method: `all`, or `with-exclusive-resources`,
-which an exporter decides from allocations and a scheduler from pod specs. This module must not know
-where the pods come from. Source: k8stopologyawareschedwg/podfingerprint; scheduler-plugins
+Only namespace and name of each pod count, duplicates included; two specs under one name collide by
+design. The method decides which pods belong to the set: `all`, or `with-exclusive-resources`, which
+an exporter derives from allocations and a scheduler from pod specs. This module does not know the
+origin of the pods. Source: k8stopologyawareschedwg/podfingerprint; scheduler-plugins
 noderesourcetopology (exclusive rule).
 """
 
@@ -26,7 +26,7 @@ _MIN_CHARS = 16
 
 
 def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
-    """The fingerprint of (namespace, name) pairs in any order; 24 characters."""
+    """Return the fingerprint of (namespace, name) pairs in any order: 24 characters."""
     hashes = sorted(_pod_hash(namespace, name) for namespace, name in pods)
     stream = b"".join(value.to_bytes(8, "little") for value in hashes)
     return f"{PREFIX}{VERSION}{xxhash.xxh64_intdigest(stream):016x}"

@@ -1,7 +1,7 @@
-"""A topology hint: the NUMA nodes that a provider proposes for one resource, and whether that is
-its best.
+"""A topology hint: the NUMA nodes that a provider proposes for one resource, and whether it prefers
+them.
 
-The shape that the Topology Manager and its providers share (KEP-693). This module must not know any
+The Topology Manager and its providers share this form (KEP-693). This module does not know any
 provider.
 """
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """`mask` has bit i set for NUMA node i; None means "no preference". `preferred` marks the
+    """A mask with bit i set for NUMA node i, or None for "no preference". `preferred` marks the
     narrowest possible.
     """
 
@@ -19,8 +19,10 @@ class Hint(msgspec.Struct, frozen=True, gc=False, array_like=True):
     preferred: bool
 
 
+# Resource -> hints in mask enumeration order. None means "no preference", [] means "cannot be
+# satisfied".
 ResourceHints = dict[str, list[Hint] | None]
-"""Resource -> hints in mask enumeration order; None means "no preference", [] means "cannot be satisfied"."""
 
+# The answer of one provider for one container or pod. None (a nil map) means "no preference at
+# all".
 Hints = ResourceHints | None
-"""What one provider answers for one container or pod; None (a nil map) means "no preference at all"."""

@@ -1,6 +1,6 @@
-"""CPUs as a report tells them, and as the kubelet's model wants them: both ways.
+"""Converts the CPUs of a report to the kubelet model's CPUs, and back.
 
-Must not know reports beyond their column of CPUs, nor what is done with a machine.
+This module does not know the rest of a report.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shared.kubelet.topology import Cpu
 
 
 def layout_of(cpus: Iterable[Cpu]) -> CpuLayout:
-    """The layout of a machine's CPUs; cores are numbered by their lowest CPU."""
+    """Return the layout of a machine's CPUs. Cores are numbered by their lowest CPU."""
     listed = sorted(cpus, key=lambda cpu: cpu.id)
     lowest: dict[tuple[int, int], int] = {}
     for cpu in listed:
@@ -28,8 +28,9 @@ def layout_of(cpus: Iterable[Cpu]) -> CpuLayout:
 
 
 def cpus_in(layout: CpuLayout) -> tuple[Cpu, ...] | None:
-    """The CPUs of a layout; None where it does not tell all, or is none (columns of different
-    lengths, texts that are no columns)."""
+    """Return the CPUs of a layout, or None if it is incomplete or malformed (columns of different
+    lengths).
+    """
     try:
         ids = tuple(each_cpu(parse_cpus(layout.ids)))
         columns = [
@@ -44,7 +45,7 @@ def cpus_in(layout: CpuLayout) -> tuple[Cpu, ...] | None:
 
 
 def threads_per_core(layout: CpuLayout) -> int:
-    """As the kubelet counts them: CPUs divided by cores; 0 where cores are not known."""
+    """Return CPUs divided by cores, as the kubelet counts; 0 if the cores are unknown."""
     try:
         cores = parse_runs(layout.cores)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The whole state of one kubelet's resource managers as an immutable value, and how it comes to be.
+"""The state of one kubelet's resource managers as an immutable value, and its construction.
 
-A machine and a configuration that a kubelet would refuse give its error text. Must not know how a
-pod is admitted.
+A machine or configuration that a kubelet would refuse gives its error text. This module does not
+know how a pod is admitted.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = [
 
 
 class Kubelet(msgspec.Struct, frozen=True):
-    """What does not change between restarts: the machine, the configuration, and the managers made
-    from them.
+    """The parts that do not change between restarts: the machine, the configuration, and the
+    managers made from them.
     """
 
     machine: MachineConfig
@@ -50,7 +50,7 @@ class Kubelet(msgspec.Struct, frozen=True):
 
 
 class ActivePod(msgspec.Struct, frozen=True):
-    """A pod that the kubelet holds active, with the hint stored for each container so far, in
+    """A pod that is active in the kubelet, with the hint stored for each container so far, in
     container order.
     """
 
@@ -59,7 +59,7 @@ class ActivePod(msgspec.Struct, frozen=True):
 
 
 class Stale(msgspec.Struct, frozen=True, gc=False):
-    """Uids of pods that ended or were rejected and whose holdings a manager has not dropped yet, by
+    """Uids of ended or rejected pods with holdings that a manager has not dropped yet, by
     manager.
     """
 
@@ -74,8 +74,8 @@ NOTHING_STALE = Stale()
 class KubeletState(msgspec.Struct, frozen=True):
     """One kubelet at one moment. `pods` are the active ones by uid, in order of arrival.
 
-    What `stale` pods hold is still in the books and checkpoints; each manager drops it when it is
-    next asked.
+    Holdings of `stale` pods are still in the state and in checkpoints. Each manager drops them at
+    its next call.
     """
 
     kubelet: Kubelet
@@ -89,7 +89,9 @@ class KubeletState(msgspec.Struct, frozen=True):
 def build(
     machine: MachineConfig, config: KubeletConfig, devices: Registered | None = None
 ) -> KubeletState | ConfigError:
-    """A kubelet freshly started on an empty machine, or the error with which it would not start."""
+    """Return a kubelet freshly started on an empty machine, or the error with which it would not
+    start.
+    """
     made = _managers(machine, config)
     if isinstance(made, ConfigError):
         return made
@@ -140,7 +142,7 @@ def _zone_ids(machine: MachineConfig) -> tuple[int, ...]:
 
 
 def _machine_error(machine: MachineConfig) -> ConfigError | None:
-    """Machines that no kubelet can be asked about: doubled or missing zones, more than the model
+    """Return why the model cannot represent the machine: repeated or missing zones, or more than it
     enumerates.
     """
     zones = _zone_ids(machine)
@@ -164,7 +166,7 @@ def _machine_error(machine: MachineConfig) -> ConfigError | None:
 
 
 def _distances(machine: MachineConfig) -> dict[int, tuple[int, ...]] | None:
-    """Rows as the kubelet reads them; None unless every zone tells all its distances."""
+    """Return rows as the kubelet reads them; None unless every zone reports all its distances."""
     ids = _zone_ids(machine)
     if any(len(zone.distances) != len(ids) for zone in machine.zones):
         return None

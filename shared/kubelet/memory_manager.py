@@ -1,9 +1,9 @@
-"""The Memory Manager, policy Static: which NUMA nodes a container's memory and hugepages may take,
-and taking them.
+"""The Memory Manager, policy Static: the NUMA nodes that a container's memory and hugepages may
+use, and their allocation.
 
-Only Guaranteed pods without pod-level resources take part. A node that holds a block of its own
-alone never joins a group, and a group of nodes stays one until it is empty. This module must not
-know CPUs, devices or the merge. Source: kubelet 1.36 memorymanager/policy_static.go.
+Only Guaranteed pods without pod-level resources take part. A node that holds a single-node block
+never joins a group, and a group of nodes remains one until it is empty. This module does not know
+CPUs, devices or the merge. Source: kubelet 1.36 memorymanager/policy_static.go.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from shared.kubelet.memory_state import (
 
 __all__ = ["allocate", "container_hints", "initial", "pod_hints", "release_init", "remove_pod"]
 
-NO_DEFAULT = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+NO_DEFAULT = (
+    "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with "
+    "enough memory is available"
+)
 NO_EXTENSION = "[memorymanager] failed to find NUMA nodes to extend the current topology hint"
 NOT_PREFERRED_DEFAULT = "[memorymanager] failed to find the default preferred hint"
 NOT_PREFERRED_EXTENSION = "[memorymanager] failed to find the extended preferred hint"
@@ -38,37 +41,41 @@ VIOLATION = "[memorymanager] preferred hint violates NUMA node allocation"
 
 
 def container_hints(state: MemoryState, pod: Pod, container: Container) -> Hints:
-    """Hints for one container; None for "no preference", an empty dict when no mask can hold it."""
+    """Return hints for one container: None for "no preference", an empty dict if no mask can hold
+    it.
+    """
     if not _takes_part(state, pod):
         return None
     requested = _requested(container)
-    held = _held(state, pod, container)
-    return _hints(state, pod, requested) if held is None else _hints_of(held, requested)
+    blocks = _held(state, pod, container)
+    return _hints(state, pod, requested) if blocks is None else _hints_of(blocks, requested)
 
 
 def pod_hints(state: MemoryState, pod: Pod) -> Hints:
-    """Hints for the pod as a whole (scope pod); the first container that holds blocks decides them
-    all.
+    """Return hints for the pod as a whole (scope pod). The first container that holds blocks
+    decides them all.
     """
     if not _takes_part(state, pod):
         return None
     requested = _pod_requested(pod)
     for container in pod.containers:
-        held = _held(state, pod, container)
-        if held is not None:
-            return _hints_of(held, requested)
+        blocks = _held(state, pod, container)
+        if blocks is not None:
+            return _hints_of(blocks, requested)
     return _hints(state, pod, requested)
 
 
 def allocate(
     state: MemoryState, pod: Pod, container: Container, hint: Hint
 ) -> MemoryState | AllocationError:
-    """The book with the container's blocks, near `hint`, or the kubelet's refusal. Idempotent."""
+    """Return the state with the container's blocks, near `hint`, or the kubelet's refusal.
+    Idempotent.
+    """
     if not _takes_part(state, pod):
         return state
-    held = _held(state, pod, container)
-    if held is not None:
-        return _with_reuse(state, pod, container, held)
+    held_blocks = _held(state, pod, container)
+    if held_blocks is not None:
+        return _with_reuse(state, pod, container, held_blocks)
     requested = _requested(container)
     mask = _final_mask(state, pod, requested, hint)
     if isinstance(mask, AllocationError):
@@ -78,18 +85,18 @@ def allocate(
 
 
 def remove_pod(state: MemoryState, uid: str) -> MemoryState:
-    """The book after the pod is gone; what its init containers left is forgotten, as its uid never
-    returns.
+    """Return the state without the pod. The reuse data of its init containers is dropped, because
+    its uid never returns.
     """
     if state.reuse_uid == uid:
         state = MemoryState(state.config, state.nodes, state.entries)
-    held = state.entries.get(uid)
-    return state if held is None else release(state, uid, tuple(held))
+    entries = state.entries.get(uid)
+    return state if entries is None else release(state, uid, tuple(entries))
 
 
 def release_init(state: MemoryState, pod: Pod, started: str) -> MemoryState:
-    """The book after container `started` runs: ordinary init containers listed before it have
-    ended.
+    """Return the state after container `started` runs: ordinary init containers listed before it
+    have ended.
     """
     return release(state, pod.uid, tuple(_inits_before(pod, started)))
 
@@ -112,7 +119,9 @@ def _requested(container: Container) -> Amounts:
 
 
 def _pod_requested(pod: Pod) -> Amounts:
-    """The larger of the long-running sum and the init peak, for what app containers ask for."""
+    """Return the larger of the long-running sum and the init peak, for the resources that app
+    containers request.
+    """
     apps: Amounts = {}
     sidecars: Amounts = {}
     peak: Amounts = {}
@@ -139,23 +148,25 @@ def _inits_before(pod: Pod, name: str) -> Iterator[str]:
             yield container.name
 
 
-def _hints_of(held: Blocks, requested: Amounts) -> Hints:
-    """What a container that already holds blocks proposes: exactly those, or no preference if it
-    asks for others now.
+def _hints_of(blocks: Blocks, requested: Amounts) -> Hints:
+    """Return the hints of a container that already holds blocks: exactly those, or no preference if
+    it requests others now.
     """
-    if {block.resource: block.size for block in held} != requested or len(held) != len(requested):
+    if {block.resource: block.size for block in blocks} != requested or len(blocks) != len(
+        requested
+    ):
         return None
-    return {block.resource: [Hint(block.mask, True)] for block in held}
+    return {block.resource: [Hint(block.mask, True)] for block in blocks}
 
 
 def _hints(state: MemoryState, pod: Pod, requested: Amounts) -> dict[str, list[Hint] | None]:
-    found = _candidates(state, pod, requested)
-    return dict.fromkeys(requested, found) if found else {}
+    hints = _candidates(state, pod, requested)
+    return dict.fromkeys(requested, hints) if hints else {}
 
 
 def _candidates(state: MemoryState, pod: Pod, requested: Amounts) -> list[Hint]:
-    """Every mask that can hold all of `requested`, in enumeration order; preferred where no
-    narrower one ever could.
+    """Yield every mask that can hold all of `requested`, in enumeration order; preferred if no
+    narrower mask ever could.
     """
     if not requested:
         return []
@@ -165,21 +176,25 @@ def _candidates(state: MemoryState, pod: Pod, requested: Amounts) -> list[Hint]:
     fitting = _fitting(state, pod, requested, capable)
     grouping, masks, sizes = _Grouping.of(state.nodes), enumerate_masks(ids), mask_sizes(ids)
     if grouping.is_open:
-        return [Hint(masks[at], sizes[at] == least) for at in fitting]
-    return [Hint(mask, sizes[at] == least) for at in fitting if grouping.allows(mask := masks[at])]
+        return [Hint(masks[position], sizes[position] == least) for position in fitting]
+    return [
+        Hint(mask, sizes[position] == least)
+        for position in fitting
+        if grouping.allows(mask := masks[position])
+    ]
 
 
 def _fitting(
     state: MemoryState, pod: Pod, requested: Amounts, capable: Sequence[int]
 ) -> Sequence[int]:
-    """Those positions of masks whose free and reusable memory covers the request."""
+    """Return the positions of masks with enough free and reusable memory for the request."""
     ids = tuple(sorted(state.nodes))
     reuse = state.reuse if state.reuse_uid == pod.uid else {}
     for resource, need in requested.items():
         free = mask_sums(ids, [_free(state.nodes[node], resource) for node in ids])
-        for mask, left in reuse.items():
-            free[_positions(ids)[mask]] += left.get(resource, 0)
-        capable = [at for at in capable if free[at] >= need]
+        for mask, missing in reuse.items():
+            free[_positions(ids)[mask]] += missing.get(resource, 0)
+        capable = [position for position in capable if free[position] >= need]
     return capable
 
 
@@ -195,23 +210,25 @@ def _allocatable(state: MemoryState, resource: str, ids: tuple[int, ...]) -> tup
 
 @lru_cache(maxsize=64)
 def _positions(ids: tuple[int, ...]) -> dict[int, int]:
-    return {mask: at for at, mask in enumerate(enumerate_masks(ids))}
+    return {mask: position for position, mask in enumerate(enumerate_masks(ids))}
 
 
 @lru_cache(maxsize=1024)
 def _capable(
     ids: tuple[int, ...], allocatable: tuple[tuple[int, ...], ...], needs: tuple[int, ...]
 ) -> tuple[tuple[int, ...], int]:
-    """Positions of the masks that could hold the request on an empty machine, and the fewest nodes
-    among them.
+    """Return the positions of masks that could hold the request on an empty machine, and the fewest
+    nodes among them.
 
-    The fewest is the node count where none could.
+    The fewest is the node count if no mask could.
     """
     capable: Sequence[int] = range(len(enumerate_masks(ids)))
     for amounts, need in zip(allocatable, needs, strict=True):
         sums = mask_sums(ids, amounts)
-        capable = [at for at in capable if sums[at] >= need]
-    return tuple(capable), min((mask_sizes(ids)[at] for at in capable), default=len(ids))
+        capable = [position for position in capable if sums[position] >= need]
+    return tuple(capable), min(
+        (mask_sizes(ids)[position] for position in capable), default=len(ids)
+    )
 
 
 class _Grouping(msgspec.Struct, frozen=True):
@@ -236,7 +253,7 @@ class _Grouping(msgspec.Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """True on a machine where no node holds a block: every mask is allowed."""
+        """Return whether no node holds a block: every mask is allowed then."""
         return not (self.grouped or self.alone)
 
     def allows(self, mask: int) -> bool:
@@ -255,18 +272,24 @@ class _Grouping(msgspec.Struct, frozen=True):
 def _final_mask(
     state: MemoryState, pod: Pod, requested: Amounts, hint: Hint
 ) -> int | AllocationError:
-    """The mask to take: the given one, widened or chosen anew where it cannot hold the request."""
+    """Return the mask to use: the given one, widened or chosen again if it cannot hold the
+    request.
+    """
     mask, preferred = hint.mask, hint.preferred
     if mask is None:
-        own = _best(_candidates(state, pod, requested))
-        if own is None or own.mask is None:
+        requested_mask = _best(_candidates(state, pod, requested))
+        if requested_mask is None or requested_mask.mask is None:
             return unexpected(NO_DEFAULT)
-        if preferred and not own.preferred:
+        if preferred and not requested_mask.preferred:
             return unexpected(NOT_PREFERRED_DEFAULT)
-        mask, preferred = own.mask, own.preferred
+        mask, preferred = requested_mask.mask, requested_mask.preferred
     if not _covers(state, mask, requested):
         wider = _best(
-            [own for own in _candidates(state, pod, requested) if _contains(own.mask, mask)]
+            [
+                requested_mask
+                for requested_mask in _candidates(state, pod, requested)
+                if _contains(requested_mask.mask, mask)
+            ]
         )
         if wider is None or wider.mask is None:
             return unexpected(NO_EXTENSION)
@@ -298,7 +321,9 @@ def _beats(hint: Hint, best: Hint) -> bool:
 
 
 def _covers(state: MemoryState, mask: int, requested: Amounts) -> bool:
-    """Enough free memory under the mask, not counting what init containers left."""
+    """Return whether the mask has enough free memory, without the memory that init containers
+    left.
+    """
     inside = [node for node_id, node in state.nodes.items() if mask >> node_id & 1]
     return all(
         sum([_free(node, resource) for node in inside]) >= need
@@ -311,22 +336,24 @@ def _booked(state: MemoryState, pod: Pod, container: Container, blocks: Blocks) 
     reuse = state.reuse if state.reuse_uid == pod.uid else {}
     for block in blocks:
         nodes = take(nodes, block, reuse.get(block.mask, {}).get(block.resource, 0))
-    held = {**state.entries.get(pod.uid, {}), container.name: blocks}
-    entries = {**state.entries, pod.uid: _shrunk_inits(held, pod, container, blocks)}
+    held_blocks = {**state.entries.get(pod.uid, {}), container.name: blocks}
+    entries = {**state.entries, pod.uid: _shrunk_inits(held_blocks, pod, container, blocks)}
     booked = MemoryState(state.config, nodes, entries, state.reuse_uid, state.reuse)
     return _with_reuse(booked, pod, container, blocks)
 
 
 def _shrunk_inits(
-    held: Mapping[str, Blocks], pod: Pod, container: Container, blocks: Blocks
+    entries: Mapping[str, Blocks], pod: Pod, container: Container, blocks: Blocks
 ) -> dict[str, Blocks]:
-    """Stored blocks of earlier init containers shrink by what the new container reuses of them."""
-    after = dict(held)
+    """Shrink the stored blocks of earlier init containers by the amounts that the new container
+    reuses.
+    """
+    remaining = dict(entries)
     for block in blocks:
         rest = block.size
         for name in _inits_before(pod, container.name):
             shrunk = []
-            for old in after.get(name, ()):
+            for old in remaining.get(name, ()):
                 reused = (
                     min(old.size, rest)
                     if (old.resource, old.mask) == (block.resource, block.mask)
@@ -335,24 +362,24 @@ def _shrunk_inits(
                 rest -= reused
                 shrunk.append(Block(old.mask, old.size - reused, old.resource) if reused else old)
             if shrunk:
-                after[name] = tuple(shrunk)
-    return after
+                remaining[name] = tuple(shrunk)
+    return remaining
 
 
 def _with_reuse(state: MemoryState, pod: Pod, container: Container, blocks: Blocks) -> MemoryState:
-    """An init container leaves its blocks to later ones (the largest per mask and resource); others
-    use them up.
+    """Leave an init container's blocks to later ones (the largest per mask and resource). Other
+    containers use them up.
     """
     reuse = (
-        {mask: dict(left) for mask, left in state.reuse.items()}
+        {mask: dict(remaining) for mask, remaining in state.reuse.items()}
         if state.reuse_uid == pod.uid
         else {}
     )
     for block in blocks:
-        left = reuse.get(block.mask, {})
-        before = left.get(block.resource, 0)
+        remaining = reuse.get(block.mask, {})
+        reused = remaining.get(block.resource, 0)
         if container.kind == "init":
-            reuse[block.mask] = {**left, block.resource: max(before, block.size)}
-        elif before:
-            reuse[block.mask] = {**left, block.resource: max(before - block.size, 0)}
+            reuse[block.mask] = {**remaining, block.resource: max(reused, block.size)}
+        elif reused:
+            reuse[block.mask] = {**remaining, block.resource: max(reused - block.size, 0)}
     return MemoryState(state.config, state.nodes, state.entries, pod.uid, reuse)

@@ -1,9 +1,9 @@
-"""The Memory Manager's book as a value: one table per NUMA node, and the blocks that containers
+"""The Memory Manager's state as a value: one table per NUMA node, and the blocks that containers
 hold.
 
-Here are the values, how a fresh book looks, how blocks are taken and given back, and whether a
-stored book still fits the machine. Which mask a container gets is decided in `memory_manager`.
-Source: kubelet 1.36 memorymanager.
+This module has the values, the initial state, how blocks are taken and returned, and whether a
+stored state still fits the machine. `memory_manager` decides which mask a container gets. Source:
+kubelet 1.36 memorymanager.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MemoryPolicy = Literal["None", "Static"]
 
 
 class NodeMemoryConfig(msgspec.Struct, frozen=True):
-    """One NUMA node: `memory_bytes` in all, hugepages by page size (bytes) and page count, what the
-    system reserves.
+    """One NUMA node: `memory_bytes` in all, hugepages by page size (bytes) and count, and the
+    system's reservation.
     """
 
     id: int
@@ -32,7 +32,7 @@ class NodeMemoryConfig(msgspec.Struct, frozen=True):
 
 
 class MemoryConfig(msgspec.Struct, frozen=True):
-    """The machine's memory as the kubelet is told of it, nodes ascending by id."""
+    """The machine's memory as the kubelet sees it, nodes ascending by id."""
 
     policy: MemoryPolicy = "None"
     nodes: tuple[NodeMemoryConfig, ...] = ()
@@ -72,15 +72,15 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
 
 Blocks = tuple[Block, ...]
+# Pod uid -> container name -> blocks.
 Entries = Mapping[str, Mapping[str, Blocks]]
-"""Pod uid -> container name -> blocks."""
 
 
 class MemoryState(msgspec.Struct, frozen=True):
-    """The whole book. `reuse` is what init containers of pod `reuse_uid` leave to later ones: mask
+    """The whole state. `reuse` is what init containers of pod `reuse_uid` leave to later ones: mask
     -> resource -> bytes.
 
-    `reuse` lives in the kubelet's memory only and is lost on restart.
+    `reuse` exists only in the kubelet's memory and is lost on restart.
     """
 
     config: MemoryConfig
@@ -96,7 +96,7 @@ def hugepages_name(page_bytes: int) -> str:
 
 
 def config_error(config: MemoryConfig) -> str | None:
-    """Why the kubelet would refuse to start with this configuration, or None."""
+    """Return why the kubelet would refuse to start with this configuration, or None."""
     if config.policy == "None":
         return None
     if sum(node.reserved.get(MEMORY, 0) for node in config.nodes) <= 0:
@@ -130,37 +130,39 @@ def _tables(node: NodeMemoryConfig) -> dict[str, MemoryTable]:
 
 
 def take(nodes: Mapping[int, NodeMemory], block: Block, reused: int = 0) -> dict[int, NodeMemory]:
-    """The nodes after `block` is booked, node by node in id order; `reused` bytes of it are booked
-    already.
+    """Return the nodes after `block` is allocated, node by node in id order. `reused` bytes of it
+    are allocated already.
     """
     rest = max(block.size - reused, 0)
-    after = dict(nodes)
+    new_nodes = dict(nodes)
     for node_id in nodes_of(block.mask):
-        node = after[node_id]
+        node = new_nodes[node_id]
         table = node.tables.get(block.resource)
         taken = min(rest, table.free) if table is not None else 0
         rest -= taken
-        after[node_id] = NodeMemory(
+        new_nodes[node_id] = NodeMemory(
             node.assignments + 1, block.mask, _moved(node.tables, block.resource, taken)
         )
-    return after
+    return new_nodes
 
 
 def give_back(nodes: Mapping[int, NodeMemory], block: Block) -> dict[int, NodeMemory]:
-    """The nodes after `block` is released: each node in id order gives what it can, whoever took it
-    there.
+    """Return the nodes after `block` is released. Each node in id order returns as much as it can,
+    regardless of its origin.
     """
     rest = block.size
-    after = dict(nodes)
+    new_nodes = dict(nodes)
     for node_id in nodes_of(block.mask):
-        node = after[node_id]
+        node = new_nodes[node_id]
         table = node.tables.get(block.resource)
         given = min(rest, table.reserved) if table is not None else 0
         rest -= given
-        left = node.assignments - 1
-        cells = node.cells if left else 1 << node_id
-        after[node_id] = NodeMemory(left, cells, _moved(node.tables, block.resource, -given))
-    return after
+        remaining = node.assignments - 1
+        cells = node.cells if remaining else 1 << node_id
+        new_nodes[node_id] = NodeMemory(
+            remaining, cells, _moved(node.tables, block.resource, -given)
+        )
+    return new_nodes
 
 
 def _moved(tables: dict[str, MemoryTable], resource: str, taken: int) -> dict[str, MemoryTable]:
@@ -175,25 +177,25 @@ def _moved(tables: dict[str, MemoryTable], resource: str, taken: int) -> dict[st
 
 def release(state: MemoryState, uid: str, containers: Iterable[str]) -> MemoryState:
     """The book without the blocks of these containers of one pod."""
-    held = state.entries.get(uid)
-    if held is None:
+    held_blocks = state.entries.get(uid)
+    if held_blocks is None:
         return state
     nodes: Mapping[int, NodeMemory] = state.nodes
-    leaving = [name for name in containers if name in held]
+    leaving = [name for name in containers if name in held_blocks]
     for name in leaving:
-        for block in held[name]:
+        for block in held_blocks[name]:
             nodes = give_back(nodes, block)
-    left = {name: blocks for name, blocks in held.items() if name not in leaving}
-    others = {other: entry for other, entry in state.entries.items() if other != uid}
-    entries = {**others, uid: left} if left else others
+    remaining = {name: blocks for name, blocks in held_blocks.items() if name not in leaving}
+    others = {pod_uid: entry for pod_uid, entry in state.entries.items() if pod_uid != uid}
+    entries = {**others, uid: remaining} if remaining else others
     return msgspec.structs.replace(state, nodes=nodes, entries=entries)
 
 
 def restored(
     config: MemoryConfig, nodes: Mapping[int, NodeMemory], entries: Entries
 ) -> MemoryState | str:
-    """The book as read from a checkpoint, or the text with which the kubelet refuses to start on
-    it.
+    """Return the state as read from a checkpoint, or the text with which the kubelet refuses to
+    start on it.
     """
     if not nodes:
         if entries:
@@ -214,7 +216,10 @@ def _recomputed(config: MemoryConfig, entries: Entries) -> Mapping[int, NodeMemo
             for block in entries[uid][name]:
                 missing = _missing(nodes, block)
                 if missing:
-                    return f"[memorymanager] (pod: {uid}, container: {name}) the memory assignment uses {missing}"
+                    return (
+                        f"[memorymanager] (pod: {uid}, container: {name}) the memory "
+                        f"assignment uses {missing}"
+                    )
                 nodes = take(nodes, block)
     return nodes
 
@@ -229,22 +234,22 @@ def _missing(nodes: Mapping[int, NodeMemory], block: Block) -> str:
 
 
 def _same_machine(stored: Mapping[int, NodeMemory], expected: Mapping[int, NodeMemory]) -> bool:
-    """areMachineStatesEqual: fixed columns by node, free and reserved only in sum over a group of
-    nodes.
+    """Compare as areMachineStatesEqual does: fixed columns by node, free and reserved only in sum
+    over a group of nodes.
     """
     if stored.keys() != expected.keys():
         return False
-    for node_id, left in stored.items():
+    for node_id, restored_node in stored.items():
         right = expected[node_id]
-        if (left.assignments, left.cells) != (right.assignments, right.cells):
+        if (restored_node.assignments, restored_node.cells) != (right.assignments, right.cells):
             return False
-        if left.tables.keys() != right.tables.keys():
+        if restored_node.tables.keys() != right.tables.keys():
             return False
-        for resource in left.tables:
-            if _fixed(left, resource) != _fixed(right, resource):
+        for resource in restored_node.tables:
+            if _fixed(restored_node, resource) != _fixed(right, resource):
                 return False
-            if _group_sums(stored, left.cells, resource) != _group_sums(
-                expected, left.cells, resource
+            if _group_sums(stored, restored_node.cells, resource) != _group_sums(
+                expected, restored_node.cells, resource
             ):
                 return False
     return True
@@ -259,5 +264,5 @@ def _group_sums(nodes: Mapping[int, NodeMemory], cells: int, resource: str) -> t
     tables = [
         nodes[node_id].tables.get(resource) for node_id in nodes_of(cells) if node_id in nodes
     ]
-    known = [table for table in tables if table is not None]
-    return sum(table.free for table in known), sum(table.reserved for table in known)
+    sums = [table for table in tables if table is not None]
+    return sum(table.free for table in sums), sum(table.reserved for table in sums)

@@ -1,10 +1,10 @@
-"""Merging hints into one affinity: the Topology Manager's choice, without walking every
+"""Merges hints into one affinity: the Topology Manager's choice, without a walk over every
 permutation.
 
-The kubelet builds the cartesian product of all hint lists. What it keeps of it is one best mask
-under a total order, so it is enough to know which masks the product can reach: exactly for the
-preferred ones, by an AND-convolution of sets of masks for the others. Source: kubelet 1.36,
-topologymanager/policy.go. Must not know providers or resources.
+The kubelet builds the cartesian product of all hint lists and keeps one best mask under a total
+order. So it is enough to know which masks the product can reach: exactly for preferred hints, and
+by an AND-convolution of sets of masks for the others. Source: kubelet 1.36,
+topologymanager/policy.go. This module does not know providers or resources.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import mask_of, nodes_of
 
+# NUMA node id -> distances to every node, in order of node id.
 Distances = Mapping[int, Sequence[int]]
-"""NUMA node id -> distances to every node, in order of node id."""
 
 MaskSet = frozenset[int] | set[int]
 
@@ -29,7 +29,7 @@ _UNSATISFIABLE = [Hint(None, False)]
 
 
 def filter_hints(providers: Iterable[Hints]) -> list[list[Hint]]:
-    """One list per resource of each provider; absent opinions become `(null, true)`, refusals
+    """Return one list per resource of each provider. No opinion becomes `(null, true)`, a refusal
     `(null, false)`.
     """
     lists: list[list[Hint]] = []
@@ -37,26 +37,26 @@ def filter_hints(providers: Iterable[Hints]) -> list[list[Hint]]:
         if not hints:
             lists.append(_DONT_CARE)
             continue
-        for each in hints.values():
-            lists.append(_DONT_CARE if each is None else each or _UNSATISFIABLE)
+        for hint_list in hints.values():
+            lists.append(_DONT_CARE if hint_list is None else hint_list or _UNSATISFIABLE)
     return lists
 
 
 def single_node_hints(lists: list[list[Hint]]) -> list[list[Hint]]:
-    """Only preferred hints of no or exactly one NUMA node; a list may become empty."""
+    """Keep only preferred hints of none or exactly one NUMA node. A list may become empty."""
     return [
-        [h for h in each if h.preferred and (h.mask is None or h.mask.bit_count() == 1)]
-        for each in lists
+        [h for h in hint_list if h.preferred and (h.mask is None or h.mask.bit_count() == 1)]
+        for hint_list in lists
     ]
 
 
 def merge_hints(
     lists: list[list[Hint]], default_mask: int, distances: Distances | None = None
 ) -> Hint:
-    """The best hint of the product of `lists`; `(default_mask, False)` where no permutation shares
-    a node.
+    """Return the best hint of the product of `lists`; `(default_mask, False)` if no permutation
+    shares a node.
 
-    `distances` is given under prefer-closest-numa-nodes only: equal node counts then compare by
+    `distances` is given only under prefer-closest-numa-nodes. Equal node counts then compare by
     mean distance.
     """
     if not all(lists):
@@ -72,16 +72,16 @@ def merge_hints(
 
 
 def _preferred_masks(lists: list[list[Hint]], default_mask: int) -> set[int]:
-    """Masks that a permutation of preferred hints yields: all its non-null masks must be the same
-    one.
+    """Return the masks that permutations of preferred hints yield: all non-null masks must be the
+    same.
     """
     by_list: list[set[int | None]] = [
         {hint.mask for hint in hints if hint.preferred} for hints in lists
     ]
     everywhere: set[int | None] = {default_mask}
     binding = [masks for masks in by_list if None not in masks]
-    found = binding[0].intersection(*binding[1:]) if binding else everywhere.union(*by_list)
-    return {mask for mask in found if mask is not None}
+    reached = binding[0].intersection(*binding[1:]) if binding else everywhere.union(*by_list)
+    return {mask for mask in reached if mask is not None}
 
 
 def _reachable(lists: list[set[int | None]], default_mask: int) -> MaskSet:
@@ -95,23 +95,27 @@ def _reachable(lists: list[set[int | None]], default_mask: int) -> MaskSet:
         if len(reached) * len(pending[0]) > _SMALL_PRODUCT:
             return _convolved([reached, *pending], default_mask)
         factor = pending.pop(0)
-        reached = {left & right for left in reached for right in factor} - {0}
+        reached = {unmerged & right for unmerged in reached for right in factor} - {0}
     return reached
 
 
 def _convolved(factors: Sequence[MaskSet], default_mask: int) -> set[int]:
-    """AND-convolution by superset sums: counts of permutations per exact AND, zero means
-    unreachable. Nodes whose ids leave gaps are numbered without."""
+    """Return the AND-convolution by superset sums: permutations per exact AND, zero means
+    unreachable.
+
+    Node ids with gaps are renumbered without gaps.
+    """
     bits, nodes = default_mask.bit_count(), nodes_of(default_mask)
     if nodes[-1] >= bits:
         dense = [
             frozenset(
-                mask_of(at for at, node in enumerate(nodes) if mask >> node & 1) for mask in each
+                mask_of(index for index, node in enumerate(nodes) if mask >> node & 1)
+                for mask in listed_mask
             )
-            for each in factors
+            for listed_mask in factors
         ]
         return {
-            mask_of(nodes[at] for at in nodes_of(mask))
+            mask_of(nodes[index] for index in nodes_of(mask))
             for mask in _convolved(dense, (1 << bits) - 1)
         }
     counts, bound = np.ones(1 << bits, dtype=np.int64), 1
@@ -145,15 +149,17 @@ def _exact(sums: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.int64]:
 
 
 def _widest_minimum(lists: list[set[int | None]]) -> int:
-    """The largest, over the lists, of the size of the list's narrowest mask
+    """Return the largest, over the lists, of the size of the list's narrowest mask
     (maxOfMinAffinityCounts).
     """
     sizes = ([mask.bit_count() for mask in masks if mask is not None] for masks in lists)
-    return max((min(each) for each in sizes if each), default=0)
+    return max((min(hint_list) for hint_list in sizes if hint_list), default=0)
 
 
 def _best_of(masks: MaskSet, wanted_size: int, distances: Distances | None) -> int:
-    """Non-preferred choice: the wanted size, else the largest below it, else the smallest above it."""
+    """Return the non-preferred choice: the wanted size, else the largest below it, else the
+    smallest above it.
+    """
     sizes = {mask.bit_count() for mask in masks}
     below = [size for size in sizes if size <= wanted_size]
     size = max(below) if below else min(sizes)
@@ -168,8 +174,8 @@ def _narrowest(masks: MaskSet, distances: Distances | None) -> int:
 
 
 def _order(distances: Distances | None) -> Callable[[int], tuple[int, int]]:
-    """Order among masks of one size: mean distance where asked for (equal sizes: the sum decides),
-    then the integer.
+    """Order masks of one size by mean distance if requested (for equal sizes the sum decides), then
+    by the integer.
     """
     if distances is None:
         return lambda mask: (0, mask)

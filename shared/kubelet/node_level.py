@@ -1,9 +1,9 @@
-"""The node-level check behind the Topology Manager: does the node as a whole have enough? OutOfcpu
-and its like.
+"""The node-level check after the Topology Manager: whether the node as a whole has enough (OutOfcpu
+and similar).
 
-kubelet 1.36, GeneralPredicates: asked after the Topology Manager admitted, under every policy.
-Devices are not counted here, since the Device Manager has spoken already, and an extended resource
-that no plugin offers is ignored, as the kubelet does.
+kubelet 1.36, GeneralPredicates: runs after the Topology Manager admitted, under every policy.
+Devices are not counted, because the Device Manager has checked them, and an extended resource that
+no plugin offers is ignored, as in the kubelet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ORDER = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """The first resource of which the node has too little; amounts in Topolog's units."""
+    """The first resource that falls short, in Topolog's units."""
 
     resource: str
     requested: int
@@ -34,17 +34,24 @@ class Shortage(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """The kubelet's words."""
-        counts = f"{self.resource}, requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
+        """The kubelet's message."""
+        counts = (
+            f"{self.resource}, requested: {self.requested}, used: {self.used}, capacity: "
+            f"{self.capacity}"
+        )
         return f"Node didn't have enough resource: {counts}"
 
 
-def shortage(allocatable: Mapping[str, int], others: Iterable[Pod], pod: Pod) -> Shortage | None:
-    """What the node lacks for `pod` beside the `others` that it runs; None when it has enough."""
+def shortage(
+    allocatable: Mapping[str, int], running_pods: Iterable[Pod], pod: Pod
+) -> Shortage | None:
+    """Return what the node lacks for `pod` in addition to the pods it runs; None if it has
+    enough.
+    """
     used: Amounts = {PODS: 0}
-    for other in others:
+    for running_pod in running_pods:
         used[PODS] += 1
-        for name, amount in effective_request(other).items():
+        for name, amount in effective_request(running_pod).items():
             used[name] = used.get(name, 0) + amount
     demand = {PODS: 1, **effective_request(pod)}
     for name in sorted(demand, key=_rank):

@@ -1,9 +1,9 @@
-"""A kubelet's state as one report and its pods' manifests tell it; or the names of what they leave
-open.
+"""A kubelet's state from one report and the manifests of its pods, or the names of what remains
+unknown.
 
-A pod that the report lists is taken to hold what is listed for it, whether it is proven or not:
-that is the caller's matter. Holdings of uids that are not among the pods are stale: the kubelet
-drops them at its next admission. Must not know the ledger.
+A pod that the report lists is assumed to hold what is listed, confirmed or not: that is the
+caller's concern. Holdings of uids that are not among the pods are stale: the kubelet drops them at
+its next admission. This module does not know the ledger.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ INIT_CONTAINERS, MEMORY_GROUPS, IDS = "init containers", "memory groups", "ids"
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What one container holds: CPUs (bit i = CPU i), memory blocks, devices by resource."""
+    """The holdings of one container: CPUs (bit i = CPU i), memory blocks, devices by resource."""
 
     cpus: int = 0
     memory: Blocks = ()
     devices: dict[str, frozenset[str]] = {}
 
 
+# Pod uid -> container name -> holdings.
 Holdings = dict[str, dict[str, Held]]
-"""Pod uid -> container name -> what it holds."""
 
 
 class Open(msgspec.Struct, frozen=True):
-    """What is not known, by name (the constants of this module), or the text with which a kubelet
+    """What is unknown, by name (the constants of this module), or the text with which a kubelet
     would not start.
     """
 
@@ -71,14 +71,14 @@ def observed(report: Report, pods: Iterable[Pod]) -> KubeletState | Open:
 
 
 def empty_kubelet(report: Report) -> KubeletState | Open:
-    """The kubelet without any pod: machine, configuration, devices."""
+    """Return the kubelet without any pod: machine, configuration, devices."""
     cpus = cpus_in(report.cpus) if report.cpus is not None else None
-    told = {
+    reported_version = {
         CPUS: cpus is not None,
         DEVICES: report.devices is not None,
         POLICY: _known_policies(report),
     }
-    missing = tuple(name for name, known in told.items() if not known)
+    missing = tuple(name for name, reported in reported_version.items() if not reported)
     if missing or cpus is None:
         return Open(missing)
     try:
@@ -106,8 +106,8 @@ def _zones(report: Report) -> tuple[ZoneConfig, ...]:
     for zone in report.zones:
         pages = {size: _total(zone, name) // size for name, size in sizes.items()}
         distances = (
-            tuple(zone.costs[each] for each in ids)
-            if all(each in zone.costs for each in ids)
+            tuple(zone.costs[reported_zone] for reported_zone in ids)
+            if all(reported_zone in zone.costs for reported_zone in ids)
             else ()
         )
         zones.append(
@@ -119,7 +119,7 @@ def _zones(report: Report) -> tuple[ZoneConfig, ...]:
 
 
 def _memory(zone: Zone, in_pages: int) -> int:
-    """What the zone has, hugepages among it; a bound tells what it has beside them."""
+    """Return the zone's memory including hugepages. A bound excludes them."""
     return (
         zone.resources[MEMORY].capacity
         if MEMORY in zone.resources
@@ -150,37 +150,44 @@ def _config(report: Report) -> KubeletConfig:
 
 
 def _reserved(zone: Zone) -> dict[str, int]:
-    """What the zone has and the Memory Manager does not hand out, hugepages apart."""
-    found = {
+    """Return the part of the zone's memory that the Memory Manager does not allocate, apart from
+    hugepages.
+    """
+    reserved = {
         name: r.capacity - r.allocatable for name, r in zone.resources.items() if is_hugepages(name)
     }
     if MEMORY in zone.resources:
         pages = sum(r.capacity for name, r in zone.resources.items() if is_hugepages(name))
-        found[MEMORY] = max(
+        reserved[MEMORY] = max(
             0, zone.resources[MEMORY].capacity - pages - zone.resources[MEMORY].allocatable
         )
-    return found
+    return reserved
 
 
 def _registered(report: Report) -> dict[str, dict[str, Device]]:
-    found: dict[str, dict[str, Device]] = {}
+    registered: dict[str, dict[str, Device]] = {}
     for group in report.devices or ():
         mask = mask_of(group.zones) if group.zones else None
         for ids, healthy in ((group.ids, True), (group.unhealthy, False)):
-            found.setdefault(group.resource, {}).update(
-                {each: Device(mask, healthy) for each in parse_ids(ids)}
+            registered.setdefault(group.resource, {}).update(
+                {device_group: Device(mask, healthy) for device_group in parse_ids(ids)}
             )
-    return found
+    return registered
 
 
 def _hidden(report: Report, live: Mapping[str, Pod]) -> tuple[str, ...]:
-    """Ordinary init containers are told by checkpoints alone; whose uid is in none of them holds
-    nothing.
+    """Return the holdings of ordinary init containers, which only checkpoints show. A uid in none
+    of them holds nothing.
     """
     if report.placements is None:
         return (PLACEMENTS,)
-    init = (each for pod in live.values() for each in pod.containers if each.kind == "init")
-    wanted = {_manager(name) for each in init for name in each.requests}
+    init = (
+        placement
+        for pod in live.values()
+        for placement in pod.containers
+        if placement.kind == "init"
+    )
+    wanted = {_manager(name) for placement in init for name in placement.requests}
     return () if wanted <= {*report.checkpoints, ""} else (INIT_CONTAINERS,)
 
 
@@ -191,8 +198,8 @@ def _manager(name: str) -> str:
 
 
 def _holdings(report: Report, live: Mapping[str, Pod]) -> Holdings:
-    """By uid: what is hidden where it tells the whole pod, else what is listed for the pod's name.
-    Raises ValueError.
+    """Return holdings by uid: the hidden ones if they cover the whole pod, else those listed under
+    its name. Raises ValueError.
     """
     by_uid: Holdings = {}
     for placement in report.hidden:
@@ -208,33 +215,35 @@ def _holdings(report: Report, live: Mapping[str, Pod]) -> Holdings:
 
 def _add(by_uid: Holdings, uid: str, placement: Placement) -> None:
     containers = by_uid.setdefault(uid, {})
-    before = containers.get(placement.container, Held())
-    cpus = union(parse_cpus(each.ids) for each in placement.held if each.resource == CPU)
+    previous = containers.get(placement.container, Held())
+    cpus = union(parse_cpus(amount.ids) for amount in placement.held if amount.resource == CPU)
     memory = tuple(
-        Block(mask_of(each.zones), each.amount, each.resource)
-        for each in placement.held
-        if is_memory(each.resource)
+        Block(mask_of(amount.zones), amount.amount, amount.resource)
+        for amount in placement.held
+        if is_memory(amount.resource)
     )
-    devices: dict[str, frozenset[str]] = dict(before.devices)
-    for each in placement.held:
-        if each.resource != CPU and not is_memory(each.resource):
-            devices[each.resource] = devices.get(each.resource, frozenset()) | frozenset(
-                parse_ids(each.ids)
-            )
-    containers[placement.container] = Held(before.cpus | cpus, (*before.memory, *memory), devices)
+    devices: dict[str, frozenset[str]] = dict(previous.devices)
+    for held_amount in placement.held:
+        if held_amount.resource != CPU and not is_memory(held_amount.resource):
+            devices[held_amount.resource] = devices.get(
+                held_amount.resource, frozenset()
+            ) | frozenset(parse_ids(held_amount.ids))
+    containers[placement.container] = Held(
+        previous.cpus | cpus, (*previous.memory, *memory), devices
+    )
 
 
 def _wide(holdings: Holdings) -> bool:
-    """A block over several zones: how it is split is known from the Memory Manager's own figures
-    alone.
+    """Return the split of a block over several zones, which only the Memory Manager's own figures
+    show.
     """
-    held = (
+    amount = (
         block
         for containers in holdings.values()
-        for each in containers.values()
-        for block in each.memory
+        for zone in containers.values()
+        for block in zone.memory
     )
-    return any(block.mask.bit_count() > 1 for block in held)
+    return any(block.mask.bit_count() > 1 for block in amount)
 
 
 def _filled(
@@ -254,19 +263,25 @@ def _filled(
 
 def _cpu_state(fresh: CpuState, holdings: Holdings) -> CpuState:
     entries = {
-        uid: {name: each.cpus for name, each in held.items() if each.cpus}
-        for uid, held in holdings.items()
+        uid: {
+            name: container_held.cpus
+            for name, container_held in pod_holdings.items()
+            if container_held.cpus
+        }
+        for uid, pod_holdings in holdings.items()
     }
-    kept = {uid: held for uid, held in entries.items() if held}
+    kept = {uid: pod_holdings for uid, pod_holdings in entries.items() if pod_holdings}
     return CpuState(
-        fresh.shared & ~union(cpus for held in kept.values() for cpus in held.values()), kept
+        fresh.shared
+        & ~union(cpus for pod_holdings in kept.values() for cpus in pod_holdings.values()),
+        kept,
     )
 
 
 def _device_state(state: DeviceState, holdings: Holdings) -> DeviceState:
-    for uid, held in holdings.items():
-        for name, each in held.items():
-            for resource, ids in each.devices.items():
+    for uid, pod_holdings in holdings.items():
+        for name, container_held in pod_holdings.items():
+            for resource, ids in container_held.devices.items():
                 state = hold(state, uid, name, resource, ids)
     return state
 
@@ -275,23 +290,29 @@ def _memory_state(fresh: MemoryState, report: Report, holdings: Holdings) -> Mem
     if fresh.config.policy == "None":
         return fresh
     entries = {
-        uid: {name: each.memory for name, each in held.items() if each.memory}
-        for uid, held in holdings.items()
+        uid: {
+            name: container_held.memory
+            for name, container_held in pod_holdings.items()
+            if container_held.memory
+        }
+        for uid, pod_holdings in holdings.items()
     }
-    kept = {uid: held for uid, held in entries.items() if held}
+    kept = {uid: pod_holdings for uid, pod_holdings in entries.items() if pod_holdings}
     nodes: Mapping[int, NodeMemory] = fresh.nodes
-    for held in kept.values():
-        for block in (block for blocks in held.values() for block in blocks):
+    for pod_holdings in kept.values():
+        for block in (block for blocks in pod_holdings.values() for block in blocks):
             nodes = take(nodes, block)
-    told = {zone.id: zone for zone in report.zones} if "memory" in report.checkpoints else {}
+    reported = {zone.id: zone for zone in report.zones} if "memory" in report.checkpoints else {}
     return MemoryState(
-        fresh.config, {at: _as_told(node, told.get(at)) for at, node in nodes.items()}, kept
+        fresh.config,
+        {zone_id: _as_told(node, reported.get(zone_id)) for zone_id, node in nodes.items()},
+        kept,
     )
 
 
 def _as_told(node: NodeMemory, zone: Zone | None) -> NodeMemory:
-    """Free bytes and groups are the Memory Manager's own: who came first shapes the groups, and no
-    listing tells that.
+    """Use the Memory Manager's own free bytes and groups: the order of arrival shapes groups, and
+    no listing shows that order.
     """
     if zone is None:
         return node

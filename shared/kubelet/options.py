@@ -1,7 +1,7 @@
-"""How the kubelet reads policy options, and what it says when it cannot start.
+"""How the kubelet parses policy options, and its errors when it cannot start.
 
-Go's strconv grammar for truth values and integers, with its error texts. Must not know any single
-option.
+This is Go's strconv grammar for booleans and integers, with its error texts. This module does not
+know any single option.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class ConfigError(msgspec.Struct, frozen=True):
-    """A kubelet that would not start with this machine and configuration; `message` is its error
+    """A kubelet would not start with this machine and configuration. `message` is its error
     text.
     """
 
@@ -44,5 +44,5 @@ def parse_int(text: str) -> int | ConfigError:
 
 
 def bad_value(name: str, cause: ConfigError) -> ConfigError:
-    """The error of an option whose truth value cannot be read."""
+    """Return the error for an option whose boolean value cannot be parsed."""
     return ConfigError(f'bad value for option "{name}": {cause.message}')

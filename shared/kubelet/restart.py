@@ -1,7 +1,7 @@
-"""A kubelet that starts again on its checkpoints: what it loses, what it refuses, and its pods
-admitted once more.
+"""A kubelet that restarts on its checkpoints: what it loses, what it refuses, and the second
+admission of its pods.
 
-Must not know files; the stored books come as values.
+This module does not know files; stored states come as values.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from shared.kubelet.walk import Choices, exhausted, lowest_id, walk_pod
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """A kubelet after its restart: the final state, and the verdict on every pod that was active,
-    in order.
+    """A kubelet after its restart: the final state, and the answer to every pod that was active, in
+    order.
     """
 
     state: KubeletState
@@ -43,13 +43,13 @@ def restart(
     prefer: Preferred | None = None,
     running: AbstractSet[tuple[str, str]] = frozenset(),
 ) -> Restart | ConfigError:
-    """A kubelet restarted on its checkpoints: reuse data is lost, every active pod is admitted
+    """Restart a kubelet on its checkpoints: reuse data is lost, and every active pod is admitted
     again, in order.
 
-    Nothing is dropped before all have been asked, neither what is stale nor what a pod refused now
-    holds. `devices` is what the plugins register anew (None: the same), `running` are the
-    containers that run, by uid and name: none after a reboot. The error is the kubelet's where it
-    would not start.
+    Nothing is dropped before all pods were asked: neither stale holdings nor those of a pod that is
+    refused now. `devices` is what the plugins register (None: the same), `running` are the running
+    containers by uid and name: none after a reboot. If the kubelet would not start, the error is
+    the kubelet's.
     """
     fresh = build(
         state.kubelet.machine, config or state.kubelet.config, devices or state.devices.registered
@@ -61,7 +61,7 @@ def restart(
     )
     if isinstance(restored, ConfigError):
         return restored
-    active = {uid: ActivePod(each.pod) for uid, each in state.pods.items()}
+    active = {uid: ActivePod(active_pod.pod) for uid, active_pod in state.pods.items()}
     begun = KubeletState(restored.kubelet, restored.cpu, restored.memory, restored.devices, active)
     return _readmitted(begun, state.stale, Choices(pick, prefer, running))
 
@@ -69,16 +69,16 @@ def restart(
 def resume(
     fresh: KubeletState, cpu: CpuState, memory: MemoryState, devices: DeviceState
 ) -> KubeletState | ConfigError:
-    """A freshly built kubelet on stored books, or the text with which it refuses them."""
+    """Return a freshly built kubelet with stored states, or the text with which it refuses them."""
     wrong = cpu_manager.validate(fresh.kubelet.cpu, cpu)
     if wrong is not None:
         return wrong
     book = restored_memory(fresh.memory.config, memory.nodes, memory.entries)
     if isinstance(book, str):
         return ConfigError(book)
-    held = msgspec.structs.replace(fresh.devices, held=devices.held, in_use=devices.in_use)
+    stored = msgspec.structs.replace(fresh.devices, held=devices.held, in_use=devices.in_use)
     pool = cpu.shared if cpu.shared or cpu.entries else fresh.cpu.shared
-    return KubeletState(fresh.kubelet, CpuState(pool, cpu.entries), book, held)
+    return KubeletState(fresh.kubelet, CpuState(pool, cpu.entries), book, stored)
 
 
 def _readmitted(state: KubeletState, stale: Stale, choices: Choices) -> Restart:

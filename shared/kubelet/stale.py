@@ -1,7 +1,8 @@
-"""Dropping what ended or rejected pods still hold: each manager does it only when it is next asked.
+"""Drops the holdings of ended or rejected pods. Each manager does this only at its next call.
 
-Seen from outside only across a restart, whose checkpoints still carry it. Source: kubelet 1.36,
-removeStaleState and UpdateAllocatedDevices. Must not know admission.
+The delay is visible from outside only across a restart, because the checkpoints still have the
+holdings. Source: kubelet 1.36, removeStaleState and UpdateAllocatedDevices. This module does not
+know admission.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from shared.kubelet.machine import KubeletState, Stale
 
 
 def drop_stale(state: KubeletState) -> KubeletState:
-    """The state after all managers have dropped what is stale, as the next admission with hints
-    will find it.
+    """Return the state after all managers dropped stale holdings, as the next admission with hints
+    finds it.
     """
     return drop_stale_memory(drop_stale_cpu(drop_stale_devices(state)))
 
@@ -51,11 +52,11 @@ def drop_stale_memory(state: KubeletState) -> KubeletState:
 
 
 def removed(state: KubeletState, uid: str) -> KubeletState:
-    """The state after a pod ended: it is listed no more, its holdings are stale. Unknown uids
-    change nothing.
+    """Return the state after a pod ended: no longer listed, its holdings stale. Unknown uids change
+    nothing.
     """
     if uid not in state.pods:
         return state
-    pods = {other: active for other, active in state.pods.items() if other != uid}
+    pods = {pod_uid: active for pod_uid, active in state.pods.items() if pod_uid != uid}
     stale = Stale((*state.stale.devices, uid), (*state.stale.cpu, uid), (*state.stale.memory, uid))
     return KubeletState(state.kubelet, state.cpu, state.memory, state.devices, pods, stale)

@@ -1,8 +1,8 @@
 """The CPUs of a machine and how they nest: cores, sockets, NUMA nodes, uncore caches, as sets of
 CPU ids.
 
-Source of the shape: kubelet 1.36, cm/cpumanager/topology. Must not know policies, pods or what is
-free.
+Source of the structure: kubelet 1.36, cm/cpumanager/topology. This module does not know policies or
+pods.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterable
 
 import msgspec
 
+# (id, set of the CPUs in it).
 Group = tuple[int, int]
-"""(id, set of the CPUs in it)."""
 
+# (id, set of all its CPUs, the part of them inside the parent).
 Child = tuple[int, int, int]
-"""(id, set of all its CPUs, those of them inside the parent)."""
 
 
 class Cpu(msgspec.Struct, frozen=True, gc=False):
-    """One logical CPU and where it sits; `core` need only be unique within a socket."""
+    """One logical CPU and its location. `core` need only be unique within a socket."""
 
     id: int
     core: int
@@ -30,7 +30,7 @@ class Cpu(msgspec.Struct, frozen=True, gc=False):
 
 
 class CpuTopology(msgspec.Struct, frozen=True):
-    """Groups in ascending id; a core's id is its lowest CPU. Nested maps go from parent id to
+    """Groups in ascending id. A core's id is its lowest CPU. Nested maps go from parent id to
     children in ascending id.
     """
 
@@ -55,12 +55,14 @@ class CpuTopology(msgspec.Struct, frozen=True):
 
     @property
     def sockets_first(self) -> bool:
-        """Sockets are the upper level of the hierarchy: fewer sockets than NUMA nodes."""
+        """Return whether sockets are the upper level of the hierarchy: fewer sockets than NUMA
+        nodes.
+        """
         return len(self.sockets) < len(self.numas)
 
 
 def cpu_topology(cpus: Iterable[Cpu]) -> CpuTopology:
-    """Groups the CPUs of a machine; ValueError for no CPU or one id twice."""
+    """Group the CPUs of a machine. Raises ValueError for no CPU or a repeated id."""
     listed = sorted(cpus, key=lambda cpu: cpu.id)
     if not listed or len({cpu.id for cpu in listed}) != len(listed):
         raise ValueError("a machine needs at least one CPU, each id once")

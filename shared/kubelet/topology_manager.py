@@ -1,7 +1,8 @@
-"""The Topology Manager: its configuration, and the verdict of each policy over the hints of all
+"""The Topology Manager: its configuration, and the result of each policy over the hints of all
 providers.
 
-Source: kubelet 1.36, cm/topologymanager. Must not know how providers make hints or allocate.
+Source: kubelet 1.36, cm/topologymanager. This module does not know how providers make hints or
+allocate.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NO_HINT = Hint(None, False)
 
 
 class TopologyManager(msgspec.Struct, frozen=True):
-    """A configured Topology Manager. `distances` is present only under prefer-closest-numa-nodes."""
+    """A configured Topology Manager. `distances` is set only under prefer-closest-numa-nodes."""
 
     policy: Policy
     scope: ScopeName
@@ -56,9 +57,9 @@ def configure(
     nodes: Iterable[int],
     distances: Distances | None,
 ) -> TopologyManager | ConfigError:
-    """A manager for NUMA `nodes`, or the error text with which the kubelet would not start.
+    """Return a manager for NUMA `nodes`, or the error text with which the kubelet would not start.
 
-    `distances` is None where the machine does not tell them. Policy none checks nothing, as the
+    `distances` is None if the machine does not report them. Policy none checks nothing, as in the
     kubelet.
     """
     ids = sorted(nodes)
@@ -79,9 +80,11 @@ def configure(
 
 
 def row_of(distances: Sequence[int], highest: int) -> tuple[int, ...]:
-    """A node's distances, told for every node in ascending id, as the kubelet looks them up: it
-    takes an id for a place in the list, which for ids that leave gaps is another node's. Beyond the
-    end a kubelet dies (1.36.2): nothing stands there."""
+    """Return a node's distances as the kubelet looks them up: by id as an index into the list.
+
+    For ids with gaps this is another node's entry. Beyond the end a kubelet crashes (1.36.2), so no
+    entry is returned.
+    """
     return (*distances, *[0] * (highest + 1 - len(distances)))
 
 

@@ -1,15 +1,15 @@
-"""Which kubelets the model is proven for: their recorded decisions are replayed against it
-(tests/vectors).
+"""The kubelet versions for which the model is confirmed: their recorded decisions are replayed
+against it (tests/vectors).
 """
 
 from __future__ import annotations
 
+# Minor versions.
 PROVEN = ("1.36",)
-"""Minor versions."""
 
 
 def is_proven(version: str) -> bool:
-    """`v1.36.2` of status.nodeInfo.kubeletVersion; of an empty one (facts of schema 1) nobody
-    knows.
+    """Return whether a version such as `v1.36.2` (status.nodeInfo.kubeletVersion) is confirmed. An
+    empty one is unknown.
     """
     return any(version.removeprefix("v").startswith(f"{proven}.") for proven in PROVEN)

@@ -73,9 +73,9 @@ def walk_pod(state: KubeletState, pod: Pod, choices: Choices) -> Walk:
             break
         state = _with_hint(state, pod, hint)
         for allocate in _PROVIDERS:
-            before = state
+            previous = state
             state, refusal = allocate(state, pod, container, hint, choices)
-            if _differs(state, before):
+            if _differs(state, previous):
                 yield state
             if refusal is not None:
                 return state, refusal
