@@ -20,6 +20,7 @@ WORKDIR /opt/topolog/app
 COPY migrations migrations
 COPY shared shared
 COPY services services
+COPY plugins plugins
 # Services may not write where they run: what they load is compiled here, and not at each start.
 RUN /opt/topolog/bin/python -m compileall -q . \
     && /opt/topolog/bin/python -c "import services.scheduler.service, services.binder.service, services.topology_store.service"

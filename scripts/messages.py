@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from services.scheduler.explain.known_within import NAMES
+from services.scheduler.explain.undecided import NAMES
 from shared.domain.refusal import Reason
 from shared.telemetry import declare, names
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 from services.cli.output import EXIT_USAGE, CommandError
 from services.replay.recomputing import Deciding
-from services.scheduler.configuration import Choice, chosen
-from services.scheduler.settings import SchedulerSettings
+from services.scheduler.settings import Choice, SchedulerSettings, chosen
 from shared.runtime.secret_file import ENDING, SECRETS
 from shared.runtime.settings import SettingsInvalid, load
 

@@ -21,7 +21,7 @@ from services.cli.window import From, To
 from shared.eventlog.port import EventLog
 
 if TYPE_CHECKING:
-    from services.scheduler.configuration import Choice
+    from services.scheduler.settings import Choice
     from services.whatif.comparing import FirstDifference
     from services.whatif.playing import Side
     from services.whatif.recorded import Recorded

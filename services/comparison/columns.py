@@ -1,7 +1,7 @@
 """Free amounts as numpy columns [resource, zone, node], and the plugin's filter and scores on all
 nodes at once.
 
-An equivalent of `services.scheduler.compat` for the pods of this bench (Guaranteed, whole CPUs,
+An equivalent of `plugins.upstream_compat` for the pods of this bench (Guaranteed, whole CPUs,
 container scope, single-numa-node on every node): a test holds the two equal. Resources: cpu in
 whole cores (the plugin rounds up), memory in MiB, GPUs and NICs.
 """

@@ -1,6 +1,6 @@
 """Rows by upstream's means: no NUMA awareness at all, and the plugin with each of its three caches.
 
-A vectorised equivalent of `services.scheduler.compat` (`columns`), with kube-scheduler's queue. The
+A vectorised equivalent of `plugins.upstream_compat` (`columns`), with kube-scheduler's queue. The
 cost of a decision is not modelled, all nodes are always looked at, and every node is filtered by
 node-level resources first.
 """

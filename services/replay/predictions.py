@@ -13,7 +13,7 @@ import msgspec
 from services.replay import reading
 from services.replay.filters import FilterError
 from services.replay.proofs import actual_zones
-from services.scheduler.explain.known_within import of_pod
+from services.scheduler.explain.undecided import of_pod
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.policies import BEST_EFFORT

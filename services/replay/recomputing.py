@@ -16,10 +16,10 @@ import msgspec
 from services.replay import reading
 from services.replay.deciding_state import follow, placing_at
 from services.replay.renominating import nominated_again
-from services.scheduler.explain.known_within import of_pod
+from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import within as told_within
 from services.scheduler.explain.wording import without_bounds
-from services.scheduler.extender.answering import placed_on
+from services.scheduler.extender.verbs import placed_on
 from services.scheduler.queue.shard import MARK, share_of
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig, Provenance

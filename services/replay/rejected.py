@@ -15,7 +15,7 @@ import msgspec
 from services.replay import reading
 from services.replay.deciding_state import charge, followed_at, placing_at
 from services.replay.recomputing import Deciding, mates
-from services.scheduler.extender.answering import placed_on
+from services.scheduler.extender.verbs import placed_on
 from services.scheduler.state import state as following
 from shared.eventlog.port import EventLog
 from shared.events.cluster_events import PodEnded

@@ -17,7 +17,7 @@ from services.replay.names import Names, require_node, require_pod
 from services.replay.near_miss import near_miss
 from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
-from services.scheduler.explain.known_within import of_pod
+from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import WITHIN
 from services.scheduler.queue.shard import Share, share_of
 from services.scheduler.select.placing import ColumnarPlacing

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from services.scheduler.explain.shadow import Shadow
-from services.scheduler.extender.binds import Binds
+from services.scheduler.extender.bind_requests import Binds
 from services.scheduler.preempt.nominations import Nominations
 from services.scheduler.queue.queue import Queue
 from services.scheduler.queue.queueing_hints import Stirred
@@ -40,10 +40,8 @@ from shared.events.surroundings_events import is_surrounding
 from shared.ledger.state import LedgerNode, LedgerPod
 
 
-class Instead(Protocol):
-    """What decides instead of the ledger's columns: the caches of `compat`, which a default
-    scheduler does not load.
-    """
+class OtherPlacing(Protocol):
+    """The configuration of a plugin that chooses nodes instead of the ledger's columns."""
 
     def placing(self, cycle: CycleConfig) -> Placing:
         """A fresh one."""
@@ -58,7 +56,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
     dirty_after_rejections: int = 3
-    upstream: Instead | None = None
+    upstream: OtherPlacing | None = None
     provenance: Provenance = Provenance()
     shadow: bool = False
     asked_by: tuple[str, ...] = ()
@@ -140,6 +138,10 @@ class SchedulerCore:
                 self.queue.remove(uid)
             elif uid not in self.queue:
                 self._enqueue(entry)
+
+    @property
+    def scheduler_name(self) -> str:
+        return self.config.scheduler_name
 
     # -- folding
     # -------------------------------------------------------------------------------------------------

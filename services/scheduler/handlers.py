@@ -12,11 +12,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from services.scheduler.core import SchedulerCore
-from services.scheduler.queue.flush import LookingAgain
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.queue.queue import LookingAgain
 from services.scheduler.queue.shard import Share
 from services.scheduler.reserve.proposals import Proposal, together
 from services.scheduler.reserve.rejections import REASONS
+from services.scheduler.state import state as scheduler_state
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import (
     Appended,
@@ -29,14 +30,18 @@ from shared.eventlog.port import (
     Outcome,
     Place,
 )
+from shared.eventlog.snapshots import fingerprint
 from shared.events import streams
 from shared.events.scheduling_events import NodeReadmitted, NodeSetAside, PodReadmitted
+from shared.hints import registry
+from shared.ledger.promises import promises, weight
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
 from shared.runtime.held import Held
-from shared.runtime.projector import Folded, Projector
+from shared.runtime.marks import Promises
+from shared.runtime.projector import Fold, Folded, Projector
 from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, observe, set_gauge, timed, worked
@@ -55,6 +60,41 @@ def next_batch(pods: int, took_s: float, most: int) -> int:
     that did not.
     """
     return max(1, pods // 2) if took_s > BATCH_S else min(most, pods * 2)
+
+
+def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
+    """Return the scheduler's fold as the projector runs it.
+
+    Volatile state (queue order, counts of rejections, traces) is built again from what a snapshot
+    keeps. The upstream plugin's caches learn from every event, so they replay the whole log and use
+    no snapshot."""
+    if config.upstream is not None:
+        return Fold(
+            initial=lambda: SchedulerCore(config),
+            evolve=SchedulerCore.evolve,
+            pass_over=SchedulerCore.pass_over,
+            set_aside=SchedulerCore.set_aside,
+        )
+    return Fold(
+        initial=lambda: SchedulerCore(config, begun=False),
+        evolve=SchedulerCore.evolve,
+        pass_over=SchedulerCore.pass_over,
+        set_aside=SchedulerCore.set_aside,
+        fingerprint=fingerprint(scheduler_state, "scheduler", registry.PROVIDERS),
+        dump=dump,
+        load=lambda data: load(config, data),
+        promises=Promises(lambda core: promises(core.ledger), lambda core: weight(core.ledger)),
+    )
+
+
+def dump(core: SchedulerCore) -> bytes:
+    """Return what a snapshot keeps."""
+    return scheduler_state.dump(core.followed)
+
+
+def load(config: CoreConfig, data: bytes) -> SchedulerCore:
+    """Return a core at the snapshot's position. Raises msgspec.MsgspecError on anything else."""
+    return SchedulerCore(config, scheduler_state.load(data), begun=False)
 
 
 class Decider:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.scheduler.configuration import chosen
 from services.scheduler.core import SchedulerCore
 from services.scheduler.extender.settings import ExtenderSettings
-from services.scheduler.folding import fold_of
-from services.scheduler.handlers import ROLE, Decider
-from services.scheduler.settings import SchedulerSettings
+from services.scheduler.handlers import ROLE, Decider, fold_of
+from services.scheduler.settings import SchedulerSettings, chosen
+from services.scheduler.watch.event_writer import ROLE as OBSERVER
 from services.scheduler.watch.observer import Observer
-from services.scheduler.watch.teller import ROLE as OBSERVER
 from shared.bus.streams import StreamLimits
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
@@ -43,7 +41,7 @@ from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
 
 if TYPE_CHECKING:
-    from services.scheduler.extender.asking import Extender
+    from services.scheduler.extender.extender import Extender
 
 DECIDES_FIRST_S = 2.0
 """How long what decides nothing waits for the first look at the queue. Who starts from a snapshot decides first: loading the
@@ -181,7 +179,7 @@ def _extend(
     projector: Projector[SchedulerCore],
 ) -> Extender:
     """Few have one: what it needs is loaded here."""
-    from services.scheduler.extender.asking import Extender
+    from services.scheduler.extender.extender import Extender
     from services.scheduler.extender.server import ExtenderServer
 
     extender = Extender(projector, decider.wake, settings.bind_within_s)

@@ -1,28 +1,47 @@
-"""The scheduler's settings: TOPOLOG_* variables or a YAML/TOML file (TOPOLOG_CONFIG)."""
+"""The scheduler's settings (TOPOLOG_* variables, or a YAML/TOML file named by TOPOLOG_CONFIG), and
+the core configuration that they mean. Reports every problem at once; must not start anything.
+
+The upstream plugin (`plugins.upstream_compat`) is imported by name, and only if it is configured.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from importlib import import_module
+from typing import Annotated, Literal, Protocol
 
 import msgspec
+import xxhash
 
+from services.scheduler.core import CoreConfig, OtherPlacing
 from services.scheduler.extender.settings import ExtenderSettings
-from services.scheduler.snapshot.config import CycleConfig
-from shared.runtime.settings import CommonSettings
+from services.scheduler.score.scores import STRATEGIES
+from services.scheduler.select import placing
+from services.scheduler.snapshot.config import CycleConfig, Provenance
+from shared.eventlog.closure import code_fingerprint
+from shared.hints import registry
+from shared.runtime.settings import CommonSettings, SettingsInvalid
 
 CacheName = Literal["ledger", "overreserve", "discardreserved", "passthrough"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+# The highest weight of a resource in scores; the reader of the plugin's arguments has the same limit.
+LIMIT_WEIGHT = 1_000_000
+PLUGIN = "plugins.upstream_compat.configuration"
 
 
 class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
-    """`kubeconfig` is a file, a bare http:// URL, or empty inside a cluster.
-    `dirty_after_rejections` is the N of the reserve-plugin design (1 where an upstream cache
-    decides); `observe` off makes this process a mere decider. Every `relist_s` the observer lists
-    each kind beside its watch, for what neither told. `cache` other than `ledger` places by the
-    upstream plugin's cache of that name, `compat: upstream` by the one that its arguments choose,
-    defects included. `plugin_config` is a file with the plugin's arguments, alone or in a
-    KubeSchedulerConfiguration. `log_limit_gib`: whoever relays warns before the log takes that
-    much. `shadow` decides nothing, and compares what others do with what it would do."""
+    """All settings; extender settings are in a struct of their own.
+
+    - `kubeconfig`: a file, a bare http:// URL, or empty inside a cluster.
+    - `dirty_after_rejections`: consecutive Filter failures after which a node is marked dirty. With
+      an upstream cache it is 1.
+    - `observe`: off makes this process a decider only.
+    - `relist_s`: how often the observer lists each kind again to find changes that the watch missed.
+    - `cache`: other than `ledger` places by the upstream plugin's cache of that name. `compat:
+      upstream` places by the cache that the plugin's arguments choose, defects included.
+    - `plugin_config`: a file with the plugin's arguments, alone or in a KubeSchedulerConfiguration.
+    - `log_limit_gib`: the relay warns before the log takes that much.
+    - `shadow`: decide nothing, and compare the decisions of other schedulers with Topolog's.
+    """
 
     kubeconfig: str = ""
     scheduler_name: str = "topolog"
@@ -39,3 +58,105 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     plugin_config: str = ""
     shadow: bool = False
     extender: ExtenderSettings = ExtenderSettings()
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The configuration that settings mean. `resync_period_s` 0 means no ticks; `warnings` are
+    legal but unwise arguments, one line each."""
+
+    core: CoreConfig
+    resync_period_s: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+class PluginChoice(Protocol):
+    """What the plugin makes of settings and its argument file. `upstream` is None if the ledger
+    decides; then only the scoring strategy of the arguments counts."""
+
+    @property
+    def upstream(self) -> OtherPlacing | None: ...
+    @property
+    def cycle(self) -> CycleConfig: ...
+    @property
+    def problems(self) -> list[str]: ...
+    @property
+    def resync_period_s(self) -> int: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    def core(self, scheduler_name: str) -> CoreConfig:
+        """Return the core configuration with which the plugin's cache decides."""
+
+
+def chosen(settings: SchedulerSettings) -> Choice:
+    """Return the configuration that these settings mean. Raises SettingsInvalid with every problem."""
+    if settings.plugin_config or settings.compat == "upstream" or settings.cache != "ledger":
+        choice, problems = _with_plugin(settings)
+    else:
+        choice, problems = _default(settings, settings.cycle, [])
+    problems += settings.extender.problems()
+    if settings.shadow and (settings.extender.port or choice.core.upstream is not None):
+        problems.append(
+            "TOPOLOG_SHADOW: a shadow places nothing; unset TOPOLOG_EXTENDER_PORT, TOPOLOG_CACHE, "
+            "TOPOLOG_COMPAT"
+        )
+    if settings.extender.port and choice.core.upstream is not None:
+        problems.append(
+            "TOPOLOG_EXTENDER_PORT: the upstream plugin's caches serve no extender; "
+            "use TOPOLOG_CACHE=ledger, or port 0"
+        )
+    if problems:
+        raise SettingsInvalid(problems)
+    core = msgspec.structs.replace(
+        choice.core,
+        provenance=provenance(choice.core.cycle, choice.core.upstream),
+        shadow=settings.shadow,
+        asked_by=settings.extender.schedulers if settings.extender.port else (),
+    )
+    return msgspec.structs.replace(choice, core=core)
+
+
+def provenance(cycle: CycleConfig, other_placing: object = None) -> Provenance:
+    """Return the fingerprints of this configuration and of the code that decides: every module that
+    placing imports, and the hint providers with their arguments. Decisions carry them, so that a
+    reader of the log knows whether it would decide alike.
+
+    `other_placing` decides instead of the ledger, if given. Raises TypeError for a provider whose
+    arguments have no fingerprint (`closure.key_of`)."""
+    config = xxhash.xxh3_64(
+        msgspec.json.encode((cycle, repr(other_placing)), order="deterministic")
+    ).hexdigest()
+    roots = [placing.__name__]
+    if other_placing is not None:
+        roots.append(type(other_placing).__module__)
+    return Provenance(config, code_fingerprint(roots, registry.PROVIDERS))
+
+
+def _default(
+    settings: SchedulerSettings, cycle: CycleConfig, warnings: list[str]
+) -> tuple[Choice, list[str]]:
+    core = CoreConfig(settings.scheduler_name, cycle, settings.dirty_after_rejections)
+    return Choice(core, warnings=tuple(warnings)), _scoring_problems(cycle)
+
+
+def _with_plugin(settings: SchedulerSettings) -> tuple[Choice, list[str]]:
+    plugin: PluginChoice = import_module(PLUGIN).from_plugin(settings)
+    if plugin.upstream is None:
+        choice, problems = _default(settings, plugin.cycle, plugin.warnings)
+        return choice, plugin.problems + problems
+    core = plugin.core(settings.scheduler_name)
+    return Choice(core, plugin.resync_period_s, tuple(plugin.warnings)), plugin.problems
+
+
+def _scoring_problems(cycle: CycleConfig) -> list[str]:
+    problems = [
+        f"TOPOLOG_CYCLE_WEIGHTS: {name} weighs {weight}; "
+        f"write a whole number from 1 to {LIMIT_WEIGHT}"
+        for name, weight in sorted(cycle.weights.items())
+        if not 1 <= weight <= LIMIT_WEIGHT
+    ]
+    if cycle.strategy not in STRATEGIES:
+        problems.append(
+            f"TOPOLOG_CYCLE_STRATEGY: {cycle.strategy!r} is not a strategy; "
+            f"write one of {', '.join(STRATEGIES)}"
+        )
+    return problems

@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from services.comparison.cells import Reports
-from services.scheduler.configuration import Choice
+from services.scheduler.settings import Choice
 from services.whatif.playing import Asked, Decided, Side, play
 from services.whatif.recorded import Past, Recorded
 from services.whatif.world import World

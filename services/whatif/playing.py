@@ -19,8 +19,8 @@ from services.comparison.truth import TrueNode, free_of
 from services.comparison.workloads import pod_of
 from services.replay.deciding_state import placing_at
 from services.replay.near_miss import near_miss
-from services.scheduler.configuration import Choice
 from services.scheduler.reserve.proposals import Proposal
+from services.scheduler.settings import Choice
 from services.whatif.world import RecordedDelays, World
 from shared.domain.resources import CPU
 from shared.events.scheduling_events import PodReserved, PodVerdictChanged

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-PROJECT = frozenset({"services", "shared"})
+PROJECT = frozenset({"services", "shared", "plugins"})
 _BODIES = ("body", "handlers", "orelse", "finalbody", "cases")
 """Where a statement holds others."""
 _ENCODER = msgspec.json.Encoder(order="deterministic")

@@ -25,7 +25,7 @@ TOLD = re.findall(
 def imports() -> Graph:
     """Module -> what it imports, wherever in it; what only types need is left out."""
     graph = grimp.build_graph(
-        "services", "shared", exclude_type_checking_imports=True, cache_dir=None
+        "services", "shared", "plugins", exclude_type_checking_imports=True, cache_dir=None
     )
     return {
         module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules
@@ -80,11 +80,11 @@ def test_no_rooms_of_any_folder_go_round(imports: Graph) -> None:
 
 
 def test_a_circle_of_rooms_is_seen_though_no_modules_go_round(imports: Graph) -> None:
-    """`preemption` searches what `deciding` judges; another module of `deciding` that used it would
+    """`reserve` asks `queue` for the shard; a module of `queue` that proposed withdrawals would
     close the circle of rooms.
     """
-    loose = "services.scheduler.snapshot.result"
-    closed = {**imports, loose: {*imports[loose], "services.scheduler.preempt.picks"}}
+    loose = "services.scheduler.queue.shard"
+    closed = {**imports, loose: {*imports[loose], "services.scheduler.reserve.withdrawals"}}
     assert circle(closed) == []
     assert circle(rooms_in("services.scheduler", closed)) != []
 
@@ -94,7 +94,6 @@ def test_rooms_are_ordered_as_the_architecture_tells() -> None:
         "shared",
         "services",
         "services/scheduler",
-        "services/scheduler/deciding",
     ]
 
 

@@ -40,7 +40,7 @@ def lint(folder: Path) -> str:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    for room in ("services", "shared"):
+    for room in ("services", "shared", "plugins"):
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path

@@ -18,7 +18,16 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("services", "shared", "tests", "docs", "scripts", "pyproject.toml", "CONTRIBUTING.md")
+COPIED = (
+    "services",
+    "shared",
+    "plugins",
+    "tests",
+    "docs",
+    "scripts",
+    "pyproject.toml",
+    "CONTRIBUTING.md",
+)
 LEFT_OUT = shutil.ignore_patterns(
     "__pycache__", ".*", "data", "recordings.tar.gz", "vectors.tar.gz"
 )

@@ -14,8 +14,8 @@ import pytest
 
 from services.binder import core as binder
 from services.scheduler.core import CoreConfig
-from services.scheduler.folding import fold_of
-from services.scheduler.provenance import provenance
+from services.scheduler.handlers import fold_of
+from services.scheduler.settings import provenance
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.state import state as following
 from services.topology_store import core as store

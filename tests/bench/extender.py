@@ -25,11 +25,10 @@ import httpx2
 import msgspec
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.extender.asking import Extender
+from services.scheduler.extender.extender import Extender
 from services.scheduler.extender.server import ExtenderServer
 from services.scheduler.extender.settings import ExtenderSettings
-from services.scheduler.folding import fold_of
-from services.scheduler.handlers import Decider
+from services.scheduler.handlers import Decider, fold_of
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease

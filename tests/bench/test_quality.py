@@ -11,17 +11,17 @@ import msgspec
 import numpy as np
 import pytest
 
+from plugins.upstream_compat import pod as compat
+from plugins.upstream_compat.cache import View
+from plugins.upstream_compat.filter import filter_node
+from plugins.upstream_compat.node import offered
+from plugins.upstream_compat.nrt import parse_nrt
+from plugins.upstream_compat.score import score_node
 from services.comparison import columns
 from services.comparison.cells import ROWS, Cell, Grid, Result, RowName, full, quick
 from services.comparison.measures import as_line
 from services.comparison.runner import run_cell
 from services.comparison.truth import TrueNode
-from services.scheduler.compat import pod as compat
-from services.scheduler.compat.cache import View
-from services.scheduler.compat.filter import filter_node
-from services.scheduler.compat.node import offered
-from services.scheduler.compat.nrt import parse_nrt
-from services.scheduler.compat.score import score_node
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.policies import POLICIES, Policy

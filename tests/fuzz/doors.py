@@ -25,8 +25,8 @@ from services.exporter import core as exporter
 from services.exporter import kubelet_config, wire
 from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.sysfs import Machine, NumaNode
-from services.scheduler.watch import news
-from services.scheduler.watch.sightings import Sightings
+from services.scheduler.watch import pods_and_nodes
+from services.scheduler.watch.seen_specs import Sightings
 from services.simulator import listing
 from services.simulator.api.app import build_app
 from services.simulator.api.cluster_store import ClusterStore
@@ -196,8 +196,8 @@ def _read_manifest(data: bytes) -> None:
     )
     if isinstance(obj, dict):
         for event in (
-            news.pod_event(Ledger(), frozenset({"topolog"}), obj, Sightings()),
-            news.node_event(Ledger(), obj),
+            pods_and_nodes.pod_event(Ledger(), frozenset({"topolog"}), obj, Sightings()),
+            pods_and_nodes.node_event(Ledger(), obj),
         ):
             if event is not None:
                 encode(event)

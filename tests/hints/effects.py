@@ -13,7 +13,7 @@ import sys
 import msgspec
 
 from services.scheduler.core import CoreConfig
-from services.scheduler.folding import fold_of
+from services.scheduler.handlers import fold_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
 from shared.domain.pod import Container, Pod

@@ -195,7 +195,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a nominee that ended unseen keeps its room",
-        "services/scheduler/watch/around.py",
+        "services/scheduler/watch/cluster_objects.py",
         'return None if held is None else SurroundingEnded("nomination"',
         'return None if held is None or spec.get("nodeName") else SurroundingEnded("nomination"',
         "tests/scheduler/default/test_nominated.py -k nobody_looked",
@@ -237,7 +237,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a resize under way counts for nothing",
-        "services/scheduler/watch/resized.py",
+        "services/scheduler/snapshot/resize.py",
         "    return msgspec.structs.replace(pod, containers=containers, pod_level=whole)",
         "    return pod",
         "tests/scheduler/observer/test_resized.py",

@@ -147,7 +147,7 @@ SIMULATED = (
     ),
     Mutation(
         "one list that lacks much ends what runs",
-        "services/scheduler/watch/news.py",
+        "services/scheduler/watch/pods_and_nodes.py",
         "    return absent > MASS_SHARE * known",
         "    return False",
         "S4",
@@ -156,7 +156,7 @@ SIMULATED = (
     ),
     Mutation(
         "what went between two lists lives on",
-        "services/scheduler/watch/doubts.py",
+        "services/scheduler/watch/lists.py",
         "        return [*self.confirmed, *self.fresh] if self.doubt is None else self.confirmed",
         "        return [*self.confirmed, *self.fresh] if self.doubt is None and self.before is None else self.confirmed",
         "S9",

@@ -14,7 +14,7 @@ from tests.mutations.table import Mutation
 from tests.simulation.__main__ import said_by
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("services", "shared", "migrations", "tests")
+FOLDERS = ("services", "shared", "plugins", "migrations", "tests")
 FILES = ("pyproject.toml", "alembic.ini")
 PYTEST_FAILED = 1
 TIMEOUT_S = 3600

@@ -10,11 +10,9 @@ import pytest
 from services.replay import reading
 from services.replay.recomputing import Deciding, Decision, recomputed
 from services.replay.telling import explain
-from services.scheduler.configuration import chosen
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.provenance import provenance
 from services.scheduler.queue.shard import Share, share_of
-from services.scheduler.settings import SchedulerSettings
+from services.scheduler.settings import SchedulerSettings, chosen, provenance
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.domain.pod import Container, Pod
 from shared.events import streams

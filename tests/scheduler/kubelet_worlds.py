@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from services.exporter import core as exporter
-from services.scheduler.explain.known_within import DEPENDS_ON_STATE, of_pod
+from services.scheduler.explain.undecided import DEPENDS_ON_STATE, of_pod
 from services.scheduler.filter.topology.fit import searched
-from services.scheduler.preempt.picks import admissions
+from services.scheduler.preempt.kubelet_state import admissions
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.simulator import reading

@@ -7,8 +7,8 @@ import pytest
 
 from services.binder import announcements
 from services.binder.core import Identity
-from services.scheduler.watch import news
-from services.scheduler.watch.sightings import Sightings
+from services.scheduler.watch import pods_and_nodes
+from services.scheduler.watch.seen_specs import Sightings
 from shared.domain.report import Zone, ZoneResource
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
@@ -28,7 +28,9 @@ async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_
 ) -> None:
     await story.node()
     await story.report(zone(0, 8))
-    broken = news.pod_event(Ledger(), "topolog", manifest("broken", cpu="2 cores"), Sightings())
+    broken = pods_and_nodes.pod_event(
+        Ledger(), "topolog", manifest("broken", cpu="2 cores"), Sightings()
+    )
     assert isinstance(broken, PodObserved)
     await story.tell(streams.pod("uid-broken"), broken)
     await story.arrives(pod("good", cpus=2))
@@ -48,7 +50,7 @@ async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_
 def test_a_scheduler_name_that_is_none_is_nobodys_and_stops_nobody(name: object) -> None:
     made = manifest("p")
     made["spec"]["schedulerName"] = name
-    assert news.pod_event(Ledger(), frozenset({"topolog"}), made, Sightings()) is None
+    assert pods_and_nodes.pod_event(Ledger(), frozenset({"topolog"}), made, Sightings()) is None
 
 
 async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
@@ -58,7 +60,9 @@ async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
         Zone(0, {**roomy.resources, "memory": ZoneResource(8 * GIB, 8 * GIB, 8 * GIB)})
     )
     for cpu in ("two", "2"):
-        seen = news.pod_event(story.cores[0].ledger, "topolog", manifest("p", cpu=cpu), Sightings())
+        seen = pods_and_nodes.pod_event(
+            story.cores[0].ledger, "topolog", manifest("p", cpu=cpu), Sightings()
+        )
         assert isinstance(seen, PodObserved)
         await story.tell(streams.pod("uid-p"), seen)
         decided = await story.decide()

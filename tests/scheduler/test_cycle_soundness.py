@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.explain.known_within import PICKS
+from services.scheduler.explain.undecided import PICKS
 from services.scheduler.snapshot.config import CycleConfig
 from shared.kubelet.admission import admit, drop_stale
 from tests.kubelet.machines import container, guaranteed, kubelet

@@ -13,7 +13,7 @@ import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
-from services.scheduler.queue.flush import EVERY_S
+from services.scheduler.queue.queue import EVERY_S
 from services.scheduler.reserve.exclusions import CONTESTED_AFTER
 from services.scheduler.reserve.proposals import Proposal
 from shared.eventlog.errors import LogUnavailable

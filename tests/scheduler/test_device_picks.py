@@ -9,7 +9,11 @@ from itertools import combinations
 
 import pytest
 
-from services.scheduler.preempt.picks import MOST_PICKS, admissions, admitted_whatever_it_picks
+from services.scheduler.preempt.kubelet_state import (
+    MOST_PICKS,
+    admissions,
+    admitted_whatever_it_picks,
+)
 from shared.domain.pod import Pod
 from shared.kubelet.admission import Admission, admit, drop_stale
 from shared.kubelet.machine import KubeletState

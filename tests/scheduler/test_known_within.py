@@ -13,8 +13,8 @@ from services.replay.recomputing import Deciding
 from services.replay.telling import explain
 from services.replay.why_not import why_not
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.explain import known_within
-from services.scheduler.explain.known_within import DEPENDS_ON_STATE, NAMES, of_pod
+from services.scheduler.explain import undecided
+from services.scheduler.explain.undecided import DEPENDS_ON_STATE, NAMES, of_pod
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain.pod import Pod
@@ -148,7 +148,7 @@ SCENES: dict[str, tuple[Callable[[], Made], Reason]] = {
     kubelet_states.HIDDEN: (hidden_inits, Reason.NO_SINGLE_ZONE),
     cpu.WHOLE_CORES: (whole_cores, Reason.SMT_ALIGNMENT),
     cpu.SPREAD: (spread, Reason.NO_ZONE_SET),
-    known_within.PICKS: (picks, Reason.NO_ZONE_SET),
+    undecided.PICKS: (picks, Reason.NO_ZONE_SET),
     devices.UNHEALTHY: (unhealthy, Reason.NO_ZONE_SET),
     kubelet_states.ENDED: (ended, Reason.NO_SINGLE_ZONE),
     kubelet_states.OTHER_KUBELET: (other_version, Reason.NO_ZONE_SET),

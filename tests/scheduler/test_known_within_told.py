@@ -9,15 +9,15 @@ import pytest
 
 from services.replay.recomputing import Deciding, recomputed
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.explain.known_within import NAMES, of_pod
 from services.scheduler.explain.shadow import Shadow
+from services.scheduler.explain.undecided import NAMES, of_pod
 from services.scheduler.explain.wording import (
     MOST_NAMES,
     headline,
     remarked,
     without_bounds,
 )
-from services.scheduler.extender.answering import Texts, filtered, placed_on
+from services.scheduler.extender.verbs import Texts, filtered, placed_on
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Unplaceable
 from shared.events.cluster_events import PodEnded, PodObserved

@@ -9,12 +9,11 @@ from typing import cast
 import msgspec
 import pytest
 
-from services.scheduler.configuration import chosen
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.handlers import Decider
 from services.scheduler.queue.shard import Share
-from services.scheduler.settings import SchedulerSettings
+from services.scheduler.settings import SchedulerSettings, chosen
 from shared.domain.pod import Pod
 from shared.eventlog.port import Lease
 from shared.events import streams

@@ -7,8 +7,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.explain.known_within import of_pod
-from services.scheduler.preempt.picks import admitted_whatever_it_picks
+from services.scheduler.explain.undecided import of_pod
+from services.scheduler.preempt.kubelet_state import admitted_whatever_it_picks
 from services.scheduler.snapshot.config import CycleConfig
 from shared.kubelet.device_state import HintNodes
 from shared.kubelet.machine import KubeletState

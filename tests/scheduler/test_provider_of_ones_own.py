@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from services.scheduler.core import CoreConfig
-from services.scheduler.folding import fold_of
+from services.scheduler.handlers import fold_of
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.hints import registry

@@ -6,8 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.queue.flush import AT_MOST, EVERY_S, LookingAgain
-from services.scheduler.queue.queue import Queue
+from services.scheduler.queue.queue import AT_MOST, EVERY_S, LookingAgain, Queue
 from shared.domain.pod import Pod
 from tests.ledger.given import pod
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.extender.answering import Texts, filtered, placed_on, preempted
+from services.scheduler.extender.verbs import Texts, filtered, placed_on, preempted
 from services.scheduler.extender.wire import Offer
 from services.scheduler.filter.constraints.unhealthy_devices import MAY_LIE_IN_ZONES
 from services.scheduler.snapshot.config import CycleConfig

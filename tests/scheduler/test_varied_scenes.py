@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.explain import known_within as names
+from services.scheduler.explain import undecided as names
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod

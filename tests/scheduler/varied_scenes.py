@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from services.scheduler.explain import known_within as names
-from services.scheduler.preempt.picks import admissions
+from services.scheduler.explain import undecided as names
+from services.scheduler.preempt.kubelet_state import admissions
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Container, Pod
 from shared.domain.report import Report

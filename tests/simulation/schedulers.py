@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
-from services.scheduler.watch.checking import Check
+from services.scheduler.watch.event_writer import ROLE, Relist
 from services.scheduler.watch.kinds import absent, identity
-from services.scheduler.watch.news import is_mass, is_younger
+from services.scheduler.watch.lists import Check
 from services.scheduler.watch.observer import Observer
-from services.scheduler.watch.teller import ROLE, Relist
+from services.scheduler.watch.pods_and_nodes import is_mass, is_younger
 from shared.eventlog.port import Lease
 from shared.kube.port import KubeUnavailableError, Listed, Seen
 from shared.ledger.digest import digest

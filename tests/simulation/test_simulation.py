@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from services.binder import core as binder
-from services.scheduler.watch import news
+from services.scheduler.watch import pods_and_nodes
 from shared.eventlog.memory import MemoryEventLog
 from shared.events import binding_events
 from shared.ledger import charging, recompute
@@ -132,7 +132,7 @@ BROKEN_RULES: dict[str, tuple[object, str, object, str]] = {
     "a listing alone proves a pod": (recompute, "covers", always(True), "S4|S11"),
     "a charge releases nothing": (charging, "restore", always(None), "ledger|S9|L2"),
     "a lost answer is taken for a no": (binder, "judge", hasty, "S4|S5|S7|L"),
-    "pods that a list lacks live on": (news, "absent_pods", always([]), "L|S9"),
+    "pods that a list lacks live on": (pods_and_nodes, "absent_pods", always([]), "L|S9"),
     "a newer epoch fences nobody": (MemoryEventLog, "_refusal", None, "S3"),
 }
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from services.scheduler.compat.exclusive import is_exclusive
-from services.scheduler.compat.fingerprint import ResyncMethod, computed, expectation, is_relevant
-from services.scheduler.compat.nrt import parse_nrt
-from services.scheduler.compat.pod import parse_pod, qos_class
+from plugins.upstream_compat.exclusive import is_exclusive
+from plugins.upstream_compat.fingerprint import ResyncMethod, computed, expectation, is_relevant
+from plugins.upstream_compat.nrt import parse_nrt
+from plugins.upstream_compat.pod import parse_pod, qos_class
 from shared.kubelet.fingerprint import check
 
 

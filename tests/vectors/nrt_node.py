@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.compat.cache import View
-from services.scheduler.compat.foreign import Profiles
-from services.scheduler.compat.nrt import Nrt, parse_nrt
-from services.scheduler.compat.overreserve import OverReserve
-from services.scheduler.compat.pod import Pod, parse_pod
+from plugins.upstream_compat.cache import View
+from plugins.upstream_compat.foreign import Profiles
+from plugins.upstream_compat.nrt import Nrt, parse_nrt
+from plugins.upstream_compat.overreserve import OverReserve
+from plugins.upstream_compat.pod import Pod, parse_pod
 
 
 def entry_nrt(entry: dict[str, Any]) -> Nrt | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from services.scheduler.explain.known_within import of_pod
+from services.scheduler.explain.undecided import of_pod
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Pod
 from shared.hints.devices import UNHEALTHY

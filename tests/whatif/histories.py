@@ -13,10 +13,9 @@ from services.comparison.rows import Reservation
 from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import SCHEDULER, Workload, workload
-from services.scheduler.configuration import chosen
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Share
-from services.scheduler.settings import SchedulerSettings
+from services.scheduler.settings import SchedulerSettings, chosen
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.eventlog.memory import MemoryEventLog

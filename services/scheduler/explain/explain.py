@@ -13,8 +13,8 @@ from services.scheduler.explain.alignment_refusal import (
     alignment_refusal,
     larger_than_zones,
 )
-from services.scheduler.explain.known_within import behind
 from services.scheduler.explain.remedies import remedy
+from services.scheduler.explain.undecided import behind
 from services.scheduler.explain.wording import grouped, headline, line, within
 from services.scheduler.filter.blocking import blocked, plan_for
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal

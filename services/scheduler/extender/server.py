@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from services.scheduler.extender.asking import CannotAnswer, Extender
+from services.scheduler.extender.extender import CannotAnswer, Extender
 from services.scheduler.extender.settings import ExtenderSettings
 from shared.runtime import listening
 from shared.runtime.http import json_response

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from services.scheduler.preempt.refusals import Refusals
+from services.scheduler.preempt.eviction_refusals import Refusals
 from services.scheduler.reserve.proposals import Proposal, nomination, nomination_withdrawal
 from services.scheduler.snapshot.result import Nomination
 from shared.domain.pod import Pod

@@ -25,7 +25,7 @@ from services.scheduler.filter.topology.patience import (
     obstacle,
 )
 from services.scheduler.filter.topology.predict import predict
-from services.scheduler.preempt.known_state import admits, known_state, kubelet_decides
+from services.scheduler.preempt.kubelet_state import admits, known_state, kubelet_decides
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan, Shape

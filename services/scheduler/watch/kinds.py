@@ -5,14 +5,23 @@ clock."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.scheduler.state.cluster_objects import ends_nomination
 from services.scheduler.state.state import Followed
-from services.scheduler.watch import around, news
-from services.scheduler.watch.sightings import Sightings
-from shared.events.cluster_events import ClusterEvent, PodEnded, PodObserved, PodRunning
-from shared.events.surroundings_events import Surrounding, SurroundingEvent
+from services.scheduler.watch import cluster_objects, pods_and_nodes
+from services.scheduler.watch.seen_specs import Sightings
+from shared.events import streams
+from shared.events.cluster_events import (
+    ClusterEvent,
+    ClusterListed,
+    NodeEnded,
+    NodeObserved,
+    PodEnded,
+    PodObserved,
+    PodRunning,
+)
+from shared.events.surroundings_events import Surrounding, SurroundingEvent, stream_of
 from shared.kube.port import Kind, Seen
 
 Object = dict[str, Any]
@@ -43,26 +52,28 @@ class Kinds:
         """Of one event, or of one object of a list, as ADDED. `own` is the name of this scheduler."""
         found = [self._event(known, kind, seen)]
         if kind == "pods" and seen.type == "DELETED":
-            found.append(around.gone(known.surroundings, "nomination", seen.object))
+            found.append(cluster_objects.gone(known.surroundings, "nomination", seen.object))
         elif kind == "pods" and not (isinstance(found[0], POD_FACTS) and ends_nomination(found[0])):
             # Of a pod that was bound and has ended unseen no fact of its own tells.
-            found.append(around.nomination_of(known.surroundings, own, seen.object))
+            found.append(cluster_objects.nomination_of(known.surroundings, own, seen.object))
         return [event for event in found if event is not None]
 
     def _event(self, known: Followed, kind: Kind, seen: Seen) -> Observed | None:
         if kind in SURROUNDINGS:
-            tell = around.gone if seen.type == "DELETED" else around.event_of
+            tell = cluster_objects.gone if seen.type == "DELETED" else cluster_objects.event_of
             return tell(known.surroundings, SURROUNDINGS[kind], seen.object)
         if kind == "nodes":
             deleted = seen.type == "DELETED"
             return (
-                news.node_deleted(known.ledger, seen.object)
+                pods_and_nodes.node_deleted(known.ledger, seen.object)
                 if deleted
-                else news.node_event(known.ledger, seen.object)
+                else pods_and_nodes.node_event(known.ledger, seen.object)
             )
         if seen.type == "DELETED":
-            return news.pod_deleted(known.ledger, seen.object)
-        return news.pod_event(known.ledger, self._schedulers, seen.object, self._sightings)
+            return pods_and_nodes.pod_deleted(known.ledger, seen.object)
+        return pods_and_nodes.pod_event(
+            known.ledger, self._schedulers, seen.object, self._sightings
+        )
 
 
 def absent(
@@ -70,17 +81,17 @@ def absent(
 ) -> Sequence[Observed]:
     """What a complete list at `version` lacks; `present` holds the identities of what it has."""
     if kind in SURROUNDINGS:
-        return around.absent(known.surroundings, SURROUNDINGS[kind], present, version)
+        return cluster_objects.absent(known.surroundings, SURROUNDINGS[kind], present, version)
     if kind == "nodes":
-        return news.absent_nodes(known.ledger, present, version)
-    nominations = around.absent(known.surroundings, "nomination", present, version)
-    return [*news.absent_pods(known.ledger, present, version), *nominations]
+        return pods_and_nodes.absent_nodes(known.ledger, present, version)
+    nominations = cluster_objects.absent(known.surroundings, "nomination", present, version)
+    return [*pods_and_nodes.absent_pods(known.ledger, present, version), *nominations]
 
 
 def identity(kind: Kind, obj: Object) -> str:
     """By what objects of the kind are known: pods by uid, the others by name."""
     if kind in SURROUNDINGS:
-        return around.name_of(SURROUNDINGS[kind], obj)
+        return cluster_objects.name_of(SURROUNDINGS[kind], obj)
     return str(obj.get("metadata", {}).get("uid" if kind == "pods" else "name", ""))
 
 
@@ -107,4 +118,33 @@ def is_set_back(known: Followed, kind: Kind, version: str) -> bool:
         ]
     else:
         versions = [entry.resource_version for entry in known.ledger.pods.values()]
-    return any(news.is_younger(each, version) for each in versions)
+    return any(pods_and_nodes.is_younger(each, version) for each in versions)
+
+
+class Address(NamedTuple):
+    """A fact's stream, the uid of its object, and what its story is about."""
+
+    stream: str
+    uid: str
+    about: str
+
+
+def address(event: Observed) -> Address:
+    """Of one fact."""
+    if isinstance(event, SurroundingEvent):
+        stream = stream_of(event)
+        return Address(stream, stream, stream)
+    if isinstance(event, NodeObserved | NodeEnded):
+        return Address(streams.node(event.name), event.uid, event.name)
+    if isinstance(event, ClusterListed):
+        stream = streams.listing(event.kind)
+        return Address(stream, stream, event.kind)
+    uid = event.about.pod
+    return Address(streams.pod(uid), uid, uid)
+
+
+def told_apart_by(event: Observed) -> str:
+    """What tells a fact from another one of its kind about the same."""
+    if isinstance(event, NodeEnded):
+        return event.cause
+    return str(event.timeline) if isinstance(event, ClusterListed) else event.resource_version

@@ -13,11 +13,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import aclosing
 
-from services.scheduler.core import SchedulerCore
-from services.scheduler.watch import doubts, news
-from services.scheduler.watch.addresses import address
-from services.scheduler.watch.checking import Check
-from services.scheduler.watch.doubts import Doubt, WholeList
+from services.scheduler.watch import lists, pods_and_nodes
+from services.scheduler.watch.event_writer import BATCH_EVENTS, Relist, SchedulerFold, Teller
 from services.scheduler.watch.kinds import (
     KINDS,
     OPTIONAL,
@@ -25,11 +22,12 @@ from services.scheduler.watch.kinds import (
     Kinds,
     Observed,
     absent,
+    address,
     identity,
     known_count,
 )
-from services.scheduler.watch.sightings import Sightings, Unnoted
-from services.scheduler.watch.teller import BATCH_EVENTS, Relist, Teller
+from services.scheduler.watch.lists import Check, Doubt, WholeList
+from services.scheduler.watch.seen_specs import Sightings, Unnoted
 from shared.eventlog.port import EventLog, Lease
 from shared.events.cluster_events import ClusterListed, PodObserved
 from shared.kube.port import (
@@ -43,7 +41,7 @@ from shared.kube.port import (
 )
 from shared.runtime.clock import Clock
 from shared.runtime.groups import lease_losses
-from shared.runtime.projector import Folded, Projector
+from shared.runtime.projector import Folded
 from shared.runtime.retry import jittered_s
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count
@@ -69,7 +67,7 @@ class Observer:
     """
 
     def __init__(
-        self, log: EventLog, kube: Kube, projector: Projector[SchedulerCore], schedulers: Collection[str], clock: Clock,
+        self, log: EventLog, kube: Kube, projector: SchedulerFold, schedulers: Collection[str], clock: Clock,
         relist_s: float = RELIST_S,
     ) -> None:  # fmt: skip
         self._kube = kube
@@ -183,7 +181,7 @@ class Observer:
         while True:
             listed = await self._tell_pages(kind, doubt, generation, lease)
             self._tried(kind)
-            found = doubts.judged(self._projector.state.followed, listed, doubt)
+            found = lists.judged(self._projector.state.followed, listed, doubt)
             self._say(found)
             await self._teller.tell(found.ended, lease)
             doubt = found.doubt
@@ -194,7 +192,7 @@ class Observer:
         self._reached[kind] = listed.version
         return listed.version
 
-    def _say(self, found: doubts.Judged) -> None:
+    def _say(self, found: lists.Judged) -> None:
         """What is odd about a list, or was about the one before."""
         kind, version, before = found.listed.kind, found.listed.version, found.before
         if found.tells_of_set_back:
@@ -236,7 +234,7 @@ class Observer:
         self._checks[kind] = check
         async with aclosing(self._kube.pages(kind)) as pages:
             async for page in pages:
-                if news.is_older(page.resource_version, before):
+                if pods_and_nodes.is_older(page.resource_version, before):
                     raise Relist
                 check.compare(
                     page.items,
@@ -253,7 +251,7 @@ class Observer:
         kind, followed = check.kind, self._projector.state.followed
         self._checks.pop(kind, None)
         lacking = absent(followed, kind, check.present | check.touched, check.version)
-        if news.is_mass(len(lacking), known_count(followed, kind)):
+        if pods_and_nodes.is_mass(len(lacking), known_count(followed, kind)):
             raise Relist
         untold = check.untold()
         found = [*self._shown(kind, untold), *lacking]
@@ -276,7 +274,7 @@ class Observer:
         async with aclosing(self._kube.pages(kind, streamed=doubt is None)) as pages:
             async for page in pages:
                 version = page.resource_version
-                if doubt is not None and news.is_older(version, doubt.listed.version):
+                if doubt is not None and pods_and_nodes.is_older(version, doubt.listed.version):
                     raise KubeUnavailableError(
                         f"list of {kind}: version {version} came after {doubt.listed.version}, which lacked what was known or "
                         "showed nothing; several API servers that disagree?"
@@ -287,7 +285,9 @@ class Observer:
                 if page.gone:
                     await self._tell_seen(kind, [Seen("DELETED", obj) for obj in page.gone], lease)
                 found = (
-                    news.adrift(self._projector.state.ledger, page.items) if kind == "pods" else []
+                    pods_and_nodes.adrift(self._projector.state.followed.ledger, page.items)
+                    if kind == "pods"
+                    else []
                 )
                 await self._teller.tell([event for event in found if event.uid in once], lease)
                 adrift.update(event.uid for event in found)
@@ -363,7 +363,7 @@ class Observer:
         """Several events of one object in a batch: only the last of each is compared, unless it
         went away in between.
         """
-        self._sightings.prune(self._projector.state.ledger.pods)
+        self._sightings.prune(self._projector.state.followed.ledger.pods)
         if batch:
             self._reached[kind] = _version(batch[-1].object) or self._reached.get(kind, "")
         if kind in self._checks:
@@ -372,7 +372,9 @@ class Observer:
         fresh = [
             seen
             for seen in batch
-            if not news.is_older(_version(seen.object), ahead.get(identity(kind, seen.object), ""))
+            if not pods_and_nodes.is_older(
+                _version(seen.object), ahead.get(identity(kind, seen.object), "")
+            )
         ]
         await self._teller.tell(self._events(kind, _newest(fresh)), lease)
 
@@ -385,7 +387,7 @@ class Observer:
         self, kind: Kind, events: Sequence[Seen], kinds: Kinds | None = None
     ) -> list[Observed]:
         core, kinds = self._projector.state, kinds or self._kinds
-        own = core.config.scheduler_name
+        own = core.scheduler_name
         return [event for seen in events for event in kinds.events(core.followed, own, kind, seen)]
 
 

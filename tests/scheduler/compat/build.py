@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.compat.nrt import FINGERPRINT_ATTRIBUTE, METHOD_ATTRIBUTE, Nrt, parse_nrt
-from services.scheduler.compat.pod import Pod, parse_pod
+from plugins.upstream_compat.nrt import FINGERPRINT_ATTRIBUTE, METHOD_ATTRIBUTE, Nrt, parse_nrt
+from plugins.upstream_compat.pod import Pod, parse_pod
 from shared.kubelet.fingerprint import fingerprint
 
 SINGLE, RESTRICTED = "single-numa-node", "restricted"

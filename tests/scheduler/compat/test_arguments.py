@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.compat.arguments import Arguments
-from services.scheduler.compat.arguments_reading import Outcome, read, read_text
+from plugins.upstream_compat.arguments import Arguments
+from plugins.upstream_compat.arguments_reading import Outcome, read, read_text
 from tests.fixtures.examples import examples
 
 FULL = """

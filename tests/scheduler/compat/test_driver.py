@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.compat.arguments import Arguments
-from services.scheduler.compat.driver import Driver
-from services.scheduler.compat.pod import from_domain
+from plugins.upstream_compat.arguments import Arguments
+from plugins.upstream_compat.driver import Driver
+from plugins.upstream_compat.pod import from_domain
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events.binding_events import BindRefused, PodBound

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.compat.alignment import subtract
-from services.scheduler.compat.cache import View
-from services.scheduler.compat.exclusive import is_exclusive
-from services.scheduler.compat.filter import filter_node
-from services.scheduler.compat.fingerprint import is_relevant
-from services.scheduler.compat.node import offered
-from services.scheduler.compat.pod import Pod
-from services.scheduler.compat.score import score_node
-from services.scheduler.compat.zones import NumaZone, numa_zones, parse_zone_id
+from plugins.upstream_compat.alignment import subtract
+from plugins.upstream_compat.cache import View
+from plugins.upstream_compat.exclusive import is_exclusive
+from plugins.upstream_compat.filter import filter_node
+from plugins.upstream_compat.fingerprint import is_relevant
+from plugins.upstream_compat.node import offered
+from plugins.upstream_compat.pod import Pod
+from plugins.upstream_compat.score import score_node
+from plugins.upstream_compat.zones import NumaZone, numa_zones, parse_zone_id
 from shared.domain.atoi import atoi
 from shared.domain.quantity import Quantity, parse
 from tests.scheduler.compat.build import container, guaranteed, nrt, pod, zone

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.compat.arguments import Arguments
-from services.scheduler.compat.cache import View
-from services.scheduler.compat.errors import InvalidObjectError
-from services.scheduler.compat.filter import Code, filter_node
-from services.scheduler.compat.foreign import Profiles
-from services.scheduler.compat.node import named_resources, offered
-from services.scheduler.compat.nrt import Nrt, from_report, parse_nrt
-from services.scheduler.compat.plugin import Plugin
-from services.scheduler.compat.pod import effective_request, from_domain, parse_pod, qos_class
-from services.scheduler.compat.score import ZONE_STRATEGIES, score_node
+from plugins.upstream_compat.arguments import Arguments
+from plugins.upstream_compat.cache import View
+from plugins.upstream_compat.errors import InvalidObjectError
+from plugins.upstream_compat.filter import Code, filter_node
+from plugins.upstream_compat.foreign import Profiles
+from plugins.upstream_compat.node import named_resources, offered
+from plugins.upstream_compat.nrt import Nrt, from_report, parse_nrt
+from plugins.upstream_compat.plugin import Plugin
+from plugins.upstream_compat.pod import effective_request, from_domain, parse_pod, qos_class
+from plugins.upstream_compat.score import ZONE_STRATEGIES, score_node
 from shared.domain.pod import Container
 from shared.domain.pod import Pod as DomainPod
 from shared.domain.report import Report, Zone, ZoneResource

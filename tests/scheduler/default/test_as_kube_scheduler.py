@@ -14,7 +14,7 @@ import pytest
 
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.watch.kinds import Kinds, identity
-from services.scheduler.watch.sightings import Sightings
+from services.scheduler.watch.seen_specs import Sightings
 from shared.events import streams
 from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.kube.port import Kind, Seen

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from services.scheduler.watch.kinds import Kinds, absent
-from services.scheduler.watch.sightings import Sightings
+from services.scheduler.watch.seen_specs import Sightings
 from shared.domain.fields import Json
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod

@@ -18,7 +18,7 @@ from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.state.cluster_objects import Surroundings
 from services.scheduler.state.exclusions import Asides
-from services.scheduler.watch.around import nomination_of
+from services.scheduler.watch.cluster_objects import nomination_of
 from shared.domain.pod import Pod
 from shared.events.surroundings_events import NominationObserved
 from tests.ledger.given import History, container, held, pod, zone

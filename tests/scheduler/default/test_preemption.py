@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.replay.near_miss import near_miss
-from services.scheduler.folding import dump, load
+from services.scheduler.handlers import dump, load
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain.pod import Pod
 from shared.events import streams

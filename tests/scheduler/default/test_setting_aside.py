@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.folding import dump, load
+from services.scheduler.handlers import dump, load
 from services.scheduler.reserve.exclusions import AGAIN_AFTER_S, CONTESTED_AFTER
 from shared.domain.pod import Pod
 from shared.eventlog.port import Appended

@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from services.scheduler.compat.placing import UpstreamConfig
-from services.scheduler.configuration import Choice, chosen
+from plugins.upstream_compat.placing import UpstreamConfig
 from services.scheduler.core import SchedulerCore
-from services.scheduler.settings import SchedulerSettings
+from services.scheduler.settings import Choice, SchedulerSettings, chosen
 from shared.events.binding_events import BindIntended, PodBound
 from shared.events.cluster_events import PodRunning
 from shared.events.scheduling_events import NodeCharged

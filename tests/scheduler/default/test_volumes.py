@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from services.replay.deciding_state import placing_at
-from services.scheduler.extender.answering import Texts, filtered
+from services.scheduler.extender.verbs import Texts, filtered
 from services.scheduler.snapshot.pod_class import key_of
-from services.scheduler.watch import around
+from services.scheduler.watch import cluster_objects
 from shared.domain.fields import Json
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
@@ -22,7 +22,7 @@ from tests.scheduler.default.test_constraints import HOST, ZONE, placed, seen, w
 async def shown(story: Story, kind: Surrounding, obj: Json, deleted: bool = False) -> None:
     """The observer sees an object."""
     known = story.cores[0].followed.surroundings
-    event = (around.gone if deleted else around.event_of)(known, kind, obj)
+    event = (cluster_objects.gone if deleted else cluster_objects.event_of)(known, kind, obj)
     if event is not None:
         await story.tell(stream_of(event), event)
 
@@ -279,11 +279,16 @@ async def test_a_thing_that_was_told_is_told_again_only_when_it_changed() -> Non
     story = await world("n1")
     await bound(story, "c")
     known = story.cores[0].followed.surroundings
-    assert around.event_of(known, "volume", volume("pv-c", "c")) is None
+    assert cluster_objects.event_of(known, "volume", volume("pv-c", "c")) is None
     again = volume("pv-c", "c") | {"metadata": {"name": "pv-c", "resourceVersion": "77"}}
-    assert around.event_of(known, "volume", again) is None, "a new version alone is no news"
-    assert around.event_of(known, "volume", volume("pv-c", "c", **only(ZONE, "a"))) is not None
-    assert around.gone(known, "volume", volume("never-seen")) is None
-    assert [event.name for event in around.absent(known, "claim", set(), "9")] == ["ns/c"]
-    assert around.absent(known, "claim", {"ns/c"}, "9") == []
-    assert around.absent(known, "claim", set(), "3") == [], "it is younger than the list"
+    assert cluster_objects.event_of(known, "volume", again) is None, (
+        "a new version alone is no news"
+    )
+    assert (
+        cluster_objects.event_of(known, "volume", volume("pv-c", "c", **only(ZONE, "a")))
+        is not None
+    )
+    assert cluster_objects.gone(known, "volume", volume("never-seen")) is None
+    assert [event.name for event in cluster_objects.absent(known, "claim", set(), "9")] == ["ns/c"]
+    assert cluster_objects.absent(known, "claim", {"ns/c"}, "9") == []
+    assert cluster_objects.absent(known, "claim", set(), "3") == [], "it is younger than the list"

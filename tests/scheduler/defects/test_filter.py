@@ -4,11 +4,11 @@ pod.
 
 from __future__ import annotations
 
-from services.scheduler.compat.cache import View
-from services.scheduler.compat.filter import Code, Verdict, filter_node
-from services.scheduler.compat.node import offered
-from services.scheduler.compat.nrt import Nrt
-from services.scheduler.compat.pod import Pod
+from plugins.upstream_compat.cache import View
+from plugins.upstream_compat.filter import Code, Verdict, filter_node
+from plugins.upstream_compat.node import offered
+from plugins.upstream_compat.nrt import Nrt
+from plugins.upstream_compat.pod import Pod
 from services.scheduler.reserve.dirty_marks import Marks
 from services.scheduler.score.strategies.containers import score_containers
 from services.scheduler.score.strategies.registry import STRATEGIES

@@ -8,12 +8,12 @@ from itertools import permutations
 
 import msgspec
 
-from services.scheduler.compat.arguments import Arguments
-from services.scheduler.compat.cache import View
-from services.scheduler.compat.foreign import Profiles
-from services.scheduler.compat.node import offered
-from services.scheduler.compat.plugin import Plugin
-from services.scheduler.compat.score import ZONE_STRATEGIES, score_node
+from plugins.upstream_compat.arguments import Arguments
+from plugins.upstream_compat.cache import View
+from plugins.upstream_compat.foreign import Profiles
+from plugins.upstream_compat.node import offered
+from plugins.upstream_compat.plugin import Plugin
+from plugins.upstream_compat.score import ZONE_STRATEGIES, score_node
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.refusal import Reason
 from shared.ledger.digest import digest, from_snapshot, to_snapshot

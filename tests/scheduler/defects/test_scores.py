@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.compat.cache import View
-from services.scheduler.compat.nrt import Nrt
-from services.scheduler.compat.pod import Pod
-from services.scheduler.compat.score import score_node
-from services.scheduler.compat.zones import numa_zones
+from plugins.upstream_compat.cache import View
+from plugins.upstream_compat.nrt import Nrt
+from plugins.upstream_compat.pod import Pod
+from plugins.upstream_compat.score import score_node
+from plugins.upstream_compat.zones import numa_zones
 from services.scheduler.score.strategies.containers import score_containers
 from services.scheduler.score.strategies.registry import STRATEGIES
 from services.scheduler.score.strategies.strategy import ZoneView

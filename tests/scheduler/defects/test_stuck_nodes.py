@@ -6,10 +6,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.compat.cache import View
-from services.scheduler.compat.exclusive import is_exclusive
-from services.scheduler.compat.filter import filter_node
-from services.scheduler.compat.node import offered
+from plugins.upstream_compat.cache import View
+from plugins.upstream_compat.exclusive import is_exclusive
+from plugins.upstream_compat.filter import filter_node
+from plugins.upstream_compat.node import offered
 from shared.events import streams
 from shared.events.cluster_events import NodeEnded
 from shared.events.codec import encode, type_of

@@ -4,10 +4,10 @@ defects.
 
 from __future__ import annotations
 
-from services.scheduler.compat.foreign import Detection, Profiles
-from services.scheduler.compat.nrt import Nrt
-from services.scheduler.compat.overreserve import Desynced, OverReserve, Settings
-from services.scheduler.compat.pod import Pod
+from plugins.upstream_compat.foreign import Detection, Profiles
+from plugins.upstream_compat.nrt import Nrt
+from plugins.upstream_compat.overreserve import Desynced, OverReserve, Settings
+from plugins.upstream_compat.pod import Pod
 from shared.domain.quantity import NANO
 
 KNOWN = "topo"

@@ -16,12 +16,11 @@ import msgspec
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.extender import patience
-from services.scheduler.extender.asking import Extender
+from services.scheduler.extender import extender as extender_module
+from services.scheduler.extender.extender import Extender
 from services.scheduler.extender.server import ExtenderServer
 from services.scheduler.extender.settings import ExtenderSettings
-from services.scheduler.folding import fold_of
-from services.scheduler.handlers import Decider
+from services.scheduler.handlers import Decider, fold_of
 from shared.domain.report import Zone
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
@@ -237,7 +236,7 @@ async def test_pods_that_waited_are_told_of_room_that_comes_while_they_ask(
     """kube-scheduler asks again when a pod ended, and may know it before the log does; it does not
     ask again for minutes.
     """
-    monkeypatch.setattr(patience, "MOST_S", 7200.0)
+    monkeypatch.setattr(extender_module, "MOST_S", 7200.0)
     async with (await small_and_large()).at_work() as world, asyncio.timeout(60):
         assert (await world.filter(pod("new"), "n1"))["NodeNames"] == [], (
             "a new pod is answered at once"

@@ -4,7 +4,7 @@ their place.
 
 from __future__ import annotations
 
-from services.scheduler.extender.answering import Texts, filtered, placed_on
+from services.scheduler.extender.verbs import Texts, filtered, placed_on
 from services.scheduler.snapshot.result import Placed
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 from tests.scheduler.test_cycle_last_resort import LIMITS, asks, crowded, simple

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.extender.patience import MOST_S, SHARE, Patience
+from services.scheduler.extender.extender import MOST_S, SHARE, Patience
 
 
 def test_the_first_waits_longest_and_those_that_come_upon_it_wait_still() -> None:

@@ -4,7 +4,7 @@ does not hold yet.
 
 from __future__ import annotations
 
-from services.scheduler.extender.answering import preempted
+from services.scheduler.extender.verbs import preempted
 from services.scheduler.extender.wire import Offer
 from services.scheduler.select.placing import ColumnarPlacing
 from shared.domain.pod import Pod

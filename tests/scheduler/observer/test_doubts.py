@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from services.scheduler.state.state import Followed
-from services.scheduler.watch.doubts import Doubt, Judged, WholeList, judged
-from services.scheduler.watch.news import MASS_SHARE
+from services.scheduler.watch.lists import Doubt, Judged, WholeList, judged
+from services.scheduler.watch.pods_and_nodes import MASS_SHARE
 from shared.domain.pod import Pod
 from shared.events.cluster_events import PodObserved
 from tests.ledger.given import History

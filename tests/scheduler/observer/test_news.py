@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.state.cluster_objects import Surroundings
-from services.scheduler.watch import around, news
-from services.scheduler.watch.sightings import Sightings
+from services.scheduler.watch import cluster_objects, pods_and_nodes
+from services.scheduler.watch.seen_specs import Sightings
 from shared.events.cluster_events import (
     NodeEnded,
     NodeObserved,
@@ -71,14 +71,14 @@ class Watched:
         self.sightings = Sightings()
 
     def pod(self, obj: Json) -> object:
-        event = news.pod_event(self.history.ledger, "topolog", obj, self.sightings)
+        event = pods_and_nodes.pod_event(self.history.ledger, "topolog", obj, self.sightings)
         if event is not None:
             uid = event.pod.uid if isinstance(event, PodObserved) else event.uid
             self.history.tell(f"pod/{uid}", event)
         return event
 
     def node(self, obj: Json) -> object:
-        event = news.node_event(self.history.ledger, obj)
+        event = pods_and_nodes.node_event(self.history.ledger, obj)
         if event is not None:
             self.history.tell(f"node/{event.name}", event)
         return event
@@ -200,7 +200,7 @@ def test_every_end_has_its_cause(watched: Watched, status: Json, cause: str) -> 
 
 def test_the_end_of_a_pod_that_nobody_knew_is_no_event(watched: Watched) -> None:
     assert watched.pod(pod(phase="Succeeded")) is None
-    assert news.pod_deleted(watched.history.ledger, pod()) is None
+    assert pods_and_nodes.pod_deleted(watched.history.ledger, pod()) is None
 
 
 def test_an_unparsable_quantity_is_told_with_field_value_and_remedy(watched: Watched) -> None:
@@ -217,7 +217,7 @@ def test_an_unparsable_quantity_is_told_with_field_value_and_remedy(watched: Wat
 def test_after_a_list_absent_pods_end_unless_they_are_younger_than_it(watched: Watched) -> None:
     for name, version in (("old", 5), ("present", 6), ("young", 99)):
         watched.pod(pod(name, version))
-    absent = news.absent_pods(watched.history.ledger, {"uid-present"}, "50")
+    absent = pods_and_nodes.absent_pods(watched.history.ledger, {"uid-present"}, "50")
     assert [(event.uid, event.cause, event.resource_version) for event in absent] == [
         ("uid-old", "absent_from_list", "50")
     ]
@@ -310,7 +310,7 @@ def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
 def test_nodes_that_a_list_lacks_end(watched: Watched) -> None:
     watched.node(node("n1"))
     watched.node(node("n2", uid="node-2"))
-    found = news.absent_nodes(watched.history.ledger, {"n1"}, "1000")
+    found = pods_and_nodes.absent_nodes(watched.history.ledger, {"n1"}, "1000")
     assert found == [NodeEnded("n2", "node-2", "absent_from_list")]
 
 
@@ -318,8 +318,8 @@ def test_a_node_that_is_younger_than_a_list_is_not_missed_by_it(watched: Watched
     """A slow list of a new leader, told after the leader before it had seen the node: its end would
     be final, because the same version of the node is never told twice."""
     watched.node(node("n1", version=12))
-    assert news.absent_nodes(watched.history.ledger, (), "8") == []
-    assert news.absent_nodes(watched.history.ledger, (), "12") == [
+    assert pods_and_nodes.absent_nodes(watched.history.ledger, (), "8") == []
+    assert pods_and_nodes.absent_nodes(watched.history.ledger, (), "12") == [
         NodeEnded("n1", "node-1", "absent_from_list")
     ]
 
@@ -343,11 +343,11 @@ def test_no_object_whatsoever_raises(data: st.DataObject) -> None:
     else:
         made[part][data.draw(st.sampled_from(sorted(made[part]) or ["x"]))] = data.draw(JSON)
     watched = Watched()
-    news.pod_event(watched.history.ledger, "topolog", made, watched.sightings)
-    news.node_event(watched.history.ledger, made)
-    news.pod_deleted(watched.history.ledger, made)
-    news.node_deleted(watched.history.ledger, made)
-    news.absent_pods(watched.history.ledger, (str(made),), "5")
+    pods_and_nodes.pod_event(watched.history.ledger, "topolog", made, watched.sightings)
+    pods_and_nodes.node_event(watched.history.ledger, made)
+    pods_and_nodes.pod_deleted(watched.history.ledger, made)
+    pods_and_nodes.node_deleted(watched.history.ledger, made)
+    pods_and_nodes.absent_pods(watched.history.ledger, (str(made),), "5")
 
 
 @given(
@@ -419,15 +419,15 @@ def anything_in(data: st.DataObject, obj: Json) -> Json:
 
 def test_a_device_class_is_told_while_it_names_a_resource() -> None:
     known, made = Surroundings(), SURROUNDING_OBJECTS["deviceclass"]
-    told = around.event_of(known, "deviceclass", made)
+    told = cluster_objects.event_of(known, "deviceclass", made)
     assert told == DeviceClassObserved("gpu.example.com", "example.com/gpu")
     known.hear(told)
-    assert around.event_of(known, "deviceclass", made) is None, "told once"
+    assert cluster_objects.event_of(known, "deviceclass", made) is None, "told once"
     silent = {"metadata": {"name": "gpu.example.com"}, "spec": {}}
-    assert around.event_of(known, "deviceclass", silent) == SurroundingEnded(
+    assert cluster_objects.event_of(known, "deviceclass", silent) == SurroundingEnded(
         "deviceclass", "gpu.example.com", "unbound"
     )
-    assert around.event_of(Surroundings(), "deviceclass", silent) is None
+    assert cluster_objects.event_of(Surroundings(), "deviceclass", silent) is None
 
 
 @given(st.data())
@@ -436,12 +436,15 @@ def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(
 ) -> None:
     kind = data.draw(st.sampled_from(sorted(SURROUNDING_OBJECTS)))
     known, made = Surroundings(), anything_in(data, SURROUNDING_OBJECTS[kind])
-    for event in (around.event_of(known, kind, made), around.gone(known, kind, made)):
+    for event in (
+        cluster_objects.event_of(known, kind, made),
+        cluster_objects.gone(known, kind, made),
+    ):
         if event is not None:
             encode(event)
             known.hear(event)
-    around.event_of(known, kind, SURROUNDING_OBJECTS[kind])
-    around.absent(known, kind, (), "5")
+    cluster_objects.event_of(known, kind, SURROUNDING_OBJECTS[kind])
+    cluster_objects.absent(known, kind, (), "5")
 
 
 @given(st.data())
@@ -451,6 +454,6 @@ def test_no_nomination_whatsoever_raises_and_what_is_told_can_be_stored(
     foreign = pod("f", cpu="1")
     foreign["spec"]["schedulerName"] = "other"
     foreign["status"]["nominatedNodeName"] = "n1"
-    event = around.nomination_of(Surroundings(), "topolog", anything_in(data, foreign))
+    event = cluster_objects.nomination_of(Surroundings(), "topolog", anything_in(data, foreign))
     if event is not None:
         encode(event)

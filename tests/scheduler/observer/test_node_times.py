@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.watch import news
-from services.scheduler.watch.node_times import finished_s, started_s
+from services.scheduler.watch import pods_and_nodes
+from services.scheduler.watch.pods_and_nodes import finished_s, started_s
 from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
 from tests.scheduler.observer.test_news import Watched, pod
 
@@ -102,7 +102,7 @@ def test_events_tell_when_by_the_node() -> None:
     found = watched.pod(pod("b", node="n") | {"status": status(phase="Running")})
     assert isinstance(found, PodObserved)
     assert found.started_s == START_S
-    deleted = news.pod_deleted(
+    deleted = pods_and_nodes.pod_deleted(
         watched.history.ledger, pod("b", node="n") | {"status": status(phase="Running")}
     )
     assert deleted is not None

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.watch.event_writer import ROLE
 from services.scheduler.watch.observer import RELIST_S, Observer
-from services.scheduler.watch.teller import ROLE
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease
 from shared.events.catalog import Event

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.watch import news
-from services.scheduler.watch.sightings import Sightings
+from services.scheduler.watch import pods_and_nodes
+from services.scheduler.watch.seen_specs import Sightings
 from shared.events.cluster_events import PodObserved
 from tests.ledger.given import History
 from tests.scheduler.observer.test_news import Json, pod
@@ -53,7 +53,7 @@ def test_the_most_of_spec_and_status_counts(
     ledger = History().ledger
     assert (
         cpus(
-            news.pod_event(
+            pods_and_nodes.pod_event(
                 ledger, "topolog", resizing(asked, allocated, running, reason), Sightings()
             )
         )
@@ -84,7 +84,7 @@ def resizing_whole(asked: str, allocated: str, running: str, reason: str = "") -
 def test_the_pods_own_resources_count_so_too(
     asked: str, allocated: str, running: str, reason: str, counts: int
 ) -> None:
-    event = news.pod_event(
+    event = pods_and_nodes.pod_event(
         History().ledger, "topolog", resizing_whole(asked, allocated, running, reason), Sightings()
     )
     assert isinstance(event, PodObserved)
@@ -100,7 +100,7 @@ def test_shrinking_the_pods_own_resources_is_news_when_the_kubelet_has_done_it()
         ("4", "4", "8"),
         ("4", "4", "4"),
     ):
-        event = news.pod_event(
+        event = pods_and_nodes.pod_event(
             history.ledger, "topolog", resizing_whole(asked, allocated, running), sightings
         )
         if isinstance(event, PodObserved):
@@ -117,14 +117,14 @@ def test_every_step_of_a_resize_is_news_and_a_heartbeat_is_none() -> None:
         ("1", "1", "2", 0),
         ("1", "1", "1", 1000),
     ):
-        event = news.pod_event(
+        event = pods_and_nodes.pod_event(
             history.ledger, "topolog", resizing(asked, allocated, running), sightings
         )
         assert (cpus(event) if isinstance(event, PodObserved) else 0) == counts
         if isinstance(event, PodObserved):
             history.seen(event.pod, "n1", phase="Running")
         assert not isinstance(
-            news.pod_event(
+            pods_and_nodes.pod_event(
                 history.ledger, "topolog", resizing(asked, allocated, running), sightings
             ),
             PodObserved,

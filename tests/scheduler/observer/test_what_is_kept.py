@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.snapshot import topology_policy as policy
-from services.scheduler.watch import news
-from services.scheduler.watch.sightings import Sightings
+from services.scheduler.watch import pods_and_nodes
+from services.scheduler.watch.seen_specs import Sightings
 from shared.domain.kept import POD_ANNOTATIONS, POD_LABELS, digest, trimmed
 from shared.domain.pod import Pod
 from shared.events.cluster_events import PodObserved
@@ -87,7 +87,7 @@ def manifest(**spec: Any) -> dict[str, Any]:
 
 
 def observed(obj: dict[str, Any]) -> PodObserved:
-    event = news.pod_event(Ledger(), "topolog", obj, Sightings())
+    event = pods_and_nodes.pod_event(Ledger(), "topolog", obj, Sightings())
     assert isinstance(event, PodObserved)
     return event
 
@@ -126,7 +126,7 @@ def test_nodes_keep_their_labels_and_none_of_their_annotations() -> None:
             "annotations": {"a": SECRET},
         }
     }
-    event = news.node_event(Ledger(), node)
+    event = pods_and_nodes.node_event(Ledger(), node)
     assert event is not None
     assert event.labels == {"any/key": "v"}
     assert SECRET.encode() not in encode(event)

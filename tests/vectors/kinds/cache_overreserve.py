@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.compat.foreign import Profiles
-from services.scheduler.compat.nrt import Nrt, parse_nrt
-from services.scheduler.compat.overreserve import Desynced, OverReserve, Settings
-from services.scheduler.compat.pod import Pod, parse_pod
+from plugins.upstream_compat.foreign import Profiles
+from plugins.upstream_compat.nrt import Nrt, parse_nrt
+from plugins.upstream_compat.overreserve import Desynced, OverReserve, Settings
+from plugins.upstream_compat.pod import Pod, parse_pod
 from shared.domain.quantity import parse
 from tests.vectors.registry import has_keys
 

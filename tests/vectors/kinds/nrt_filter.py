@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.compat.filter import Verdict, filter_node
-from services.scheduler.compat.node import named_resources
-from services.scheduler.compat.nrt import Nrt
-from services.scheduler.compat.pod import parse_pod, qos_class
+from plugins.upstream_compat.filter import Verdict, filter_node
+from plugins.upstream_compat.node import named_resources
+from plugins.upstream_compat.nrt import Nrt
+from plugins.upstream_compat.pod import parse_pod, qos_class
 from tests.vectors.nrt_node import cached_view, entry_nrt
 from tests.vectors.registry import has_keys
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.compat.pod import parse_pod, qos_class
-from services.scheduler.compat.score import score_node
+from plugins.upstream_compat.pod import parse_pod, qos_class
+from plugins.upstream_compat.score import score_node
 from tests.vectors.nrt_node import cached_view
 from tests.vectors.registry import has_keys
 

@@ -1,0 +1,55 @@
+"""What the plugin asks of a cache, and the three answers it can get: topology, no topology, or "not
+fresh".
+
+A cache here is single-owner state without I/O: it never fetches; where upstream makes a live GET
+the caller hands in `live`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from plugins.upstream_compat.nrt import Nrt
+from plugins.upstream_compat.pod import Pod
+
+Live = Callable[[str], Nrt | None]
+"""A GET of one node's object; None when it fails for any reason, as upstream treats a missing object and an error alike."""
+
+
+class View(msgspec.Struct, frozen=True):
+    """A cache's answer for one node. Not fresh means: do not place here now."""
+
+    nrt: Nrt | None = None
+    fresh: bool = True
+
+
+class Cache(Protocol):
+    """The hooks that the plugin calls; a cache that has no use for one does nothing."""
+
+    def view(self, node: str, live: Live) -> View:
+        """The node's topology minus whatever this cache holds back."""
+
+    def reserve(self, node: str, pod: Pod) -> None:
+        """The pod was given this node; it is not bound yet."""
+
+    def unreserve(self, node: str, pod: Pod) -> None:
+        """The reservation failed."""
+
+    def post_bind(self, node: str, pod: Pod) -> None:
+        """The pod is bound."""
+
+    def node_maybe_overreserved(self, node: str) -> None:
+        """Filter refused the node."""
+
+    def pod_event(self, pod: Pod) -> None:
+        """The pod informer delivered this pod (added, updated or deleted alike)."""
+
+    def nrt_event(self, event: str, nrt: Nrt) -> bool:
+        """A watch delivered this object (`ADDED`, `MODIFIED`, `DELETED`); True when it marked the
+        node as reconfigured."""
+
+    def resync(self, live: Live, pods: Iterable[Pod]) -> None:
+        """One tick of the background resync; `pods` is the content of the pod lister."""

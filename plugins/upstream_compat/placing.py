@@ -1,0 +1,214 @@
+"""Placing by the upstream plugin's caches: node-level predicates first, then the plugin's filter
+and score.
+
+For `cache: overreserve | discardreserved | passthrough` and `compat: upstream`. A reservation
+counts once its fact was folded, as upstream's Reserve hook runs before the next pod is taken. Must
+not know a clock: `tick` is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Mapping
+
+import msgspec
+
+from plugins.upstream_compat.arguments import Arguments
+from plugins.upstream_compat.driver import Driver
+from plugins.upstream_compat.foreign import Profiles
+from services.scheduler.explain import explain
+from services.scheduler.explain.wording import headline
+from services.scheduler.filter.constraints.constraint import Around
+from services.scheduler.filter.constraints.neighbours import Neighbours
+from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
+from services.scheduler.filter.constraints.registry import Bars, bars
+from services.scheduler.select.verdict_cache import salt_of
+from services.scheduler.snapshot.assume import reserve
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeInfo
+from services.scheduler.snapshot.pod_class import Shape, key_of
+from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
+from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.state.exclusions import Asides
+from shared.domain.pod import Pod
+from shared.events.catalog import Event
+from shared.events.scheduling_events import Wanted
+from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
+
+MOST_TEXTS = 8
+
+
+class UpstreamConfig(msgspec.Struct, frozen=True):
+    """The plugin's arguments, its profile (scheduler name), the schedulers whose pods are not
+    foreign (`profiles`), and whether the original's defects R4, R8 and R9 are kept (`faithful`)."""
+
+    arguments: Arguments = Arguments()
+    profile: str = "topolog"
+    profiles: tuple[str, ...] = ("topolog",)
+    faithful: bool = False
+
+    def placing(self, cycle: CycleConfig) -> UpstreamPlacing:
+        """The plugin, freshly started."""
+        return UpstreamPlacing(self, cycle)
+
+
+class UpstreamPlacing:
+    """The plugin on our facts. It learns its topology at the first decision, as the original does
+    at its start.
+    """
+
+    one_by_one = True
+
+    def __init__(self, config: UpstreamConfig, cycle: CycleConfig) -> None:
+        self._cycle = cycle
+        profiles = Profiles(config.profiles, config.arguments.foreign_pods_detect)
+        self.driver = Driver(config.profile, config.arguments, profiles, mended=not config.faithful)
+        self._nodes: dict[str, NodeInfo] = {}
+        self._ranks: dict[str, int] = {}
+        self._around = Around(self._nodes, Neighbours(), Asides(), Surroundings())
+        self._started = False
+
+    def hear(self, event: Event) -> None:
+        """Fold the fact into the plugin's mirror of the API."""
+        self.driver.evolve(event)
+
+    def follow(self, uid: str, entry: LedgerPod | None) -> None:
+        """The pod stands where the ledger has it, or nowhere."""
+        if entry is not None and entry.node:
+            self._around.neighbours.put(entry.pod, entry.node, entry.terminating)
+        else:
+            self._around.neighbours.remove(uid)
+
+    def learn(self, asides: Asides, surroundings: Surroundings) -> None:
+        """Constraints look at them."""
+        self._around = self._around._replace(asides=asides, surroundings=surroundings)
+
+    def want(self, wanted: tuple[Wanted, ...]) -> None:
+        """The plugin does not ask."""
+
+    def share(self, has: Callable[[str], bool] | None) -> None:
+        """The plugin knows one scheduler: nodes are chosen as if there were no others."""
+
+    def put_node(self, node: LedgerNode) -> None:
+        """Take over what the node-level predicates need."""
+        node_info = self._nodes.get(node.name)
+        if node_info is None:
+            node_info = self._nodes[node.name] = NodeInfo(node.name, len(self._nodes))
+            self._ranks[node.name] = salt_of(node.name)
+        node_info.take_in(node, self._cycle)
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node."""
+        self._nodes.pop(name, None)
+        self._ranks.pop(name, None)
+
+    def place(self, pod: Pod) -> Placed | Unplaceable:
+        """The node of the highest score among those that pass, ties in the pod's own order."""
+        self._start()
+        shape = Shape(self.shape_of(pod), pod, 0)
+        if shape.problem or pod.constraints.unsupported:
+            return explain.hopeless(shape, pod)
+        barred = bars(pod, self._around)
+        refused = {
+            name: _node_refusal(shape, barred, node_info)
+            for name, node_info in sorted(self._nodes.items())
+        }
+        open_nodes = [name for name, text in refused.items() if not text]
+        passing = self.driver.passing(pod, open_nodes)
+        if not passing:
+            return self._unplaceable(pod, refused)
+        best, salt = passing[0][0], salt_of(pod.uid)
+        node = min(
+            (name for score, name in passing if score == best),
+            key=lambda name: self._ranks[name] ^ salt,
+        )
+        return Placed(node, best, len(passing), self._nodes[node].ledger.report_version)
+
+    def _unplaceable(self, pod: Pod, refused: dict[str, str]) -> Unplaceable:
+        texts = {
+            name: text or self.driver.verdict(pod, name).message for name, text in refused.items()
+        }
+        counts = Counter(texts.values())
+        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        listed = [f"{number} {text}" for text, number in ordered[:MOST_TEXTS]]
+        rest = sum(number for _, number in ordered[MOST_TEXTS:])
+        listed += [f"{rest} for other reasons"] if rest else []
+        message = f"0/{len(texts)} nodes: " + (", ".join(listed) or "the cluster has no nodes")
+        return Unplaceable(message, dict(counts))
+
+    def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+        """The charge as the ledger's fold will compute it; the plugin hears of the reservation by
+        its fact.
+        """
+        return reserve(self._nodes[placed.node], pod, Shape(self.shape_of(pod), pod, 0)).zones
+
+    def opened(self) -> list[str]:
+        """The resync wakes who waits for such."""
+        return []
+
+    def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
+        """One of the changed nodes passes as things stand. Before the start every change may help."""
+        if not self._started:
+            return True
+        shape = Shape(self.shape_of(pod), pod, 0)
+        return any(self._passes(shape, pod, name) for name in sorted(nodes) if name in self._nodes)
+
+    def _passes(self, shape: Shape, pod: Pod, name: str) -> bool:
+        return not _node_refusal(
+            shape, bars(pod, self._around), self._nodes[name]
+        ) and self.driver.would_pass(pod, name)
+
+    def shape_of(self, pod: Pod) -> str:
+        """The cycle's shape."""
+        return key_of(pod)
+
+    def unsettled(self) -> list[str]:
+        """Nodes that carry charges whose zones are not known."""
+        return sorted(name for name, node_info in self._nodes.items() if node_info.unsettled)
+
+    def nominate(
+        self,
+        pod: Pod,
+        pods: Mapping[str, LedgerPod],
+        spared: Container[str],
+        nodes: Collection[str] | None,
+    ) -> Nomination | None:
+        """None: as with upstream's `preemptionMode: Disabled`, nobody is evicted by a view that may
+        be wrong.
+        """
+        return None
+
+    def nomination_still_valid(
+        self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
+    ) -> bool:
+        """A nomination of another scheduler's, or of an earlier configuration, is not kept."""
+        return False
+
+    def take_over_budget(self) -> int:
+        """The plugin searches nothing."""
+        return 0
+
+    def tick(self) -> bool:
+        """One resync of the plugin's cache; what it flushes may help whoever waits."""
+        self._start()
+        before = self._generation()
+        self.driver.tick()
+        return self._generation() != before
+
+    def _generation(self) -> int:
+        """How often the cache has flushed; only OverReserve does."""
+        return int(getattr(self.driver.plugin.cache, "generation", 0))
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            self.driver.start()
+
+
+def _node_refusal(shape: Shape, barred: Bars, node_info: NodeInfo) -> str:
+    """Why the node as a whole cannot take the pod, "" when it can."""
+    found = constraint_refusal(
+        shape.pod.constraints, node_info.observed, node_info.name
+    ) or barred.refusal(node_info)
+    found = found or resource_refusal(shape.request, node_info)
+    return headline(found) if found is not None else ""

@@ -1,0 +1,96 @@
+"""LeastNUMANodes as the plugin computes it: fewer zones score higher, a nearest possible set gets
+half a step more.
+
+Stated verdicts where the original panics or leaves 0..100:
+- charging a container indexes the zone list by zone id; an id past the end panics there. Then the
+  pod is scored again with the charge taken from the zones that were chosen. Ids inside the list
+  keep the original's mistake: the wrong zone is charged;
+- more zones than the node's limit give a negative score: 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from plugins.upstream_compat.amounts import ZERO, Quantities, minus
+from plugins.upstream_compat.nrt import Nrt
+from plugins.upstream_compat.numa_sets import ZoneSet, zones_required
+from plugins.upstream_compat.pod import Pod, effective_request
+from plugins.upstream_compat.zones import NumaZone, numa_zones
+
+Charge = Callable[[Quantities, Sequence[NumaZone], ZoneSet], bool]
+
+
+def score(pod: Pod, nrt: Nrt) -> int:
+    """The node's score under either scope, for any policy."""
+    limit = nrt.manager.max_numa_nodes
+    if nrt.manager.scope == "pod":
+        return _of_request(effective_request(pod), numa_zones(nrt), limit)
+    found = _of_containers(pod, numa_zones(nrt), limit, _charge_by_id_as_position)
+    if found is None:
+        found = _of_containers(pod, numa_zones(nrt), limit, _charge_chosen)
+    return found or 0
+
+
+def _of_request(request: Quantities, zones: Sequence[NumaZone], limit: int) -> int:
+    if not _touches_zones(request, zones):
+        return 100
+    found = zones_required(request, zones)
+    return 0 if found is None else _steps(len(found.ids), found.nearest, limit)
+
+
+def _of_containers(pod: Pod, zones: Sequence[NumaZone], limit: int, charge: Charge) -> int | None:
+    """The most zones that any container needs; None when `charge` could not be done."""
+    count, nearest = 0, True
+    for container in pod.containers:
+        if not _touches_zones(container.requests, zones):
+            continue
+        found = zones_required(container.requests, zones)
+        if found is None:
+            return 0
+        count, nearest = max(count, len(found.ids)), nearest and found.nearest
+        if not charge(container.requests, zones, found):
+            return None
+    return _steps(count, nearest, limit) if count else 100
+
+
+def _steps(count: int, nearest: bool, limit: int) -> int:
+    unit = 100 // limit
+    return max(0, 100 - count * unit + (unit // 2 if nearest else 0))
+
+
+def _touches_zones(request: Quantities, zones: Sequence[NumaZone]) -> bool:
+    return any(name in zone.available for name in request for zone in zones)
+
+
+def _charge_by_id_as_position(
+    request: Quantities, zones: Sequence[NumaZone], chosen: ZoneSet
+) -> bool:
+    """False where the original would index past the end of its list."""
+    for name, quantity in request.items():
+        left = quantity.nano
+        for position in sorted(chosen.ids):
+            if left == 0:
+                break
+            if position >= len(zones):
+                return False
+            left = _take(zones[position], name, left)
+    return True
+
+
+def _charge_chosen(request: Quantities, zones: Sequence[NumaZone], chosen: ZoneSet) -> bool:
+    for name, quantity in request.items():
+        left = quantity.nano
+        for position in sorted(chosen.positions, key=lambda at: zones[at].id):
+            left = _take(zones[position], name, left)
+    return True
+
+
+def _take(zone: NumaZone, name: str, wanted_nano: int) -> int:
+    """Take what the zone has of `wanted_nano`, and say what is still missing."""
+    held = zone.available.get(name)
+    if held is None:
+        return wanted_nano
+    taken = min(held.nano, wanted_nano)
+    zone.available[name] = minus(held, type(held)(taken)) if held.nano > taken else ZERO
+    return wanted_nano - taken
