@@ -517,7 +517,7 @@ class Tenant:
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         taken = {
             node: held
-            for held, nodes in cluster_objects.neighbours.keeping(self.name)
+            for held, nodes in around.neighbours.keeping(self.name)
             for node in nodes
         }
 
