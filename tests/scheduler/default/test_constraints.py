@@ -516,9 +516,7 @@ class Tenant:
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         taken = {
-            node: held
-            for held, nodes in around.neighbours.keeping(self.name)
-            for node in nodes
+            node: held for held, nodes in around.neighbours.keeping(self.name) for node in nodes
         }
 
         def check(node_info: NodeInfo) -> Refusal | None:
