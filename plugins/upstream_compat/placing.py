@@ -28,8 +28,8 @@ from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Shape, key_of
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
-from services.scheduler.state.cluster_objects import Surroundings
-from services.scheduler.state.exclusions import Asides
+from services.scheduler.state.cluster_objects import ClusterObjects
+from services.scheduler.state.exclusions import Exclusions
 from shared.domain.pod import Pod
 from shared.events.catalog import Event
 from shared.events.scheduling_events import Wanted
@@ -65,7 +65,7 @@ class UpstreamPlacing:
         self.driver = Driver(config.profile, config.arguments, profiles, mended=not config.faithful)
         self._nodes: dict[str, NodeInfo] = {}
         self._ranks: dict[str, int] = {}
-        self._around = Around(self._nodes, Neighbours(), Asides(), Surroundings())
+        self._around = Around(self._nodes, Neighbours(), Exclusions(), ClusterObjects())
         self._started = False
 
     def hear(self, event: Event) -> None:
@@ -79,9 +79,9 @@ class UpstreamPlacing:
         else:
             self._around.neighbours.remove(uid)
 
-    def learn(self, asides: Asides, surroundings: Surroundings) -> None:
+    def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
         """Constraints look at them."""
-        self._around = self._around._replace(asides=asides, surroundings=surroundings)
+        self._around = self._around._replace(exclusions=exclusions, cluster_objects=cluster_objects)
 
     def want(self, wanted: tuple[Wanted, ...]) -> None:
         """The plugin does not ask."""

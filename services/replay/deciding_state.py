@@ -10,8 +10,8 @@ from services.replay import reading
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
-from services.scheduler.state import state as following
-from services.scheduler.state.state import Followed
+from services.scheduler.state import state as scheduler_state
+from services.scheduler.state.state import SchedulerState
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Event
@@ -21,16 +21,16 @@ from shared.events.scheduling_events import PodReserved
 from shared.ledger.fold import Touched
 
 
-async def followed_at(log: EventLog, position: int) -> tuple[Followed, QuarantinedStreams]:
+async def followed_at(log: EventLog, position: int) -> tuple[SchedulerState, QuarantinedStreams]:
     """What the scheduler follows, folded up to a position; and what had to be set aside."""
-    followed, quarantined = Followed(), QuarantinedStreams(await skips(log))
+    followed, quarantined = SchedulerState(), QuarantinedStreams(await skips(log))
     async for envelope in reading.envelopes(log, 0, position):
         follow(followed, envelope, quarantined)
     return followed, quarantined
 
 
 def follow(
-    followed: Followed, envelope: Envelope, quarantined: QuarantinedStreams
+    followed: SchedulerState, envelope: Envelope, quarantined: QuarantinedStreams
 ) -> tuple[Event | None, Touched]:
     """Fold one fact as the scheduler does: the fact (None: passed over) and the nodes that it
     touched.
@@ -38,14 +38,14 @@ def follow(
     event = quarantined.event_of(envelope)
     if event is not None:
         try:
-            return event, following.evolve(followed, envelope, event)
+            return event, scheduler_state.evolve(followed, envelope, event)
         except UNFOLDABLE as error:
             quarantined.quarantine(envelope, error)
-    following.pass_over(followed, envelope, moves=envelope.stream not in quarantined.streams)
+    scheduler_state.pass_over(followed, envelope, moves=envelope.stream not in quarantined.streams)
     return None, ()
 
 
-def usable(followed: Followed, name: str, quarantined: QuarantinedStreams) -> bool:
+def usable(followed: SchedulerState, name: str, quarantined: QuarantinedStreams) -> bool:
     """Whether the scheduler would look at the node: its object was seen, and none of its streams is
     set aside.
     """
@@ -58,7 +58,7 @@ def usable(followed: Followed, name: str, quarantined: QuarantinedStreams) -> bo
 
 
 def placing_at(
-    followed: Followed,
+    followed: SchedulerState,
     cycle: CycleConfig,
     quarantined: QuarantinedStreams | None = None,
     mates: Iterable[PodReserved] = (),
@@ -70,7 +70,7 @@ def placing_at(
         ColumnarPlacing(cycle),
         QuarantinedStreams() if quarantined is None else quarantined,
     )
-    placing.learn(followed.asides, followed.surroundings)
+    placing.learn(followed.exclusions, followed.cluster_objects)
     placing.want(followed.wanted)
     for name in sorted(followed.ledger.nodes):
         if usable(followed, name, quarantined):
@@ -82,7 +82,7 @@ def placing_at(
     return placing
 
 
-def charge(placing: ColumnarPlacing, followed: Followed, mate: PodReserved) -> bool:
+def charge(placing: ColumnarPlacing, followed: SchedulerState, mate: PodReserved) -> bool:
     """Let a recorded reservation stand in until the fold brings it; False where pod or node is not
     known.
     """

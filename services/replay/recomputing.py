@@ -20,11 +20,11 @@ from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import within as told_within
 from services.scheduler.explain.wording import without_bounds
 from services.scheduler.extender.verbs import placed_on
-from services.scheduler.queue.shard import MARK, share_of
+from services.scheduler.queue.shard import MARK, shard_of
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
@@ -70,7 +70,11 @@ async def recomputed(
     waiting: dict[int, list[Made]] = {}
     for at, event in wanted[-MOST:]:
         waiting.setdefault(event.based_on, []).append(Made(at, event, await mates(log, at, event)))
-    told, followed, quarantined = dict[int, str](), Followed(), QuarantinedStreams(await skips(log))
+    told, followed, quarantined = (
+        dict[int, str](),
+        SchedulerState(),
+        QuarantinedStreams(await skips(log)),
+    )
     async for envelope in reading.envelopes(log, 0, max(waiting, default=0)):
         follow(followed, envelope, quarantined)
         for each in waiting.get(envelope.position, ()):
@@ -97,14 +101,16 @@ async def mates(log: EventLog, at: Envelope, event: Recorded) -> tuple[PodReserv
     return tuple(sorted(found, key=lambda each: each.order))
 
 
-def _told(followed: Followed, quarantined: QuarantinedStreams, made: Made, by: Deciding) -> str:
+def _told(
+    followed: SchedulerState, quarantined: QuarantinedStreams, made: Made, by: Deciding
+) -> str:
     """One line on the decision, made again on the state as it stood."""
     entry = followed.ledger.pods.get(made.event.uid)
     if entry is None:
         return "not recomputed: the log up to the decision does not hold the pod"
     placing, share = (
         placing_at(followed, by.cycle, quarantined, made.mates),
-        share_of(made.event.config, made.at.role),
+        shard_of(made.event.config, made.at.role),
     )
     placing.share(None if share.alone else share.has)
     within = told_within(_within(placing, entry.pod, made.event))

@@ -16,7 +16,7 @@ from services.replay import reading
 from services.replay.deciding_state import charge, followed_at, placing_at
 from services.replay.recomputing import Deciding, mates
 from services.scheduler.extender.verbs import placed_on
-from services.scheduler.state import state as following
+from services.scheduler.state import state as scheduler_state
 from shared.eventlog.port import EventLog
 from shared.events.cluster_events import PodEnded
 from shared.events.envelope import Envelope
@@ -58,7 +58,7 @@ async def explained(
         if other is None or other.node != event.node:
             continue
         ended.append(other.pod.key)
-        following.evolve(
+        scheduler_state.evolve(
             followed, msgspec.structs.replace(envelope, position=followed.ledger.position + 1), end
         )
         placing.put_node(node)

@@ -19,11 +19,11 @@ from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import WITHIN
-from services.scheduler.queue.shard import Share, share_of
+from services.scheduler.queue.shard import Shard, shard_of
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from shared.domain.refusal import Refusal
 from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import readable_events_of
@@ -83,13 +83,13 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
     return msgspec.structs.replace(found, position=position, time=time, lines=lines)
 
 
-def _share(decisions: Sequence[tuple[Envelope, Decision]], position: int) -> Share:
+def _share(decisions: Sequence[tuple[Envelope, Decision]], position: int) -> Shard:
     """Which scheduler, among which others, had the pod: that of its last decision by the position,
     or of its first one after.
     """
     by_then = [each for each in decisions if each[1].based_on <= position]
     nearest = by_then[-1:] or decisions[:1]
-    return share_of(nearest[0][1].config, nearest[0][0].role) if nearest else Share()
+    return shard_of(nearest[0][1].config, nearest[0][0].role) if nearest else Shard()
 
 
 def _require_alive(pod: str, history: list[tuple[Envelope, Event]], position: int) -> None:
@@ -106,12 +106,12 @@ def _require_alive(pod: str, history: list[tuple[Envelope, Event]], position: in
 
 
 def _judged(
-    followed: Followed,
+    followed: SchedulerState,
     placing: ColumnarPlacing,
     quarantined: QuarantinedStreams,
     uid: str,
     node: str,
-    share: Share,
+    share: Shard,
 ) -> WhyNot:
     entry = followed.ledger.pods[uid]
     found = WhyNot(entry.pod.key, uid, node, 0, "", "", [])

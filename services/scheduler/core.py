@@ -14,13 +14,13 @@ from typing import Protocol
 import msgspec
 
 from services.scheduler.explain.shadow import Shadow
-from services.scheduler.extender.bind_requests import Binds
+from services.scheduler.extender.bind_requests import BindRequests
 from services.scheduler.preempt.nominations import Nominations
 from services.scheduler.queue.queue import Queue
-from services.scheduler.queue.queueing_hints import Stirred
-from services.scheduler.queue.shard import Share
-from services.scheduler.reserve.dirty_marks import Marks
-from services.scheduler.reserve.exclusions import SettingAside
+from services.scheduler.queue.queueing_hints import ClusterChanges
+from services.scheduler.queue.shard import Shard
+from services.scheduler.reserve.dirty_marks import DirtyMarks
+from services.scheduler.reserve.exclusions import ExclusionProposals
 from services.scheduler.reserve.proposals import Proposal, in_order, reservation, stamped, verdict
 from services.scheduler.reserve.rejections import Rejections
 from services.scheduler.reserve.withdrawals import withdrawals
@@ -28,9 +28,9 @@ from services.scheduler.score.demand import Weighing
 from services.scheduler.select.placing import ColumnarPlacing, Placing
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable
-from services.scheduler.state import state as following
+from services.scheduler.state import state as scheduler_state
 from services.scheduler.state import totals as tallies
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from services.scheduler.state.traceparents import Traceparents
 from shared.domain.pod import Pod
 from shared.events import scheduling_events as scheduling
@@ -81,32 +81,32 @@ class SchedulerCore:
     it at once. `begun` makes it follow from the start."""
 
     def __init__(
-        self, config: CoreConfig, followed: Followed | None = None, begun: bool = True
+        self, config: CoreConfig, folded: SchedulerState | None = None, begun: bool = True
     ) -> None:
         self.config = config
-        self.followed = followed if followed is not None else Followed()
-        self.ledger, self.versions = self.followed.ledger, self.followed.versions
-        self.asides = self.followed.asides
+        self.folded = folded if folded is not None else SchedulerState()
+        self.ledger, self.versions = self.folded.ledger, self.folded.versions
+        self.exclusions = self.folded.exclusions
         self.cluster = _placing(config)
-        self.cluster.learn(self.asides, self.followed.surroundings)
+        self.cluster.learn(self.exclusions, self.folded.cluster_objects)
         self.weighing = Weighing(self.cluster)
-        self.setting_aside = SettingAside()
+        self.exclusion_proposals = ExclusionProposals()
         self.queue = Queue(self.cluster.shape_of)
         self.traceparents = Traceparents()
         self.undecidable: dict[str, str] = {}
         self.counters = Counters()
-        self.marks = Marks(config.dirty_after_rejections)
+        self.marks = DirtyMarks(config.dirty_after_rejections)
         self.nominations = Nominations(self.ledger)
-        self.binds, self.shadow = Binds(), Shadow()
+        self.binds, self.shadow = BindRequests(), Shadow()
         self.rejections = Rejections(
             () if config.shadow else (config.scheduler_name, *config.asked_by)
         )
-        self.share = Share()
+        self.share = Shard()
         self.provenance = config.provenance
         self._aside: set[str] = set()
         self._changed: set[str] = set()
         self._behind: set[str] = set()
-        self._stirred = Stirred()
+        self._stirred = ClusterChanges()
         self._begun = False
         if begun or config.shadow or config.upstream is not None:
             self.begin()
@@ -117,14 +117,14 @@ class SchedulerCore:
             return
         self._begun = True
         self.nominations = Nominations(self.ledger)
-        self.cluster.want(self.followed.wanted)
+        self.cluster.want(self.folded.wanted)
         self._changed.update(self.ledger.nodes)
         for uid, entry in self.ledger.pods.items():
             self.cluster.follow(uid, entry)
             self.weighing.follow(uid, entry)
             self._enqueue(entry)
 
-    def take_share(self, share: Share) -> None:
+    def take_shard(self, share: Shard) -> None:
         """Decide these pods from now on, and no others; cheap while nothing changes."""
         if share == self.share:
             return
@@ -149,22 +149,22 @@ class SchedulerCore:
     def evolve(self, envelope: Envelope, event: Event) -> None:
         """Fold one fact; the nodes it touched are refreshed before the next decision."""
         if not self._begun:
-            following.evolve(self.followed, envelope, event)
+            scheduler_state.evolve(self.folded, envelope, event)
             return
         if self.config.shadow and isinstance(self.cluster, ColumnarPlacing):
             self._refresh()
             self.shadow.before(event, self.ledger, self.cluster)
         self.rejections.before(event, self.ledger, self.share)
-        self._changed.update(following.evolve(self.followed, envelope, event))
+        self._changed.update(scheduler_state.evolve(self.folded, envelope, event))
         if self.config.shadow:
             self.shadow.after(event)
         uid = event.about.pod
         if isinstance(event, scheduling.PodReserved):
-            self.setting_aside.won(uid, event.node)
+            self.exclusion_proposals.won(uid, event.node)
         elif is_surrounding(event):
             self._stirred.hear(event)
         elif isinstance(event, scheduling.DemandWeighed):
-            self.cluster.want(self.followed.wanted)
+            self.cluster.want(self.folded.wanted)
         self.cluster.hear(event)
         self.nominations.hear(event, self.ledger)
         self.traceparents.hear(envelope, event)
@@ -175,7 +175,7 @@ class SchedulerCore:
         """A fact that is not folded. A skipped one moves its stream's version all the same; on a
         stream that is set aside the version stays, so that nothing decided here is appended to it.
         """
-        following.pass_over(self.followed, envelope, moves=envelope.stream not in self._aside)
+        scheduler_state.pass_over(self.folded, envelope, moves=envelope.stream not in self._aside)
 
     def set_aside(self, stream: str) -> None:
         """What a stream says cannot be known from here on: its node takes no pod, its pod is not
@@ -211,7 +211,9 @@ class SchedulerCore:
     def _waits(self, entry: LedgerPod) -> bool:
         uid = entry.pod.uid
         held_back = (
-            f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.asides.barred
+            f"pod/{uid}" in self._aside
+            or entry.pod.constraints.gates
+            or uid in self.exclusions.barred
         )
         return entry.stage == "pending" and not entry.terminating and not held_back
 
@@ -235,7 +237,7 @@ class SchedulerCore:
         """One waiting pod of each shape that one of these nodes may help, or what changed around
         it, and every nominee of one of them."""
         for shape, pod in self.queue.waiting_shapes() if changed or self._stirred else ():
-            stirred = self._stirred and self._stirred.concerns(pod, self.followed.surroundings)
+            stirred = self._stirred and self._stirred.concerns(pod, self.folded.cluster_objects)
             if stirred or (changed and self.cluster.waiting_could_fit(pod, changed)):
                 self.queue.wake_one(shape)
         self._stirred.clear()
@@ -261,12 +263,16 @@ class SchedulerCore:
         if self.config.shadow:
             return []
         self.begin()
-        proposals = self.setting_aside.proposals(self.asides, self.ledger.position, self.versions)
-        proposals += self.setting_aside.again(self.asides, self.ledger, now_s, self.versions)
+        proposals = self.exclusion_proposals.proposals(
+            self.exclusions, self.ledger.position, self.versions
+        )
+        proposals += self.exclusion_proposals.again(
+            self.exclusions, self.ledger, now_s, self.versions
+        )
         proposals += self.marks.proposals(self.ledger, self._changed, self.versions)
         changed = self._refresh()
         proposals += withdrawals(self.ledger, changed, self.versions)
-        proposals += self.weighing.proposals(self.followed)
+        proposals += self.weighing.proposals(self.folded)
         self.nominations.begin(now_s)
         proposals += self._asked_binds()
         for order in range(limit):
@@ -412,8 +418,8 @@ class SchedulerCore:
             "queue_ready": self.queue.ready_count(),
             "queue_waiting": self.queue.waiting_count(),
             "nominated": len(self.nominations.open),
-            "nodes_set_aside": len(self.asides.nodes),
-            "pods_barred": len(self.asides.barred),
+            "nodes_set_aside": len(self.exclusions.nodes),
+            "pods_barred": len(self.exclusions.barred),
             **msgspec.structs.asdict(self.counters),
         }
 
@@ -438,7 +444,7 @@ class SchedulerCore:
         """A reservation lost a race for its node, which is set aside after too many in a row."""
         entry = self.ledger.pods.get(proposal.uid)
         if entry is not None and proposal.node:
-            self.setting_aside.lost(entry.pod, proposal.node, self.asides)
+            self.exclusion_proposals.lost(entry.pod, proposal.node, self.exclusions)
 
 
 def _placing(config: CoreConfig) -> Placing:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.queue.queue import LookingAgain
-from services.scheduler.queue.shard import Share
+from services.scheduler.queue.queue import UnschedulableFlush
+from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.proposals import Proposal, together
 from services.scheduler.reserve.rejections import REASONS
 from services.scheduler.state import state as scheduler_state
@@ -89,7 +89,7 @@ def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
 
 def dump(core: SchedulerCore) -> bytes:
     """Return what a snapshot keeps."""
-    return scheduler_state.dump(core.followed)
+    return scheduler_state.dump(core.folded)
 
 
 def load(config: CoreConfig, data: bytes) -> SchedulerCore:
@@ -115,14 +115,14 @@ class Decider:
         self._most_pods = self._batch_pods = batch_pods
         self._resync_period_s = resync_period_s
         self._resync_at_s = 0.0
-        self._again = LookingAgain()
+        self._again = UnschedulableFlush()
         self._woken = asyncio.Event()
         self.heard: Callable[[SchedulerCore], None] | None = None
         self.looked = asyncio.Event()
         self._must_reach = 0
         self._place = Place()
         self._acknowledged = Acknowledged()
-        self._share = Share()
+        self._share = Shard()
         self._live: Callable[[], bool] = lambda: False
         self._unlisted_told = ""
         self._out = logs.get("decider")
@@ -136,7 +136,7 @@ class Decider:
         nothing.
         """
         if members:
-            self._share = Share(members, own)
+            self._share = Shard(members, own)
             self._woken.set()
 
     def folded(self, core: SchedulerCore, folded: Folded) -> None:
@@ -190,7 +190,7 @@ class Decider:
         if self._unlisted(core):
             return False
         seen = self._place
-        core.take_share(self._share)
+        core.take_shard(self._share)
         began_s = self._clock.monotonic_s()
         with timed(names.DECIDE_LATENCY), worked(names.DECIDE_CPU):
             proposals = core.decide(self._batch_pods, began_s)
@@ -217,8 +217,8 @@ class Decider:
         self._measure_marks(core)
         set_gauge(names.QUEUE_READY, core.queue.ready_count())
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
-        set_gauge(names.NODES_SET_ASIDE, len(core.asides.nodes))
-        set_gauge(names.PODS_BARRED, len(core.asides.barred))
+        set_gauge(names.NODES_SET_ASIDE, len(core.exclusions.nodes))
+        set_gauge(names.PODS_BARRED, len(core.exclusions.barred))
         if not proposals or lease is None:
             return core.queue.ready_count() > 0
         observe(names.DECIDE_BATCH, len(proposals))
@@ -230,7 +230,7 @@ class Decider:
         """Whether the log lacks what came about since the backup that it was restored from; told
         once, not at each look.
         """
-        problem = core.followed.listings.problem()
+        problem = core.folded.listings.problem()
         if problem and problem != self._unlisted_told:
             self._out.warning(names.UNLISTED, problem=problem)
         self._unlisted_told = problem

@@ -75,7 +75,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
             extender.reset()
 
     def unlisted() -> str:
-        return projector.state.followed.listings.problem()
+        return projector.state.folded.listings.problem()
 
     projector = Projector(
         "scheduler",

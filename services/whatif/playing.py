@@ -120,7 +120,7 @@ class DecidingRow(LedgerRow):
     def _of_other(self, uid: str, mates: list[PodReserved]) -> list[str]:
         if not self._ask_of or self.core.config.upstream is not None:
             return []
-        followed, pod = self.core.followed, self.core.ledger.pods[uid].pod
+        followed, pod = self.core.folded, self.core.ledger.pods[uid].pod
         placing = placing_at(followed, self.core.config.cycle, None, mates)
         refusal = placing.verdict(pod, self._ask_of)
         if refusal is not None:

@@ -15,7 +15,7 @@ from typing import get_args
 import msgspec
 
 from services.replay import reading
-from services.scheduler.queue.shard import share_of
+from services.scheduler.queue.shard import shard_of
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.eventlog.port import EventLog
@@ -126,7 +126,7 @@ def _hear(found: Recorded, event: Event, time_us: int, before: bool) -> None:
         case PodObserved():
             _seen(found, event, time_us)
         case PodReserved(uid=uid, node=node, config=config) if uid in found.pods:
-            found.schedulers = max(found.schedulers, len(share_of(config, "").members))
+            found.schedulers = max(found.schedulers, len(shard_of(config, "").members))
             past = found.pods[uid]
             past.node, past.reserved_us = node, time_us
         case ReservationWithdrawn(uid=uid) | BindRefused(uid=uid) if uid in found.pods:

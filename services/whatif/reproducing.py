@@ -17,10 +17,10 @@ from services.replay import reading
 from services.replay.deciding_state import charge, follow, placing_at, usable
 from services.replay.recomputing import Decision, decided, same
 from services.scheduler.core import CoreConfig
-from services.scheduler.queue.shard import MARK, Share, share_of
+from services.scheduler.queue.shard import MARK, Shard, shard_of
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.result import Placed, Unplaceable
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events import streams
@@ -84,7 +84,7 @@ async def reproduce(
     core = msgspec.structs.replace(
         core, scheduler_name=await scheduler_name(log, decided_pods, core.scheduler_name)
     )
-    followed, result = Followed(), _Tally(core)
+    followed, result = SchedulerState(), _Tally(core)
     placing, changed = placing_at(followed, core.cycle), set[str]()
     async for envelope in reading.envelopes(log, 0, last):
         _, touched = follow(followed, envelope, quarantined)
@@ -153,7 +153,10 @@ def _made(envelope: Envelope) -> _Made | None:
 
 
 def _refresh(
-    placing: ColumnarPlacing, followed: Followed, quarantined: QuarantinedStreams, changed: set[str]
+    placing: ColumnarPlacing,
+    followed: SchedulerState,
+    quarantined: QuarantinedStreams,
+    changed: set[str],
 ) -> None:
     placing.want(followed.wanted)
     for name in sorted(changed):
@@ -169,13 +172,13 @@ class _Tally:
 
     def __init__(self, core: CoreConfig) -> None:
         self._core = core
-        self._share = Share()
+        self._share = Shard()
         self._same = self._others = 0
         self._why: Counter[str] = Counter()
         self._told: list[Differing] = []
 
     def decide(
-        self, placing: ColumnarPlacing, followed: Followed, batch: Sequence[_Made]
+        self, placing: ColumnarPlacing, followed: SchedulerState, batch: Sequence[_Made]
     ) -> set[str]:
         """Decide a batch; reservations stand as they were recorded. Returns the nodes that no
         longer show the ledger.
@@ -189,12 +192,12 @@ class _Tally:
             placing.follow(made.event.uid, followed.ledger.pods.get(made.event.uid))
         return charged
 
-    def _decide(self, placing: ColumnarPlacing, followed: Followed, made: _Made) -> None:
+    def _decide(self, placing: ColumnarPlacing, followed: SchedulerState, made: _Made) -> None:
         entry, event = followed.ledger.pods.get(made.event.uid), made.event
         if entry is not None and entry.pod.scheduler_name != self._core.scheduler_name:
             self._others += 1
             return
-        self._take_share(placing, share_of(event.config, made.writer[0]))
+        self._take_share(placing, shard_of(event.config, made.writer[0]))
         outcome = decided(placing, entry) if entry is not None else None
         if outcome is not None and same(event, outcome):
             self._same += 1
@@ -207,7 +210,7 @@ class _Tally:
                 Differing(made.position, key, recorded_text(event), outcome_text(outcome), why)
             )
 
-    def _take_share(self, placing: ColumnarPlacing, share: Share) -> None:
+    def _take_share(self, placing: ColumnarPlacing, share: Shard) -> None:
         """Each of several schedulers tried nodes of its own first."""
         if share != self._share:
             placing.share(None if share.alone else share.has)

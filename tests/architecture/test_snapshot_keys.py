@@ -17,7 +17,7 @@ from services.scheduler.core import CoreConfig
 from services.scheduler.handlers import fold_of
 from services.scheduler.settings import provenance
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.state import state as following
+from services.scheduler.state import state as scheduler_state
 from services.topology_store import core as store
 from services.topology_store import mirror
 from shared.eventlog import closure
@@ -40,7 +40,11 @@ from shared.hints.provider import HintProvider
 from tests.hints.licences import Licences
 from tests.ledger.given import container, cpu, held, pod, report, zone
 
-FOLDS: dict[str, ModuleType] = {"scheduler": following, "binder": binder, "topology-store": store}
+FOLDS: dict[str, ModuleType] = {
+    "scheduler": scheduler_state,
+    "binder": binder,
+    "topology-store": store,
+}
 INIT = pod("a", container("i", cpus=2, kind="init"), container("c", cpus=4))
 OTHER = pod("b", cpus=2)
 
@@ -89,9 +93,9 @@ def history() -> list[Envelope]:
 
 
 def follow(envelopes: list[Envelope]) -> None:
-    state = following.Followed()
+    state = scheduler_state.SchedulerState()
     for envelope in envelopes:
-        following.evolve(state, envelope, codec.decode(envelope))
+        scheduler_state.evolve(state, envelope, codec.decode(envelope))
 
 
 def list_work(envelopes: list[Envelope]) -> None:
@@ -153,14 +157,14 @@ def test_the_key_changes_with_every_module_that_the_fold_runs_on(
 
 def test_the_binder_key_covers_evictions_and_the_schedulers_covers_amounts_and_pods() -> None:
     assert "services.binder.evicting" in key_modules(binder)
-    assert {"shared.domain.resources", "shared.domain.pod"} <= key_modules(following)
+    assert {"shared.domain.resources", "shared.domain.pod"} <= key_modules(scheduler_state)
 
 
 def test_what_was_registered_is_part_of_the_key() -> None:
-    plain = fingerprint(following, "s")
-    assert fingerprint(following, "s", [PodBound("u", "n")]) != plain
-    assert fingerprint(following, "s", [store.decide]) != fingerprint(
-        following, "s", [binder.evolve]
+    plain = fingerprint(scheduler_state, "s")
+    assert fingerprint(scheduler_state, "s", [PodBound("u", "n")]) != plain
+    assert fingerprint(scheduler_state, "s", [store.decide]) != fingerprint(
+        scheduler_state, "s", [binder.evolve]
     )
 
 
@@ -230,7 +234,7 @@ def test_what_is_registered_with_arguments_is_a_frozen_struct(registered: object
         TypeError,
         match=rf"{type(registered).__name__} is registered .*: make it a frozen msgspec\.Struct",
     ):
-        fingerprint(following, "s", [registered])
+        fingerprint(scheduler_state, "s", [registered])
 
 
 @pytest.mark.parametrize("registered", [Holding([1]), Asking(lambda: 1)])
@@ -239,7 +243,7 @@ def test_and_its_arguments_are_plain_immutable_values(registered: object) -> Non
         TypeError,
         match=rf"{type(registered).__name__} is registered .*: use plain immutable values",
     ):
-        fingerprint(following, "s", [registered])
+        fingerprint(scheduler_state, "s", [registered])
 
 
 def test_a_module_that_is_not_there_is_named() -> None:

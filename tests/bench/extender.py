@@ -121,7 +121,7 @@ class Bench:
         }
 
     async def binder(self) -> None:
-        """Binds whatever is reserved."""
+        """BindRequests whatever is reserved."""
         at = 0
         while True:
             page = await self.log.read(at)

@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.watch.kinds import identity
 from shared.domain.pod import NodeSelectorTerm
 from shared.events.surroundings_events import ClaimObserved, VolumeObserved
@@ -106,7 +106,7 @@ async def _listing(url: str, how: str) -> dict[str, float]:
 
 def _claims(count: int) -> dict[str, float]:
     gc.collect()
-    held, before = Surroundings(), _mib()
+    held, before = ClusterObjects(), _mib()
     for number in range(count):
         terms = (
             NodeSelectorTerm(

@@ -26,7 +26,7 @@ from services.exporter import kubelet_config, wire
 from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.sysfs import Machine, NumaNode
 from services.scheduler.watch import pods_and_nodes
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from services.simulator import listing
 from services.simulator.api.app import build_app
 from services.simulator.api.cluster_store import ClusterStore
@@ -196,7 +196,7 @@ def _read_manifest(data: bytes) -> None:
     )
     if isinstance(obj, dict):
         for event in (
-            pods_and_nodes.pod_event(Ledger(), frozenset({"topolog"}), obj, Sightings()),
+            pods_and_nodes.pod_event(Ledger(), frozenset({"topolog"}), obj, SeenSpecs()),
             pods_and_nodes.node_event(Ledger(), obj),
         ):
             if event is not None:

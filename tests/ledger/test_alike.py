@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.state import state as following
+from services.scheduler.state import state as scheduler_state
 from services.topology_store import mirror_fold
 from shared.domain.pod import Constraints, Pod, Toleration
 from shared.events import streams
@@ -35,7 +35,9 @@ def seen(*pods: Pod) -> History:
 
 
 def of_scheduler(history: History) -> dict[str, LedgerPod]:
-    return following.load(following.dump(following.Followed(ledger=history.ledger))).ledger.pods
+    return scheduler_state.load(
+        scheduler_state.dump(scheduler_state.SchedulerState(ledger=history.ledger))
+    ).ledger.pods
 
 
 def of_store(history: History) -> dict[str, LedgerPod]:

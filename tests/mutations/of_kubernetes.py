@@ -154,7 +154,7 @@ KUBERNETES = (
     Mutation(
         "what was attached is never worked out again when a claim is bound",
         f"{CONSTRAINTS}/volumes.py",
-        " or known[0] != around.surroundings.bindings",
+        " or known[0] != around.cluster_objects.bindings",
         "",
         f"{VOLUMES} -k bound_later",
     ),
@@ -245,8 +245,8 @@ KUBERNETES = (
     Mutation(
         "a gated pod is decided",
         "services/scheduler/core.py",
-        '        held_back = f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.asides.barred',
-        '        held_back = f"pod/{uid}" in self._aside or uid in self.asides.barred',
+        '        held_back = f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.exclusions.barred',
+        '        held_back = f"pod/{uid}" in self._aside or uid in self.exclusions.barred',
         "tests/scheduler/default/test_setting_aside.py -k gated",
     ),
     Mutation(

@@ -11,7 +11,7 @@ from services.replay import reading
 from services.replay.recomputing import Deciding, Decision, recomputed
 from services.replay.telling import explain
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.queue.shard import Share, share_of
+from services.scheduler.queue.shard import Shard, shard_of
 from services.scheduler.settings import SchedulerSettings, chosen, provenance
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.domain.pod import Container, Pod
@@ -116,15 +116,15 @@ async def test_a_decision_of_one_of_several_schedulers_is_decided_alike_again() 
         for first in range(9)
         for second in range(first)
     ]
-    shares = [Share(tuple(sorted(pair)), own) for pair in pairs for own in pair]
+    shares = [Shard(tuple(sorted(pair)), own) for pair in pairs for own in pair]
     share = next(each for each in shares if each.has("uid-a") and not each.has(elsewhere))
     story.role = share.own
-    core.take_share(share)
+    core.take_shard(share)
     await story.decide()
     ((at, event),) = await decisions(story)
     assert isinstance(event, PodReserved)
     assert share.has(event.node)
-    assert share_of(event.config, at.role) == share
+    assert shard_of(event.config, at.role) == share
     assert await told(story) == ["recomputed: the same"]
 
 

@@ -30,7 +30,7 @@ from tests.scheduler.cycle_worlds import World
 
 NODE = "n"
 STRAY = 0.1
-"""Share of unproven pods that came although the kubelet has no room for them."""
+"""Shard of unproven pods that came although the kubelet has no room for them."""
 MOST_STATES = 4000
 """States of a scene beyond which it is told as undecided."""
 MOST_STEPS = 60_000

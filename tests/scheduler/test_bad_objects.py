@@ -8,7 +8,7 @@ import pytest
 from services.binder import announcements
 from services.binder.core import Identity
 from services.scheduler.watch import pods_and_nodes
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.report import Zone, ZoneResource
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
@@ -29,7 +29,7 @@ async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_
     await story.node()
     await story.report(zone(0, 8))
     broken = pods_and_nodes.pod_event(
-        Ledger(), "topolog", manifest("broken", cpu="2 cores"), Sightings()
+        Ledger(), "topolog", manifest("broken", cpu="2 cores"), SeenSpecs()
     )
     assert isinstance(broken, PodObserved)
     await story.tell(streams.pod("uid-broken"), broken)
@@ -50,7 +50,7 @@ async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_
 def test_a_scheduler_name_that_is_none_is_nobodys_and_stops_nobody(name: object) -> None:
     made = manifest("p")
     made["spec"]["schedulerName"] = name
-    assert pods_and_nodes.pod_event(Ledger(), frozenset({"topolog"}), made, Sightings()) is None
+    assert pods_and_nodes.pod_event(Ledger(), frozenset({"topolog"}), made, SeenSpecs()) is None
 
 
 async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
@@ -61,7 +61,7 @@ async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
     )
     for cpu in ("two", "2"):
         seen = pods_and_nodes.pod_event(
-            story.cores[0].ledger, "topolog", manifest("p", cpu=cpu), Sightings()
+            story.cores[0].ledger, "topolog", manifest("p", cpu=cpu), SeenSpecs()
         )
         assert isinstance(seen, PodObserved)
         await story.tell(streams.pod("uid-p"), seen)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.reserve.proposals import Proposal
-from services.scheduler.state import state as following
+from services.scheduler.state import state as scheduler_state
 from shared.eventlog.port import Draft
 from shared.events import streams
 from shared.events.binding_events import BindRefused
@@ -135,6 +135,6 @@ def test_a_core_that_begins_late_decides_as_one_that_followed_every_event(
         told(late, more)
         proposals = decided(early)
         assert decided(late) == proposals
-        assert following.dump(early.followed) == following.dump(late.followed)
+        assert scheduler_state.dump(early.folded) == scheduler_state.dump(late.folded)
         told(early, drafted(proposals))
         told(late, drafted(proposals))

@@ -17,7 +17,7 @@ from services.scheduler.score.demand_weights import CANDIDATES, HEAVIEST, LISTED
 from services.scheduler.select.room import NOWHERE
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
-from services.scheduler.state import state as following
+from services.scheduler.state import state as scheduler_state
 from shared.domain.resources import CPU, Amounts
 from shared.events import streams
 from shared.events.catalog import Event
@@ -147,7 +147,7 @@ def test_a_replay_and_a_restored_core_rank_by_what_was_weighed() -> None:
     told.tell(streams.DEMAND, DemandWeighed((Wanted({CPU: 32_000}, HEAVIEST),)))
     asked = pod("asked", cpus=4)
     told.core.look()
-    followed = following.load(following.dump(told.core.followed))
+    followed = scheduler_state.load(scheduler_state.dump(told.core.folded))
     restored = folding.load(told.config, folding.dump(told.core))
     restored.look()
     found = [

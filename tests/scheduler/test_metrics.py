@@ -12,7 +12,7 @@ import pytest
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.handlers import Decider
-from services.scheduler.queue.shard import Share
+from services.scheduler.queue.shard import Shard
 from services.scheduler.settings import SchedulerSettings, chosen
 from shared.domain.pod import Pod
 from shared.eventlog.port import Lease
@@ -153,7 +153,7 @@ async def test_pods_that_another_scheduler_asked_for_count_and_those_of_others_s
     counted = []
     for own in members:
         core = SchedulerCore(CoreConfig())
-        core.take_share(Share(members, own))
+        core.take_shard(Shard(members, own))
         counted += await ended(core, *(pod(f"p{number}", cpus=1) for number in range(4)))
     assert sorted(uid for uid, _ in counted) == [f"uid-p{number}" for number in range(4)]
 

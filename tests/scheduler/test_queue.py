@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.queue.queue import AT_MOST, EVERY_S, LookingAgain, Queue
+from services.scheduler.queue.queue import AT_MOST, EVERY_S, Queue, UnschedulableFlush
 from shared.domain.pod import Pod
 from tests.ledger.given import pod
 
@@ -109,7 +109,7 @@ def test_the_queue_equals_a_plain_list(steps: list[tuple[str, int, int]]) -> Non
 
 
 def test_who_waits_is_looked_at_again_after_a_while_a_few_at_a_time_and_each_once_a_round() -> None:
-    waiting, again, seen = queue(), LookingAgain(), []
+    waiting, again, seen = queue(), UnschedulableFlush(), []
     for arrival in range(AT_MOST + 2):
         waiting.park(made(f"p{arrival}", cpus=1 + arrival % 2), arrival)
     for now_s in (
@@ -131,7 +131,7 @@ def test_who_waits_is_looked_at_again_after_a_while_a_few_at_a_time_and_each_onc
 
 
 def test_who_is_ready_comes_before_those_that_are_looked_at_again() -> None:
-    waiting, again = queue(), LookingAgain()
+    waiting, again = queue(), UnschedulableFlush()
     waiting.park(made("waits"), 1)
     again.turn(waiting, 0.0)
     waiting.add(made("new"), 2)
@@ -142,7 +142,7 @@ def test_who_is_ready_comes_before_those_that_are_looked_at_again() -> None:
 
 
 def test_a_pod_that_was_placed_since_the_round_began_is_passed_over() -> None:
-    waiting, again = queue(), LookingAgain()
+    waiting, again = queue(), UnschedulableFlush()
     again.turn(waiting, 0.0)
     for arrival in range(2 * AT_MOST):
         waiting.park(made(f"p{arrival}"), arrival)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.queue.shard import Share, share_of
+from services.scheduler.queue.shard import Shard, shard_of
 from services.scheduler.select.preferred_nodes import ABROAD
 from shared.events.codec import decode
 from shared.events.scheduling_events import PodReserved
@@ -17,8 +17,8 @@ from tests.scheduler.test_decider import Scene
 MEMBERS = tuple(f"scheduler/topolog/{place}" for place in range(4))
 
 
-def shares(*members: str) -> list[Share]:
-    return [Share(members, member) for member in members]
+def shares(*members: str) -> list[Shard]:
+    return [Shard(members, member) for member in members]
 
 
 @given(st.text(max_size=40), st.integers(2, 4))
@@ -26,7 +26,7 @@ def test_every_key_is_one_members_and_stays_when_another_goes(key: str, count: i
     members = MEMBERS[:count]
     (owner,) = [share.own for share in shares(*members) if share.has(key)]
     for gone in set(members) - {owner}:
-        assert Share(tuple(each for each in members if each != gone), owner).has(key)
+        assert Shard(tuple(each for each in members if each != gone), owner).has(key)
 
 
 def test_keys_are_spread_evenly() -> None:
@@ -38,15 +38,15 @@ def test_keys_are_spread_evenly() -> None:
 
 
 def test_who_is_alone_has_everything_and_says_nothing_of_it() -> None:
-    for alone in (Share(), Share(MEMBERS[:1], MEMBERS[0])):
+    for alone in (Shard(), Shard(MEMBERS[:1], MEMBERS[0])):
         assert alone.has("anything")
         assert alone.mark() == ""
 
 
 def test_a_share_is_read_back_from_what_a_decision_names() -> None:
-    share = Share((MEMBERS[0], MEMBERS[2]), MEMBERS[2])
-    assert share_of(f"0123456789abcdef{share.mark()}", MEMBERS[2]) == share
-    assert share_of("0123456789abcdef", MEMBERS[2]).alone
+    share = Shard((MEMBERS[0], MEMBERS[2]), MEMBERS[2])
+    assert shard_of(f"0123456789abcdef{share.mark()}", MEMBERS[2]) == share
+    assert shard_of("0123456789abcdef", MEMBERS[2]).alone
 
 
 async def scene(nodes: int, pods: int, cpus: int = 1) -> tuple[Scene, list[SchedulerCore]]:
@@ -80,8 +80,8 @@ async def test_two_schedulers_decide_every_pod_once_on_nodes_apart() -> None:
         assert all(share.has(node) for node in found.values())
 
 
-def decide_as(core: SchedulerCore, share: Share) -> dict[str, str]:
-    core.take_share(share)
+def decide_as(core: SchedulerCore, share: Shard) -> dict[str, str]:
+    core.take_shard(share)
     return reserved(core)
 
 
@@ -91,7 +91,7 @@ async def test_pods_that_come_later_are_shared_out_like_those_that_were_there_ap
     made, cores = await scene(nodes=20, pods=0)
     both = shares(*MEMBERS[:2])
     for core, share in zip(cores, both, strict=True):
-        core.take_share(share)
+        core.take_shard(share)
     await made.pods(40)
     for core in cores:
         for envelope in await made.log.read(core.ledger.position, 10_000):
@@ -103,7 +103,7 @@ async def test_pods_that_come_later_are_shared_out_like_those_that_were_there_ap
 
 async def test_a_member_whose_nodes_are_full_takes_the_others() -> None:
     _, (core, _) = await scene(nodes=6, pods=24, cpus=4)
-    share = Share(MEMBERS[:2], MEMBERS[0])
+    share = Shard(MEMBERS[:2], MEMBERS[0])
     made = decide_as(core, share)
     own = sum(share.has(uid) for uid in (f"uid-p{number}" for number in range(24)))
     assert len(made) == min(own, 12)
@@ -112,8 +112,8 @@ async def test_a_member_whose_nodes_are_full_takes_the_others() -> None:
 
 async def test_the_pods_of_a_member_that_is_gone_are_decided_by_who_is_left() -> None:
     _, (core, _) = await scene(nodes=20, pods=20)
-    before = decide_as(core, Share(MEMBERS[:2], MEMBERS[0]))
-    after = decide_as(core, Share(MEMBERS[:1], MEMBERS[0]))
+    before = decide_as(core, Shard(MEMBERS[:2], MEMBERS[0]))
+    after = decide_as(core, Shard(MEMBERS[:1], MEMBERS[0]))
     assert 0 < len(before) < 20
     assert before.keys() | after.keys() == {f"uid-p{number}" for number in range(20)}
     assert before.keys() & after.keys() == set()
@@ -121,19 +121,19 @@ async def test_the_pods_of_a_member_that_is_gone_are_decided_by_who_is_left() ->
 
 async def test_pods_that_wait_are_handed_over_and_back() -> None:
     _, (core, _) = await scene(nodes=1, pods=30, cpus=9)
-    both = Share(MEMBERS[:2], MEMBERS[0])
-    core.take_share(both)
+    both = Shard(MEMBERS[:2], MEMBERS[0])
+    core.take_shard(both)
     core.decide(1000)
     mine = len(core.queue)
-    core.take_share(Share(MEMBERS[:1], MEMBERS[0]))
+    core.take_shard(Shard(MEMBERS[:1], MEMBERS[0]))
     assert len(core.queue) == 30
-    core.take_share(both)
+    core.take_shard(both)
     assert len(core.queue) == mine < 30
 
 
 async def test_one_scheduler_decides_as_if_there_were_no_sharing() -> None:
     _, (plain, member) = await scene(nodes=10, pods=20)
-    member.take_share(Share(MEMBERS[:1], MEMBERS[0]))
+    member.take_shard(Shard(MEMBERS[:1], MEMBERS[0]))
     alike = [
         [(proposal.commit_id, proposal.drafts) for proposal in core.decide(1000)]
         for core in (plain, member)

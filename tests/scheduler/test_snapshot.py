@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.scheduler import folding
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.state import state as following
+from services.scheduler.state import state as scheduler_state
 from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
@@ -47,15 +47,15 @@ def test_a_restored_core_decides_and_folds_as_the_one_that_was_saved() -> None:
 
 
 def test_whatever_the_core_does_beside_changes_nothing_of_what_a_snapshot_keeps() -> None:
-    core, alone = SchedulerCore(CoreConfig()), following.Followed()
+    core, alone = SchedulerCore(CoreConfig()), scheduler_state.SchedulerState()
     for at, (stream, event) in enumerate(events_of_given()):
         envelope = Envelope(
             at + 1, stream, at + 1, type_of(event), 1, encode(event), 0, "test", 0, str(at)
         )
         core.evolve(envelope, event)
         core.decide(3)
-        following.evolve(alone, envelope, event)
-        assert following.dump(core.followed) == following.dump(alone)
+        scheduler_state.evolve(alone, envelope, event)
+        assert scheduler_state.dump(core.folded) == scheduler_state.dump(alone)
 
 
 def events_of_given() -> list[tuple[str, Event]]:
@@ -81,5 +81,5 @@ def test_amounts_beyond_64_bits_are_kept_too() -> None:
     told(core, streams.pod("uid-x"), PodObserved(pod("x", cpus=2**70)))
     assert folding.dump(core).startswith(b"{")
     for data in (ordinary, folding.dump(core)):
-        assert following.dump(following.load(data)) == data
-    assert following.load(folding.dump(core)) == core.followed
+        assert scheduler_state.dump(scheduler_state.load(data)) == data
+    assert scheduler_state.load(folding.dump(core)) == core.folded

@@ -87,7 +87,7 @@ class Years:
         """What a snapshot holds, in bytes, without the position; traces; entries of the queue's
         heap.
         """
-        state = msgspec.json.encode(self.core.followed).replace(str(self._position).encode(), b"")
+        state = msgspec.json.encode(self.core.folded).replace(str(self._position).encode(), b"")
         core = self.core
         return len(state), len(core.traceparents), len(core.queue._heap)
 

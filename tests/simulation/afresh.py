@@ -56,7 +56,7 @@ def _folded(log: SimLog, scheduler: SchedulerProcess) -> SchedulerCore:
     for envelope in log.read_now(0, scheduler.position):
         fresh.evolve(envelope, decode(envelope))
     fresh.begin()
-    fresh.take_share(scheduler.state.share)
+    fresh.take_shard(scheduler.state.share)
     fresh.look()
     return fresh
 

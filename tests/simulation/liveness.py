@@ -38,7 +38,7 @@ def check(world: World) -> None:
     _caught_up(world)
     _end_all(world)
     if any(
-        scheduler.state.asides.nodes or scheduler.state.asides.barred
+        scheduler.state.exclusions.nodes or scheduler.state.exclusions.barred
         for scheduler in world.schedulers
     ):
         world.do("tick", "as long as a node is set aside at most", lambda: _pause(world, LONGEST_S))
@@ -75,7 +75,7 @@ def _nominations_are_followed(world: World) -> None:
     for scheduler in world.schedulers:
         held = {
             uid: each.node
-            for uid, each in scheduler.state.followed.surroundings.nominations.items()
+            for uid, each in scheduler.state.folded.cluster_objects.nominations.items()
         }
         if held != meant:
             raise Broken(f"S9: {scheduler.name} keeps room for {held}, nominated are {meant}")

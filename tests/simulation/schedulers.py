@@ -146,7 +146,7 @@ class SchedulerProcess(Process):
     def look(self) -> None:
         """Learn who decides what."""
         self.decider.share_out(self.seat.look(), self.seat.taken().role)
-        self.state.take_share(self.decider._share)
+        self.state.take_shard(self.decider._share)
 
     def decide(self) -> str:
         """One batch."""
@@ -259,9 +259,9 @@ class SchedulerProcess(Process):
         if follow.listed is not None:
             listed, follow.listed = follow.listed, None
             present = {identity(cast(Any, kind), obj) for obj in listed.items}
-            lacking = absent(self.state.followed, cast(Any, kind), present, listed.resource_version)
+            lacking = absent(self.state.folded, cast(Any, kind), present, listed.resource_version)
             events = [*self.observer._shown(cast(Any, kind), listed.items), *lacking]
-            timeline = self.state.followed.listings.timeline
+            timeline = self.state.folded.listings.timeline
 
             async def told() -> None:
                 await self.observer._teller.tell(events, lease)

@@ -14,7 +14,7 @@ from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import SCHEDULER, Workload, workload
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.queue.shard import Share
+from services.scheduler.queue.shard import Shard
 from services.scheduler.settings import SchedulerSettings, chosen
 from shared.domain.pod import Pod
 from shared.domain.report import Report
@@ -62,7 +62,7 @@ async def shared_by_two(pods: int, nodes: int = 4) -> MemoryEventLog:
     ]
     cores = [SchedulerCore(as_here()) for _ in leases]
     for core, lease in zip(cores, leases, strict=True):
-        core.take_share(Share(tuple(each.role for each in leases), lease.role))
+        core.take_shard(Shard(tuple(each.role for each in leases), lease.role))
     for turn in range(pods):
         core, lease = cores[turn % 2], leases[turn % 2]
         for envelope in await log.read(core.ledger.position, 1000):

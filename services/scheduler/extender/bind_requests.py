@@ -34,7 +34,7 @@ class Request(msgspec.Struct):
     tries: int = 0
 
 
-class Binds:
+class BindRequests:
     """Requests by uid: `_asked` wait for a decision, `_sent` for the outcome of an append.
     `answers` are for those who asked: "" is success."""
 

@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from services.scheduler.extender import verbs, wire
-from services.scheduler.extender.bind_requests import Binds
+from services.scheduler.extender.bind_requests import BindRequests
 from services.scheduler.filter.pod_manifest import read_pod
 from services.scheduler.select.placing import ColumnarPlacing, Placing
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from shared.events import binding_events as binding
 from shared.events.cluster_events import PodEnded
@@ -43,11 +43,11 @@ class DecidingCore(Protocol):
     @property
     def ledger(self) -> Ledger: ...
     @property
-    def followed(self) -> Followed: ...
+    def folded(self) -> SchedulerState: ...
     @property
     def cluster(self) -> Placing: ...
     @property
-    def binds(self) -> Binds: ...
+    def binds(self) -> BindRequests: ...
     def look(self) -> None:
         """Bring the columns of changed nodes up to date."""
 
@@ -234,7 +234,7 @@ class Extender:
         if not self._projector.live:
             raise CannotAnswer(503, "the log is being read; kube-scheduler tries again")
         core = self._projector.state
-        if problem := core.followed.listings.problem():
+        if problem := core.folded.listings.problem():
             raise CannotAnswer(503, f"{problem}; kube-scheduler tries again")
         core.look()
         return core

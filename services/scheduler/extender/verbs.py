@@ -1,4 +1,4 @@
-"""What the extender answers to filter, prioritize and preempt: zones, node resources, set-asides
+"""What the extender answers to filter, prioritize and preempt: zones, node resources, set-exclusions
 and unhealthy devices; the rest is kube-scheduler's.
 
 The table of verdicts is asked; nodes that it is not sure of are judged exactly within a budget, and
@@ -161,7 +161,7 @@ def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
     }
     return said | {
         name: f"set aside for such pods: {aside.cause}"
-        for name, aside in placing.around.asides.of(pod).items()
+        for name, aside in placing.around.exclusions.of(pod).items()
     }
 
 

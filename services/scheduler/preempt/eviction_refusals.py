@@ -40,7 +40,7 @@ class _Refused(msgspec.Struct):
     since_s: float | None = None
 
 
-class Refusals:
+class EvictionRefusals:
     """Victims by uid, and kinds of pods."""
 
     def __init__(self) -> None:

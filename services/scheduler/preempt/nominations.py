@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from services.scheduler.preempt.eviction_refusals import Refusals
+from services.scheduler.preempt.eviction_refusals import EvictionRefusals
 from services.scheduler.reserve.proposals import Proposal, nomination, nomination_withdrawal
 from services.scheduler.snapshot.result import Nomination
 from shared.domain.pod import Pod
@@ -63,7 +63,7 @@ class Nominations:
 
     def __init__(self, ledger: Ledger) -> None:
         self.open: dict[str, OpenNomination] = {}
-        self._refusals = Refusals()
+        self._refusals = EvictionRefusals()
         self._broken: set[str] = set()
         self._wanting: dict[str, tuple[int, bool]] = {}
         self._placed: dict[str, int] = {}

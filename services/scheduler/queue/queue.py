@@ -134,12 +134,12 @@ class Queue:
 
 
 EVERY_S = 300.0
-"""Between the beginnings of two rounds; one that takes longer is followed by the next at once."""
+"""Between the beginnings of two rounds; one that takes longer is folded by the next at once."""
 AT_MOST, WITHIN_S = 5, 1.0
 """Pods, and how long until the next ones: at 5,000 nodes a look that finds nothing costs up to 10 ms."""
 
 
-class LookingAgain:
+class UnschedulableFlush:
     """One round after another over whoever waits at its beginning."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ queue.
 
 from __future__ import annotations
 
-from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.state.cluster_objects import ClusterObjects
 from shared.domain.pod import Pod
 from shared.events.surroundings_events import SurroundingEvent, stream_of
 
@@ -12,7 +12,7 @@ VOLUMES = "volumes"
 """What the constraint of volumes keeps of a pod: the names of its claims."""
 
 
-class Stirred:
+class ClusterChanges:
     """What changed since the last look."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Stirred:
         kind, _, name = stream_of(event).partition("/")
         self._names.setdefault(kind, set()).add(name)
 
-    def concerns(self, pod: Pod, around: Surroundings) -> bool:
+    def concerns(self, pod: Pod, around: ClusterObjects) -> bool:
         """A namespace may concern everybody, since the rules of running pods look at those of
         newcomers; so may a nomination.
         """
@@ -43,6 +43,6 @@ class Stirred:
         self._names.clear()
 
 
-def _volume(around: Surroundings, claim: str) -> str:
+def _volume(around: ClusterObjects, claim: str) -> str:
     known = around.claims.get(claim)
     return known.volume if known is not None else ""

@@ -14,7 +14,7 @@ import xxhash
 MARK = "/"
 
 
-class Share(msgspec.Struct, frozen=True):
+class Shard(msgspec.Struct, frozen=True):
     """`members` by their roles (`scheduler/topolog/0`), sorted; `own` is one of them. Without
     others everything is one's own.
     """
@@ -45,15 +45,15 @@ class Share(msgspec.Struct, frozen=True):
         )
 
 
-def share_of(config: str, role: str) -> Share:
+def shard_of(config: str, role: str) -> Shard:
     """The share under which a decision was made, from what it names as its configuration and the
     role that appended it.
     """
     places = config.partition(MARK)[2]
     if not places:
-        return Share()
+        return Shard()
     shared = role.rpartition("/")[0]
-    return Share(tuple(f"{shared}/{place}" for place in places.split(",")), role)
+    return Shard(tuple(f"{shared}/{place}" for place in places.split(",")), role)
 
 
 def _weight(member: str, key: str) -> int:

@@ -19,7 +19,7 @@ from shared.ledger import fingerprints
 from shared.ledger.state import Ledger, LedgerNode
 
 
-class Marks:
+class DirtyMarks:
     """Volatile counts of consecutive rejections, by node. For metrics: `dirty` names the nodes that
     are marked, `comparisons` counts reports of dirty nodes that were compared, by method or
     `mismatch`; who reads it clears it."""
@@ -48,7 +48,7 @@ class Marks:
     def proposals(
         self, ledger: Ledger, changed: Collection[str], versions: Mapping[str, int]
     ) -> list[Proposal]:
-        """Marks for nodes that crossed the threshold, reconciliations for dirty nodes that changed."""
+        """DirtyMarks for nodes that crossed the threshold, reconciliations for dirty nodes that changed."""
         found = []
         for name in sorted(self._crossed):
             node = ledger.nodes.get(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.scheduler.reserve.proposals import Proposal
-from services.scheduler.state.exclusions import Asides, shape_of
+from services.scheduler.state.exclusions import Exclusions, shape_of
 from shared.domain.pod import Pod
 from shared.eventlog.port import Draft
 from shared.events import streams
@@ -24,7 +24,7 @@ LONGEST_S = 3600.0
 RACES_LIMIT = 10_000
 
 
-class SettingAside:
+class ExclusionProposals:
     """What this process remembers beside the fold."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class SettingAside:
         self._since_s: dict[tuple[str, str], float] = {}
         self._tries: dict[str, int] = {}
 
-    def lost(self, pod: Pod, node: str, asides: Asides) -> None:
+    def lost(self, pod: Pod, node: str, exclusions: Exclusions) -> None:
         """A proposal to put the pod there conflicted."""
         key = pod.uid, node
         self._races[key] = races = self._races.pop(key, 0) + 1
@@ -42,7 +42,7 @@ class SettingAside:
         if races >= CONTESTED_AFTER:
             del self._races[key]
             shape = shape_of(pod)
-            strikes = asides.strikes.get(node, {}).get(shape, 0) + 1
+            strikes = exclusions.strikes.get(node, {}).get(shape, 0) + 1
             detail = f"{races} proposals in a row lost a race for this node"
             self._contested[node, shape] = NodeSetAside(
                 node, shape, "contested", detail, pod.uid, 0, strikes
@@ -53,22 +53,22 @@ class SettingAside:
         self._races.pop((uid, node), None)
 
     def proposals(
-        self, asides: Asides, position: int, versions: Mapping[str, int]
+        self, exclusions: Exclusions, position: int, versions: Mapping[str, int]
     ) -> list[Proposal]:
         """Facts for evidence that has none yet. Their ids are made from it, so that several
         schedulers append each once.
         """
-        events = [event for shapes in asides.due.values() for event in shapes.values()] + list(
+        events = [event for shapes in exclusions.due.values() for event in shapes.values()] + list(
             self._contested.values()
         )
         self._contested.clear()
         return [_setting(event, position, versions) for event in events]
 
     def again(
-        self, asides: Asides, ledger: Ledger, now_s: float, versions: Mapping[str, int]
+        self, exclusions: Exclusions, ledger: Ledger, now_s: float, versions: Mapping[str, int]
     ) -> list[Proposal]:
         """What no report has mended is tried once more, twice as late each time."""
-        waiting = _waiting(asides)
+        waiting = _waiting(exclusions)
         self._since_s = {key: self._since_s.get(key, now_s) for key in waiting}
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in ledger.pods}
         found = []
@@ -85,12 +85,12 @@ class SettingAside:
         return found
 
 
-def _waiting(asides: Asides) -> dict[tuple[str, str], tuple[str, int]]:
+def _waiting(exclusions: Exclusions) -> dict[tuple[str, str], tuple[str, int]]:
     """(node, shape) or (uid, "") -> (cause, strikes) of what waits to be tried again."""
     found: dict[tuple[str, str], tuple[str, int]] = {
-        (uid, ""): ("barred", 1) for uid in asides.barred
+        (uid, ""): ("barred", 1) for uid in exclusions.barred
     }
-    for node, shapes in asides.nodes.items():
+    for node, shapes in exclusions.nodes.items():
         found |= {(node, shape): (each.cause, each.strikes) for shape, each in shapes.items()}
     return found
 

@@ -11,7 +11,7 @@ from collections import deque
 
 import msgspec
 
-from services.scheduler.queue.shard import Share
+from services.scheduler.queue.shard import Shard
 from services.scheduler.state.exclusions import REJECTIONS
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded
@@ -41,7 +41,7 @@ class Rejections:
         self._schedulers = frozenset(schedulers)
         self._found: deque[Rejected] = deque(maxlen=KEPT)
 
-    def before(self, event: Event, ledger: Ledger, share: Share) -> None:
+    def before(self, event: Event, ledger: Ledger, share: Shard) -> None:
         """Hear a fact that the ledger has not folded yet."""
         if not isinstance(event, PodEnded) or event.cause != "rejected":
             return

@@ -14,7 +14,7 @@ from services.scheduler.score.demand_weights import weighed
 from services.scheduler.score.strategies.strategy import Items
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.placing import Placing
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from shared.domain.demand import peak
 from shared.domain.resources import Amounts
 from shared.eventlog.port import Draft
@@ -67,7 +67,7 @@ class Weighing:
         self._changes += 1
         self._turned = self._turned or (waits and counts[kind] == (more > 0))
 
-    def proposals(self, followed: Followed) -> list[Proposal]:
+    def proposals(self, folded: SchedulerState) -> list[Proposal]:
         """A fact, where enough has changed for it to say something new."""
         cluster = self._cluster
         if cluster is None or not self._due(len(cluster)):
@@ -81,7 +81,7 @@ class Weighing:
             _asked(counts, tracked, whole_pods) for counts in (self._running, self._waiting)
         )
         wanted = weighed(running, waiting, cluster.room)
-        return [] if _alike(wanted, followed.wanted) else [_proposal(wanted, followed)]
+        return [] if _alike(wanted, folded.wanted) else [_proposal(wanted, folded)]
 
     def _due(self, nodes: int) -> bool:
         if self._changes >= max(FEWEST, nodes // NODES_A_CHANGE):
@@ -113,7 +113,7 @@ def _alike(one: tuple[Wanted, ...], other: tuple[Wanted, ...]) -> bool:
     ]
 
 
-def _proposal(wanted: tuple[Wanted, ...], followed: Followed) -> Proposal:
-    version, position = followed.versions.get(streams.DEMAND, 0), followed.ledger.position
+def _proposal(wanted: tuple[Wanted, ...], folded: SchedulerState) -> Proposal:
+    version, position = folded.versions.get(streams.DEMAND, 0), folded.ledger.position
     draft = Draft(streams.DEMAND, DemandWeighed(wanted), version)
     return Proposal(f"demand/{version}/{position}", (draft,), streams.DEMAND, position)

@@ -32,8 +32,8 @@ from services.scheduler.snapshot.node_arrays import Columns, Group
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, Shape, key_of
 from services.scheduler.snapshot.result import Placed
-from services.scheduler.state.cluster_objects import Surroundings
-from services.scheduler.state.exclusions import Asides
+from services.scheduler.state.cluster_objects import ClusterObjects
+from services.scheduler.state.exclusions import Exclusions
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.events.scheduling_events import Wanted
@@ -55,7 +55,9 @@ class Cluster:
         self._unsettled: set[str] = set()
         self._barred: dict[str, dict[str, Bar]] = {}
         self._barring: dict[str, tuple[str, ...]] = {}
-        self.around = Around(self._by_name, Neighbours(), Asides(), Surroundings(), self._barred)
+        self.around = Around(
+            self._by_name, Neighbours(), Exclusions(), ClusterObjects(), self._barred
+        )
         self._preferences, self._lifted = Preferences(config.max_shapes), Lifted()
         self.homes = Homes()
         self._wanted: tuple[Wanted, ...] = ()

@@ -18,8 +18,8 @@ from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.verdict_cache import RULED_OUT, salt_of
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
-from services.scheduler.state.cluster_objects import Surroundings
-from services.scheduler.state.exclusions import Asides
+from services.scheduler.state.cluster_objects import ClusterObjects
+from services.scheduler.state.exclusions import Exclusions
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
 from shared.events.catalog import Event
@@ -41,7 +41,7 @@ class Placing(Searching, Protocol):
         where the ledger has it.
         """
 
-    def learn(self, asides: Asides, surroundings: Surroundings) -> None:
+    def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
         """Which nodes are set aside, and what surrounds pods: values for the life of the state,
         kept up to date by the caller.
         """
@@ -99,9 +99,9 @@ class ColumnarPlacing(Cluster):
     def hear(self, event: Event) -> None:
         """The ledger's nodes say it all."""
 
-    def learn(self, asides: Asides, surroundings: Surroundings) -> None:
+    def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
         """Constraints look at them."""
-        self.around = self.around._replace(asides=asides, surroundings=surroundings)
+        self.around = self.around._replace(exclusions=exclusions, cluster_objects=cluster_objects)
 
     def share(self, has: Callable[[str], bool] | None) -> None:
         """As a preference below those of pods."""

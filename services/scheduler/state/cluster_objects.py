@@ -36,7 +36,7 @@ SHARED_TERMS = 8192
 """Distinct affinities of volumes that are kept once: zones, and the nodes of local volumes."""
 
 
-class Surroundings(msgspec.Struct):
+class ClusterObjects(msgspec.Struct):
     """The fold. Claims and namespaces by name (`namespace/name` for claims), volumes by name,
     limits by node, nominations by the uid of their pod, classes by name. `bindings` counts what was
     heard of claims and volumes."""

@@ -2,7 +2,7 @@
 will not bind them anywhere.
 
 Folded from the log beside the ledger. The evidence counts from its own fact on; the fact that sets
-aside follows it (`reserving.setting_aside`). A rejection ends with the next report of other
+aside follows it (`reserving.exclusion_proposals`). A rejection ends with the next report of other
 amounts, and after a second one in a row only with a report of another node: other policy, scope,
 options, managers, sizes, boot (kubernetes#84869: replacements that follow each other to one node).
 What a policy denied, or others contest, no report tells, and one that says the same is no fact:
@@ -35,7 +35,7 @@ SHAPES_LIMIT = 64
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-class Aside(msgspec.Struct):
+class Exclusion(msgspec.Struct):
     """One node for one shape. `node_is` and `amounts` are fingerprints of what its report said when
     it was set aside.
     """
@@ -55,17 +55,17 @@ class Before(NamedTuple):
     node: str
 
 
-class Asides(msgspec.Struct):
+class Exclusions(msgspec.Struct):
     """The fold. `due` holds evidence whose own fact is not folded yet, by node and shape; `strikes`
     outlives what ended.
     """
 
-    nodes: dict[str, dict[str, Aside]] = {}
+    nodes: dict[str, dict[str, Exclusion]] = {}
     strikes: dict[str, dict[str, int]] = {}
     barred: dict[str, str] = {}
     due: dict[str, dict[str, NodeSetAside]] = {}
 
-    def of(self, pod: Pod) -> dict[str, Aside]:
+    def of(self, pod: Pod) -> dict[str, Exclusion]:
         """Node name -> why it takes no pod like this."""
         if not self.nodes:
             return {}
@@ -174,7 +174,7 @@ class Asides(msgspec.Struct):
             self.nodes.setdefault(event.node, {}),
             self.strikes.setdefault(event.node, {}),
         )
-        shapes[event.shape] = Aside(
+        shapes[event.shape] = Exclusion(
             event.cause, event.detail, position, event.strikes, node_is, amounts
         )
         strikes[event.shape] = event.strikes
@@ -202,31 +202,33 @@ class Asides(msgspec.Struct):
         return (node,) if found else ()
 
 
-Hear = Callable[[Asides, int, Any, Ledger, Before | None], tuple[str, ...]]
+Hear = Callable[[Exclusions, int, Any, Ledger, Before | None], tuple[str, ...]]
 HEARD: dict[type[Event], Hear] = {
-    cluster.PodObserved: Asides._seen,
-    cluster.PodRunning: Asides._ran,
-    cluster.PodEnded: Asides._ended,
-    binding.BindRefused: Asides._refused,
-    scheduling.NodeSetAside: Asides._told,
-    scheduling.PodReadmitted: Asides._readmitted,
-    scheduling.NodeReadmitted: lambda asides, _at, event, *_: asides._clear(
+    cluster.PodObserved: Exclusions._seen,
+    cluster.PodRunning: Exclusions._ran,
+    cluster.PodEnded: Exclusions._ended,
+    binding.BindRefused: Exclusions._refused,
+    scheduling.NodeSetAside: Exclusions._told,
+    scheduling.PodReadmitted: Exclusions._readmitted,
+    scheduling.NodeReadmitted: lambda exclusions, _at, event, *_: exclusions._clear(
         event.node, event.shape, event.cause == "operator"
     ),
-    cluster.NodeEnded: lambda asides, _at, event, *_: asides._clear(event.name, "", forgive=True),
-    reports.NodeReported: lambda asides, _at, event, ledger, _: asides._reported(
+    cluster.NodeEnded: lambda exclusions, _at, event, *_: exclusions._clear(
+        event.name, "", forgive=True
+    ),
+    reports.NodeReported: lambda exclusions, _at, event, ledger, _: exclusions._reported(
         event.report.node, ledger
     ),
-    reports.NodeReportChanged: lambda asides, _at, event, ledger, _: asides._reported(
+    reports.NodeReportChanged: lambda exclusions, _at, event, ledger, _: exclusions._reported(
         event.node, ledger
     ),
 }
 """How a fact is heard, with its position, once the ledger has folded it; what comes back are nodes that are open again."""
 
-PodBefore = Callable[[Asides, Any], str]
+PodBefore = Callable[[Exclusions, Any], str]
 BEFORE: dict[type[Event], PodBefore] = {
-    cluster.PodObserved: lambda asides, event: event.pod.uid if asides.barred else "",
-    cluster.PodRunning: lambda asides, event: event.uid if asides.strikes else "",
+    cluster.PodObserved: lambda exclusions, event: event.pod.uid if exclusions.barred else "",
+    cluster.PodRunning: lambda exclusions, event: event.uid if exclusions.strikes else "",
     cluster.PodEnded: lambda _asides, event: event.uid if event.cause == "rejected" else "",
     binding.BindRefused: lambda _asides, event: event.uid,
 }
@@ -243,7 +245,7 @@ def _drop(table: dict[str, dict[str, Any]], node: str, shape: str) -> bool:
     return bool(names)
 
 
-def _mended(aside: Aside, node_is: str, amounts: str) -> bool:
+def _mended(aside: Exclusion, node_is: str, amounts: str) -> bool:
     if aside.cause != "rejected":
         return False
     return aside.node_is != node_is or (aside.strikes == 1 and aside.amounts != amounts)

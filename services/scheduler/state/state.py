@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from services.scheduler.state.cluster_objects import Surroundings
-from services.scheduler.state.exclusions import BEFORE, HEARD, Asides, Before, Hear, PodBefore
+from services.scheduler.state.cluster_objects import ClusterObjects
+from services.scheduler.state.exclusions import BEFORE, HEARD, Before, Exclusions, Hear, PodBefore
 from shared.events import streams
 from shared.events.binding_events import PodBound
 from shared.events.catalog import CATALOG, Event
@@ -30,76 +30,76 @@ from shared.ledger.listings import Listings
 from shared.ledger.state import Ledger
 
 
-class Followed(msgspec.Struct):
+class SchedulerState(msgspec.Struct):
     """`versions` is stream -> its version as folded; streams of pods that ended and of nodes that
     left are forgotten. `wanted` is what ranks nodes where the strategy looks at room."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     versions: dict[str, int] = {}
-    asides: Asides = msgspec.field(default_factory=Asides)
+    exclusions: Exclusions = msgspec.field(default_factory=Exclusions)
     wanted: tuple[Wanted, ...] = ()
-    surroundings: Surroundings = msgspec.field(default_factory=Surroundings)
+    cluster_objects: ClusterObjects = msgspec.field(default_factory=ClusterObjects)
     listings: Listings = msgspec.field(default_factory=Listings)
 
 
-_packed = msgspec.msgpack.Decoder(Followed)
-_written = msgspec.json.Decoder(Followed)
+_packed = msgspec.msgpack.Decoder(SchedulerState)
+_written = msgspec.json.Decoder(SchedulerState)
 
 
-def evolve(followed: Followed, envelope: Envelope, event: Event) -> fold.Touched:
+def evolve(folded: SchedulerState, envelope: Envelope, event: Event) -> fold.Touched:
     """Fold one fact; returns the nodes that it touched."""
-    ledger, (before, heard, beside, versioned) = followed.ledger, _WAYS[type(event)]
-    pod = _before(followed, before(followed.asides, event)) if before is not None else None
+    ledger, (before, heard, beside, versioned) = folded.ledger, _WAYS[type(event)]
+    pod = _before(folded, before(folded.exclusions, event)) if before is not None else None
     touched = fold.evolve(ledger, envelope, event)
     if heard is not None:
-        touched += heard(followed.asides, envelope.position, event, ledger, pod)
+        touched += heard(folded.exclusions, envelope.position, event, ledger, pod)
     if beside is not None:
-        beside(followed, event)
+        beside(folded, event)
     if versioned:
-        followed.versions[envelope.stream] = envelope.version
+        folded.versions[envelope.stream] = envelope.version
     for name in touched:
         if name not in ledger.nodes:
-            followed.versions.pop(streams.node(name), None)
+            folded.versions.pop(streams.node(name), None)
     return touched
 
 
-def _before(followed: Followed, uid: str) -> Before | None:
-    entry = followed.ledger.pods.get(uid) if uid else None
+def _before(folded: SchedulerState, uid: str) -> Before | None:
+    entry = folded.ledger.pods.get(uid) if uid else None
     return Before(entry.pod, entry.node) if entry is not None else None
 
 
-def _weighed(followed: Followed, event: DemandWeighed) -> None:
-    followed.wanted = event.wanted
+def _weighed(folded: SchedulerState, event: DemandWeighed) -> None:
+    folded.wanted = event.wanted
 
 
-def _of_pod(followed: Followed, event: PodObserved | PodBound | PodRunning) -> None:
-    followed.surroundings.hear_pod(event)
+def _of_pod(folded: SchedulerState, event: PodObserved | PodBound | PodRunning) -> None:
+    folded.cluster_objects.hear_pod(event)
 
 
-def _ended(followed: Followed, event: PodEnded) -> None:
+def _ended(folded: SchedulerState, event: PodEnded) -> None:
     """Nothing is decided any more about a pod that ended."""
-    followed.surroundings.hear_pod(event)
-    followed.versions.pop(streams.pod(event.uid), None)
+    folded.cluster_objects.hear_pod(event)
+    folded.versions.pop(streams.pod(event.uid), None)
 
 
-def _surrounding(followed: Followed, event: SurroundingEvent) -> None:
-    followed.surroundings.hear(event)
+def _surrounding(folded: SchedulerState, event: SurroundingEvent) -> None:
+    folded.cluster_objects.hear(event)
 
 
-def _opened(followed: Followed, event: LogOpened) -> None:
-    followed.listings.opened(event)
+def _opened(folded: SchedulerState, event: LogOpened) -> None:
+    folded.listings.opened(event)
 
 
-def _listed(followed: Followed, event: ClusterListed) -> None:
-    followed.listings.listed(event)
+def _listed(folded: SchedulerState, event: ClusterListed) -> None:
+    folded.listings.listed(event)
 
 
-def _reserved(followed: Followed, event: PodReserved) -> None:
-    followed.listings.decided()
-    followed.surroundings.hear_pod(event)
+def _reserved(folded: SchedulerState, event: PodReserved) -> None:
+    folded.listings.decided()
+    folded.cluster_objects.hear_pod(event)
 
 
-_BESIDE: dict[type[Event], Callable[[Followed, Any], None]] = {
+_BESIDE: dict[type[Event], Callable[[SchedulerState, Any], None]] = {
     DemandWeighed: _weighed,
     PodObserved: _of_pod,
     PodBound: _of_pod,
@@ -123,7 +123,7 @@ class _Way(NamedTuple):
 
     before: PodBefore | None
     heard: Hear | None
-    beside: Callable[[Followed, Any], None] | None
+    beside: Callable[[SchedulerState, Any], None] | None
     versioned: bool
 
 
@@ -134,24 +134,24 @@ _WAYS = {
 """One look by the kind of a fact instead of one by each who may want to hear of it: most concern the ledger alone."""
 
 
-def pass_over(followed: Followed, envelope: Envelope, moves: bool) -> None:
+def pass_over(folded: SchedulerState, envelope: Envelope, moves: bool) -> None:
     """A fact that is not folded; `moves` says whether its stream goes on without it."""
-    fold.pass_over(followed.ledger, envelope)
+    fold.pass_over(folded.ledger, envelope)
     if moves and not envelope.stream.startswith("report/"):
-        followed.versions[envelope.stream] = envelope.version
+        folded.versions[envelope.stream] = envelope.version
 
 
-def dump(followed: Followed) -> bytes:
+def dump(folded: SchedulerState) -> bytes:
     """The state as a snapshot keeps it: packed, which is a third less to fetch and to read, or,
     where an amount has more than 64 bits, as JSON, which begins otherwise."""
     try:
-        return msgspec.msgpack.encode(followed)
+        return msgspec.msgpack.encode(folded)
     except OverflowError:
-        return msgspec.json.encode(followed)
+        return msgspec.json.encode(folded)
 
 
-def load(data: bytes) -> Followed:
+def load(data: bytes) -> SchedulerState:
     """The inverse. Raises msgspec.MsgspecError on anything else."""
-    followed = (_written if data.startswith(b"{") else _packed).decode(data)
-    share(entry.pod for entry in followed.ledger.pods.values())
-    return followed
+    folded = (_written if data.startswith(b"{") else _packed).decode(data)
+    share(entry.pod for entry in folded.ledger.pods.values())
+    return folded

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.watch.pods_and_nodes import is_younger
 from shared.domain.constraints import node_selector_terms
 from shared.domain.demand import most, zonal_demand
@@ -39,7 +39,7 @@ ZONE_LABELS = (
 )
 
 
-def event_of(known: Surroundings, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
+def event_of(known: ClusterObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
     """The fact that an object tells, or None when it was told already, or decides nothing."""
     name, version = name_of(kind, obj), _version(obj)
     held = known.of_kind(kind).get(name)
@@ -49,7 +49,7 @@ def event_of(known: Surroundings, kind: Surrounding, obj: Object) -> Surrounding
     return None if held is not None and _essence(held) == _essence(found) else found
 
 
-def gone(known: Surroundings, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
+def gone(known: ClusterObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
     """The fact of a DELETED event."""
     name = name_of(kind, obj)
     return (
@@ -60,7 +60,7 @@ def gone(known: Surroundings, kind: Surrounding, obj: Object) -> SurroundingEven
 
 
 def absent(
-    known: Surroundings, kind: Surrounding, present: Collection[str], version: str
+    known: ClusterObjects, kind: Surrounding, present: Collection[str], version: str
 ) -> list[SurroundingEvent]:
     """What a complete list at `version` lacks (`present` holds names) and that is not younger than
     it.
@@ -83,7 +83,7 @@ def name_of(kind: Surrounding, obj: Object) -> str:
     return f"{metadata.get('namespace', '')}/{name}" if kind == "claim" else name
 
 
-def nomination_of(known: Surroundings, own: str, obj: Object) -> SurroundingEvent | None:
+def nomination_of(known: ClusterObjects, own: str, obj: Object) -> SurroundingEvent | None:
     """What a pod object tells of room that another scheduler than `own` makes for it."""
     spec, status, metadata = _part(obj, "spec"), _part(obj, "status"), _part(obj, "metadata")
     node, uid = str(status.get("nominatedNodeName") or ""), str(metadata.get("uid", ""))

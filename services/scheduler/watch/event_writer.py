@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from services.scheduler.watch.kinds import Observed, address, told_apart_by
 from shared.eventlog.port import (
     Commit,
@@ -44,7 +44,7 @@ class ObservedState(Protocol):
     """What the observer reads of the scheduler's fold."""
 
     @property
-    def followed(self) -> Followed: ...
+    def folded(self) -> SchedulerState: ...
     @property
     def scheduler_name(self) -> str: ...
 
@@ -69,7 +69,7 @@ class Relist(Exception):
     """The log began anew: everything must be told again."""
 
 
-class Teller:
+class EventWriter:
     """Appends under the observer's lease. `generation` counts how often the log became another one."""
 
     def __init__(self, log: EventLog, projector: SchedulerFold, clock: Clock) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from services.scheduler.state.cluster_objects import ends_nomination
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from services.scheduler.watch import cluster_objects, pods_and_nodes
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.events import streams
 from shared.events.cluster_events import (
     ClusterEvent,
@@ -44,24 +44,24 @@ KINDS: tuple[Kind, ...] = (*SURROUNDINGS, "nodes", "pods")
 class Kinds:
     """What of an object is a fact, as the fold stands."""
 
-    def __init__(self, schedulers: Collection[str], sightings: Sightings) -> None:
+    def __init__(self, schedulers: Collection[str], sightings: SeenSpecs) -> None:
         self._schedulers = schedulers
         self._sightings = sightings
 
-    def events(self, known: Followed, own: str, kind: Kind, seen: Seen) -> list[Observed]:
+    def events(self, known: SchedulerState, own: str, kind: Kind, seen: Seen) -> list[Observed]:
         """Of one event, or of one object of a list, as ADDED. `own` is the name of this scheduler."""
         found = [self._event(known, kind, seen)]
         if kind == "pods" and seen.type == "DELETED":
-            found.append(cluster_objects.gone(known.surroundings, "nomination", seen.object))
+            found.append(cluster_objects.gone(known.cluster_objects, "nomination", seen.object))
         elif kind == "pods" and not (isinstance(found[0], POD_FACTS) and ends_nomination(found[0])):
             # Of a pod that was bound and has ended unseen no fact of its own tells.
-            found.append(cluster_objects.nomination_of(known.surroundings, own, seen.object))
+            found.append(cluster_objects.nomination_of(known.cluster_objects, own, seen.object))
         return [event for event in found if event is not None]
 
-    def _event(self, known: Followed, kind: Kind, seen: Seen) -> Observed | None:
+    def _event(self, known: SchedulerState, kind: Kind, seen: Seen) -> Observed | None:
         if kind in SURROUNDINGS:
             tell = cluster_objects.gone if seen.type == "DELETED" else cluster_objects.event_of
-            return tell(known.surroundings, SURROUNDINGS[kind], seen.object)
+            return tell(known.cluster_objects, SURROUNDINGS[kind], seen.object)
         if kind == "nodes":
             deleted = seen.type == "DELETED"
             return (
@@ -77,14 +77,14 @@ class Kinds:
 
 
 def absent(
-    known: Followed, kind: Kind, present: Collection[str], version: str
+    known: SchedulerState, kind: Kind, present: Collection[str], version: str
 ) -> Sequence[Observed]:
     """What a complete list at `version` lacks; `present` holds the identities of what it has."""
     if kind in SURROUNDINGS:
-        return cluster_objects.absent(known.surroundings, SURROUNDINGS[kind], present, version)
+        return cluster_objects.absent(known.cluster_objects, SURROUNDINGS[kind], present, version)
     if kind == "nodes":
         return pods_and_nodes.absent_nodes(known.ledger, present, version)
-    nominations = cluster_objects.absent(known.surroundings, "nomination", present, version)
+    nominations = cluster_objects.absent(known.cluster_objects, "nomination", present, version)
     return [*pods_and_nodes.absent_pods(known.ledger, present, version), *nominations]
 
 
@@ -95,20 +95,20 @@ def identity(kind: Kind, obj: Object) -> str:
     return str(obj.get("metadata", {}).get("uid" if kind == "pods" else "name", ""))
 
 
-def known_count(known: Followed, kind: Kind) -> int:
+def known_count(known: SchedulerState, kind: Kind) -> int:
     """How many the fold knows."""
     if kind in SURROUNDINGS:
-        return len(known.surroundings.of_kind(SURROUNDINGS[kind]))
+        return len(known.cluster_objects.of_kind(SURROUNDINGS[kind]))
     return len(known.ledger.pods if kind == "pods" else known.ledger.nodes)
 
 
-def is_set_back(known: Followed, kind: Kind, version: str) -> bool:
+def is_set_back(known: SchedulerState, kind: Kind, version: str) -> bool:
     """Whether the fold holds something younger than a list: by a list that is read where writes
     are, the cluster's state is older than it was."""
     if kind in SURROUNDINGS:
         versions = [
             each.resource_version
-            for each in known.surroundings.of_kind(SURROUNDINGS[kind]).values()
+            for each in known.cluster_objects.of_kind(SURROUNDINGS[kind]).values()
         ]
     elif kind == "nodes":
         versions = [

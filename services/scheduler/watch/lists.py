@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from services.scheduler.watch import pods_and_nodes
 from services.scheduler.watch.kinds import (
     Observed,
@@ -86,7 +86,7 @@ class Judged(NamedTuple):
         return [*self.confirmed, *self.fresh] if self.doubt is None else self.confirmed
 
 
-def judged(known: Followed, listed: WholeList, before: Doubt | None) -> Judged:
+def judged(known: SchedulerState, listed: WholeList, before: Doubt | None) -> Judged:
     """What is to be made of a list, where the one before was doubted or there was none."""
     set_back = is_set_back(known, listed.kind, listed.version)
     lacking = absent(known, listed.kind, listed.present, "" if set_back else listed.version)

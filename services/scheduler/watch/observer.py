@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from contextlib import aclosing
 
 from services.scheduler.watch import lists, pods_and_nodes
-from services.scheduler.watch.event_writer import BATCH_EVENTS, Relist, SchedulerFold, Teller
+from services.scheduler.watch.event_writer import BATCH_EVENTS, EventWriter, Relist, SchedulerFold
 from services.scheduler.watch.kinds import (
     KINDS,
     OPTIONAL,
@@ -27,7 +27,7 @@ from services.scheduler.watch.kinds import (
     known_count,
 )
 from services.scheduler.watch.lists import Check, Doubt, WholeList
-from services.scheduler.watch.seen_specs import Sightings, Unnoted
+from services.scheduler.watch.seen_specs import ReadOnlySeenSpecs, SeenSpecs
 from shared.eventlog.port import EventLog, Lease
 from shared.events.cluster_events import ClusterListed, PodObserved
 from shared.kube.port import (
@@ -74,10 +74,10 @@ class Observer:
         self._projector = projector
         self._clock = clock
         self._relist_s = relist_s
-        self._teller = Teller(log, projector, clock)
-        self._sightings = Sightings()
+        self._teller = EventWriter(log, projector, clock)
+        self._sightings = SeenSpecs()
         self._kinds = Kinds(schedulers, self._sightings)
-        self._glances = Kinds(schedulers, Unnoted(self._sightings))
+        self._glances = Kinds(schedulers, ReadOnlySeenSpecs(self._sightings))
         self._checks: dict[Kind, Check] = {}
         self._ahead: dict[Kind, dict[str, str]] = {}
         self._reached: dict[Kind, str] = {}
@@ -177,11 +177,11 @@ class Observer:
         await self._projector.wait_live()
         self._ahead.pop(kind, None)
         generation, doubt = self._teller.generation, None
-        timeline = self._projector.state.followed.listings.timeline
+        timeline = self._projector.state.folded.listings.timeline
         while True:
             listed = await self._tell_pages(kind, doubt, generation, lease)
             self._tried(kind)
-            found = lists.judged(self._projector.state.followed, listed, doubt)
+            found = lists.judged(self._projector.state.folded, listed, doubt)
             self._say(found)
             await self._teller.tell(found.ended, lease)
             doubt = found.doubt
@@ -223,7 +223,7 @@ class Observer:
 
     async def _tell_listed(self, kind: Kind, timeline: int, lease: Lease) -> None:
         """A list that was begun on this timeline was told whole; said where somebody waits for it."""
-        if self._projector.state.followed.listings.lacks(kind):
+        if self._projector.state.folded.listings.lacks(kind):
             await self._teller.tell([ClusterListed(kind, timeline)], lease)
 
     async def _check(self, kind: Kind) -> Check:
@@ -248,10 +248,10 @@ class Observer:
         """Tell what neither the lists nor the watch told. Where it lacks much, lists that confirm
         each other say what ended. The watch may yet tell how it was before: of whom this list told,
         nothing older is told any more."""
-        kind, followed = check.kind, self._projector.state.followed
+        kind, folded = check.kind, self._projector.state.folded
         self._checks.pop(kind, None)
-        lacking = absent(followed, kind, check.present | check.touched, check.version)
-        if pods_and_nodes.is_mass(len(lacking), known_count(followed, kind)):
+        lacking = absent(folded, kind, check.present | check.touched, check.version)
+        if pods_and_nodes.is_mass(len(lacking), known_count(folded, kind)):
             raise Relist
         untold = check.untold()
         found = [*self._shown(kind, untold), *lacking]
@@ -285,7 +285,7 @@ class Observer:
                 if page.gone:
                     await self._tell_seen(kind, [Seen("DELETED", obj) for obj in page.gone], lease)
                 found = (
-                    pods_and_nodes.adrift(self._projector.state.followed.ledger, page.items)
+                    pods_and_nodes.adrift(self._projector.state.folded.ledger, page.items)
                     if kind == "pods"
                     else []
                 )
@@ -363,7 +363,7 @@ class Observer:
         """Several events of one object in a batch: only the last of each is compared, unless it
         went away in between.
         """
-        self._sightings.prune(self._projector.state.followed.ledger.pods)
+        self._sightings.prune(self._projector.state.folded.ledger.pods)
         if batch:
             self._reached[kind] = _version(batch[-1].object) or self._reached.get(kind, "")
         if kind in self._checks:
@@ -388,7 +388,7 @@ class Observer:
     ) -> list[Observed]:
         core, kinds = self._projector.state, kinds or self._kinds
         own = core.scheduler_name
-        return [event for seen in events for event in kinds.events(core.followed, own, kind, seen)]
+        return [event for seen in events for event in kinds.events(core.folded, own, kind, seen)]
 
 
 def _version(obj: Object) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from services.scheduler.filter.pod_manifest import read_pod
 from services.scheduler.snapshot import resize
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.kept import is_value
 from shared.domain.quantity import QuantityError, amount
 from shared.domain.resources import Amounts, is_device
@@ -39,7 +39,7 @@ STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
 
 def pod_event(
-    ledger: Ledger, schedulers: Collection[str], obj: Object, sightings: Sightings
+    ledger: Ledger, schedulers: Collection[str], obj: Object, sightings: SeenSpecs
 ) -> PodEvent | None:
     """The fact that a pod object tells, or None when the ledger says the same already."""
     metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")

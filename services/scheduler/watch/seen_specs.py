@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 PRUNE_ABOVE = 1000
 
 
-class Sightings:
+class SeenSpecs:
     """Fingerprints of specs, `nodeName` left out: the binding sets it."""
 
     def __init__(self) -> None:
@@ -43,10 +43,10 @@ class Sightings:
         self._seen.clear()
 
 
-class Unnoted(Sightings):
+class ReadOnlySeenSpecs(SeenSpecs):
     """The same specs, of which nothing more is noted: for comparing what may never be told."""
 
-    def __init__(self, sightings: Sightings) -> None:
+    def __init__(self, sightings: SeenSpecs) -> None:
         super().__init__()
         self._of = sightings
 

@@ -14,7 +14,7 @@ import pytest
 
 from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.watch.kinds import Kinds, identity
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.events import streams
 from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.kube.port import Kind, Seen
@@ -47,14 +47,14 @@ class Watching:
 
     def __init__(self) -> None:
         self.story = Story()
-        self._kinds = Kinds({ITS_NAME}, Sightings())
+        self._kinds = Kinds({ITS_NAME}, SeenSpecs())
         self._objects: dict[tuple[str, str], Json] = {}
 
     async def see(self, kind: Kind, kubernetes_object: Json, change: Any = "MODIFIED") -> None:
         self._objects[kind, identity(kind, kubernetes_object)] = kubernetes_object
         core = self.story.cores[0]
         for event in self._kinds.events(
-            core.followed, ITS_NAME, kind, Seen(change, kubernetes_object)
+            core.folded, ITS_NAME, kind, Seen(change, kubernetes_object)
         ):
             about = event.name if isinstance(event, NodeObserved | NodeEnded) else ""
             await self.story.tell(

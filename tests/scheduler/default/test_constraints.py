@@ -13,7 +13,7 @@ from services.scheduler.filter.constraints.constraint import Around, Check, NotH
 from services.scheduler.filter.constraints.given_by_drivers import BY_CLASS
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.watch import cluster_objects, pods_and_nodes
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.constraints import PREFERRED, REQUIRED
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
@@ -62,7 +62,7 @@ def seen(
         Story().cores[0].ledger,
         "topolog",
         {"metadata": metadata, "spec": body, "status": {"phase": "Pending"}},
-        Sightings(),
+        SeenSpecs(),
     )
     assert isinstance(event, PodObserved)
     assert not event.problem, event.problem
@@ -240,7 +240,7 @@ async def test_terms_look_into_their_namespaces_only() -> None:
 async def namespace(story: Story, name: str, **labels: str) -> None:
     """The observer sees a namespace."""
     obj = {"metadata": {"name": name, "resourceVersion": "3", "labels": labels}}
-    event = cluster_objects.event_of(story.cores[0].followed.surroundings, "namespace", obj)
+    event = cluster_objects.event_of(story.cores[0].folded.cluster_objects, "namespace", obj)
     if event is not None:
         await story.tell(f"namespace/{name}", event)
 
@@ -312,7 +312,7 @@ async def test_what_constraints_keep_of_a_pod_that_runs_is_news_after_an_upgrade
         "spec": body,
         "status": {"phase": "Pending"},
     }
-    event = pods_and_nodes.pod_event(story.cores[0].ledger, "topolog", obj, Sightings())
+    event = pods_and_nodes.pod_event(story.cores[0].ledger, "topolog", obj, SeenSpecs())
     assert isinstance(event, PodObserved)
     assert event.pod.constraints.kept == made.pod.constraints.kept
 

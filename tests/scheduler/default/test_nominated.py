@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from services.scheduler.watch.kinds import Kinds, absent
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.fields import Json
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
@@ -44,8 +44,8 @@ async def shown(
 ) -> list[object]:
     """The observer sees a pod; what it tells."""
     core = story.cores[0]
-    kinds = Kinds(("topolog",), Sightings())
-    told = kinds.events(core.followed, own, "pods", Seen(kind, obj))
+    kinds = Kinds(("topolog",), SeenSpecs())
+    told = kinds.events(core.folded, own, "pods", Seen(kind, obj))
     for event in told:
         address = (
             streams.pod(event.about.pod)
@@ -97,7 +97,7 @@ async def test_a_nominee_that_is_bound_counts_once() -> None:
     await shown(story, nominee(cpu="60"))
     (told,) = await shown(story, nominee(cpu="60", bound="n1"))
     assert isinstance(told, PodObserved)
-    assert not story.cores[0].followed.surroundings.nominations
+    assert not story.cores[0].folded.cluster_objects.nominations
     assert [await placed(story, seen(f"p{number}")) for number in range(4)] == ["n1"] * 4
     assert "too little cpu" in await placed(story, seen("late"))
 
@@ -141,7 +141,7 @@ async def test_a_nominee_that_was_bound_and_ended_while_nobody_looked_keeps_noth
 async def test_a_nominee_that_a_list_lacks_is_gone() -> None:
     story = await world("n1")
     await shown(story, nominee())
-    known = story.cores[0].followed
+    known = story.cores[0].folded
     assert absent(known, "pods", {"uid-other"}, "9") == []
     assert absent(known, "pods", set(), "9") == [
         SurroundingEnded("nomination", "uid-other", "absent_from_list", "9")

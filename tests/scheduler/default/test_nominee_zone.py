@@ -16,8 +16,8 @@ from services.scheduler.filter.constraints.nominated import zones_kept
 from services.scheduler.filter.constraints.nominee_zone import leaves_a_zone
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.state.cluster_objects import Surroundings
-from services.scheduler.state.exclusions import Asides
+from services.scheduler.state.cluster_objects import ClusterObjects
+from services.scheduler.state.exclusions import Exclusions
 from services.scheduler.watch.cluster_objects import nomination_of
 from shared.domain.pod import Pod
 from shared.events.surroundings_events import NominationObserved
@@ -37,7 +37,7 @@ def nominated(cpus: int, priority: int = 0) -> NominationObserved:
             {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
         ],
     }
-    told = nomination_of(Surroundings(), "topolog", {**nominee(), "spec": spec})
+    told = nomination_of(ClusterObjects(), "topolog", {**nominee(), "spec": spec})
     assert isinstance(told, NominationObserved)
     return told
 
@@ -165,10 +165,10 @@ def test_nominees_of_one_priority_and_node_do_not_wait_for_each_other() -> None:
     history.report(zone(0, 8), tracked=("cpu",))
     node_info = NodeInfo("n1", 0)
     node_info.take_in(history.n1, CycleConfig())
-    around = Around({"n1": node_info}, Neighbours(), Asides(), Surroundings())
+    around = Around({"n1": node_info}, Neighbours(), Exclusions(), ClusterObjects())
     for name in ("one", "two"):
         told = NominationObserved(f"uid-{name}", f"ns/{name}", "n1", zonal={"cpu": 6000})
-        around.surroundings.hear(told)
+        around.cluster_objects.hear(told)
         if name == "one":
             assert list(zones_kept(pod("two", cpus=6), around)) == ["n1"], "before it is nominated"
     assert zones_kept(pod("two", cpus=6), around) == zones_kept(pod("one", cpus=6), around) == {}

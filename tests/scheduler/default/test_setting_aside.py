@@ -160,7 +160,7 @@ async def test_two_schedulers_and_a_restart_write_one_event() -> None:
         await story.append(core, proposals)
     assert len(await set_asides(story)) == 1
     restored = load(first.config, dump(first))
-    assert restored.asides == first.asides
+    assert restored.exclusions == first.exclusions
     assert restored.decide(0) == []
 
 

@@ -21,7 +21,7 @@ from tests.scheduler.default.test_constraints import HOST, ZONE, placed, seen, w
 
 async def shown(story: Story, kind: Surrounding, obj: Json, deleted: bool = False) -> None:
     """The observer sees an object."""
-    known = story.cores[0].followed.surroundings
+    known = story.cores[0].folded.cluster_objects
     event = (cluster_objects.gone if deleted else cluster_objects.event_of)(known, kind, obj)
     if event is not None:
         await story.tell(stream_of(event), event)
@@ -258,27 +258,27 @@ async def test_a_cycle_without_the_constraint_would_place_these_pods(
     story = await world("n1")
     made = using("p", "c")
     assert "not bound" in await placed(story, made)
-    placing = placing_at(story.cores[0].followed, story.cores[0].config.cycle)
+    placing = placing_at(story.cores[0].folded, story.cores[0].config.cycle)
     assert filtered(placing, made.pod, ["n1"], Texts()).passing == ["n1"], (
         "the extender leaves volumes to kube-scheduler"
     )
 
 
 async def test_what_surrounds_pods_survives_a_snapshot() -> None:
-    from services.scheduler.state import state as following
+    from services.scheduler.state import state as scheduler_state
 
     story = await world("n1")
     await bound(story, "c", **only(HOST, "n1"))
     await shown(story, "csinode", takes("n1", 3))
     await shown(story, "namespace", {"metadata": {"name": "ns", "labels": {"team": "red"}}})
-    followed = story.cores[0].followed
-    assert following.load(following.dump(followed)) == followed
+    followed = story.cores[0].folded
+    assert scheduler_state.load(scheduler_state.dump(followed)) == followed
 
 
 async def test_a_thing_that_was_told_is_told_again_only_when_it_changed() -> None:
     story = await world("n1")
     await bound(story, "c")
-    known = story.cores[0].followed.surroundings
+    known = story.cores[0].folded.cluster_objects
     assert cluster_objects.event_of(known, "volume", volume("pv-c", "c")) is None
     again = volume("pv-c", "c") | {"metadata": {"name": "pv-c", "resourceVersion": "77"}}
     assert cluster_objects.event_of(known, "volume", again) is None, (

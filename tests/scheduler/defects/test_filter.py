@@ -9,7 +9,7 @@ from plugins.upstream_compat.filter import Code, Verdict, filter_node
 from plugins.upstream_compat.node import offered
 from plugins.upstream_compat.nrt import Nrt
 from plugins.upstream_compat.pod import Pod
-from services.scheduler.reserve.dirty_marks import Marks
+from services.scheduler.reserve.dirty_marks import DirtyMarks
 from services.scheduler.score.strategies.containers import score_containers
 from services.scheduler.score.strategies.registry import STRATEGIES
 from services.scheduler.score.strategies.strategy import ZoneView
@@ -120,7 +120,7 @@ class TestOneRefusalIsEnough:
         history = History()
         history.report(given_zone(0, 8), placements=None)
         history.reserve(made("a", cpus=6))
-        marks = Marks(dirty_after=3)
+        marks = DirtyMarks(dirty_after=3)
         for _ in range(2):
             marks.rejected(history.ledger, ["n1"])
         marks.accepted("n1")
@@ -133,7 +133,7 @@ class TestOneRefusalIsEnough:
     def test_default_does_not_mark_a_node_that_carries_no_pod(self) -> None:
         history = History()
         history.report(given_zone(0, 8), placements=None)
-        marks = Marks(dirty_after=1)
+        marks = DirtyMarks(dirty_after=1)
         marks.rejected(history.ledger, ["n1"])
         assert marks.proposals(history.ledger, (), {}) == []
 

@@ -473,5 +473,5 @@ async def test_of_a_restored_log_it_answers_once_the_cluster_was_listed() -> Non
         assert "nodes and pods of the cluster were not listed yet on timeline 2" in answer.text
         for kind in ("nodes", "pods"):
             await world.tell(streams.listing(kind), ClusterListed(kind, 2))
-        await until(lambda: world.core is not None and not world.core.followed.listings.lacking())
+        await until(lambda: world.core is not None and not world.core.folded.listings.lacking())
         assert (await world.filter(pod("p"), "n2"))["NodeNames"] == ["n2"]

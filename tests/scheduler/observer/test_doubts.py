@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.state.state import Followed
+from services.scheduler.state.state import SchedulerState
 from services.scheduler.watch.lists import Doubt, Judged, WholeList, judged
 from services.scheduler.watch.pods_and_nodes import MASS_SHARE
 from shared.domain.pod import Pod
@@ -20,14 +20,14 @@ MANY = frozenset(sorted(ALL)[: int(PODS * MASS_SHARE) + 1])
 
 
 @pytest.fixture
-def known() -> Followed:
+def known() -> SchedulerState:
     history = History()
     for uid in sorted(ALL):
         history.tell(
             f"pod/{uid}",
             PodObserved(pod=Pod(uid=uid, namespace="ns", name=uid), resource_version="5"),
         )
-    return Followed(ledger=history.ledger)
+    return SchedulerState(ledger=history.ledger)
 
 
 def of(
@@ -40,12 +40,14 @@ def ended(found: Judged) -> set[str]:
     return {event.uid for event in found.ended}  # type: ignore[union-attr]
 
 
-def test_a_list_that_lacks_little_is_believed(known: Followed) -> None:
+def test_a_list_that_lacks_little_is_believed(known: SchedulerState) -> None:
     found = judged(known, of(ALL - FEW), None)
     assert (found.doubt, ended(found)) == (None, FEW)
 
 
-def test_one_that_lacks_much_ends_nothing_until_the_next_lacks_it_too(known: Followed) -> None:
+def test_one_that_lacks_much_ends_nothing_until_the_next_lacks_it_too(
+    known: SchedulerState,
+) -> None:
     first = judged(known, of(ALL - MANY), None)
     assert first.doubt == Doubt(of(ALL - MANY), MANY, empty=False)
     assert not ended(first)
@@ -54,7 +56,7 @@ def test_one_that_lacks_much_ends_nothing_until_the_next_lacks_it_too(known: Fol
     assert (second.doubt, ended(second)) == (None, MANY - {back})
 
 
-def test_what_both_lack_ends_though_the_second_is_doubted_for_others(known: Followed) -> None:
+def test_what_both_lack_ends_though_the_second_is_doubted_for_others(known: SchedulerState) -> None:
     first = judged(known, of(ALL - MANY), None)
     others = frozenset(sorted(ALL)[-len(MANY) :])
     second = judged(known, of(ALL - MANY - others, "10"), first.doubt)
@@ -64,14 +66,14 @@ def test_what_both_lack_ends_though_the_second_is_doubted_for_others(known: Foll
 
 
 def test_one_that_shows_nothing_is_asked_for_once_more() -> None:
-    first = judged(Followed(), of(frozenset()), None)
+    first = judged(SchedulerState(), of(frozenset()), None)
     assert first.doubt is not None
     assert first.doubt.empty
-    assert judged(Followed(), of(frozenset(), "10"), first.doubt).doubt is None
+    assert judged(SchedulerState(), of(frozenset(), "10"), first.doubt).doubt is None
 
 
 def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agrees(
-    known: Followed,
+    known: SchedulerState,
 ) -> None:
     """Pods younger than a list are not lacking in it; in a cluster that was set back they are gone."""
     first = judged(known, of(ALL - FEW, "4"), None)
@@ -82,7 +84,7 @@ def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agree
     assert (second.doubt, ended(second)) == (None, FEW)
 
 
-def test_pods_that_wait_though_they_are_bound_make_one_list_doubtful(known: Followed) -> None:
+def test_pods_that_wait_though_they_are_bound_make_one_list_doubtful(known: SchedulerState) -> None:
     first = judged(known, of(ALL, adrift=FEW), None)
     assert first.tells_of_set_back
     assert first.doubt is not None

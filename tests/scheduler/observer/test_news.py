@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.state.cluster_objects import Surroundings
+from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.watch import cluster_objects, pods_and_nodes
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.events.cluster_events import (
     NodeEnded,
     NodeObserved,
@@ -68,7 +68,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.history = History()
-        self.sightings = Sightings()
+        self.sightings = SeenSpecs()
 
     def pod(self, obj: Json) -> object:
         event = pods_and_nodes.pod_event(self.history.ledger, "topolog", obj, self.sightings)
@@ -418,7 +418,7 @@ def anything_in(data: st.DataObject, obj: Json) -> Json:
 
 
 def test_a_device_class_is_told_while_it_names_a_resource() -> None:
-    known, made = Surroundings(), SURROUNDING_OBJECTS["deviceclass"]
+    known, made = ClusterObjects(), SURROUNDING_OBJECTS["deviceclass"]
     told = cluster_objects.event_of(known, "deviceclass", made)
     assert told == DeviceClassObserved("gpu.example.com", "example.com/gpu")
     known.hear(told)
@@ -427,7 +427,7 @@ def test_a_device_class_is_told_while_it_names_a_resource() -> None:
     assert cluster_objects.event_of(known, "deviceclass", silent) == SurroundingEnded(
         "deviceclass", "gpu.example.com", "unbound"
     )
-    assert cluster_objects.event_of(Surroundings(), "deviceclass", silent) is None
+    assert cluster_objects.event_of(ClusterObjects(), "deviceclass", silent) is None
 
 
 @given(st.data())
@@ -435,7 +435,7 @@ def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(
     data: st.DataObject,
 ) -> None:
     kind = data.draw(st.sampled_from(sorted(SURROUNDING_OBJECTS)))
-    known, made = Surroundings(), anything_in(data, SURROUNDING_OBJECTS[kind])
+    known, made = ClusterObjects(), anything_in(data, SURROUNDING_OBJECTS[kind])
     for event in (
         cluster_objects.event_of(known, kind, made),
         cluster_objects.gone(known, kind, made),
@@ -454,6 +454,6 @@ def test_no_nomination_whatsoever_raises_and_what_is_told_can_be_stored(
     foreign = pod("f", cpu="1")
     foreign["spec"]["schedulerName"] = "other"
     foreign["status"]["nominatedNodeName"] = "n1"
-    event = cluster_objects.nomination_of(Surroundings(), "topolog", anything_in(data, foreign))
+    event = cluster_objects.nomination_of(ClusterObjects(), "topolog", anything_in(data, foreign))
     if event is not None:
         encode(event)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from services.scheduler.watch import pods_and_nodes
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.events.cluster_events import PodObserved
 from tests.ledger.given import History
 from tests.scheduler.observer.test_news import Json, pod
@@ -54,7 +54,7 @@ def test_the_most_of_spec_and_status_counts(
     assert (
         cpus(
             pods_and_nodes.pod_event(
-                ledger, "topolog", resizing(asked, allocated, running, reason), Sightings()
+                ledger, "topolog", resizing(asked, allocated, running, reason), SeenSpecs()
             )
         )
         == counts
@@ -85,7 +85,7 @@ def test_the_pods_own_resources_count_so_too(
     asked: str, allocated: str, running: str, reason: str, counts: int
 ) -> None:
     event = pods_and_nodes.pod_event(
-        History().ledger, "topolog", resizing_whole(asked, allocated, running, reason), Sightings()
+        History().ledger, "topolog", resizing_whole(asked, allocated, running, reason), SeenSpecs()
     )
     assert isinstance(event, PodObserved)
     assert event.pod.pod_level == {"cpu": counts, "memory": 2 << 30}
@@ -93,7 +93,7 @@ def test_the_pods_own_resources_count_so_too(
 
 
 def test_shrinking_the_pods_own_resources_is_news_when_the_kubelet_has_done_it() -> None:
-    history, sightings, told = History(), Sightings(), []
+    history, sightings, told = History(), SeenSpecs(), []
     for asked, allocated, running in (
         ("8", "8", "8"),
         ("4", "8", "8"),
@@ -110,7 +110,7 @@ def test_shrinking_the_pods_own_resources_is_news_when_the_kubelet_has_done_it()
 
 
 def test_every_step_of_a_resize_is_news_and_a_heartbeat_is_none() -> None:
-    history, sightings = History(), Sightings()
+    history, sightings = History(), SeenSpecs()
     for asked, allocated, running, counts in (
         ("2", "2", "2", 2000),
         ("1", "2", "2", 0),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.snapshot import topology_policy as policy
 from services.scheduler.watch import pods_and_nodes
-from services.scheduler.watch.seen_specs import Sightings
+from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.kept import POD_ANNOTATIONS, POD_LABELS, digest, trimmed
 from shared.domain.pod import Pod
 from shared.events.cluster_events import PodObserved
@@ -87,7 +87,7 @@ def manifest(**spec: Any) -> dict[str, Any]:
 
 
 def observed(obj: dict[str, Any]) -> PodObserved:
-    event = pods_and_nodes.pod_event(Ledger(), "topolog", obj, Sightings())
+    event = pods_and_nodes.pod_event(Ledger(), "topolog", obj, SeenSpecs())
     assert isinstance(event, PodObserved)
     return event
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from services.scheduler.filter.constraints.neighbours import Neighbours
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.state.cluster_objects import Surroundings
-from services.scheduler.state.exclusions import Asides
+from services.scheduler.state.cluster_objects import ClusterObjects
+from services.scheduler.state.exclusions import Exclusions
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
@@ -50,8 +50,8 @@ class Around(NamedTuple):
 
     nodes: Mapping[str, NodeInfo]
     neighbours: Neighbours
-    asides: Asides
-    surroundings: Surroundings
+    exclusions: Exclusions
+    cluster_objects: ClusterObjects
     barred: Mapping[str, Mapping[str, Bar]] = {}
 
     def label(self, node: str, key: str) -> str | None:

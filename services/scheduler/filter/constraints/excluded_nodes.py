@@ -1,7 +1,7 @@
 """Nodes that are set aside for pods like this one: kubelets that rejected one, policies that denied
 one, races lost in a row.
 
-Not a field of Kubernetes: what was learnt (`setting_aside`) bars nodes as a constraint does.
+Not a field of Kubernetes: what was learnt (`exclusion_proposals`) bars nodes as a constraint does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SetAside(KeepsNothing):
     name = "setAside"
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        held = around.asides.of(pod)
+        held = around.exclusions.of(pod)
 
         def check(node_info: NodeInfo) -> Refusal | None:
             aside = held.get(node_info.name)

@@ -41,7 +41,7 @@ def given(pod: Pod, around: Around) -> dict[str, str]:
     """Resources that the pod asks for and drivers may give, sorted -> the class. Asked for every
     decision: a plain loop.
     """
-    classes = {each.resource: each.name for each in around.surroundings.classes.values()}
+    classes = {each.resource: each.name for each in around.cluster_objects.classes.values()}
     found: dict[str, str] = {}
     for container in pod.containers:
         for name in container.requests:

@@ -59,7 +59,7 @@ def zones_kept(pod: Pod, around: Around) -> dict[str, Refusal]:
 
 def _ahead_of(pod: Pod, around: Around) -> Iterator[NominationObserved]:
     """Nominees of one priority and one node wait neither for each other nor for themselves."""
-    nominations = around.surroundings.nominations
+    nominations = around.cluster_objects.nominations
     own = nominations.get(pod.uid)
     for each in nominations.values():
         if each.priority > pod.priority or (

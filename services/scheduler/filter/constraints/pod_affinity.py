@@ -59,7 +59,7 @@ class _Terms:
         ] or None
 
     def terms(self, kept: Any, around: Around) -> list[Term]:
-        known = around.surroundings.namespaces
+        known = around.cluster_objects.namespaces
         return [Term(selection(each["selector"], known), each["key"]) for each in kept or ()]
 
 
@@ -83,7 +83,7 @@ def _term(doc: Json, path: str, pod: Pod) -> Json:
 
 def _unknown(pod: Pod, kept: Any, reason: Reason, around: Around) -> Check | None:
     """No node as long as namespaces are selected by labels that are not known."""
-    if pod.namespace in around.surroundings.namespaces or not any(
+    if pod.namespace in around.cluster_objects.namespaces or not any(
         "among" in each["selector"] for each in kept or ()
     ):
         return None
@@ -137,7 +137,7 @@ class PodAntiAffinity(_Terms):
         for held, nodes in around.neighbours.keeping(self.name):
             for each in held:
                 if selection_in(
-                    pod.namespace, each["selector"], around.surroundings.namespaces
+                    pod.namespace, each["selector"], around.cluster_objects.namespaces
                 ).matches(pod):
                     others.setdefault(each["key"], set()).update(
                         _domains(each["key"], nodes, around)

@@ -53,7 +53,7 @@ class Volumes:
         volumes = [
             (claim, volume)
             for claim in kept
-            if (volume := around.surroundings.volume_of(claim)) is not None
+            if (volume := around.cluster_objects.volume_of(claim)) is not None
         ]
 
         def check(node_info: NodeInfo) -> Refusal | None:
@@ -71,8 +71,8 @@ def _unusable(pod: Pod, claims: Sequence[str], around: Around) -> tuple[Reason, 
     held = around.neighbours.texts(VOLUMES).held
     own = int(around.neighbours.stands(pod.uid))
     for claim in claims:
-        known = around.surroundings.claims.get(claim)
-        if known is None or around.surroundings.volume_of(claim) is None:
+        known = around.cluster_objects.claims.get(claim)
+        if known is None or around.cluster_objects.volume_of(claim) is None:
             return Reason.VOLUME_UNBOUND, claim
         if known.leaving or known.owner not in ("", pod.uid):
             return Reason.VOLUME_NOT_OURS, claim
@@ -103,7 +103,7 @@ def _full(node: str, volumes: Sequence[VolumeObserved], around: Around) -> str:
     """The driver of which the node attaches no more, "" for none. Volumes that several pods share
     count once.
     """
-    limited = around.surroundings.limits.get(node)
+    limited = around.cluster_objects.limits.get(node)
     if limited is None:
         return ""
     texts = around.neighbours.texts(VOLUMES)
@@ -126,10 +126,10 @@ def _attached(node: str, texts: Texts, around: Around) -> dict[str, set[str]]:
     as they do.
     """
     known = texts.derived.get(node)
-    if known is None or known[0] != around.surroundings.bindings:
+    if known is None or known[0] != around.cluster_objects.bindings:
         known = texts.derived[node] = (
-            around.surroundings.bindings,
-            around.surroundings.attached(texts.on(node)),
+            around.cluster_objects.bindings,
+            around.cluster_objects.attached(texts.on(node)),
         )
     found: dict[str, set[str]] = known[1]
     return found
