@@ -216,11 +216,11 @@ class Reply(msgspec.Struct, frozen=True):
     retry_after_s: float = 0.0
 
     @property
-    def away(self) -> bool:
-        """Nothing was said about this pod: the server did not answer, or what stands before it did,
-        or it does not know who asks. One that has just started misses tokens and rights that are
-        there, for a second (kube-apiserver 1.36)."""
-        return self.status in (0, 401, 403, 502, 503, 504)
+    def is_away(self) -> bool:
+        """Whether the answer is not about this pod: the server did not answer or is busy (429), a
+        proxy answered, or the server does not know the credentials. For a second after its start,
+        kube-apiserver 1.36 misses tokens and rights that exist."""
+        return self.status in (0, 401, 403, 429, 502, 503, 504)
 
 
 NeedsRead = Literal["needs_read"]

@@ -1,8 +1,8 @@
-"""The binding loop: intent in the log, the call, the outcome in the log.
+"""The binding loop: it appends an intent, calls the API server, and appends the outcome.
 
-Works off the fold's list, so that a restart finds every intent without outcome again. Bounded: at
-most `concurrency` calls under way, each pod at most once at a time. Must not decide what an answer
-means (`core.judge`).
+It works on the list that is folded from the log, so a restart resumes every intent without an
+outcome. At most `concurrency` calls run at once, and at most one for each pod. It must not decide
+what an answer means (`core.judge`).
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ ROLE = "binder"
 INTENT_BATCH = 200
 REACH_TIMEOUT_S = 30.0
 IDLE_S = 0.5
-
+# While all bindings wait for a server, one of them is sent so often to see whether it answers
+# again, although the server asked for a longer pause (Retry-After).
+LONGEST_PROBE_S = 5.0
 
 BindOutcome = binding.PodBound | binding.BindRefused | binding.BindUncertain
 
 
 class Due(msgspec.Struct):
     """When an uncertain binding is sent again (monotonic seconds), and how often it was sent.
-    `away`: nobody answered, so that an answer to anybody shortens the wait."""
+    `away`: the server did not answer or was busy, so an answer about any pod ends the wait."""
 
     at_s: float = 0.0
     attempts: int = 0
@@ -48,19 +50,19 @@ class Due(msgspec.Struct):
 
 
 class Binder:
-    """Leads with a lease; `lead` is the work of `Leadership.run`."""
+    """Binds pods while it has the lease; `lead` is the work of `Leadership.run`."""
 
     def __init__(
         self,
         log: EventLog,
         kube: Kube,
-        projector_state: Projector[BinderState],
+        projector: Projector[BinderState],
         settings: BinderSettings,
         clock: Clock,
     ) -> None:
         self._log = log
         self._kube = kube
-        self._projector = projector_state
+        self._projector = projector
         self._settings = settings
         self._clock = clock
         self._woken = asyncio.Event()
@@ -68,23 +70,23 @@ class Binder:
         self._busy: set[str] = set()
         self._outcome_at: dict[str, int] = {}
         self._must_reach = 0
-        self._probed_s = 0.0
+        self._probe_at_s = 0.0
         self._away = False
         self._out = logs.get("binder")
 
     def folded(self, _state: BinderState, folded: Folded) -> None:
-        """Something may be to do."""
+        """Wake the loop, because new events may need a call."""
         if folded:
             self._woken.set()
 
     def reset(self, _state: BinderState) -> None:
-        """Another log, timeline or history."""
+        """Forget what belongs to another log, timeline or history."""
         self._must_reach = 0
         self._due.clear()
         self._outcome_at.clear()
 
     async def lead(self, lease: Lease) -> None:
-        """Carry out intents until the lease is lost."""
+        """Bind pods until the lease is lost."""
         await self._projector.wait_live()
         self._busy.clear()
         with lease_losses():
@@ -100,13 +102,11 @@ class Binder:
                 await set_within(self._woken, IDLE_S)
 
     async def _intend(self, lease: Lease) -> None:
-        """Append intents for all new reservations, a batch at a time; a lost race is seen by the
-        next fold.
-        """
+        """Append intents for new reservations, a batch at a time. The next fold shows which of them
+        lost a race."""
         state, seen = self._projector.state, self._projector.place
-        fresh = core.work_of(state, "reserved")[:INTENT_BATCH]
         commits = []
-        for work in fresh:
+        for work in core.work_of(state, "reserved")[:INTENT_BATCH]:
             intent = core.intend(state, work.uid)
             if intent is not None:
                 event, version = intent
@@ -130,46 +130,46 @@ class Binder:
             names.BINDINGS_OPEN, sum(work.stage == "intended" for work in state.work.values())
         )
         self._outcome_at = {
-            uid: at for uid, at in self._outcome_at.items() if at > self._projector.position
+            uid: position
+            for uid, position in self._outcome_at.items()
+            if position > self._projector.position
         }
         for work in core.work_of(state, "intended"):
             if len(self._busy) >= self._settings.concurrency:
                 return
-            if self._free(work.uid) and (
+            if self._is_free(work.uid) and (
                 self._due.get(work.uid, Due()).at_s <= now_s or self._may_probe(work.uid, now_s)
             ):
                 self._busy.add(work.uid)
                 group.create_task(self._carry_out(work, lease))
 
-    def _free(self, uid: str) -> bool:
-        """Not under way, and no outcome in a part of the log that the fold has yet to reach."""
+    def _is_free(self, uid: str) -> bool:
+        """Return whether no call is under way, and no outcome is in a part of the log that the fold
+        has yet to reach: a second call would be made for a pod that is bound already."""
         return uid not in self._busy and uid not in self._outcome_at
 
     def _may_probe(self, uid: str, now_s: float) -> bool:
-        """While all wait for a server that is away, one of them asks now and then whether it is
-        back.
-        """
-        if not self._due[uid].away or now_s < self._probed_s + self._settings.resend_after_s:
+        """Return whether this binding is sent early to see whether the server answers again."""
+        if not self._due[uid].away or now_s < self._probe_at_s:
             return False
-        self._probed_s = now_s
+        self._probe_at_s = now_s + self._settings.resend_after_s
         return True
 
-    def _heard(self, away: bool) -> None:
-        """The server answers again: who waited because it was away need wait no more."""
+    def _note_server(self, away: bool) -> None:
+        """Once the server answers again, send at once the bindings that waited for it."""
         if self._away and not away:
             for due in self._due.values():
                 due.at_s = 0.0 if due.away else due.at_s
         self._away = away
 
     async def _carry_out(self, work: Work, lease: Lease) -> None:
-        """One call and its outcome. An error of this code concerns this pod only: it is sent again
-        later.
-        """
+        """Make one call and append its outcome. An error of this code concerns only this pod, which
+        is sent again later."""
         seen = self._projector.place
         try:
             outcome, reply = await self._bind(work)
             crash_point("binder.after_call")
-            self._heard(reply.away and isinstance(outcome, binding.BindUncertain))
+            self._note_server(reply.is_away and isinstance(outcome, binding.BindUncertain))
             await self._record(work, outcome, reply, lease, seen)
             crash_point("binder.after_outcome")
         except LeaseLost:
@@ -192,8 +192,7 @@ class Binder:
         ):
             outcome, reply = await self._call(pod, work)
             if isinstance(outcome, binding.BindRefused) and outcome.cause == "forbidden":
-                # Of a server that has just started, and may know our rights since: it let us read
-                # the pod.
+                # A server that has just started may know our rights by now: it let us read the pod.
                 outcome, reply = await self._call(pod, work)
         return outcome, reply
 
@@ -217,7 +216,7 @@ class Binder:
     ) -> None:
         name = type(outcome).__name__
         count(names.BIND_CALLS, outcome=name)
-        if isinstance(outcome, binding.BindUncertain) and not self._worth_a_event(
+        if isinstance(outcome, binding.BindUncertain) and not self._is_worth_an_event(
             work, outcome, reply
         ):
             return
@@ -230,12 +229,11 @@ class Binder:
         if isinstance(appended, Appended | Duplicate):
             self._must_reach = max(self._must_reach, appended.last)
             self._outcome_at[work.uid] = appended.last
-            self._say(outcome, appended.last)
+            self._log_outcome(outcome, appended.last)
 
-    def _worth_a_event(self, work: Work, outcome: binding.BindUncertain, reply: Reply) -> bool:
-        """Schedule the next try, twice as late each time; the first, second, fourth, ...
-        uncertainty is a fact.
-        """
+    def _is_worth_an_event(self, work: Work, outcome: binding.BindUncertain, reply: Reply) -> bool:
+        """Schedule the next try, with twice the pause each time. The first, second, fourth, ...
+        uncertain answer is an event."""
         attempts = self._postpone(work, outcome.message, reply)
         return attempts & (attempts - 1) == 0
 
@@ -246,11 +244,11 @@ class Binder:
             self._settings.resend_after_s * 2 ** min(due.attempts - 1, 10),
             self._settings.resend_at_most_every_s,
         )
-        due.at_s, due.away = (
-            self._clock.monotonic_s() + max(delay_s, reply.retry_after_s),
-            reply.away,
+        now_s = self._clock.monotonic_s()
+        due.at_s, due.away = now_s + max(delay_s, reply.retry_after_s), reply.is_away
+        self._probe_at_s = now_s + max(
+            self._settings.resend_after_s, min(reply.retry_after_s, LONGEST_PROBE_S)
         )
-        self._probed_s = self._clock.monotonic_s()
         self._out.warning(
             names.BIND_UNCERTAIN,
             pod=work.uid,
@@ -260,25 +258,25 @@ class Binder:
         )
         return due.attempts
 
-    def _say(self, outcome: BindOutcome, position: int) -> None:
+    def _log_outcome(self, outcome: BindOutcome, position: int) -> None:
         if isinstance(outcome, binding.PodBound):
             self._due.pop(outcome.uid, None)
             self._out.debug(names.POD_BOUND, pod=outcome.uid, node=outcome.node, position=position)
         elif isinstance(outcome, binding.BindRefused):
             self._due.pop(outcome.uid, None)
             count(names.BIND_REFUSALS, cause=outcome.cause)
-            said = {
+            fields = {
                 "pod": outcome.uid,
                 "node": outcome.node,
                 "cause": outcome.cause,
                 "position": position,
             }
             if outcome.cause in core.LEAVING:
-                self._out.info(names.BIND_REFUSED, **said, problem=outcome.message)
+                self._out.info(names.BIND_REFUSED, **fields, problem=outcome.message)
             else:
                 self._out.warning(
                     names.BIND_REFUSED,
-                    **said,
+                    **fields,
                     problem=outcome.message,
                     remedy=announcements.remedy(outcome.cause),
                 )
@@ -317,7 +315,7 @@ def _reply(answer: Answer | Lost) -> Reply:
 
 
 def _read_reply(answer: Answer | Lost, read: Answer | Lost) -> Reply:
-    """The bind's reply with what the pod looks like now; an unreadable pod leaves it as it was."""
+    """Return the reply to the binding with what the pod looks like now, if it could be read."""
     reply = _reply(answer)
     if isinstance(read, Lost) or not (read.ok or read.status == 404):
         return reply

@@ -18,7 +18,7 @@ from services.topology_store.validation import RefusedReport
 from shared.domain.report import Report
 from shared.kube.nrt import SOURCE, NrtError, from_nrt
 from shared.kube.nrt_mirrored import is_mirrored
-from shared.kube.port import Seen
+from shared.kube.port import WatchEvent
 from shared.runtime.clock import Clock
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count
@@ -49,7 +49,7 @@ class Intake:
     def complete(self, version: str) -> None:
         """All were shown; each was taken as it came."""
 
-    def seen(self, event: Seen) -> None:
+    def seen(self, event: WatchEvent) -> None:
         """One object stands, changed or went."""
         self._standing.discard(name_of(event.object))
         if event.type != "DELETED":

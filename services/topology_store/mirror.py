@@ -24,7 +24,7 @@ from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.hints import registry
 from shared.kube.nrt_mirrored import content, is_mirrored
-from shared.kube.port import Answer, Kube, Lost, Seen
+from shared.kube.port import Answer, Kube, Lost, WatchEvent
 from shared.ledger.state import Ledger
 from shared.runtime.clock import Clock
 from shared.runtime.consumer import ConsumerOptions
@@ -69,7 +69,7 @@ class Mirror:
         self._writable = version == WRITABLE
         self._all_due()
 
-    def seen(self, event: Seen) -> None:
+    def seen(self, event: WatchEvent) -> None:
         """One object stands, or was changed by whomever: compared again."""
         name = name_of(event.object)
         if event.type == "DELETED":

@@ -1,20 +1,24 @@
-"""The Kubernetes client: raw JSON over authenticated connections, to the next API server where one
-does not answer.
+"""The Kubernetes client: raw JSON over authenticated connections.
 
-lightkube's typed calls are not used: its `create` of a Binding binds and then raises on the Status
-that the server answers, and its watch reconnects for ever (lightkube 1.0.1, measured).
+If a server does not answer, the next request goes to the next server of the same cluster. Every
+request has a deadline: a server, or a proxy, that sends bytes without an answer fails like one that
+is silent. lightkube's typed calls are not used, because its `create` of a Binding binds and then
+raises on the Status that the server answers, and its watch reconnects for ever (lightkube 1.0.1,
+measured).
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import httpx2
 import msgspec
 
-from shared.kube.connection import CALL_TIMEOUT_S, Connection, each_of
+from shared.kube.connection import CALL_TIMEOUT_S, Connection, split_kubeconfigs
 from shared.kube.initial_events import PARAMS, InitialEvents, NotServedError
 from shared.kube.lists import page_problem
 from shared.kube.port import (
@@ -24,8 +28,8 @@ from shared.kube.port import (
     Listed,
     Lost,
     Object,
-    Seen,
     UnknownKindError,
+    WatchEvent,
     WatchExpiredError,
 )
 from shared.kube.rights import Right
@@ -34,19 +38,26 @@ from shared.telemetry.reasons import plain
 
 PAGE_LIMIT = 500
 MAX_PAGES = 10_000
+# A list in pages may wait for its server so long in all; the pauses of its reader do not count.
+LIST_TIMEOUT_S = 300.0
+# A watch is renewed so often. One that is silent for longer hangs: its server stopped or
+# disappeared. client-go notices that by pings, after 45 s.
 WATCH_TIMEOUT_S = 30
-"""A watch is asked for anew so often, and one that is silent for longer hangs: its server stands still or went without a word.
-client-go notices that by pings, after 45 s."""
+# A watch that ends sooner and without an event is a failure, which must not be repeated at once
+# (client-go: "very short watch").
+SHORT_WATCH_S = 1.0
 INITIAL_TIMEOUT_S = 300
+# Initial events come without a pause. A server that ignores the parameters is silent after them.
 INITIAL_IDLE_S = 15.0
-"""Initial events come without a pause; a server that ignores what was asked falls silent after them."""
 FIELD_MANAGER = "topolog"
+# The eviction of a Pending pod with another uid is answered 409 after 10.0 s (Kubernetes 1.36).
 EVICT_TIMEOUT_S = 35.0
-"""The eviction of a Pending pod with another uid is answered 409 after 10.0 s (Kubernetes 1.36)."""
-LONGEST_RETRY_AFTER_S = 300.0
+# The largest value that kube-apiserver 1.36 sends is 10 (an eviction while the status of a
+# PodDisruptionBudget lags). A larger one is a proxy's or a mistake, and must not stop the service.
+LONGEST_RETRY_AFTER_S = 10.0
 
+# Kubernetes 1.34, 1.33, 1.32.
 SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""Kubernetes 1.34, 1.33, 1.32."""
 
 _PATHS: dict[Kind, str] = {
     "pods": "/api/v1/pods",
@@ -62,8 +73,8 @@ _PATHS: dict[Kind, str] = {
 }
 
 
-class _ToldError(KubeUnavailableError):
-    """A watch that began says by an event that it fails."""
+class _ErrorEventError(KubeUnavailableError):
+    """A watch that began fails with an ERROR event."""
 
 
 class _RefusedError(KubeUnavailableError):
@@ -81,17 +92,19 @@ class _WatchLine(msgspec.Struct):
 
 _watch_line = msgspec.json.Decoder(_WatchLine)
 _json_object: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
-_NOBODY_THERE = (httpx2.ConnectError, httpx2.ConnectTimeout)
+_NOT_REACHED = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class KubeClient:
-    """`shared.kube.port.Kube` over HTTP. `kubeconfig` may be a list: each names a server of the
-    same cluster.
+    """`shared.kube.port.Kube` over HTTP. `kubeconfig` may be a comma-separated list of several
+    servers of the same cluster.
     """
 
     def __init__(self, kubeconfig: str, max_connections: int = 64) -> None:
-        self._connections = [Connection(each, max_connections) for each in each_of(kubeconfig)]
+        self._connections = [
+            Connection(name, max_connections) for name in split_kubeconfigs(kubeconfig)
+        ]
         self._in_pages: set[Kind] = set()
 
     @property
@@ -99,7 +112,7 @@ class KubeClient:
         return self._connections[0].server
 
     def _pass_over(self, connection: Connection) -> None:
-        """What comes next goes to the next server; what failed is the caller's to send again."""
+        """Send the next request to the next server. The caller repeats the one that failed."""
         if connection is self._connections[0]:
             self._connections.append(self._connections.pop(0))
 
@@ -123,9 +136,9 @@ class KubeClient:
             except _RefusedError as refused:
                 if refused.status in (400, 422):
                     self._in_pages.add(kind)
-            except _ToldError:
-                # An API server whose etcd tells no progress (before 3.4.25 and 3.5.8) begins the
-                # watch, and says so there.
+            except _ErrorEventError:
+                # An API server whose etcd reports no progress (before 3.4.25 and 3.5.8) begins the
+                # watch, and then sends an ERROR event.
                 if began:
                     raise
         async with aclosing(self._in_parts(kind)) as parts:
@@ -133,22 +146,21 @@ class KubeClient:
                 yield part
 
     async def _initial(self, kind: Kind) -> AsyncGenerator[Listed]:
-        """A list as a stream. What began and did not end is no list, and lists of the kind come in
-        pages from then on: whoever ended it (the server, a proxy on the way, silence) may do so
-        each time."""
-        found = InitialEvents(kind)
+        """Yield a list that comes as a stream. A stream that ends early is no list, and later lists
+        of the kind come in pages, because the server or a proxy may end the next stream, too."""
+        gathered = InitialEvents(kind)
         try:
             async with aclosing(
                 self._stream(kind, PARAMS, INITIAL_TIMEOUT_S, INITIAL_IDLE_S)
             ) as lines:
-                async for seen in lines:
-                    found.add(seen)
-                    if found.version or len(found) >= PAGE_LIMIT:
-                        yield found.take()
-                    if found.version:
+                async for event in lines:
+                    gathered.add(event)
+                    if gathered.version or len(gathered) >= PAGE_LIMIT:
+                        yield gathered.take()
+                    if gathered.version:
                         return
             raise NotServedError(
-                f"watch of {kind} from {self._server} ended before it had shown all"
+                f"watch of {kind} from {self._server} ended before all objects were sent"
             )
         except WatchExpiredError as error:
             self._in_pages.add(kind)
@@ -157,24 +169,32 @@ class KubeClient:
             ) from error
         except KubeUnavailableError as error:
             if not isinstance(error, _RefusedError) and not isinstance(
-                error.__cause__, _NOBODY_THERE
+                error.__cause__, _NOT_REACHED
             ):
                 self._in_pages.add(kind)
             raise
 
     async def _in_parts(self, kind: Kind) -> AsyncGenerator[Listed]:
         params, version = {"limit": str(PAGE_LIMIT)}, ""
+        waited_s = 0.0
         for _ in range(MAX_PAGES):
+            began_s = time.monotonic()
             body = await self._page(kind, params)
+            waited_s += time.monotonic() - began_s
             metadata = body["metadata"]
             if version not in ("", metadata["resourceVersion"]):
                 raise KubeUnavailableError(
-                    f"list of {kind} from {self._server}: a page of version {metadata['resourceVersion']} in a list of {version}"
+                    f"list of {kind} from {self._server}: a page of version "
+                    f"{metadata['resourceVersion']} in a list of {version}"
                 )
             version, token = metadata["resourceVersion"], metadata.get("continue")
             yield Listed(body["items"], version)
             if not token:
                 return
+            if waited_s > LIST_TIMEOUT_S:
+                raise KubeUnavailableError(
+                    f"list of {kind} from {self._server} has not ended after {waited_s:.0f} s"
+                )
             params["continue"] = token
         raise KubeUnavailableError(
             f"list of {kind} from {self._server} does not end after {MAX_PAGES} pages"
@@ -190,43 +210,44 @@ class KubeClient:
         if problem := page_problem(kind, answer.body):
             shown = f": {answer.message[:60]!r}" if answer.message else ""
             raise KubeUnavailableError(
-                f"list of {kind} from {server} is none: {problem}{shown}; is a proxy in between?"
+                f"the answer from {server} is not a list of {kind}: {problem}{shown}; "
+                "is a proxy in between?"
             )
         return answer.body
 
-    async def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:
+    async def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[WatchEvent]:
         params = {
             "watch": "true",
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",
         }
-        async with aclosing(
-            self._stream(kind, params, WATCH_TIMEOUT_S, WATCH_TIMEOUT_S + CALL_TIMEOUT_S)
-        ) as events:
-            async for seen in events:
-                yield seen
+        idle_s = WATCH_TIMEOUT_S + CALL_TIMEOUT_S
+        began_s, is_empty = time.monotonic(), True
+        async with aclosing(self._stream(kind, params, WATCH_TIMEOUT_S, idle_s)) as events:
+            async for event in events:
+                is_empty = False
+                yield event
+        if is_empty and time.monotonic() - began_s < SHORT_WATCH_S:
+            await asyncio.sleep(SHORT_WATCH_S)
 
     async def _stream(
         self, kind: Kind, params: dict[str, str], whole_s: int, idle_s: float
-    ) -> AsyncGenerator[Seen]:
-        """Events of one watch until the server ends it. Raises _RefusedError before the first where
-        it does not begin.
-        """
-        timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=idle_s)
+    ) -> AsyncGenerator[WatchEvent]:
+        """Yield the events of one watch until the server ends it. Raises _RefusedError before the
+        first event if the watch does not begin."""
         params = {**params, "timeoutSeconds": str(whole_s)}
         connection = self._connections[0]
+        patience = _Patience(whole_s + CALL_TIMEOUT_S, idle_s)
         try:
-            async with connection.streams.stream(
-                "GET", _PATHS[kind], params=params, timeout=timeout
-            ) as response:
+            async with _opened(connection, _PATHS[kind], params, patience) as response:
                 if response.status_code == 410:
                     raise WatchExpiredError(kind)
                 if response.status_code != 200:
                     raise _RefusedError(
                         f"watch of {kind} from {connection.server}", response.status_code
                     )
-                async for line in _lines(response.aiter_bytes()):
-                    yield _seen(kind, line)
+                async for line in _lines(response.aiter_bytes(), patience):
+                    yield _decoded(kind, line)
         except httpx2.HTTPError as error:
             self._pass_over(connection)
             raise KubeUnavailableError(
@@ -284,8 +305,8 @@ class KubeClient:
         )
 
     async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
-        exactly = {"uid": uid, "resourceVersion": resource_version}
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": exactly}
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         return await self._call("DELETE", f"{_PATHS['noderesourcetopologies']}/{name}", body=body)
 
     async def patch_node(self, name: str, patch: Sequence[Object]) -> Answer | Lost:
@@ -314,18 +335,18 @@ class KubeClient:
             return answer if isinstance(answer, Lost) else ()
         if not answer.ok:
             return Lost(f"GET /apis/{group} from {server}: {_describe(answer)}")
-        return tuple(str(one.get("version", "")) for one in answer.body.get("versions") or [])
+        return tuple(str(item.get("version", "")) for item in answer.body.get("versions") or [])
 
     async def may(self, right: Right, user: str = "") -> Answer | Lost:
         resource, _, subresource = right.resource.partition("/")
-        asked = {
+        attributes = {
             "group": right.group,
             "resource": resource,
             "subresource": subresource,
             "verb": right.verb,
         }
         kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
-        spec: Object = {"resourceAttributes": asked, **({"user": user} if user else {})}
+        spec: Object = {"resourceAttributes": attributes, **({"user": user} if user else {})}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
         path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
         answer = await self._call("POST", path, body=body)
@@ -358,9 +379,8 @@ class KubeClient:
         timeout_s: float = 0.0,
         frees: bool = False,
     ) -> Answer | Lost:
-        """`frees`: a definite answer frees or takes zones, and is believed only as an object that
-        an API server sends.
-        """
+        """Send one request. `frees`: a definite answer frees or takes zones, so it is believed only
+        if it is an object of an API server."""
         content = msgspec.json.encode(body) if body is not None else None
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if content is not None:
@@ -387,9 +407,10 @@ def _is_object(answer: Answer) -> bool:
     return isinstance(answer.body.get("kind"), str)
 
 
-def _foreign(asked: str, answer: Answer) -> Lost:
+def _foreign(request: str, answer: Answer) -> Lost:
     return Lost(
-        f"{asked}: HTTP {answer.status} {answer.message!r} is no API server's; is a proxy in between?"
+        f"{request}: HTTP {answer.status} {answer.message!r} is not an answer of an API server; "
+        "is a proxy in between?"
     )
 
 
@@ -408,23 +429,76 @@ def _answer(status: int, content: bytes, retry_after_s: float = 0.0) -> Answer:
 
 
 def _retry_after_s(header: str) -> float:
-    """Whole seconds, as the API server writes them; a date, or nonsense, counts as nothing."""
+    """Return whole seconds, as the API server writes them. A date or nonsense counts as 0."""
     return (
         min(float(header), LONGEST_RETRY_AFTER_S) if header.isascii() and header.isdigit() else 0.0
     )
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+class _Patience:
+    """How long a stream may wait for its server: in all, and for the next line.
+
+    Bytes that complete no line are no progress, so a server that sends blanks is given up. The
+    time that the reader spends on lines does not count, because a slow log must not end a watch.
+    """
+
+    def __init__(self, whole_s: float, idle_s: float) -> None:
+        self._whole_s = self._remaining_s = whole_s
+        self._idle_s = self._remaining_idle_s = idle_s
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """Wait in the block. Raises httpx2.ReadTimeout."""
+        began_s = time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, min(self._remaining_s, self._remaining_idle_s))):
+                yield
+        except TimeoutError as error:
+            raise httpx2.ReadTimeout(
+                f"no event within {self._idle_s:g} s, or no end within {self._whole_s:g} s"
+            ) from error
+        finally:
+            waited_s = time.monotonic() - began_s
+            self._remaining_s -= waited_s
+            self._remaining_idle_s -= waited_s
+
+    def progress(self) -> None:
+        """A line came."""
+        self._remaining_idle_s = self._idle_s
+
+
+@asynccontextmanager
+async def _opened(
+    connection: Connection, path: str, params: dict[str, str], patience: _Patience
+) -> AsyncIterator[httpx2.Response]:
+    """Open a stream. httpx's own read timeout starts again with each byte."""
+    streams = connection.streams
+    timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=None)
+    request = streams.build_request("GET", path, params=params, timeout=timeout)
+    async with patience.waiting():
+        response = await streams.send(request, stream=True)
+    try:
+        yield response
+    finally:
+        await response.aclose()
+
+
+async def _lines(chunks: AsyncIterator[bytes], patience: _Patience) -> AsyncIterator[bytes]:
     """Split a chunked stream into lines without decoding it to text."""
     rest = b""
-    async for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-        for line in whole:
+    while True:
+        async with patience.waiting():
+            chunk = await anext(chunks, None)
+        if chunk is None:
+            return
+        *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+        for line in lines:
             if line:
+                patience.progress()
                 yield line
 
 
-def _seen(kind: Kind, line: bytes) -> Seen:
+def _decoded(kind: Kind, line: bytes) -> WatchEvent:
     try:
         event = _watch_line.decode(line)
     except _NO_JSON as error:
@@ -434,8 +508,8 @@ def _seen(kind: Kind, line: bytes) -> Seen:
     if event.type == "ERROR":
         if event.object.get("code") == 410:
             raise WatchExpiredError(kind)
-        raise _ToldError(f"watch of {kind}: {event.object.get('message', event.object)}")
-    return Seen(event.type, event.object)
+        raise _ErrorEventError(f"watch of {kind}: {event.object.get('message', event.object)}")
+    return WatchEvent(event.type, event.object)
 
 
 def _describe(answer: Answer | Lost) -> str:

@@ -7,6 +7,7 @@ one. Knows no resource.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -78,14 +79,19 @@ class Connection:
         return reply
 
     async def _through_proxy(self, request: Request) -> Reply:
-        answer = await self.streams.request(
-            request.method,
-            request.path,
-            params=request.params,
-            content=request.content,
-            headers=request.headers,
-            timeout=request.timeout_s,
-        )
+        try:
+            # httpx's own timeout starts again with each byte.
+            async with asyncio.timeout(request.timeout_s):
+                answer = await self.streams.request(
+                    request.method,
+                    request.path,
+                    params=request.params,
+                    content=request.content,
+                    headers=request.headers,
+                    timeout=request.timeout_s,
+                )
+        except TimeoutError as error:
+            raise httpx2.ReadTimeout(f"no answer within {request.timeout_s:g} s") from error
         return Reply(answer.status_code, answer.headers, answer.content)
 
     async def close(self) -> None:
@@ -103,19 +109,19 @@ def _signed(request: Request, authorization: str) -> Request:
     )
 
 
-def each_of(kubeconfigs: str) -> list[str]:
+def split_kubeconfigs(kubeconfigs: str) -> list[str]:
     """The kubeconfigs of a comma-separated list: the same cluster by several of its API servers."""
-    return [each.strip() for each in kubeconfigs.split(",") if each.strip()] or [""]
+    return [name.strip() for name in kubeconfigs.split(",") if name.strip()] or [""]
 
 
 def address_of(kubeconfigs: str) -> str:
     """The address of the first server. Raises KubeUnavailableError."""
-    return configuration(each_of(kubeconfigs)[0]).cluster.server
+    return configuration(split_kubeconfigs(kubeconfigs)[0]).cluster.server
 
 
 def runs_plugin(kubeconfigs: str) -> bool:
     """Whether some of them gets its credentials from a command. Raises KubeUnavailableError."""
-    users = [configuration(each).user for each in each_of(kubeconfigs)]
+    users = [configuration(each).user for each in split_kubeconfigs(kubeconfigs)]
     return any(user is not None and user.exec is not None for user in users)
 
 

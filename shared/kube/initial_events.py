@@ -8,7 +8,7 @@ known. Must not know transport.
 from __future__ import annotations
 
 from shared.kube.lists import item_problem
-from shared.kube.port import Kind, KubeUnavailableError, Listed, Object, Seen
+from shared.kube.port import Kind, KubeUnavailableError, Listed, Object, WatchEvent
 
 END = "k8s.io/initial-events-end"
 PARAMS = {
@@ -35,7 +35,7 @@ class InitialEvents:
     def __len__(self) -> int:
         return len(self._items) + len(self._gone)
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: WatchEvent) -> None:
         """One event. Raises NotServedError for a bookmark without the mark, KubeUnavailableError
         for what is no object.
         """

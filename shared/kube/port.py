@@ -40,7 +40,7 @@ class Listed(msgspec.Struct, frozen=True):
     gone: list[Object] = []
 
 
-class Seen(msgspec.Struct, frozen=True):
+class WatchEvent(msgspec.Struct, frozen=True):
     """One watch event: ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
@@ -99,7 +99,7 @@ class Kube(Protocol):
         for and the server does that, a stream of initial events. Raises KubeUnavailableError, also
         between parts: then the list is not complete."""
 
-    def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:
+    def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[WatchEvent]:
         """Events after `resource_version` until the server ends the stream. Raises
         WatchExpiredError, KubeUnavailableError.
         """

@@ -86,8 +86,7 @@ def judge(answers: dict[Right, Answer | Lost]) -> str:
         if isinstance(answer, Lost):
             return f"the API does not answer: {answer.message}; see TOPOLOG_KUBECONFIG"
         if unanswered(answer):
-            said = f"HTTP {answer.status} {answer.reason} {answer.message}".strip()
-            return f"the API refuses these credentials: {said}; see TOPOLOG_KUBECONFIG"
+            return _refused(answer)
     missing = [
         str(right)
         for right, answer in answers.items()
@@ -98,6 +97,19 @@ def judge(answers: dict[Right, Answer | Lost]) -> str:
         if missing
         else ""
     )
+
+
+def _refused(answer: Answer) -> str:
+    """An overloaded server (429) or one in trouble (5xx) has not judged the credentials."""
+    text = f"HTTP {answer.status} {answer.reason} {answer.message}".strip()
+    if answer.status == 429:
+        return (
+            f"the API server is busy: {text}; asking again. If it stays, look at the load of the "
+            "API server and its flow control (kubectl get flowschemas)"
+        )
+    if answer.status >= 500:
+        return f"the API server is in trouble: {text}; asking again. If it stays, look at its log"
+    return f"the API refuses these credentials: {text}; see TOPOLOG_KUBECONFIG"
 
 
 def _denied(answer: Answer) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import structlog
 
+from services.binder import handlers
 from shared.events import binding_events as binding
 from shared.kube.port import Answer, Lost
 from shared.telemetry import names
@@ -105,14 +106,16 @@ async def test_a_right_that_a_server_misses_for_a_moment_is_no_refusal(cluster: 
         Lost("nobody answers"),
         Answer(401, "Unauthorized", "Unauthorized"),
         Answer(403, "Forbidden", NO_RIGHT),
+        Answer(429, "TooManyRequests", "later", retry_after_s=60.0),
     ],
 )
-async def test_who_waited_for_a_server_that_was_away_goes_when_it_answers_again(
+async def test_bindings_that_waited_for_the_server_are_sent_once_it_answers_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, said: Answer | Lost
 ) -> None:
-    """Without it each would sit out a wait of a minute. A server that has just started knows
-    nobody, whatever is asked.
+    """One binding probes the server, whatever Retry-After said: a pod was bound 280 s after the
+    server had recovered. A server that has just started knows no credentials.
     """
+    monkeypatch.setattr(handlers, "LONGEST_PROBE_S", 0.2)
     settings = msgspec.structs.replace(
         words.SETTINGS, resend_after_s=0.2, resend_at_most_every_s=60.0
     )
@@ -134,7 +137,7 @@ async def test_who_waited_for_a_server_that_was_away_goes_when_it_answers_again(
                 await cluster.ended_with(uid, "PodBound")
 
 
-async def test_a_server_that_names_a_time_is_left_alone_so_long(cluster: Cluster) -> None:
+async def test_a_retry_after_is_respected(cluster: Cluster) -> None:
     cluster.kube.fault = always(Answer(429, "TooManyRequests", "later", retry_after_s=60.0))
     await cluster.reserved()
     async with cluster.binder() as binder:

@@ -13,7 +13,7 @@ import pytest
 from shared.kube import client
 from shared.kube.client import KubeClient
 from shared.kube.initial_events import END, InitialEvents
-from shared.kube.port import KubeUnavailableError, Listed, Seen
+from shared.kube.port import KubeUnavailableError, Listed, WatchEvent
 from tests.kube.test_transport import Server, server  # noqa: F401 - fixture
 
 PAGE: dict[str, Any] = {
@@ -107,7 +107,7 @@ async def test_an_object_that_came_again_under_its_name_is_another() -> None:
         event("ADDED", "a", "2"),
         event("MODIFIED", "a", "2", "3"),
     ):
-        found.add(Seen(each["type"], each["object"]))
+        found.add(WatchEvent(each["type"], each["object"]))
     part = found.take()
     assert [item["metadata"]["resourceVersion"] for item in part.items] == ["3"]
     assert [item["metadata"]["uid"] for item in part.gone] == ["1"]

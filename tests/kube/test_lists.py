@@ -73,6 +73,6 @@ async def test_an_answer_200_that_is_no_list_is_an_error_with_a_remedy(
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body)
     server.answers = [head + body]
     client = KubeClient(server.url)
-    with pytest.raises(KubeUnavailableError, match=r"is none: .*is a proxy in between"):
+    with pytest.raises(KubeUnavailableError, match=r"is not a list of .*is a proxy in between"):
         await client.list("pods")
     await client.close()

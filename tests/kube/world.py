@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from shared.kube.client import KubeClient
-from shared.kube.port import Answer, Kind, Lost, Object, Seen
+from shared.kube.port import Answer, Kind, Lost, Object, WatchEvent
 
 
 class World:
@@ -101,9 +101,9 @@ class World:
         listed = await self.kube.list("pods")
         return [pod for pod in listed.items if pod["metadata"]["namespace"] == self.namespace]
 
-    async def see(self, kind: Kind, version: str, count: int) -> list[Seen]:
+    async def see(self, kind: Kind, version: str, count: int) -> list[WatchEvent]:
         """The first `count` events of this namespace after a version; bookmarks left out."""
-        found: list[Seen] = []
+        found: list[WatchEvent] = []
         async with asyncio.timeout(60):
             async for seen in self.kube.watch(kind, version):
                 if (

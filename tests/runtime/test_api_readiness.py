@@ -58,6 +58,14 @@ async def test_credentials_that_are_refused_are_told_with_the_servers_words(answ
     assert f"HTTP {answer.status} {answer.reason}".strip() in await asked(lambda _right: answer)
 
 
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_busy_server_has_not_refused_the_credentials(status: int) -> None:
+    problem = await asked(lambda _right: Answer(status, "TooManyRequests", "later"))
+    assert f"HTTP {status}" in problem
+    assert "credentials" not in problem
+    assert "TOPOLOG_KUBECONFIG" not in problem
+
+
 async def test_an_api_without_reviews_says_nothing_about_rights() -> None:
     assert await asked(lambda _right: Answer(404, "NotFound")) == ""
 

@@ -24,7 +24,7 @@ from services.simulator.api.core.writes import Moment, Options, create
 from services.simulator.api.settings import ApiSettings
 from services.simulator.cluster import SimulatedNode
 from services.simulator.node_object import node_object, node_status
-from shared.kube.port import Answer, Listed, Seen
+from shared.kube.port import Answer, Listed, WatchEvent
 from tests.simulation.fibers import Ask
 from tests.simulation.log import SimClock
 from tests.simulation.manifests import PRIORITIES
@@ -76,7 +76,7 @@ class Api:
         self._make_priority_classes(moment())
         self.bound: dict[str, list[str]] = {}
         self._pods: tuple[int, list[Json], list[Json]] = (-1, [], [])
-        self.hear: list[Callable[[str, Seen], None]] = []
+        self.hear: list[Callable[[str, WatchEvent], None]] = []
         self.store.listen("pods", lambda change: self._changed("pods", change))
         self.store.listen("nodes", lambda change: self._changed("nodes", change))
 
@@ -94,7 +94,7 @@ class Api:
             )
 
     def _changed(self, kind: str, change: Change) -> None:
-        seen = Seen(change.kind, change.entry.obj)
+        seen = WatchEvent(change.kind, change.entry.obj)
         for hear in self.hear:
             hear(kind, seen)
 

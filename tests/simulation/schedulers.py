@@ -15,7 +15,7 @@ from services.scheduler.watch.lists import Check
 from services.scheduler.watch.observer import Observer
 from services.scheduler.watch.pods_and_nodes import is_mass, is_younger
 from shared.eventlog.port import Lease
-from shared.kube.port import KubeUnavailableError, Listed, Seen
+from shared.kube.port import KubeUnavailableError, Listed, WatchEvent
 from shared.ledger.digest import digest
 from shared.runtime.leadership import LeaseLost
 from tests.simulation.cluster import Api, SimKube
@@ -40,7 +40,7 @@ class Follow:
         self.listed: Listed | None = None
         self.watching = False
         self.there: set[str] = set()
-        self.events: list[Seen] = []
+        self.events: list[WatchEvent] = []
         self.checked: Check | None = None
 
 
@@ -286,7 +286,7 @@ class SchedulerProcess(Process):
             self.mark("delete missed")
         return f"{len(lost)} deletes missed"
 
-    def _heard(self, kind: str, seen: Seen) -> None:
+    def _heard(self, kind: str, seen: WatchEvent) -> None:
         follow = self.follows.get(kind)
         if self.alive and follow is not None and follow.watching:
             follow.events.append(seen)

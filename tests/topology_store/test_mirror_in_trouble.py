@@ -19,7 +19,7 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved
 from shared.events.report_events import NodeReported, NodeReportExpired
 from shared.kube.nrt_mirrored import is_mirrored
-from shared.kube.port import Answer, Lost, Seen
+from shared.kube.port import Answer, Lost, WatchEvent
 from shared.runtime.health import Health
 from shared.telemetry import logs
 from tests.runtime.helpers import running, until
@@ -104,7 +104,7 @@ class Scene:
         """A whole list of what the API has."""
         self.mirror.listing()
         for found in objects:
-            self.mirror.seen(Seen("ADDED", found))
+            self.mirror.seen(WatchEvent("ADDED", found))
         self.mirror.complete(version)
 
     async def rounds(self, count: int = 3) -> None:
@@ -151,7 +151,7 @@ async def test_a_version_that_cannot_carry_the_mark_is_not_written(scene: Scene)
     scene.listed("v1alpha1")
     await scene.node()
     await scene.rounds()
-    scene.mirror.seen(Seen("MODIFIED", {"metadata": {"name": "n1"}}))
+    scene.mirror.seen(WatchEvent("MODIFIED", {"metadata": {"name": "n1"}}))
     await scene.rounds()
     assert scene.api.asked == []
     scene.listed("v1alpha2")
@@ -163,10 +163,10 @@ async def test_what_another_exporter_wrote_is_left_alone_until_it_is_deleted(sce
     scene.listed("v1alpha2", foreign)
     await scene.node()
     await scene.rounds()
-    scene.mirror.seen(Seen("MODIFIED", foreign))
+    scene.mirror.seen(WatchEvent("MODIFIED", foreign))
     await scene.rounds()
     assert scene.api.asked == []
-    scene.mirror.seen(Seen("DELETED", foreign))
+    scene.mirror.seen(WatchEvent("DELETED", foreign))
     await until(lambda: "n1" in scene.api.objects)
     assert scene.api.asked == ["apply n1"]
 
@@ -189,7 +189,7 @@ async def test_a_node_that_stays_silent_loses_exactly_the_object_that_was_seen(
     await until(lambda: scene.api.asked[-1].startswith("delete"))
     await until(lambda: not scene.api.troubles)
     assert scene.api.asked[2:4] == ["delete n1 uid-n1 2"] * 2
-    scene.mirror.seen(Seen("DELETED", {"metadata": {"name": "n1"}}))
+    scene.mirror.seen(WatchEvent("DELETED", {"metadata": {"name": "n1"}}))
     await scene.rounds()
     asked = len(scene.api.asked)
     await scene.rounds()

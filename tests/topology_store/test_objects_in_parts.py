@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from services.topology_store.objects import Objects, name_of
-from shared.kube.port import KubeUnavailableError, Listed, Seen
+from shared.kube.port import KubeUnavailableError, Listed, WatchEvent, WatchExpiredError
+from shared.runtime.clock import SYSTEM_CLOCK
 from tests.runtime.helpers import running, until
 from tests.topology_store.words import Hands
 
@@ -36,10 +37,10 @@ class Parts:
                 raise part
             yield part
 
-    async def watch(self, kind: str, version: str) -> AsyncIterator[Seen]:
+    async def watch(self, kind: str, version: str) -> AsyncIterator[WatchEvent]:
         self.watched.append(version)
         await asyncio.Event().wait()
-        yield Seen("BOOKMARK", {})
+        yield WatchEvent("BOOKMARK", {})
 
 
 class Heard:
@@ -51,7 +52,7 @@ class Heard:
     def listing(self) -> None:
         self.told.append("listing")
 
-    def seen(self, event: Seen) -> None:
+    def seen(self, event: WatchEvent) -> None:
         self.told.append(f"{event.type} {name_of(event.object)}")
 
     def complete(self, version: str) -> None:
@@ -84,3 +85,19 @@ async def test_a_list_that_is_cut_off_is_never_complete_and_begins_anew() -> Non
 
 async def test_an_empty_list_begins_and_ends_too() -> None:
     assert await followed([Listed([], "3")]) == (["listing", "complete v1alpha2"], ["3"])
+
+
+async def test_lists_back_off_if_every_watch_expires() -> None:
+    """Without a pause a server that answers 410 to each watch was sent full lists without end."""
+
+    class Expired(Parts):
+        async def watch(self, kind: str, version: str) -> AsyncIterator[WatchEvent]:
+            self.watched.append(version)
+            raise WatchExpiredError(kind)
+            yield WatchEvent("BOOKMARK", {})
+
+    kube = Expired(*[[Listed(named("a"), "5")] for _ in range(1000)])
+    objects = Objects(kube, SYSTEM_CLOCK, Heard())  # type: ignore[arg-type]
+    async with running(objects.run()):
+        await asyncio.sleep(2.0)
+    assert 2 <= len(kube.watched) <= 5

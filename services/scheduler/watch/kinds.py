@@ -22,7 +22,7 @@ from shared.events.cluster_events import (
     PodRunning,
 )
 from shared.events.surroundings_events import Surrounding, SurroundingEvent, stream_of
-from shared.kube.port import Kind, Seen
+from shared.kube.port import Kind, WatchEvent
 
 Object = dict[str, Any]
 Observed = ClusterEvent | SurroundingEvent
@@ -48,7 +48,9 @@ class Kinds:
         self._schedulers = schedulers
         self._sightings = sightings
 
-    def events(self, known: SchedulerState, own: str, kind: Kind, seen: Seen) -> list[Observed]:
+    def events(
+        self, known: SchedulerState, own: str, kind: Kind, seen: WatchEvent
+    ) -> list[Observed]:
         """Of one event, or of one object of a list, as ADDED. `own` is the name of this scheduler."""
         found = [self._event(known, kind, seen)]
         if kind == "pods" and seen.type == "DELETED":
@@ -58,7 +60,7 @@ class Kinds:
             found.append(cluster_objects.nomination_of(known.cluster_objects, own, seen.object))
         return [event for event in found if event is not None]
 
-    def _event(self, known: SchedulerState, kind: Kind, seen: Seen) -> Observed | None:
+    def _event(self, known: SchedulerState, kind: Kind, seen: WatchEvent) -> Observed | None:
         if kind in SURROUNDINGS:
             tell = cluster_objects.gone if seen.type == "DELETED" else cluster_objects.event_of
             return tell(known.cluster_objects, SURROUNDINGS[kind], seen.object)

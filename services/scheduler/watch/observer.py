@@ -35,8 +35,8 @@ from shared.kube.port import (
     Kube,
     KubeUnavailableError,
     Object,
-    Seen,
     UnknownKindError,
+    WatchEvent,
     WatchExpiredError,
 )
 from shared.runtime.clock import Clock
@@ -239,7 +239,7 @@ class Observer:
                 check.compare(
                     page.items,
                     page.resource_version,
-                    lambda obj: bool(self._events(kind, [Seen("ADDED", obj)], self._glances)),
+                    lambda obj: bool(self._events(kind, [WatchEvent("ADDED", obj)], self._glances)),
                 )
                 await self._clock.sleep(BETWEEN_PAGES_S)
         return check
@@ -283,7 +283,9 @@ class Observer:
                 present.difference_update(identity(kind, obj) for obj in page.gone)
                 present.update(identity(kind, obj) for obj in page.items)
                 if page.gone:
-                    await self._tell_seen(kind, [Seen("DELETED", obj) for obj in page.gone], lease)
+                    await self._tell_seen(
+                        kind, [WatchEvent("DELETED", obj) for obj in page.gone], lease
+                    )
                 found = (
                     pods_and_nodes.adrift(self._projector.state.folded.ledger, page.items)
                     if kind == "pods"
@@ -298,7 +300,7 @@ class Observer:
         """Read the watch into a bounded buffer, so that a slow log slows the watch and never the
         memory.
         """
-        buffer: asyncio.Queue[Seen] = asyncio.Queue(PENDING_EVENTS)
+        buffer: asyncio.Queue[WatchEvent] = asyncio.Queue(PENDING_EVENTS)
         generation = self._teller.generation
         reader = asyncio.create_task(self._read(kind, version, buffer))
         checking = asyncio.create_task(self._check_later(kind))
@@ -329,7 +331,7 @@ class Observer:
                 await self._clock.sleep(jittered_s(failures, PAUSE_S, self._relist_s))
                 failures += 1
 
-    async def _read(self, kind: Kind, version: str, buffer: asyncio.Queue[Seen]) -> None:
+    async def _read(self, kind: Kind, version: str, buffer: asyncio.Queue[WatchEvent]) -> None:
         """Follow clean ends of the stream from the last version seen; a broken stream too, before a
         list is made.
         """
@@ -339,7 +341,9 @@ class Observer:
                 if seen.type != "BOOKMARK":
                     await buffer.put(seen)
 
-    async def _batch(self, buffer: asyncio.Queue[Seen], reader: asyncio.Task[None]) -> list[Seen]:
+    async def _batch(
+        self, buffer: asyncio.Queue[WatchEvent], reader: asyncio.Task[None]
+    ) -> list[WatchEvent]:
         if buffer.empty():
             get = asyncio.ensure_future(buffer.get())
             try:
@@ -359,7 +363,7 @@ class Observer:
             batch.append(buffer.get_nowait())
         return batch
 
-    async def _tell_seen(self, kind: Kind, batch: Sequence[Seen], lease: Lease) -> None:
+    async def _tell_seen(self, kind: Kind, batch: Sequence[WatchEvent], lease: Lease) -> None:
         """Several events of one object in a batch: only the last of each is compared, unless it
         went away in between.
         """
@@ -380,11 +384,11 @@ class Observer:
 
     def _shown(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
         """Pods that wait come last: whoever decides one knows by then who stands on the nodes."""
-        events = self._events(kind, [Seen("ADDED", obj) for obj in items])
+        events = self._events(kind, [WatchEvent("ADDED", obj) for obj in items])
         return sorted(events, key=lambda event: isinstance(event, PodObserved) and not event.node)
 
     def _events(
-        self, kind: Kind, events: Sequence[Seen], kinds: Kinds | None = None
+        self, kind: Kind, events: Sequence[WatchEvent], kinds: Kinds | None = None
     ) -> list[Observed]:
         core, kinds = self._projector.state, kinds or self._kinds
         own = core.scheduler_name
@@ -395,9 +399,9 @@ def _version(obj: Object) -> str:
     return str(obj.get("metadata", {}).get("resourceVersion", ""))
 
 
-def _newest(batch: Sequence[Seen]) -> list[Seen]:
+def _newest(batch: Sequence[WatchEvent]) -> list[WatchEvent]:
     """The last event of each object, in order."""
-    newest: dict[str, Seen] = {}
+    newest: dict[str, WatchEvent] = {}
     for seen in batch:
         uid = str(seen.object.get("metadata", {}).get("uid", ""))
         newest.pop(uid, None)

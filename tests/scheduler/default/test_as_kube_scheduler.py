@@ -17,7 +17,7 @@ from services.scheduler.watch.kinds import Kinds, identity
 from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.events import streams
 from shared.events.cluster_events import NodeEnded, NodeObserved
-from shared.kube.port import Kind, Seen
+from shared.kube.port import Kind, WatchEvent
 from tests.ledger.given import zone
 from tests.scheduler.default.story import Story
 
@@ -54,7 +54,7 @@ class Watching:
         self._objects[kind, identity(kind, kubernetes_object)] = kubernetes_object
         core = self.story.cores[0]
         for event in self._kinds.events(
-            core.folded, ITS_NAME, kind, Seen(change, kubernetes_object)
+            core.folded, ITS_NAME, kind, WatchEvent(change, kubernetes_object)
         ):
             about = event.name if isinstance(event, NodeObserved | NodeEnded) else ""
             await self.story.tell(

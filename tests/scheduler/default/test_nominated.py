@@ -18,7 +18,7 @@ from shared.events.binding_events import PodBound
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.events.surroundings_events import NominationObserved, SurroundingEnded, stream_of
-from shared.kube.port import Seen
+from shared.kube.port import WatchEvent
 from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_constraints import placed, seen, world
 
@@ -45,7 +45,7 @@ async def shown(
     """The observer sees a pod; what it tells."""
     core = story.cores[0]
     kinds = Kinds(("topolog",), SeenSpecs())
-    told = kinds.events(core.folded, own, "pods", Seen(kind, obj))
+    told = kinds.events(core.folded, own, "pods", WatchEvent(kind, obj))
     for event in told:
         address = (
             streams.pod(event.about.pod)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
-from shared.kube.port import Kind, Listed, Seen
+from shared.kube.port import Kind, Listed, WatchEvent
 from tests.runtime.helpers import until
 from tests.scheduler.observer.test_false_lists import falsified, relist
 from tests.scheduler.observer.test_observer import OURS, Scene
@@ -56,7 +56,7 @@ async def test_an_end_that_the_watch_kept_back_is_told(
 ) -> None:
     watch = scene.kube.watch
 
-    async def no_ends(kind: Kind, version: str) -> AsyncIterator[Seen]:
+    async def no_ends(kind: Kind, version: str) -> AsyncIterator[WatchEvent]:
         async for seen in watch(kind, version):
             if seen.type != "DELETED" and not seen.object["metadata"].get("deletionTimestamp"):
                 yield seen
@@ -112,7 +112,7 @@ async def test_what_the_watch_tells_late_of_a_pod_whose_end_a_list_told_is_not_t
     steps = asyncio.Semaphore(0)
     watch = scene.kube.watch
 
-    async def late(kind: Kind, version: str) -> AsyncIterator[Seen]:
+    async def late(kind: Kind, version: str) -> AsyncIterator[WatchEvent]:
         async for seen in watch(kind, version):
             if kind == "pods":
                 await steps.acquire()

@@ -39,8 +39,8 @@ from shared.kube.port import (
     Kind,
     KubeUnavailableError,
     Listed,
-    Seen,
     UnknownKindError,
+    WatchEvent,
     WatchExpiredError,
 )
 from shared.runtime.clock import SYSTEM_CLOCK
@@ -60,7 +60,7 @@ class BrokenWatches(KubeClient):
 
     ends: Sequence[Exception] = ()
 
-    async def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:
+    async def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[WatchEvent]:
         if self.ends and kind == "pods":
             ended, *self.ends = self.ends
             await asyncio.sleep(0.05)
