@@ -19,7 +19,7 @@ from plugins.upstream_compat.foreign import Profiles
 from services.scheduler.explain import explain
 from services.scheduler.explain.wording import headline
 from services.scheduler.filter.constraints.constraint import Around
-from services.scheduler.filter.constraints.neighbours import Neighbours
+from services.scheduler.filter.constraints.placed_pods import Neighbours
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.filter.constraints.registry import Bars, bars
 from services.scheduler.select.verdict_cache import salt_of

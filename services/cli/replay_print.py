@@ -197,7 +197,7 @@ def predictions(found: Predictions, by: str) -> None:
 def shadow(found: Judgement) -> None:
     """The counts in words, then the pods that came out differently."""
     out = console()
-    from services.scheduler.explain.shadow import OUTCOMES
+    from services.scheduler.shadow import OUTCOMES
 
     rows = [[str(found.counts[outcome]), words] for outcome, words in OUTCOMES.items()]
     out.print(table("", ("#pods", "what became of them"), rows))

@@ -16,9 +16,8 @@ from services.comparison.row_ledger import LedgerRow
 from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode, free_of
 from services.scheduler.core import CoreConfig
-from services.scheduler.select.evaluate import rank
-from services.scheduler.select.judging import Judging
-from services.scheduler.select.placing import ColumnarPlacing, Placing
+from services.scheduler.placing import ColumnarPlacing, Placing
+from services.scheduler.select.evaluate import Judging, rank
 from services.scheduler.select.verdict_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from services.replay import reading
-from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state import state as scheduler_state

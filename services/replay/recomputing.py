@@ -20,8 +20,8 @@ from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import within as told_within
 from services.scheduler.explain.wording import without_bounds
 from services.scheduler.extender.verbs import placed_on
+from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.queue.shard import MARK, shard_of
-from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state.state import SchedulerState

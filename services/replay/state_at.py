@@ -9,7 +9,7 @@ from typing import Any
 from services.replay import filters, reading
 from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
-from services.scheduler.score.strategies.node_label import strategy_for
+from services.scheduler.score.strategies.koordinator import strategy_for
 from shared.eventlog.port import EventLog
 from shared.events import cluster_events as cluster
 from shared.events.quarantine import QuarantinedStreams

@@ -19,8 +19,8 @@ from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import WITHIN
+from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.queue.shard import Shard, shard_of
-from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.state import SchedulerState

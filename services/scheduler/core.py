@@ -9,23 +9,30 @@ Kubernetes or a clock.
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import msgspec
 
-from services.scheduler.explain.shadow import Shadow
 from services.scheduler.extender.bind_requests import BindRequests
+from services.scheduler.placing import ColumnarPlacing, Placing
 from services.scheduler.preempt.nominations import Nominations
 from services.scheduler.queue.queue import Queue
 from services.scheduler.queue.queueing_hints import ClusterChanges
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.dirty_marks import DirtyMarks
 from services.scheduler.reserve.exclusions import ExclusionProposals
-from services.scheduler.reserve.proposals import Proposal, in_order, reservation, stamped, verdict
+from services.scheduler.reserve.proposals import (
+    Proposal,
+    demand_weights,
+    in_order,
+    reservation,
+    stamped,
+    verdict,
+)
 from services.scheduler.reserve.rejections import Rejections
 from services.scheduler.reserve.withdrawals import withdrawals
-from services.scheduler.score.demand import Weighing
-from services.scheduler.select.placing import ColumnarPlacing, Placing
+from services.scheduler.score.demand import DemandTracker
+from services.scheduler.shadow import Shadow
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state import state as scheduler_state
@@ -34,6 +41,7 @@ from services.scheduler.state.state import SchedulerState
 from services.scheduler.state.traceparents import Traceparents
 from shared.domain.pod import Pod
 from shared.events import scheduling_events as scheduling
+from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.surroundings_events import is_surrounding
@@ -89,7 +97,7 @@ class SchedulerCore:
         self.exclusions = self.folded.exclusions
         self.cluster = _placing(config)
         self.cluster.learn(self.exclusions, self.folded.cluster_objects)
-        self.weighing = Weighing(self.cluster)
+        self.demand = DemandTracker(self.cluster if _ranks_by_demand(self.cluster) else None)
         self.exclusion_proposals = ExclusionProposals()
         self.queue = Queue(self.cluster.shape_of)
         self.traceparents = Traceparents()
@@ -121,7 +129,7 @@ class SchedulerCore:
         self._changed.update(self.ledger.nodes)
         for uid, entry in self.ledger.pods.items():
             self.cluster.follow(uid, entry)
-            self.weighing.follow(uid, entry)
+            self.demand.follow(uid, entry)
             self._enqueue(entry)
 
     def take_shard(self, share: Shard) -> None:
@@ -197,7 +205,7 @@ class SchedulerCore:
 
     def _follow_pod(self, uid: str, entry: LedgerPod | None, event: Event) -> None:
         self.cluster.follow(uid, entry)
-        self.weighing.follow(uid, entry)
+        self.demand.follow(uid, entry)
         if entry is None or not self._waits(entry):
             self.queue.remove(uid)
         elif not isinstance(event, scheduling.PodVerdictChanged):
@@ -272,7 +280,7 @@ class SchedulerCore:
         proposals += self.marks.proposals(self.ledger, self._changed, self.versions)
         changed = self._refresh()
         proposals += withdrawals(self.ledger, changed, self.versions)
-        proposals += self.weighing.proposals(self.folded)
+        proposals += self._demand_weights()
         self.nominations.begin(now_s)
         proposals += self._asked_binds()
         for order in range(limit):
@@ -287,6 +295,12 @@ class SchedulerCore:
         proposals += self._nominate(changed, proposals)
         self._refuse_silently()
         return [stamped(proposal, self.provenance) for proposal in in_order(proposals)]
+
+    def _demand_weights(self) -> list[Proposal]:
+        weights = self.demand.new_weights(self.folded.wanted)
+        if weights is None:
+            return []
+        return [demand_weights(weights, self.ledger.position, self._version(streams.DEMAND))]
 
     def _asked_binds(self) -> list[Proposal]:
         """What kube-schedulers asked for by the extender; settings allow it with the ledger's
@@ -453,3 +467,7 @@ def _placing(config: CoreConfig) -> Placing:
         if config.upstream is None
         else config.upstream.placing(config.cycle)
     )
+
+
+def _ranks_by_demand(placing: Placing) -> TypeGuard[ColumnarPlacing]:
+    return isinstance(placing, ColumnarPlacing) and placing.judging.looks_at_wants

@@ -12,10 +12,10 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 import xxhash
 
+from services.scheduler import placing
 from services.scheduler.core import CoreConfig, OtherPlacing
 from services.scheduler.extender.settings import ExtenderSettings
-from services.scheduler.score.scores import STRATEGIES
-from services.scheduler.select import placing
+from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.eventlog.closure import code_fingerprint
 from shared.hints import registry

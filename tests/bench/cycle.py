@@ -22,10 +22,10 @@ import time
 import psutil
 
 import services.scheduler.filter.topology.fit as feasibility
+from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.reserve.proposals import reservation
-from services.scheduler.score.demand_weights import weighed
-from services.scheduler.score.scores import STRATEGIES
-from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.score.demand import weighed
+from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
@@ -149,7 +149,7 @@ class Bench:
             for at in range(options.shapes)
         }
         if self.cluster.judging.looks_at_wants:
-            self.cluster.want(weighed(asked, {}, self.cluster.room))
+            self.cluster.want(weighed(asked, {}, self.cluster.places))
         self.cluster.place(self.pod(0))
         gc.collect()
         gc.freeze()  # as the service does once it has caught up with the log

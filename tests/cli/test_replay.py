@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from services.cli.main import main
-from services.scheduler.score.strategies.node_label import LABEL
+from services.scheduler.score.strategies.koordinator import LABEL
 from shared.domain.refusal import Reason, Refusal, ZoneState
 from shared.domain.report import Placement, ZonedAmount
 from shared.eventlog.port import Appended, Commit, Draft

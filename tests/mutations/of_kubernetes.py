@@ -90,7 +90,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a rule moves with its node's labels, and wakes nobody",
-        "services/scheduler/filter/constraints/lifted.py",
+        "services/scheduler/filter/constraints/pod_affinity.py",
         "            if node is not None and node.name in nodes:",
         "            if False and node is not None and node.name in nodes:",
         f"{ASKED} -k opens_its_whole_domain",
@@ -160,7 +160,7 @@ KUBERNETES = (
     ),
     Mutation(
         "what was attached is never worked out again when a pod goes",
-        f"{CONSTRAINTS}/neighbours.py",
+        f"{CONSTRAINTS}/placed_pods.py",
         "        self.derived.pop(node, None)\n",
         "",
         f"{VOLUMES} -k attaches_no_more",

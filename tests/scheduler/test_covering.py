@@ -10,12 +10,14 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from services.scheduler.filter.topology import packing
-from services.scheduler.filter.topology.covering import Bounds, Part, is_left_a_zone
-from services.scheduler.filter.topology.packing import (
+from services.scheduler.filter.topology import pigeonhole
+from services.scheduler.filter.topology.pigeonhole import (
     MOST_AMOUNT,
+    Bounds,
     Packing,
+    Part,
     each_is_left_a_zone,
+    is_left_a_zone,
 )
 from shared.domain.resources import CPU, Amounts
 
@@ -119,7 +121,7 @@ def test_all_seekers_at_once_are_told_what_each_is_told_alone(
     ]
     event(f"each is left a zone: {all(alone)}, some are: {any(alone)}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "AT_ONCE", at_once)
+        patch.setattr(pigeonhole, "AT_ONCE", at_once)
         assert each_is_left_a_zone(Packing.of(those, base, rooms), range(len(those))) == all(alone)
         assert [
             each_is_left_a_zone(Packing.of(those, base, rooms), [at]) for at in range(len(those))

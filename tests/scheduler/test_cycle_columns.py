@@ -28,10 +28,10 @@ def world(nodes: int) -> World:
 
 def test_columns_that_are_written_in_portions_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = world(70).cluster
-    plain.room([])
+    plain.places([])
     monkeypatch.setattr(columns, "AT_ONCE", 3)
     portioned = world(70).cluster
-    portioned.room([])
+    portioned.places([])
     for name in ("free_min", "free_max", "whole", "largest", "widest", "totals", "free", "offered"):
         one, other = getattr(plain._columns, name), getattr(portioned._columns, name)
         assert np.array_equal(one, other), name

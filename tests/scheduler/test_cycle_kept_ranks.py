@@ -11,7 +11,7 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.select import landing_sweep
+from services.scheduler.select import bulk
 from services.scheduler.select.evaluate import judge
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
@@ -157,7 +157,7 @@ def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(
     turns: list[tuple[Any, ...]],
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(landing_sweep, "STANDING_FROM", standing_from)
+        patched.setattr(bulk, "STANDING_FROM", standing_from)
         kept = Kept(strategy, nodes)
         for turn in turns:
             kept.turn(*turn, asked, nodes)

@@ -83,7 +83,7 @@ def test_a_shape_is_answered_for_like_node_by_node(
             world.cluster.judging.shape(guaranteed(f"p{number}", *made, constraints=constraints))
         )
     cluster = world.cluster
-    cluster.room([])  # the columns are written
+    cluster.places([])  # the columns are written
     sweeping, slots = cluster.judging._sweeping, cluster._slots
     every = np.arange(len(nodes))
     for shape in shapes:

@@ -16,10 +16,8 @@ import msgspec
 import pytest
 
 from services.scheduler.filter.topology import pigeonhole
-from services.scheduler.filter.topology.covering import Part
 from services.scheduler.filter.topology.fit import searched, surely, waiting_beside
-from services.scheduler.filter.topology.packing import each_is_left_a_zone
-from services.scheduler.filter.topology.pigeonhole import Waiting
+from services.scheduler.filter.topology.pigeonhole import Part, Waiting, each_is_left_a_zone
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.filter.topology.kubelet_search import outlook_of
-from services.scheduler.filter.topology.lowest_zone import lowest_zones
-from services.scheduler.filter.topology.predict import by_hints
+from services.scheduler.filter.topology.predict import by_hints, lowest_zones
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod

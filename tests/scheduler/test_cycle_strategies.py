@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.score.scores import LeastAllocated, scorer
+from services.scheduler.score.runner import LeastAllocated, scorer
 from services.scheduler.score.strategies.registry import STRATEGIES
 from services.scheduler.score.strategies.strategy import ZoneView
 from services.scheduler.select.verdict_cache import RULED_OUT

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.score.strategies.least_numa_nodes import LeastNumaNodes
+from services.scheduler.score.strategies.least_numa_nodes import (
+    LeastNumaNodes,
+    fewest_zones,
+    smallest_set,
+)
 from services.scheduler.score.strategies.strategy import ZoneView
-from services.scheduler.score.strategies.zone_sets import fewest_zones, smallest_set
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Shape

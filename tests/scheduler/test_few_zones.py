@@ -11,7 +11,7 @@ import pytest
 
 from services.scheduler.filter.topology.bounds import fits, possible
 from services.scheduler.filter.topology.fit import ADMITTED, searched
-from services.scheduler.select.few_zones import in_as_few_zones
+from services.scheduler.select.bulk import in_as_few_zones
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan

@@ -12,9 +12,15 @@ from services.replay.deciding_state import placing_at
 from services.scheduler import folding
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.reserve.proposals import Proposal
-from services.scheduler.score.demand import FEWEST
-from services.scheduler.score.demand_weights import CANDIDATES, HEAVIEST, LISTED, WAITS, weighed
-from services.scheduler.select.room import NOWHERE
+from services.scheduler.score.demand import (
+    CANDIDATES,
+    FEWEST_CHANGES,
+    HEAVIEST,
+    LISTED,
+    NOWHERE,
+    WAITING_FACTOR,
+    weighed,
+)
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state import state as scheduler_state
@@ -83,16 +89,16 @@ class Told:
 
 def test_what_pods_ask_for_becomes_a_event_once_enough_has_changed() -> None:
     told = Told()
-    told.sees(FEWEST - 1, cpus=1)
+    told.sees(FEWEST_CHANGES - 1, cpus=1)
     told.decides()
     told.decides()
     assert told.weighed == []
     told.sees(1, cpus=1, first=50)
     told.decides()
     told.decides()
-    unproven_in_both_zones = 2 * FEWEST
+    unproven_in_both_zones = 2 * FEWEST_CHANGES
     assert told.weighed == [
-        (Wanted({CPU: 1000}, HEAVIEST, running=FEWEST, room=64 - unproven_in_both_zones),)
+        (Wanted({CPU: 1000}, HEAVIEST, running=FEWEST_CHANGES, room=64 - unproven_in_both_zones),)
     ]
 
 
@@ -112,10 +118,10 @@ def test_pods_that_wait_are_weighed_early_and_heaviest() -> None:
 
 def test_what_ranks_alike_is_no_news() -> None:
     told = Told()
-    told.sees(FEWEST, cpus=1)
+    told.sees(FEWEST_CHANGES, cpus=1)
     told.decides()
     told.decides()
-    for number in range(FEWEST):
+    for number in range(FEWEST_CHANGES):
         told.tell(streams.pod(f"uid-{number}"), PodEnded(f"uid-{number}", "deleted"))
         told.sees(1, cpus=1, first=100 + number)
         told.decides()
@@ -124,7 +130,7 @@ def test_what_ranks_alike_is_no_news() -> None:
 
 def test_a_strategy_that_does_not_look_at_room_asks_for_no_such_event() -> None:
     told = Told("MostAllocated")
-    told.sees(3 * FEWEST, cpus=1)
+    told.sees(3 * FEWEST_CHANGES, cpus=1)
     told.decides()
     told.decides()
     assert told.weighed == []
@@ -132,7 +138,7 @@ def test_a_strategy_that_does_not_look_at_room_asks_for_no_such_event() -> None:
 
 def test_who_decided_before_and_who_is_restored_from_a_snapshot_weigh_alike() -> None:
     told = Told()
-    told.sees(FEWEST, cpus=1)
+    told.sees(FEWEST_CHANGES, cpus=1)
     told.decides()
     again = folding.load(told.config, folding.dump(told.core))
     made = [
@@ -260,7 +266,7 @@ def test_weights_are_few_exact_and_grow_with_demand_and_scarcity(
     assert len({tuple(sorted(each.amounts.items())) for each in found}) == len(found)
     assert not found or found[0].weight == HEAVIEST
     assert all(each.weight & (each.weight - 1) == 0 for each in found)
-    value = [(each.running + WAITS * each.waiting) / (1 + each.room) for each in found]
+    value = [(each.running + WAITING_FACTOR * each.waiting) / (1 + each.room) for each in found]
     assert all(one * 2.001 >= other for at, one in enumerate(value) for other in value[at:])
 
 
@@ -269,9 +275,14 @@ def test_room_is_counted_zone_by_zone_and_only_where_kubelets_align() -> None:
     made.node("n1", sized(0, amounts(10, 64), WHOLE), sized(1, amounts(7, 64, 2), WHOLE))
     made.node("n2", sized(0, WHOLE), policy="none")
     wants: list[Amounts] = [amounts(4), amounts(4, 16, 1), amounts(11), {"other.example/device": 1}]
-    assert made.cluster.room([tuple(sorted(each.items())) for each in wants]) == [3, 1, 0, NOWHERE]
-    assert made.cluster.room([tuple(sorted(amounts(17).items()))]) == [NOWHERE]
-    assert World(KEEP_ROOM).cluster.room([((CPU, 1),)]) == [NOWHERE]
+    assert made.cluster.places([tuple(sorted(each.items())) for each in wants]) == [
+        3,
+        1,
+        0,
+        NOWHERE,
+    ]
+    assert made.cluster.places([tuple(sorted(amounts(17).items()))]) == [NOWHERE]
+    assert World(KEEP_ROOM).cluster.places([((CPU, 1),)]) == [NOWHERE]
 
 
 def aligned(made: World) -> str:
@@ -299,7 +310,7 @@ def test_what_most_nodes_align_does_not_hang_on_who_was_entered_first(
 
 def test_pods_that_could_never_run_weigh_nothing() -> None:
     told = Told()
-    told.sees(FEWEST, cpus=1)
+    told.sees(FEWEST_CHANGES, cpus=1)
     told.sees(9, cpus=33, first=50)
     told.decides()
     told.decides()

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from services.scheduler.filter.topology.predict import predict
-from services.scheduler.score.demand import _asked
-from services.scheduler.score.scores import STRATEGIES
+from services.scheduler.score.demand import _by_class
+from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
@@ -191,7 +191,7 @@ def test_a_container_that_takes_nothing_has_no_part_in_scores(strategy: str) -> 
 
 def test_what_takes_nothing_is_in_no_demand_that_nodes_are_ranked_by() -> None:
     parts = kind_of(pod("p", container("c", 1000), Container("d", "app", {}, {GPU: 0})))
-    assert list(_asked(Counter({parts: 1}), ("cpu", GPU), False)) == [(("cpu", 1000),)]
+    assert list(_by_class(Counter({parts: 1}), ("cpu", GPU), False)) == [(("cpu", 1000),)]
 
 
 def test_what_asks_for_nothing_demands_nothing() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.score.scores import STRATEGIES
+from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.snapshot.config import CycleConfig
 from shared.runtime.settings import CommonSettings, variables

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard, shard_of
-from services.scheduler.select.preferred_nodes import ABROAD
+from services.scheduler.score.preferences import ABROAD
 from shared.events.codec import decode
 from shared.events.scheduling_events import PodReserved
 from tests.scheduler.test_decider import Scene

@@ -9,7 +9,7 @@ import pytest
 
 from services.scheduler.extender.verbs import Texts, filtered, placed_on, preempted
 from services.scheduler.extender.wire import Offer
-from services.scheduler.filter.constraints.unhealthy_devices import MAY_LIE_IN_ZONES
+from services.scheduler.filter.constraints.barred_resources import MAY_LIE_IN_ZONES
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Container, Pod

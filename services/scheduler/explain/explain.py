@@ -16,10 +16,9 @@ from services.scheduler.explain.alignment_refusal import (
 from services.scheduler.explain.remedies import remedy
 from services.scheduler.explain.undecided import behind
 from services.scheduler.explain.wording import grouped, headline, line, within
-from services.scheduler.filter.blocking import blocked, plan_for
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.filter.constraints.registry import Bars
-from services.scheduler.filter.topology.patience import leaves_open, may_fit, obstacle
+from services.scheduler.filter.topology.fit import blocked, leaves_open, may_fit, obstacle, plan_for
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.scheduler.filter.constraints.unhealthy_devices import MAY_LIE_IN_ZONES
+from services.scheduler.filter.constraints.barred_resources import MAY_LIE_IN_ZONES
 from services.scheduler.filter.topology.bounds import possible
 from services.scheduler.filter.topology.kubelet_search import Outlook, outlook_of
 from services.scheduler.select.cluster import Cluster

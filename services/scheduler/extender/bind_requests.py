@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from services.scheduler.extender.verbs import placed_on
+from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.reserve.proposals import Proposal
 from services.scheduler.reserve.withdrawals import withdrawal
-from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.eventlog.port import Draft

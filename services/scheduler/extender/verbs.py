@@ -19,8 +19,8 @@ from services.scheduler.filter.constraints import barred_resources, nominated
 from services.scheduler.filter.constraints.constraint import Around
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
 from services.scheduler.filter.topology.predict import predict
+from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.preempt.search import widened
-from services.scheduler.select.placing import ColumnarPlacing
 from services.scheduler.select.select_node import last_resort
 from services.scheduler.select.verdict_cache import OPTIMISTIC, RULED_OUT
 from services.scheduler.snapshot.node_info import NodeInfo

@@ -14,15 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from itertools import combinations, islice
 
-from services.scheduler.filter.blocking import blocked, plan_for
 from services.scheduler.filter.constraints.predicates import constraint_refusal, fits_node
 from services.scheduler.filter.topology.bounds import fits, one_zone_each
-from services.scheduler.filter.topology.fit import ADMITTED, verdict
-from services.scheduler.filter.topology.patience import (
+from services.scheduler.filter.topology.fit import (
+    ADMITTED,
+    blocked,
     is_known,
     leaves_open,
     may_fit,
     obstacle,
+    plan_for,
+    verdict,
 )
 from services.scheduler.filter.topology.predict import predict
 from services.scheduler.preempt.kubelet_state import admits, known_state, kubelet_decides

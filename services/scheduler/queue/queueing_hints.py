@@ -4,12 +4,9 @@ queue.
 
 from __future__ import annotations
 
-from services.scheduler.state.cluster_objects import ClusterObjects
+from services.scheduler.state.cluster_objects import VOLUMES, ClusterObjects
 from shared.domain.pod import Pod
 from shared.events.surroundings_events import SurroundingEvent, stream_of
-
-VOLUMES = "volumes"
-"""What the constraint of volumes keeps of a pod: the names of its claims."""
 
 
 class ClusterChanges:

@@ -17,12 +17,14 @@ from shared.eventlog.port import ANY_VERSION, Draft
 from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.scheduling_events import (
+    DemandWeighed,
     NodeCharged,
     NodeClaimed,
     NominationWithdrawn,
     PodNominated,
     PodReserved,
     PodVerdictChanged,
+    Wanted,
 )
 
 
@@ -185,3 +187,9 @@ def nomination_withdrawal(
     """End a nomination."""
     draft = Draft(streams.pod(uid), NominationWithdrawn(uid, node, cause), pod_version)
     return Proposal(f"withdraw-nomination/{uid}/{pod_version}", (draft,), uid, position, uid)
+
+
+def demand_weights(weights: tuple[Wanted, ...], position: int, version: int) -> Proposal:
+    """Rank nodes by these demand weights from now on."""
+    draft = Draft(streams.DEMAND, DemandWeighed(weights), version)
+    return Proposal(f"demand/{version}/{position}", (draft,), streams.DEMAND, position)

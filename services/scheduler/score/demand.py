@@ -1,104 +1,136 @@
-"""What pods ask for, counted as facts are folded, and when it is worth a fact.
+"""What pods ask for, and how much room for it weighs in a node's score.
 
-Counts are volatile, and made again from the ledger; what ranks nodes is the fact alone. Must not
-know the log or a clock: what is due is told by how much changed.
+1. A demand class is what one pod, or one container, asks of a zone. The tracker counts the live
+   pods of each class as events are folded; the counts are volatile and rebuilt from the ledger.
+2. A demand weight says how much the room for a class is worth: the demand divided by the places
+   that remain. The last place of a thousand is worth nothing, the only place everything. A waiting
+   pod counts many times, because only a waiting pod is sure to need a place.
+3. Weights become an event (`DemandWeighed`) when they change. Scores use the event alone, so that
+   a replay ranks nodes alike. Weights are powers of two, so that they rarely change.
+
+Exact integers. Must not know the log or a clock: the number of changes decides when to weigh.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
-from services.scheduler.reserve.proposals import Proposal
-from services.scheduler.score.demand_weights import weighed
+import numpy as np
+
+from services.scheduler.score.strategies.keep_room import Pairs
 from services.scheduler.score.strategies.strategy import Items
-from services.scheduler.select.cluster import Cluster
-from services.scheduler.select.placing import Placing
-from services.scheduler.state.state import SchedulerState
+from services.scheduler.snapshot.node_arrays import Columns, Selection
+from services.scheduler.snapshot.node_info import Profile
 from shared.domain.demand import peak
 from shared.domain.resources import Amounts
-from shared.eventlog.port import Draft
-from shared.events import streams
-from shared.events.scheduling_events import DemandWeighed, Wanted
+from shared.events.scheduling_events import Wanted
 from shared.ledger.alike import Kind, kind_of
 from shared.ledger.state import LedgerPod
 
-FEWEST, FEWEST_TURNED = 16, 8
-"""Changes before demand is weighed again, at least; where a kind of pods began or ceased to wait."""
+# Demand classes by which nodes are ranked.
+LISTED = 12
+# Demand classes, the largest first, for which places are counted.
+CANDIDATES = 48
+# A waiting pod counts as this many running pods.
+WAITING_FACTOR = 16
+HEAVIEST = 4096
+FINENESS = 1 << 20
+
+# Changes before demand is weighed again, and the same if a class began or ceased to wait.
+FEWEST_CHANGES, FEWEST_CHANGES_TURNED = 16, 8
+# In a large cluster one change matters less: one change is needed for this many nodes.
 NODES_A_CHANGE, NODES_A_CHANGE_TURNED = 2, 16
-"""In a large cluster a change matters less: it takes one for so many nodes."""
+
+MOST_FREE = 1 << 40
+# No zone holds one of the class, even when it is empty.
+NOWHERE = -1
+# Zones that are counted together: the intermediate arrays stay in the processor's cache.
+ZONES_AT_ONCE = 512
+
+# How many more of each class the zones hold, or NOWHERE: no room is kept for what never has any.
+CountPlaces = Callable[[Sequence[Items]], Sequence[int]]
 
 
-class Weighing:
-    """Live pods by kind: those that run, or are on their way to, and those that were refused and
-    wait. Nothing is counted where nobody ranks by it."""
+class RankedNodes(Protocol):
+    """What the tracker asks of the nodes."""
 
-    def __init__(self, placing: Placing) -> None:
-        self._cluster = (
-            placing if isinstance(placing, Cluster) and placing.judging.looks_at_wants else None
-        )
-        self._known: dict[str, tuple[Kind, bool]] = {}
+    def __len__(self) -> int: ...
+
+    def aligning(self) -> Profile | None:
+        """Return the profile of most nodes that align, None without such nodes."""
+
+    def places(self, demand_classes: Sequence[Items]) -> Sequence[int]:
+        """Return how many more of each class the nodes' zones hold, or NOWHERE."""
+
+
+class DemandTracker:
+    """Live pods by kind, running and waiting apart. Without nodes it counts nothing."""
+
+    def __init__(self, nodes: RankedNodes | None) -> None:
+        self._nodes = nodes
+        self._counted: dict[str, tuple[Kind, bool]] = {}
         self._running: Counter[Kind] = Counter()
         self._waiting: Counter[Kind] = Counter()
         self._changes, self._turned = 0, False
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
-        """The pod stands where the ledger has it, or nowhere."""
-        if self._cluster is None:
+        """Count the pod as the ledger has it."""
+        if self._nodes is None:
             return
-        known = self._known.get(uid)
+        counted = self._counted.get(uid)
         waits = entry is not None and not entry.node
         if entry is None or (waits and not entry.verdict):
-            if known is not None:
-                del self._known[uid]
-                self._count(*known, -1)
-        elif known is None or known[1] != waits:
-            kind = known[0] if known is not None else kind_of(entry.pod)
-            if known is not None:
-                self._count(*known, -1)
-            self._known[uid] = kind, waits
+            if counted is not None:
+                del self._counted[uid]
+                self._count(*counted, -1)
+        elif counted is None or counted[1] != waits:
+            kind = counted[0] if counted is not None else kind_of(entry.pod)
+            if counted is not None:
+                self._count(*counted, -1)
+            self._counted[uid] = kind, waits
             self._count(kind, waits, 1)
 
-    def _count(self, kind: Kind, waits: bool, more: int) -> None:
+    def _count(self, kind: Kind, waits: bool, change: int) -> None:
         counts = self._waiting if waits else self._running
-        counts[kind] += more
+        counts[kind] += change
         if not counts[kind]:
             del counts[kind]
         self._changes += 1
-        self._turned = self._turned or (waits and counts[kind] == (more > 0))
+        self._turned = self._turned or (waits and counts[kind] == (change > 0))
 
-    def proposals(self, folded: SchedulerState) -> list[Proposal]:
-        """A fact, where enough has changed for it to say something new."""
-        cluster = self._cluster
-        if cluster is None or not self._due(len(cluster)):
-            return []
+    def new_weights(self, current: tuple[Wanted, ...]) -> tuple[Wanted, ...] | None:
+        """Return the demand weights if enough changed and they differ from the `current` ones."""
+        if self._nodes is None or not self._due(len(self._nodes)):
+            return None
         self._changes, self._turned = 0, False
-        profile = cluster.aligning()
+        profile = self._nodes.aligning()
         if profile is None:
-            return []
+            return None
         whole_pods, tracked = profile[1].scope == "pod", profile[2]
-        running, waiting = (
-            _asked(counts, tracked, whole_pods) for counts in (self._running, self._waiting)
-        )
-        wanted = weighed(running, waiting, cluster.room)
-        return [] if _alike(wanted, folded.wanted) else [_proposal(wanted, folded)]
+        running = _by_class(self._running, tracked, whole_pods)
+        waiting = _by_class(self._waiting, tracked, whole_pods)
+        weights = weighed(running, waiting, self._nodes.places)
+        return None if _rank_alike(weights, current) else weights
 
     def _due(self, nodes: int) -> bool:
-        if self._changes >= max(FEWEST, nodes // NODES_A_CHANGE):
+        if self._changes >= max(FEWEST_CHANGES, nodes // NODES_A_CHANGE):
             return True
-        return self._turned and self._changes >= max(FEWEST_TURNED, nodes // NODES_A_CHANGE_TURNED)
+        fewest = max(FEWEST_CHANGES_TURNED, nodes // NODES_A_CHANGE_TURNED)
+        return self._turned and self._changes >= fewest
 
 
-def _asked(counts: Counter[Kind], tracked: tuple[str, ...], whole_pods: bool) -> Counter[Items]:
-    found: Counter[Items] = Counter()
-    for kind, many in counts.items():
-        for amounts in _parts(kind, tracked, whole_pods):
-            found[tuple(sorted(amounts.items()))] += many
-    return found
+def _by_class(counts: Counter[Kind], tracked: tuple[str, ...], whole_pods: bool) -> Counter[Items]:
+    by_class: Counter[Items] = Counter()
+    for kind, count in counts.items():
+        for amounts in _aligned_together(kind, tracked, whole_pods):
+            by_class[tuple(sorted(amounts.items()))] += count
+    return by_class
 
 
-def _parts(kind: Kind, tracked: tuple[str, ...], whole_pods: bool) -> Iterator[Amounts]:
-    """What is aligned together. Init containers leave their room to those after them."""
+def _aligned_together(kind: Kind, tracked: tuple[str, ...], whole_pods: bool) -> Iterator[Amounts]:
+    """Init containers are left out: they leave their room to the containers after them."""
     demand = kind.demand(tracked)
     if whole_pods and demand:
         yield peak(demand)
@@ -106,14 +138,69 @@ def _parts(kind: Kind, tracked: tuple[str, ...], whole_pods: bool) -> Iterator[A
         yield from (part.amounts for part in demand if part.kind != "init" and part.amounts)
 
 
-def _alike(one: tuple[Wanted, ...], other: tuple[Wanted, ...]) -> bool:
-    """Do both rank nodes alike?"""
-    return [(each.amounts, each.weight) for each in one] == [
-        (each.amounts, each.weight) for each in other
+def _rank_alike(weights: tuple[Wanted, ...], others: tuple[Wanted, ...]) -> bool:
+    ranking = [(wanted.amounts, wanted.weight) for wanted in weights]
+    return ranking == [(wanted.amounts, wanted.weight) for wanted in others]
+
+
+def weighed(
+    running: Mapping[Items, int], waiting: Mapping[Items, int], count_places: CountPlaces
+) -> tuple[Wanted, ...]:
+    """Return the demand classes with their weights, heaviest first. A class that weighs next to
+    nothing compared with the heaviest is left out.
+    """
+    demand = {
+        items: running.get(items, 0) + WAITING_FACTOR * waiting.get(items, 0)
+        for items in {*running, *waiting}
+    }
+    asked = sorted(demand, key=lambda items: (-demand[items], items))[:CANDIDATES]
+    counted = zip(asked, count_places(asked), strict=True)
+    places = {items: count for items, count in counted if count != NOWHERE}
+    raw = {items: demand[items] * FINENESS // (1 + count) for items, count in places.items()}
+    heaviest = max(raw.values(), default=0)
+    weights = {
+        items: _power_of_two(weight * HEAVIEST // heaviest)
+        for items, weight in raw.items()
+        if weight
+    }
+    chosen = sorted(
+        (items for items in asked if weights.get(items)), key=lambda items: (-weights[items], items)
+    )
+    return tuple(
+        Wanted(
+            dict(items), weights[items], running.get(items, 0), waiting.get(items, 0), places[items]
+        )
+        for items in chosen[:LISTED]
+    )
+
+
+def _power_of_two(weight: int) -> int:
+    """The largest power of two that is at most the weight; 0 for 0."""
+    return 1 << (weight.bit_length() - 1) if weight else 0
+
+
+def places_in(arrays: Columns, selection: Selection, demand_classes: Sequence[Items]) -> list[int]:
+    """Return how many more of each class the zones of the selected nodes hold, each class for
+    itself; NOWHERE if no zone holds one even when it is empty.
+    """
+    names = tuple(arrays.rows)
+    countable = [
+        items
+        for items in dict.fromkeys(demand_classes)
+        if items and all(name in names for name, _ in items)
     ]
-
-
-def _proposal(wanted: tuple[Wanted, ...], folded: SchedulerState) -> Proposal:
-    version, position = folded.versions.get(streams.DEMAND, 0), folded.ledger.position
-    draft = Draft(streams.DEMAND, DemandWeighed(wanted), version)
-    return Proposal(f"demand/{version}/{position}", (draft,), streams.DEMAND, position)
+    if not countable:
+        return [NOWHERE] * len(demand_classes)
+    free = arrays.free_min[:, :, selection].reshape(len(names), -1)
+    whole = arrays.whole[:, :, selection].reshape(len(names), -1)
+    pairs, count = Pairs(countable, names), np.zeros(len(countable), dtype=np.int64)
+    ever = np.zeros(len(countable), dtype=np.bool_)
+    for first in range(0, free.shape[1], ZONES_AT_ONCE):
+        cut = slice(first, first + ZONES_AT_ONCE)
+        free_cut = np.minimum(np.maximum(free[:, cut], 0), MOST_FREE).take(pairs.rows, axis=0)
+        times = pairs.least(np.floor(free_cut / pairs.amounts))
+        count += times.astype(np.int64).sum(axis=1)
+        holds = pairs.least(whole[:, cut].take(pairs.rows, axis=0) >= pairs.amounts)
+        ever |= holds.any(axis=1)
+    places = dict(zip(countable, np.where(ever, count, NOWHERE).tolist(), strict=True))
+    return [places.get(items, NOWHERE) for items in demand_classes]

@@ -12,23 +12,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from services.scheduler.filter.constraints.barred_resources import barring
-from services.scheduler.filter.constraints.columns import ConstraintColumns
 from services.scheduler.filter.constraints.constraint import Around, Bar
-from services.scheduler.filter.constraints.lifted import Lifted
-from services.scheduler.filter.constraints.neighbours import Neighbours, likeness
-from services.scheduler.filter.constraints.pod_affinity import ANTI_AFFINITY
-from services.scheduler.filter.constraints.preferences import Preferences
+from services.scheduler.filter.constraints.placed_pods import Neighbours
+from services.scheduler.filter.constraints.pod_affinity import ANTI_AFFINITY, Lifted
+from services.scheduler.filter.constraints.predicates import ConstraintColumns
 from services.scheduler.filter.constraints.registry import Bars, bars
+from services.scheduler.filter.constraints.selectors import likeness
 from services.scheduler.filter.topology.kubelet_search import reserved
-from services.scheduler.filter.topology.lowest_zone import note_reserved
+from services.scheduler.filter.topology.predict import note_reserved
+from services.scheduler.score.demand import NOWHERE, places_in
+from services.scheduler.score.preferences import Homes, Preferences
 from services.scheduler.score.strategies.strategy import Want
-from services.scheduler.select.judging import Judging
-from services.scheduler.select.preferred_nodes import Homes
-from services.scheduler.select.room import NOWHERE, Room
+from services.scheduler.select.evaluate import Judging
 from services.scheduler.snapshot.assume import reserve
-from services.scheduler.snapshot.columnar import BARRED, Delta, Lifts
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_arrays import Columns, Group
+from services.scheduler.snapshot.node_arrays import BARRED, Columns, Delta, Group, Lifts
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, Shape, key_of
 from services.scheduler.snapshot.result import Placed
@@ -89,16 +87,18 @@ class Cluster:
     def _first_name(self, group: Group) -> str:
         return min(self.judging.at(slot).name for slot in group.slots.tolist())
 
-    def room(self, wants: Sequence[Items]) -> list[int]:
-        """How many more of each these nodes' zones would hold, each want for itself; NOWHERE if
-        none would even when empty.
+    def places(self, demand_classes: Sequence[Items]) -> list[int]:
+        """Return how many more of each class the zones of aligning nodes hold, each class for
+        itself; NOWHERE if no zone holds one even when it is empty.
         """
         self._columns.refresh()
-        rooms = [Room(self._columns, group.selection).of(wants) for group in self._aligning()]
-        found = [
-            [held for held in each if held != NOWHERE] for each in zip(*rooms, strict=True)
-        ] or [[]] * len(wants)
-        return [sum(held) if held else NOWHERE for held in found]
+        total = [NOWHERE] * len(demand_classes)
+        for group in self._aligning():
+            counts = places_in(self._columns, group.selection, demand_classes)
+            for index, count in enumerate(counts):
+                if count != NOWHERE:
+                    total[index] = count if total[index] == NOWHERE else total[index] + count
+        return total
 
     def _aligning(self) -> list[Group]:
         return [

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.snapshot.columnar import Ints
+from services.scheduler.snapshot.node_arrays import Ints
 
 Scores = npt.NDArray[np.int16]
 

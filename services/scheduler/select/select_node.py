@@ -1,7 +1,7 @@
 """The deciding of one pod, top to bottom: demand, filter, hints and merge, score, choose. Reserving
 is the caller's.
 
-`place` walks down the table of verdicts from the best score; only nodes that come out on top and
+`select_node` walks down the table of verdicts from the best score; only nodes that come out on top and
 are not sure are judged singly, by hints and merge where bounds do not tell (`judge`). Once as many
 searches met their budget as a pod may have steps, bounds alone are asked, and what they do not tell
 is passed over for this pod. Where no node is left, those are judged once more on which the ordinary
@@ -12,27 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.scheduler.explain import explain
 from services.scheduler.filter.constraints.registry import Bars
 from services.scheduler.filter.topology.predict import predict
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.verdict_cache import RULED_OUT, salt_of
-from services.scheduler.snapshot.columnar import Lifts
+from services.scheduler.snapshot.node_arrays import Lifts
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Shape
-from services.scheduler.snapshot.result import Placed, Unplaceable
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 
 SWEEP_AFTER = 4
 """Single judgements after which one sweep over all nodes in doubt is cheaper, while it may leave doubts."""
 
 
-def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
-    """Choose a node for the pod, or say why there is none."""
-    shape = cluster.judging.shape(pod)  # demand
-    if shape.problem or pod.constraints.unsupported:
-        return explain.hopeless(shape, pod)
-    bars = cluster.bars(pod)  # what runs elsewhere, and what was learnt
+def select_node(cluster: Cluster, pod: Pod, shape: Shape, bars: Bars) -> Placed | None:
+    """Choose a node for the pod; None if no node takes it. The caller explains why."""
     nominee = _nominated(cluster, pod, shape, bars)
     if nominee is not None:
         return nominee
@@ -41,7 +36,7 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
         cluster, shape, lambda node_info: bars.refusal(node_info) is None
     )
     if best is None:
-        return explain.unplaceable(cluster, shape, bars)
+        return None
     node_info, score = best
     return _placed(cluster, pod, shape, node_info, score)
 

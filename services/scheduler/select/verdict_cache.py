@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from services.scheduler.snapshot.columnar import BARRED, Lifts, Slots, grown
+from services.scheduler.snapshot.node_arrays import BARRED, Lifts, Slots, grown
 
 OPTIMISTIC = 101
 RULED_OUT = -1

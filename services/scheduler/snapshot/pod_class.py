@@ -14,7 +14,7 @@ import msgspec
 import xxhash
 
 from services.scheduler.snapshot import topology_policy as policy
-from services.scheduler.snapshot.columnar import Delta
+from services.scheduler.snapshot.node_arrays import Delta
 from services.scheduler.snapshot.node_info import Profile
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain import policies

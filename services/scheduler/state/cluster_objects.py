@@ -30,6 +30,8 @@ from shared.events.surroundings_events import (
     stream_of,
 )
 
+VOLUMES = "volumes"
+"""What the constraint of volumes keeps of a pod: the names of its claims."""
 PodEvent = PodObserved | PodReserved | PodBound | PodRunning | PodEnded
 Terms = tuple[NodeSelectorTerm, ...]
 SHARED_TERMS = 8192

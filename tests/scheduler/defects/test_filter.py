@@ -10,7 +10,7 @@ from plugins.upstream_compat.node import offered
 from plugins.upstream_compat.nrt import Nrt
 from plugins.upstream_compat.pod import Pod
 from services.scheduler.reserve.dirty_marks import DirtyMarks
-from services.scheduler.score.strategies.containers import score_containers
+from services.scheduler.score.strategies.least_numa_nodes import score_containers
 from services.scheduler.score.strategies.registry import STRATEGIES
 from services.scheduler.score.strategies.strategy import ZoneView
 from shared.domain.demand import peak, zonal_demand

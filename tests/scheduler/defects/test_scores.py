@@ -13,7 +13,7 @@ from plugins.upstream_compat.nrt import Nrt
 from plugins.upstream_compat.pod import Pod
 from plugins.upstream_compat.score import score_node
 from plugins.upstream_compat.zones import numa_zones
-from services.scheduler.score.strategies.containers import score_containers
+from services.scheduler.score.strategies.least_numa_nodes import score_containers
 from services.scheduler.score.strategies.registry import STRATEGIES
 from services.scheduler.score.strategies.strategy import ZoneView
 from services.scheduler.snapshot.config import CycleConfig

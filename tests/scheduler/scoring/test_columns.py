@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from services.scheduler.score.strategies.best_fit import BestFit
 from services.scheduler.score.strategies.fit import fitting
-from services.scheduler.score.strategies.keep_room import KeepRoom
+from services.scheduler.score.strategies.keep_room import BLOCK, KeepRoom
 from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES, STRATEGIES
-from services.scheduler.score.strategies.room import BLOCK
 from services.scheduler.score.strategies.strategy import (
     COLUMN_LIMIT,
     Bools,

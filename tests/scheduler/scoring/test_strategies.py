@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from services.scheduler import scoring
-from services.scheduler.score.strategies.containers import score_containers
+from services.scheduler.score import strategies as scoring
 from services.scheduler.score.strategies.keep_room import KeepRoom
-from services.scheduler.score.strategies.node_label import LABEL, strategy_for
+from services.scheduler.score.strategies.koordinator import LABEL, strategy_for
+from services.scheduler.score.strategies.least_numa_nodes import score_containers
 from services.scheduler.score.strategies.registry import STRATEGIES
 from services.scheduler.score.strategies.strategy import Want, ZoneView
 from shared.domain.pod import Container, ContainerKind

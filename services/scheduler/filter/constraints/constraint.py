@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-from services.scheduler.filter.constraints.neighbours import Neighbours
+from services.scheduler.filter.constraints.placed_pods import Neighbours
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions

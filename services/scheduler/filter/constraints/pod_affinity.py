@@ -6,6 +6,10 @@ affinity and breaks no anti-affinity. Only who matches all terms of an affinity 
 them. The first pod of a group that wants to be beside itself may go anywhere, where nobody of the
 group is on a node with such a label. Pods being deleted still count. A pod that selects namespaces
 by labels waits until those of its own are known: then others' are too.
+
+Which nodes the rules of running pods may have opened: where one with anti-affinity ends, every
+node of its topology domain may be open again, also to pods that have no rule themselves; its own
+node is looked at anyway. Must not know who waits.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from services.scheduler.filter.constraints.constraint import Around, Check, label_of
-from services.scheduler.filter.constraints.neighbours import Selection
+from services.scheduler.filter.constraints.placed_pods import Neighbours
 from services.scheduler.filter.constraints.selectors import (
+    Selection,
     read_selector,
     requirements,
     selection,
@@ -29,6 +34,7 @@ from shared.domain.constraints import REQUIRED
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
+from shared.events.cluster_events import NodeObserved
 
 ANTI_AFFINITY = "podAntiAffinity"
 
@@ -161,3 +167,41 @@ class PodAntiAffinity(_Terms):
 def _domains(key: str, counts: Mapping[str, int], around: Around) -> set[str]:
     """The label's values on the nodes that are counted."""
     return {value for node in counts if (value := around.label(node, key)) is not None}
+
+
+_HOST = "kubernetes.io/hostname"
+"""A domain of one node."""
+
+
+class Lifted:
+    """Since the last look: topology labels with their values."""
+
+    def __init__(self) -> None:
+        self._domains: set[tuple[str, str]] = set()
+
+    def left(self, kept: Mapping[str, Any], node: NodeObserved | None) -> None:
+        """A pod for which constraints keep this is on that node no more, or otherwise."""
+        labels = node.labels if node is not None else {}
+        self._domains |= {
+            (rule["key"], labels[rule["key"]])
+            for rule in kept.get(ANTI_AFFINITY, ())
+            if rule["key"] in labels
+        }
+
+    def relabelled(self, neighbours: Neighbours, node: NodeObserved | None) -> None:
+        """The node is as this no more: its pods' rules hold elsewhere now, or nowhere."""
+        for kept, nodes in neighbours.keeping(ANTI_AFFINITY):
+            if node is not None and node.name in nodes:
+                self.left({ANTI_AFFINITY: kept}, node)
+
+    def take(self, nodes: Mapping[str, NodeInfo]) -> list[str]:
+        """The nodes of these domains, once."""
+        domains, self._domains = {domain for domain in self._domains if domain[0] != _HOST}, set()
+        if not domains:
+            return []
+        seen = ((name, node_info.observed) for name, node_info in nodes.items())
+        return [
+            name
+            for name, at in seen
+            if at is not None and any(at.labels.get(key) == value for key, value in domains)
+        ]

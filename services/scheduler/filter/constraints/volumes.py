@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import Around, Check
-from services.scheduler.filter.constraints.neighbours import Texts
+from services.scheduler.filter.constraints.placed_pods import Texts
 from services.scheduler.filter.constraints.predicates import matches
-from services.scheduler.queue.queueing_hints import VOLUMES
 from services.scheduler.snapshot.node_info import NodeInfo
+from services.scheduler.state.cluster_objects import VOLUMES
 from shared.domain import fields
 from shared.domain.fields import Json
 from shared.domain.pod import Pod

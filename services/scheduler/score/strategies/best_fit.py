@@ -15,8 +15,8 @@ from typing import Literal
 
 import numpy as np
 
+from services.scheduler.score.strategies.allocation import Floats
 from services.scheduler.score.strategies.fit import available_of, fitting, lowest_plain
-from services.scheduler.score.strategies.percent import Floats
 from services.scheduler.score.strategies.strategy import (
     BEST,
     WORST,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from services.scheduler.score.strategies.balanced_allocation import BalancedAllocation
+from services.scheduler.score.strategies.allocation import (
+    BalancedAllocation,
+    LeastAllocated,
+    MostAllocated,
+)
 from services.scheduler.score.strategies.best_fit import BestFit
 from services.scheduler.score.strategies.keep_room import KeepRoom
-from services.scheduler.score.strategies.koordinator_least_allocated import (
+from services.scheduler.score.strategies.koordinator import (
     KoordinatorLeastAllocated,
+    KoordinatorMostAllocated,
 )
-from services.scheduler.score.strategies.koordinator_most_allocated import KoordinatorMostAllocated
-from services.scheduler.score.strategies.least_allocated import LeastAllocated
 from services.scheduler.score.strategies.least_numa_nodes import LeastNumaNodes
-from services.scheduler.score.strategies.most_allocated import MostAllocated
 from services.scheduler.score.strategies.strategy import ColumnStrategy, Strategy
 
 _ALL: tuple[Strategy, ...] = (

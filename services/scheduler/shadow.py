@@ -15,7 +15,7 @@ import msgspec
 
 from services.scheduler.explain import explain
 from services.scheduler.explain.wording import headline, within
-from services.scheduler.select.placing import ColumnarPlacing
+from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.exclusions import REJECTIONS
 from shared.domain.pod import Constraints, Pod

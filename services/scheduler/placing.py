@@ -13,8 +13,8 @@ from typing import Protocol
 from services.scheduler.explain import explain
 from services.scheduler.preempt.nominations import Searching
 from services.scheduler.preempt.search import find, still_suffices
-from services.scheduler.select import select_node as pipeline
 from services.scheduler.select.cluster import Cluster
+from services.scheduler.select.select_node import last_resort, select_node
 from services.scheduler.select.verdict_cache import RULED_OUT, salt_of
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
@@ -108,8 +108,12 @@ class ColumnarPlacing(Cluster):
         self.homes.share(has)
 
     def place(self, pod: Pod) -> Placed | Unplaceable:
-        """The whole pipeline for one pod."""
-        return pipeline.place(self, pod)
+        """Select a node for the pod, or explain why no node takes it."""
+        shape = self.judging.shape(pod)
+        if shape.problem or pod.constraints.unsupported:
+            return explain.hopeless(shape, pod)
+        bars = self.bars(pod)
+        return select_node(self, pod, shape, bars) or explain.unplaceable(self, shape, bars)
 
     def verdict(self, pod: Pod, node: str) -> Refusal | None:
         """Why this node cannot take the pod, in full; None when it can."""
@@ -134,7 +138,7 @@ class ColumnarPlacing(Cluster):
         def may(node_info: NodeInfo) -> bool:
             return node_info.name in changed and barred.refusal(node_info) is None
 
-        return pipeline.last_resort(self, shape, may) is not None
+        return last_resort(self, shape, may) is not None
 
     def nominate(
         self,

@@ -14,68 +14,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.domain.kept import is_value
+from services.scheduler.filter.constraints.selectors import Selection
 from shared.domain.pod import Pod
 
 SELECTIONS_LIMIT = 256
 """Selections counted; the longest unused one is counted anew when it is asked for again."""
-
-Requirement = tuple[str, str, tuple[str, ...]]
-
-
-class Selection(msgspec.Struct, frozen=True):
-    """A label selector within namespaces. `namespaces` () means all. An empty selector matches
-    every pod, `nothing` none.
-    """
-
-    namespaces: tuple[str, ...] = ()
-    labels: tuple[Requirement, ...] = ()
-    nothing: bool = False
-
-    def matches(self, pod: Pod) -> bool:
-        """metav1.LabelSelector: all requirements hold."""
-        if self.nothing or (self.namespaces and pod.namespace not in self.namespaces):
-            return False
-        return all(holds(requirement, pod.labels) for requirement in self.labels)
-
-    def within(self, other: Selection) -> Selection:
-        """The pods of both."""
-        common = set(self.namespaces or other.namespaces).intersection(
-            other.namespaces or self.namespaces
-        )
-        apart = bool(self.namespaces and other.namespaces) and not common
-        labels = tuple(sorted({*self.labels, *other.labels}))
-        return Selection(tuple(sorted(common)), labels, apart or self.nothing or other.nothing)
-
-
-_OWN = frozenset(
-    (
-        "statefulset.kubernetes.io/pod-name",
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-    )
-)
-"""Labels by which the pods of one set differ."""
-
-
-def likeness(pod: Pod) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Equal for pods that the rules of others can hardly tell apart: their namespace, and labels
-    but those of each its own.
-    """
-    return pod.namespace, tuple(
-        sorted((key, value) for key, value in pod.labels.items() if key not in _OWN)
-    )
-
-
-def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """In, NotIn, Exists, DoesNotExist; a label that is absent is not in anything."""
-    key, operator, values = requirement
-    value = labels.get(key)
-    if operator == "In":
-        return value is not None and any(is_value(value, each) for each in values)
-    if operator == "NotIn":
-        return value is None or not any(is_value(value, each) for each in values)
-    return (value is not None) == (operator == "Exists")
 
 
 class Placed(msgspec.Struct, frozen=True):

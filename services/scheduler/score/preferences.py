@@ -3,16 +3,25 @@ beside the zones' score.
 
 Weights as kube-scheduler's defaults (1.36): NodeAffinity 2, TaintToleration 3, each 0..100 after
 its normalising over all nodes. Must not know zones or what else runs.
+
+Nodes that one of several schedulers tries first, so that two of them seldom reserve on one node
+at once.
+
+Its own nodes come before all others, whatever they score; where none of them takes the pod, the
+others do. A pod that prefers nodes itself is not asked to prefer others. Must not know who shares
+with whom.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.filter.constraints.predicates import matches, tolerated
-from services.scheduler.snapshot.columnar import Lifts
+from services.scheduler.snapshot.node_arrays import Lifts
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Constraints, Pod
 from shared.events.cluster_events import NodeObserved
@@ -79,3 +88,35 @@ def _points(wanted: Constraints, node: NodeObserved) -> tuple[int, int]:
     affinity = sum(weight for weight, term in wanted.preferred_affinity if matches(term, node))
     shunning = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
     return affinity, sum(not tolerated(taint, wanted.tolerations) for taint in shunning)
+
+
+ABROAD = -1_000
+"""Below every score, above being barred."""
+
+
+class Homes:
+    """Lifts by slot; None while every node is one's own."""
+
+    def __init__(self) -> None:
+        self._has: Callable[[str], bool] | None = None
+        self._lifts: Lifts | None = None
+
+    def share(self, has: Callable[[str], bool] | None) -> None:
+        """Prefer the nodes of which `has` is true; None prefers none."""
+        self._has, self._lifts = has, None
+
+    def entered(self) -> None:
+        """Another node stands in some slot."""
+        self._lifts = None
+
+    def lifts(self, slots: Sequence[NodeInfo | None]) -> Lifts | None:
+        """What the nodes' scores are lifted by."""
+        if self._has is None:
+            return None
+        if self._lifts is None:
+            found = [
+                0 if node_info is not None and self._has(node_info.name) else ABROAD
+                for node_info in slots
+            ]
+            self._lifts = np.array(found, dtype=np.int32)
+        return self._lifts
