@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from shared.domain.resources import PODS, Amounts, add
+from shared.domain.resources import add
 from shared.ledger.alike import kind_of
 from shared.ledger.charge import listed_demand
 from shared.ledger.landing import landing
-from shared.ledger.nodes import node_of
+from shared.ledger.nodes import count, forget_ended, node_of
 from shared.ledger.recompute import could_have_freed, recompute
 from shared.ledger.state import (
+    AbsentPod,
     Alias,
     Charge,
     Ended,
@@ -37,6 +38,7 @@ def put(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> None:
     pod = entry.pod
     node, kind, key = node_of(ledger, name), kind_of(pod), pod.key
     demand = kind.demand(node.basis.tracked if node.basis is not None else ())
+    _is_back(node, key, pod.uid)
     charge = Charge(pod.uid, key, position, demand, alias=alias_of(node, key))
     node.charges[pod.uid] = charge
     bears(node, key, 1)
@@ -45,6 +47,25 @@ def put(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> None:
     if not _tells_who(node):
         _expect(node, position)
     _first_charge(node, charge)
+
+
+def _is_back(node: LedgerNode, key: str, uid: str) -> None:
+    """A pod that ended by absence is seen again: it never ended, and its listing is its own."""
+    ended = node.ended.get(key)
+    if ended is None or ended.absent is None or ended.absent.uid != uid:
+        return
+    if ended.lives is not None and len(ended.lives) == 1:
+        forget_ended(node, key)
+        return
+    stop_counting(node, key)
+
+
+def stop_counting(node: LedgerNode, key: str) -> None:
+    """The pod that ended by absence has ended for certain, or is charged again."""
+    ended = node.ended[key]
+    if ended.is_counted and ended.absent is not None:
+        count(node, ended.absent.request, -1)
+    ended.absent, ended.is_counted = None, False
 
 
 def _tells_who(node: LedgerNode) -> bool:
@@ -77,10 +98,16 @@ def alias_of(node: LedgerNode, key: str) -> Alias | None:
 
 
 def take(
-    ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, finished_s: int = 0
+    ledger: Ledger,
+    entry: LedgerPod,
+    position: int,
+    came: bool = True,
+    finished_s: int = 0,
+    absent: bool = False,
 ) -> None:
     """Release the pod's charge: it ended, was refused, or its reservation was withdrawn. `came`: it
-    may have held something, and if so until `finished_s`."""
+    may have held something, and if so until `finished_s`. `absent`: the only evidence is a list
+    that lacks it, so that a report which lists it brings the charge back (`is_contradicted`)."""
     node = ledger.nodes.get(entry.node)
     entry.node, entry.charged_at = "", 0
     charge = node.charges.pop(entry.pod.uid, None) if node is not None else None
@@ -98,7 +125,12 @@ def take(
                 node, ()
             )  # what a report lists for an ended pod of this name is free again, now that no live one bears it
         return
-    node.ended[key] = _ended(node.ended.get(key), charge, position, came, finished_s)
+    before = node.ended.get(key)
+    if before is not None:
+        stop_counting(node, key)
+    node.ended[key] = _ended(before, charge, position, came, finished_s)
+    if absent:
+        node.ended[key].absent = AbsentPod(entry.pod.uid, kind_of(entry.pod).request)
     if node.listed is None:
         _note_freed(node, charge, position)
         recompute(node, ())
@@ -146,14 +178,6 @@ def _note_freed(node: LedgerNode, charge: Charge, position: int) -> None:
 
 def _sum(left: ZoneAmounts, right: ZoneAmounts) -> ZoneAmounts:
     return {zone: add(left.get(zone, {}), right.get(zone, {})) for zone in sorted({*left, *right})}
-
-
-def count(node: LedgerNode, request: Amounts, sign: int) -> None:
-    """One pod more (1) or less (-1) on the node as a whole."""
-    requested = node.requested
-    for name, amount in request.items():
-        requested[name] = requested.get(name, 0) + sign * amount
-    requested[PODS] = requested.get(PODS, 0) + sign
 
 
 def bears(node: LedgerNode, key: str, sign: int) -> None:

@@ -18,6 +18,7 @@ from shared.domain.resources import Amounts, add
 from shared.events.scheduling_events import NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.charge import listed_demand
+from shared.ledger.nodes import forget_ended
 from shared.ledger.recompute import recompute
 from shared.ledger.state import Expectation, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import total
@@ -133,7 +134,8 @@ def reconciled(node: LedgerNode, event: NodeReconciled) -> None:
     node.history = kept
     named = {uid for expectation in kept for _, uid in expectation.pods}
     node.departed = {uid: amounts for uid, amounts in node.departed.items() if uid in named}
-    node.ended = {}
+    for key in list(node.ended):
+        forget_ended(node, key)
     recompute(node)
     if not has_unconfirmed(node):
         node.dirty = ""

@@ -39,6 +39,7 @@ from shared.ledger.device_ways import parted, ways_out_of_groups
 from shared.ledger.proof import is_seen, residual
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 from shared.ledger.unhealthy import given_back
+from shared.ledger.view import is_contradicted
 
 MOST_STATES = 64
 """States of one node that are told apart before anybody comes."""
@@ -262,7 +263,11 @@ def _left(node: LedgerNode, charges: Sequence[Charge]) -> list[ZonedAmount]:
 
 def _listed_and_ended(node: LedgerNode, charges: Sequence[Charge]) -> list[str]:
     live = {charge.key for charge in charges if charge.alias is None}
-    return [key for key in sorted(node.ended) if key not in live and key in (node.listed or {})]
+    return [
+        key
+        for key in sorted(node.ended)
+        if key not in live and key in (node.listed or {}) and not is_contradicted(node, key)
+    ]
 
 
 def _held(node: LedgerNode, key: str) -> Held:
@@ -290,6 +295,8 @@ def _gone(
     it came since; with a part, nobody can tell."""
     listed, found = set(_listed_and_ended(node, charges)), []
     for key, ended in sorted(node.ended.items()):
+        if is_contradicted(node, key):  # the report lists it: it holds what is listed
+            continue
         told = _listed_life(ended, node.report_position) if key in listed else None
         if key in listed and _listed_torn(node, key, ended):
             if _held(node, key) or ended.lives is None:

@@ -8,6 +8,7 @@ and what it lists for pods that ended counts as used. Must not know charges.
 
 from __future__ import annotations
 
+from shared.domain.resources import PODS, Amounts
 from shared.ledger.state import Ledger, LedgerNode
 
 
@@ -29,3 +30,18 @@ def let_go(ledger: Ledger, node: LedgerNode) -> None:
 def _is_empty(node: LedgerNode) -> bool:
     silent = node.report is None or (node.gone and node.expired)
     return silent and not node.charges and not node.claims
+
+
+def count(node: LedgerNode, request: Amounts, sign: int) -> None:
+    """Add (1) or remove (-1) one pod's request on the node as a whole."""
+    requested = node.requested
+    for name, amount in request.items():
+        requested[name] = requested.get(name, 0) + sign * amount
+    requested[PODS] = requested.get(PODS, 0) + sign
+
+
+def forget_ended(node: LedgerNode, key: str) -> None:
+    """Forget the ended pods of a name, and what an absent one still requested."""
+    ended = node.ended.pop(key)
+    if ended.is_counted and ended.absent is not None:
+        count(node, ended.absent.request, -1)

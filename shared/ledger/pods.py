@@ -10,7 +10,7 @@ from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
 from shared.events.envelope import Envelope
 from shared.ledger.alike import share
-from shared.ledger.charging import put, take
+from shared.ledger.charging import put, stop_counting, take
 from shared.ledger.nodes import node_of
 from shared.ledger.proof import has_only_inits
 from shared.ledger.recompute import narrow_charge, recompute, redemand
@@ -122,14 +122,28 @@ def ended(ledger: Ledger, event: cluster.PodEnded, at: Envelope) -> Touched:
     """The pod holds nothing any more and leaves the ledger."""
     entry = ledger.pods.pop(event.uid, None)
     if entry is None:
-        return ()
+        return _ended_for_certain(ledger, event)
     touched, node = _drop_claim(ledger, entry) if entry.nominated else (), entry.node
     if not node:
         return touched
     if event.started_s:
         _started(ledger.nodes[node].charges[event.uid], event.started_s)
-    take(ledger, entry, at.position, event.cause != "rejected", event.finished_s)
+    came, absent = event.cause != "rejected", event.cause == "absent_from_list"
+    take(ledger, entry, at.position, came, event.finished_s, absent)
     return (*touched, node)
+
+
+def _ended_for_certain(ledger: Ledger, event: cluster.PodEnded) -> Touched:
+    """A pod that ended by absence is confirmed to be deleted: reports keep no charge of it."""
+    node = ledger.nodes.get(event.node)
+    if node is None or event.cause == "absent_from_list":
+        return ()
+    for key, ended in node.ended.items():
+        if ended.absent is not None and ended.absent.uid == event.uid:
+            stop_counting(node, key)
+            recompute(node, ())
+            return (event.node,)
+    return ()
 
 
 def verdict_changed(ledger: Ledger, event: scheduling.PodVerdictChanged, at: Envelope) -> Touched:

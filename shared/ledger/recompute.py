@@ -13,12 +13,14 @@ from collections.abc import Container, Mapping
 from shared.domain.report import Placement, Report
 from shared.ledger.alike import kind_of
 from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
+from shared.ledger.nodes import count
 from shared.ledger.proof import alias_stands, covers, held_zones, is_seen, residual
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import (
     base_bound,
     compute_free_max,
     compute_free_min,
+    is_contradicted,
     listed_of,
     restore,
     subtract,
@@ -46,6 +48,18 @@ def recompute(
     for charge in charges:
         _recompute_charge(node, charge)
     node.free_min = compute_free_min(node, base)
+    if node.ended:
+        _count_absent_pods(node)
+
+
+def _count_absent_pods(node: LedgerNode) -> None:
+    """Count the requests of pods that ended by absence as long as the report lists them."""
+    live = {charge.key for charge in node.charges.values() if charge.alias is None}
+    for key, ended in node.ended.items():
+        counts = key not in live and is_contradicted(node, key)
+        if counts != ended.is_counted and ended.absent is not None:
+            count(node, ended.absent.request, 1 if counts else -1)
+            ended.is_counted = counts
 
 
 def _stays_confirmed(charge: Charge, hidden_anew: bool) -> bool:

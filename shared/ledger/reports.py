@@ -10,7 +10,7 @@ import msgspec
 
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.events.report_events import NodeReportChanged, NodeReported
-from shared.ledger.nodes import node_of
+from shared.ledger.nodes import forget_ended, node_of
 from shared.ledger.recompute import forget_places, recompute, redemand
 from shared.ledger.state import Ended, Expectation, Ledger, LedgerNode
 from shared.ledger.unhealthy import ever_in_zones, unlisted
@@ -170,7 +170,7 @@ def _forget_ended(node: LedgerNode) -> None:
             continue
         ended.lacking += 1
         if ended.lacking >= ENDED_LACKING_REPORTS or _was_there_before(ended, made_after):
-            del node.ended[key]
+            forget_ended(node, key)
 
 
 def _made_after(node: LedgerNode, listed: Container[str]) -> int:

@@ -99,6 +99,13 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     finished_s: int = 0
 
 
+class AbsentPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod that ended only because a list of the API server lacked it."""
+
+    uid: str
+    request: Amounts
+
+
 class Ended(msgspec.Struct, gc=False):
     """A pod of this name ended here. `complete`: the listing proved it when it ended, so the
     placements are known to be whole. `lacking` counts the reports since that do not list it; late
@@ -108,6 +115,10 @@ class Ended(msgspec.Struct, gc=False):
     complete: bool
     lacking: int = 0
     lives: tuple[Life, ...] | None = None
+    # The last pod of the name, if it ended by absence from a list alone. As long as reports list it,
+    # it keeps its charge; `is_counted`: its request is part of `LedgerNode.requested`.
+    absent: AbsentPod | None = None
+    is_counted: bool = False
 
 
 class Expectation(msgspec.Struct, frozen=True, gc=False):

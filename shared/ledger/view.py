@@ -26,6 +26,19 @@ def listed_of(node: LedgerNode, key: str) -> tuple[Placement, ...]:
     return (node.listed or {}).get(key, ())
 
 
+def is_contradicted(node: LedgerNode, key: str) -> bool:
+    """Return True if the newest report lists a pod that ended by absence from a list alone.
+
+    A list may lack a running pod (a stale or incomplete answer of the API server). The kubelet's
+    report is the better evidence: what it lists stays charged until a report lacks the pod."""
+    ended = node.ended.get(key)
+    if ended is None or ended.absent is None:
+        return False
+    listed = listed_of(node, key)
+    uids = {placement.pod_uid for placement in listed if placement.pod_uid}
+    return bool(listed) and (not uids or ended.absent.uid in uids)
+
+
 def base_bound(node: LedgerNode) -> ZoneAmounts:
     """The basis report's availability and the listed placements of ended pods, never above what is
     allocatable now.
@@ -50,7 +63,7 @@ def base_bound(node: LedgerNode) -> ZoneAmounts:
         else ()
     )
     for key in sorted(node.ended):
-        if key not in live:
+        if key not in live and not is_contradicted(node, key):
             restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
     return _capped(bound, node)
 
@@ -75,7 +88,10 @@ def compute_free_max(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneA
         restore(bound, {zone: {item.resource: item.amount} for zone in item.zones})
     for freed in node.freed:
         restore(bound, freed.zones)
-    return _capped(bound, node) if node.freed or several else bound
+    contradicted = [key for key in node.ended if is_contradicted(node, key)]
+    for key in contradicted:  # it may have ended all the same
+        restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
+    return _capped(bound, node) if node.freed or several or contradicted else bound
 
 
 def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:

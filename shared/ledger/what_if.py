@@ -20,8 +20,9 @@ from shared.domain.report import Report
 from shared.domain.resources import Amounts
 from shared.ledger.alike import Kind, kind_of
 from shared.ledger.charge import charge_zones, narrow
-from shared.ledger.charging import alias_of, bears, count, ended_of
+from shared.ledger.charging import alias_of, bears, ended_of
 from shared.ledger.landing import landing
+from shared.ledger.nodes import count, forget_ended
 from shared.ledger.proof import held_zones
 from shared.ledger.recompute import recompute
 from shared.ledger.state import NOT_SENT_YET, Charge, LedgerNode, LedgerPod, ZoneAmounts
@@ -83,6 +84,8 @@ def what_if(
         bears(left, charge.key, -1)
         count(left, kind_of(pods[uid].pod).request, -1)
         if charge.demand:
+            if charge.key in left.ended:
+                forget_ended(left, charge.key)
             left.ended[charge.key] = ended_of(charge)
     recompute(left)
     return left

@@ -52,7 +52,7 @@ def plain(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAm
     for name, amount in kept.items():
         for zone in near if _stays(name, charge.demand, report) else near | anywhere:
             zones.setdefault(zone, {})[name] = amount
-    figured = charge.admitted or "memory" in report.checkpoints
+    figured = charge.is_admitted or "memory" in report.checkpoints
     for name in {name for part in init for name in part.amounts if is_memory(name) and not figured}:
         for zone in near | anywhere:
             zones.setdefault(zone, {})[name] = max(part.amounts.get(name, 0) for part in init)
