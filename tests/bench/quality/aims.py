@@ -66,7 +66,7 @@ def aims(group: Group) -> list[str]:
 def _no_rejections(proof: Runs) -> str:
     ends = sum(each.rejected_after_end for each in proof)
     rest = sum(each.rejected for each in proof) - ends
-    return f"{_verdict(rest == 0)}: {rest} rejections by proof beside {ends} after an end"
+    return f"{_verdict(rest == 0)}: {rest} unexplained rejections, {ends} after an end"
 
 
 def _wait(group: Group, proof: Runs) -> str:
@@ -76,9 +76,7 @@ def _wait(group: Group, proof: Runs) -> str:
     interval_s = NEWS_S if proof[0].cell.on_change else proof[0].cell.interval_s
     limit, own = mean(oracle, _p99) + interval_s, mean(proof, _p99)
     verdict = _verdict(own <= limit, _same_news(group, _p99), limit)
-    return (
-        f"{verdict}: p99 wait {own:.1f} s by proof, {limit:.1f} s is the oracle's and one interval"
-    )
+    return f"{verdict}: p99 wait {own:.1f} s, limit {limit:.1f} s (the oracle plus one interval)"
 
 
 def _withheld(group: Group, proof: Runs) -> str:
@@ -87,9 +85,7 @@ def _withheld(group: Group, proof: Runs) -> str:
         return ""
     limit, own = mean(over, _hidden) / 2, mean(proof, _hidden)
     verdict = _verdict(own <= limit, _same_news(group, _hidden), limit)
-    return (
-        f"{verdict}: withheld {own:.2f} zone-CPU-h by proof, half of overreserve's is {limit:.2f}"
-    )
+    return f"{verdict}: withheld {own:.2f} zone-CPU-h, limit {limit:.2f} (half of overreserve)"
 
 
 def _ranking(group: Group, proof: Runs) -> list[str]:
@@ -104,7 +100,7 @@ def _ranking(group: Group, proof: Runs) -> list[str]:
     for what, value in (("mean", _mean), ("p99", _p99)):
         own, best = mean(proof, value), min(mean(least, value), mean(most, value))
         lines.append(
-            f"{_verdict(own <= best)}: {what} wait {own:.2f} s by default, {best:.2f} s by the better of Least and Most"
+            f"{_verdict(own <= best)}: {what} wait {own:.2f} s, better of Least and Most {best:.2f} s"
         )
     return lines
 
@@ -120,9 +116,7 @@ def _verdict(met: bool, attainable: float | None = None, limit: float = 0.0) -> 
         return "met"
     beyond = attainable is not None and attainable > limit
     return (
-        f"unattainable (the oracle with the same news has {attainable:.1f})"
-        if beyond
-        else "**missed**"
+        f"not attainable (oracle with the same news {attainable:.1f})" if beyond else "**missed**"
     )
 
 

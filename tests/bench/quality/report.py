@@ -1,5 +1,5 @@
-"""The table of the quality bench for people: on the terminal, and as docs/quality.md with its plot
-(scripts/quality_page.py).
+"""Results of the quality bench: a table on the terminal, the generated part of docs/quality.md, and
+its plot (scripts/quality_page.py).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from services.comparison import delays
 from services.comparison.cells import DENSE, REPORTS, ROWS, Result
 from tests.bench.quality.aims import Group, Runs, aims, groups, mean
 
-_METHOD = Path(__file__).with_name("method.md")
-_FINDINGS = Path(__file__).with_name("findings.md")
-"""Written by hand, for the reader of the numbers; the aims above them are computed."""
+BEGIN = "<!-- results: made by scripts/quality_page.py from docs/quality.jsonl -->"
+END = "<!-- end of results -->"
+PAGE_COLUMNS = ("row", "ran", "rejected", "unexplained", "mean wait s", "p99 wait s", "withheld")
 WIDTH = 0.8 / len(ROWS)
 COLUMNS = (
     "row", "tasks", "ran", "rejected", "after an end", "overtaken", "unexplained", "mean wait s", "p99 wait s",
@@ -91,36 +91,40 @@ def _place(result: Result) -> tuple[bool, str, int, int, float, int, int]:
     )  # fmt: skip
 
 
-def page(results: Sequence[Result]) -> str:
-    """docs/quality.md."""
-    found = groups(in_order(results))
-    lines = [
-        _HEAD.format(cells=len(results)),
-        "## Aims",
-        "",
-        *[f"- {line}" for group in found for line in aims(group)],
-        "",
+def block(results: Sequence[Result]) -> str:
+    """The generated part of docs/quality.md: missed aims, one table, the modelled delays."""
+    cells = groups(in_order(results))
+    judged = [line for group in cells for line in aims(group)]
+    missed = [line for line in judged if ": met: " not in line]
+    lines = [BEGIN, f"{len(judged) - len(missed)} of {len(judged)} aims are met. Not met:", ""]
+    lines += [f"- {line}" for line in missed]
+    lines += ["", "| " + " | ".join(PAGE_COLUMNS) + " |", "|---|---:|---:|---:|---:|---:|---:|"]
+    for group in cells:
+        lines.append(f"| **{group.title}** |")
+        lines += ["| " + " | ".join(_page_row(runs)) + " |" for runs in group.rows.values()]
+    for group in cells:
+        lines += _stories(group)
+    return "\n".join([*lines, "", *_delays(), END])
+
+
+def with_block(page: str, results: Sequence[Result]) -> str:
+    """Return the page with its generated part replaced."""
+    head, _, rest = page.partition(BEGIN)
+    return head + block(results) + rest.partition(END)[2]
+
+
+def _page_row(runs: Runs) -> list[str]:
+    p99_s = [run.wait_p99_s for run in runs]
+    spread = f" ({min(p99_s):.1f}–{max(p99_s):.1f})" if len(p99_s) > 1 else ""
+    return [
+        runs[0].cell.row,
+        f"{sum(map(_ran, runs))}/{sum(map(_tasks, runs))}",
+        str(sum(map(_rejected, runs))),
+        str(sum(map(_unexplained, runs))),
+        f"{sum(run.wait_mean_s for run in runs) / len(runs):.2f}",
+        f"{sum(p99_s) / len(p99_s):.1f}{spread}",
+        f"{sum(run.withheld_cpu_h for run in runs) / len(runs):.2f}",
     ]
-    lines += ["![The same as a plot](quality.svg)", "", "## Table", "", _LEGEND]
-    for group in found:
-        lines += [
-            f"### {group.title}",
-            "",
-            "| " + " | ".join(COLUMNS) + " |",
-            "|" + "---|" * len(COLUMNS),
-        ]
-        lines += ["| " + " | ".join(values(runs)) + " |" for runs in group.rows.values()]
-        lines += ["", *_stories(group)]
-    lines += [
-        _FINDINGS.read_text(),
-        "## How it is measured",
-        "",
-        _METHOD.read_text(),
-        *_delays(),
-        "",
-        _LIMITS,
-    ]
-    return "\n".join(lines)
 
 
 def _stories(group: Group) -> list[str]:
@@ -177,8 +181,11 @@ def plot(results: Sequence[Result], path: Path) -> None:
     axes[-1].set_xticks(
         range(len(found)), [group.title for group in found], rotation=20, ha="right", fontsize=8
     )
-    axes[0].legend(fontsize=7, ncols=4)
-    figure.tight_layout()
+    shown = [row for row in ROWS if any(row in group.rows for group in found)]
+    bars = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
+    # Below the title and above the panels: over the bars, it hid the highest of them.
+    figure.legend([bars[row] for row in shown], shown, loc="upper center", ncols=3, fontsize=8)
+    figure.tight_layout(rect=(0, 0, 1, 0.92))
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 
@@ -193,31 +200,3 @@ def _wait(result: Result) -> float:
 
 def _withheld(result: Result) -> float:
     return result.withheld_cpu_h
-
-
-_HEAD = """# Quality of placement
-
-How often kubelets reject pods, how long pods wait, and how much capacity stays unused out of caution, by several ways of
-scheduling the same pods on the same machines. Everything runs in virtual time with fixed seeds, so that the numbers are the
-same on every machine. [quality.jsonl](quality.jsonl) has the {cells} cells of this page, as they came from
-
-    python -m tests.bench quality --out docs/quality.jsonl [--workload dense --zones 4 --reports 60 --row "ledger, proof" ...]
-
-which leaves out what is there already; `python scripts/quality_page.py` writes the page.
-"""
-
-_LEGEND = """`ran`: tasks admitted by a kubelet before the end. `rejected`: admissions that a kubelet refused. Of these, those
-`after an end` would have been admitted but for ends, or one end, that the scheduler did not know of when it decided, or
-would have been refused for these even if nobody who was decided later had come earlier; those `overtaken` would have been
-admitted had moreover nobody who was decided later come earlier; `unexplained` is the rest. Waits run from a task's arrival
-to its admission, through rejections; tasks that still wait at the end count as long as they waited.
-`withheld`: zone-CPU-hours free in the kubelets' truth (what is on its way taken off) that the row did not take for
-free, while pods waited; `hidden`: the same at all times.
-"""
-
-_LIMITS = """## What this does not show
-
-Foreign pods, nodes that fail, lost reports and restarts are left to the fault simulation and to the tests. Decisions take
-no virtual time in any row. The capacity that the ledger withholds is counted by its lower bound; what the cycle gains by telling
-alternatives of unsettled pods apart is not credited.
-"""
