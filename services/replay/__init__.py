@@ -1,1 +1,1 @@
-"""The replay tooling: read the log again, at any moment, and say what happened and why."""
+"""Replay tooling: reads the log again, at any moment, and explains what happened and why."""

@@ -1,4 +1,4 @@
-"""`replay verify`: fold everything from zero and check; live services' hashes are compared at their
+"""`replay verify`: folds the whole log and checks it. Hashes of live services are compared at their
 own positions.
 """
 
@@ -20,13 +20,13 @@ from shared.eventlog.skips import skips
 from shared.ledger.digest import digest
 from shared.ledger.fold import GapError
 
+# A service's name, and the URL of its state.
 Asked = tuple[str, str]
-"""A service's name, and the URL of its state."""
 
 
 class Verdict(msgspec.Struct):
-    """What `verify` found. `compared` are services whose states were held against the log, `silent`
-    those that told none.
+    """The result of `verify`. `compared` are services whose state was compared with the log;
+    `silent` gave no state to compare.
     """
 
     positions: int
@@ -41,11 +41,10 @@ class Verdict(msgspec.Struct):
 
     @property
     def ok(self) -> bool:
-        """True when nothing is broken."""
         return not self.violations
 
     def rows(self) -> list[list[str]]:
-        """A row an invariant."""
+        """Return one row per invariant."""
         broken = {violation.invariant for violation in self.violations}
         names = {
             "S1": "positions 1..n without a hole",
@@ -67,10 +66,13 @@ class Verdict(msgspec.Struct):
 async def verify(
     log: EventLog, services: Sequence[Asked], named: Sequence[str] = (), token: str = ""
 ) -> Verdict:
-    """Fold everything from zero and check. One of `services` that is down has no state to compare,
-    which is told and no violation; one of `named` (URLs) must answer: raises FilterError."""
+    """Fold the whole log and check it.
+
+    A service in `services` that is down has no state to compare; that is reported and is not a
+    violation. A service in `named` (URLs) must answer: raises FilterError.
+    """
     answers = [fetch(name, url, token) for name, url in services]
-    live = [found for found in answers if isinstance(found, LiveState)] + [
+    live = [answer for answer in answers if isinstance(answer, LiveState)] + [
         _required(url, token) for url in named
     ]
     audit, begun, head = Audit(), time.monotonic(), await log.head()
@@ -110,17 +112,17 @@ async def verify(
         events_per_s=audit.ledger.position / max(time.monotonic() - begun, 1e-9),
         violations=violations,
         compared=comparing.compared,
-        silent=[found for found in answers if isinstance(found, Silent)],
+        silent=[answer for answer in answers if isinstance(answer, Silent)],
         rejected=audit.rejected,
         live_pods=len(audit.ledger.pods),
     )
 
 
 def _required(url: str, token: str) -> LiveState:
-    found = fetch(url, url, token)
-    if isinstance(found, LiveState):
-        return found
-    why = found.why if found is not None else "it has none (HTTP 404)"
+    state = fetch(url, url, token)
+    if isinstance(state, LiveState):
+        return state
+    why = state.why if state is not None else "it has none (HTTP 404)"
     raise FilterError(
         f"--service {url}: no state of a service: {why}", "topolog replay verify, without --service"
     )

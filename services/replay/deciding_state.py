@@ -1,5 +1,5 @@
-"""The state that decides, as it stood at a position: what the scheduler follows, and the columns it
-decides on.
+"""The state that a decision uses, as of a position: the scheduler's folded state, and the columns
+built from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared.ledger.fold import Touched
 
 
 async def followed_at(log: EventLog, position: int) -> tuple[SchedulerState, QuarantinedStreams]:
-    """What the scheduler follows, folded up to a position; and what had to be set aside."""
+    """Return the scheduler's state folded up to a position, and the quarantined streams."""
     followed, quarantined = SchedulerState(), QuarantinedStreams(await skips(log))
     async for envelope in reading.envelopes(log, 0, position):
         follow(followed, envelope, quarantined)
@@ -32,8 +32,8 @@ async def followed_at(log: EventLog, position: int) -> tuple[SchedulerState, Qua
 def follow(
     followed: SchedulerState, envelope: Envelope, quarantined: QuarantinedStreams
 ) -> tuple[Event | None, Touched]:
-    """Fold one fact as the scheduler does: the fact (None: passed over) and the nodes that it
-    touched.
+    """Fold one event as the scheduler does. Returns the event (None: passed over) and the nodes
+    that it changed.
     """
     event = quarantined.event_of(envelope)
     if event is not None:
@@ -46,8 +46,8 @@ def follow(
 
 
 def usable(followed: SchedulerState, name: str, quarantined: QuarantinedStreams) -> bool:
-    """Whether the scheduler would look at the node: its object was seen, and none of its streams is
-    set aside.
+    """Return whether the scheduler considers the node: its object was seen, and none of its streams
+    is quarantined.
     """
     node = followed.ledger.nodes.get(name)
     return (
@@ -63,8 +63,8 @@ def placing_at(
     quarantined: QuarantinedStreams | None = None,
     mates: Iterable[PodReserved] = (),
 ) -> ColumnarPlacing:
-    """Columns made from the state, with the reservations that the same batch made before standing
-    in.
+    """Return columns built from the state, with the earlier reservations of the same batch
+    applied.
     """
     placing, quarantined = (
         ColumnarPlacing(cycle),
@@ -83,8 +83,8 @@ def placing_at(
 
 
 def charge(placing: ColumnarPlacing, followed: SchedulerState, mate: PodReserved) -> bool:
-    """Let a recorded reservation stand in until the fold brings it; False where pod or node is not
-    known.
+    """Apply a recorded reservation until the fold has it. Returns False if the pod or the node is
+    unknown.
     """
     entry = followed.ledger.pods.get(mate.uid)
     if entry is None or placing.node(mate.node) is None:

@@ -1,9 +1,9 @@
-"""`topolog replay diff`: what is different between two states of the ledger, by node: pods, zones,
-charges, verdicts. Pure.
+"""`topolog replay diff`: the differences between two states of the ledger, by node: pods, zones,
+charges, outcomes. Pure.
 
-States are compared as `state_at` tells them, so that two histories (of two logs, or of one log and
-its restored copy) can be held side by side too. Positions and report versions are no differences:
-two histories have their own.
+States are compared in the form of `state_at`, so that two histories (of two logs, or of a log and
+its restored copy) can be compared, too. Positions and report versions are not differences: two
+histories have their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Told = tuple[str, str, str, str]
 
 
 class State(msgspec.Struct, frozen=True):
-    """A ledger as values: `nodes` by name, `pods` by uid as (key, stage, node, last verdict)."""
+    """A ledger as values: `nodes` by name, `pods` by uid as (key, stage, node, last scheduling
+    outcome).
+    """
 
     name: str
     position: int
@@ -33,9 +35,11 @@ class State(msgspec.Struct, frozen=True):
 
 
 class NodeDifference(msgspec.Struct, frozen=True):
-    """`there` is (before, after) of whether the node is known; `flags` name -> (before, after);
-    `zones` "zone 0 cpu surely_free" -> (before, after); `charges` pod -> (before, after) in words,
-    "" for none."""
+    """The differences of one node, as (before, after).
+
+    `is_known` is set if the node is known on one side only. `flags` is by name, `zones` by a text
+    such as "zone 0 cpu free_min", `charges` by pod, in words, "" for none.
+    """
 
     node: str
     there: tuple[bool, bool] = (True, True)
@@ -45,7 +49,7 @@ class NodeDifference(msgspec.Struct, frozen=True):
 
 
 class PodDifference(msgspec.Struct, frozen=True):
-    """Stage, node and verdict as (before, after); "" where the pod is not there."""
+    """Stage, node and outcome as (before, after); "" if the pod is missing."""
 
     pod: str
     uid: str
@@ -55,7 +59,7 @@ class PodDifference(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Everything that is different, nodes by name, pods by key."""
+    """All differences, nodes by name, pods by key."""
 
     before: str
     after: str
@@ -66,13 +70,14 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """True when anything that counts is different."""
         return bool(self.nodes or self.pods)
 
 
 def state_of(name: str, ledger: Ledger) -> State:
-    """The ledger as values, which later folds do not change."""
-    nodes = {each: node_state(ledger, ledger.nodes[each]) for each in sorted(ledger.nodes)}
+    """Return the ledger as values, which later folds do not change."""
+    nodes = {
+        node_name: node_state(ledger, ledger.nodes[node_name]) for node_name in sorted(ledger.nodes)
+    }
     pods: dict[str, Told] = {
         uid: (entry.pod.key, entry.stage, entry.node, entry.verdict)
         for uid, entry in ledger.pods.items()
@@ -80,45 +85,45 @@ def state_of(name: str, ledger: Ledger) -> State:
     return State(name, ledger.position, digest(ledger), msgspec.to_builtins(nodes), pods)
 
 
-def difference(before: State, after: State, node: str = "") -> Difference:
-    """All of it, or what concerns one node."""
-    names = [node] if node else sorted({*before.nodes, *after.nodes})
+def difference(first: State, second: State, node: str = "") -> Difference:
+    """Return all differences, or those of one node."""
+    names = [node] if node else sorted({*first.nodes, *second.nodes})
     nodes = [
-        found
+        change
         for name in names
-        if (found := _node(name, before.nodes.get(name), after.nodes.get(name))) is not None
+        if (change := _node(name, first.nodes.get(name), second.nodes.get(name))) is not None
     ]
-    pods = sorted(_pods(before, after), key=lambda found: (found.pod, found.uid))
+    pods = sorted(_pods(first, second), key=lambda change: (change.pod, change.uid))
     if node:
-        pods = [found for found in pods if node in found.node]
-    positions, hashes = (before.position, after.position), (before.hash, after.hash)
-    return Difference(before.name, after.name, positions, hashes, nodes, pods)
+        pods = [change for change in pods if node in change.node]
+    positions, hashes = (first.position, second.position), (first.hash, second.hash)
+    return Difference(first.name, second.name, positions, hashes, nodes, pods)
 
 
 def _node(
-    name: str, before: dict[str, Any] | None, after: dict[str, Any] | None
+    name: str, first: dict[str, Any] | None, second: dict[str, Any] | None
 ) -> NodeDifference | None:
-    one, other = before or {}, after or {}
-    found = NodeDifference(
+    old, new = first or {}, second or {}
+    change = NodeDifference(
         name,
-        (before is not None, after is not None),
+        (first is not None, second is not None),
         {
-            flag: (one.get(flag, ""), other.get(flag, ""))
+            flag: (old.get(flag, ""), new.get(flag, ""))
             for flag in _FLAGS
-            if one.get(flag, "") != other.get(flag, "")
+            if old.get(flag, "") != new.get(flag, "")
         },
-        _changes(_amounts(one), _amounts(other), 0),
-        _changes(_charges(one), _charges(other), ""),
+        _changes(_amounts(old), _amounts(new), 0),
+        _changes(_charges(old), _charges(new), ""),
     )
-    return found if found != NodeDifference(name) else None
+    return change if change != NodeDifference(name) else None
 
 
-def _changes(one: Mapping[str, Any], other: Mapping[str, Any], nothing: Any) -> dict[str, Any]:
-    keys = dict.fromkeys((*one, *other))
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any], nothing: Any) -> dict[str, Any]:
+    keys = dict.fromkeys((*old, *new))
     return {
-        key: (one.get(key, nothing), other.get(key, nothing))
+        key: (old.get(key, nothing), new.get(key, nothing))
         for key in keys
-        if one.get(key, nothing) != other.get(key, nothing)
+        if old.get(key, nothing) != new.get(key, nothing)
     }
 
 
@@ -126,8 +131,8 @@ def _amounts(node: Mapping[str, Any]) -> dict[str, int]:
     return {
         f"zone {zone['zone']} {resource} {what}": amount
         for zone in node.get("zones", ())
-        for resource, held in zone["resources"].items()
-        for what, amount in held.items()
+        for resource, amounts in zone["resources"].items()
+        for what, amount in amounts.items()
     }
 
 
@@ -143,12 +148,12 @@ def _charge(charge: Mapping[str, Any]) -> str:
     return f"{charge['state']}{where}"
 
 
-def _pods(before: State, after: State) -> list[PodDifference]:
+def _pods(first: State, second: State) -> list[PodDifference]:
     nothing = ("", "", "", "")
-    found = []
-    for uid in {*before.pods, *after.pods}:
-        one, other = before.pods.get(uid, nothing), after.pods.get(uid, nothing)
-        if one != other:
-            pairs = list(zip(one, other, strict=True))
-            found.append(PodDifference(one[0] or other[0], uid, pairs[1], pairs[2], pairs[3]))
-    return found
+    changes = []
+    for uid in {*first.pods, *second.pods}:
+        old, new = first.pods.get(uid, nothing), second.pods.get(uid, nothing)
+        if old != new:
+            pairs = list(zip(old, new, strict=True))
+            changes.append(PodDifference(old[0] or new[0], uid, pairs[1], pairs[2], pairs[3]))
+    return changes

@@ -1,4 +1,4 @@
-"""Which facts a reader asked for: by stream, type, pod and node. Pure."""
+"""Which events a reader asked for: by stream, type, pod and node. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Filter(msgspec.Struct, frozen=True):
     node: str = ""
 
     def accepts(self, envelope: Envelope) -> bool:
-        """True when every given condition holds."""
+        """Return whether every given condition holds."""
         if self.stream and not fnmatch.fnmatchcase(envelope.stream, self.stream):
             return False
         if self.type and not fnmatch.fnmatchcase(envelope.type, self.type):
@@ -39,8 +39,8 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class FilterError(ValueError):
-    """A filter that cannot be meant. Names the flag and the value; `remedy` may be "" for the
-    verb's own help.
+    """A filter that cannot match. Names the flag and the value. An empty `remedy` means the verb's
+    own help.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
@@ -49,13 +49,13 @@ class FilterError(ValueError):
 
 
 def check_type(pattern: str) -> str:
-    """The pattern, when some known fact type matches it."""
+    """Return the pattern if a known event type matches it."""
     if pattern and not any(fnmatch.fnmatchcase(name, pattern) for name in CATALOG):
-        found = near(pattern, CATALOG) or sorted(CATALOG)
-        raise FilterError(f"--type {pattern!r} matches no fact; there are {', '.join(found)}")
+        suggestions = near(pattern, CATALOG) or sorted(CATALOG)
+        raise FilterError(f"--type {pattern!r} matches no fact; there are {', '.join(suggestions)}")
     return pattern
 
 
 def clock(time_us: int) -> str:
-    """Microseconds as `2026-01-31T12:00:00.123456Z`."""
+    """Return microseconds as `2026-01-31T12:00:00.123456Z`."""
     return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,5 +1,5 @@
-"""`replay log`: facts in order of position, as rows with a sentence for people and everything uncut
-for machines.
+"""`replay log`: events in order of position, as rows with a sentence for people and all fields for
+machines.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FOLLOW_WAIT_S = 1.0
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What `replay log` was asked for: of positions `first` to `last` (None: the head); with
-    `follow` of all from `first` on.
+    """The request of `replay log`: positions `first` to `last` (None: the head). With `follow`,
+    everything from `first` on.
     """
 
     wanted: Filter
@@ -35,8 +35,10 @@ class Listing(msgspec.Struct, frozen=True):
 async def list_events(
     log: EventLog, listing: Listing, show: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Hand each accepted fact to `show`, oldest first; with `follow` go on for ever. Raises
-    FilterError for a pod or node that the log does not know."""
+    """Pass each accepted event to `show`, oldest first. With `follow` it goes on until interrupted.
+
+    Raises FilterError for a pod or node that the log does not have.
+    """
     wanted = listing.wanted
     if listing.pod:
         wanted = msgspec.structs.replace(
@@ -44,17 +46,17 @@ async def list_events(
         )
     if wanted.node:
         await require_node(log, wanted.node)
-    names, left = Names(log), listing.limit
+    names, remaining = Names(log), listing.limit
     position = listing.first - 1
-    while left > 0:
+    while remaining > 0:
         async for envelope in reading.envelopes(
             log, position, None if listing.follow else listing.last
         ):
             position = envelope.position
             if wanted.accepts(envelope):
                 show(await row(envelope, names))
-                left -= 1
-                if left == 0:
+                remaining -= 1
+                if remaining == 0:
                     return
         if not listing.follow:
             return
@@ -62,22 +64,22 @@ async def list_events(
 
 
 async def row(envelope: Envelope, names: Names) -> dict[str, Any]:
-    """One fact as a flat value; an undecodable one says so instead of hiding."""
+    """Return one event as a flat value. An event that cannot be decoded has a row that says so."""
     try:
         decoded = decode(envelope)
         names.learn(decoded)
         await names.find(words.mentioned(decoded))
-        told = words.told(decoded, names.known)
+        sentence = words.told(decoded, names.known)
         event: Any = msgspec.to_builtins(decoded)
         event.pop("type", None)
     except UndecodableEvent as error:
-        event, told = None, words.Told("", "", f"cannot be decoded: {error}")
+        event, sentence = None, words.Told("", "", f"cannot be decoded: {error}")
     return {
         "position": envelope.position,
         "time": filters.clock(envelope.time_us),
-        "pod": told.pod,
-        "node": told.node,
-        "text": told.text,
+        "pod": sentence.pod,
+        "node": sentence.node,
+        "text": sentence.text,
         "stream": envelope.stream,
         "version": envelope.version,
         "type": envelope.type,

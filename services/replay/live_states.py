@@ -1,9 +1,9 @@
-"""What running services say of their folds (`GET /state`), held against the same folds made here.
-Pure but for asking.
+"""The states of running services (`GET /state`), compared with the same projections folded here.
+Pure but for requests.
 
-The scheduler tells the ledger's hash and the binder that of its work list, each at a position; the
-topology-store, which knows of its own facts before it folds them, tells a hash of each node at a
-version of its stream.
+The scheduler reports the ledger's hash and the binder the hash of its work list, each at a
+position. The topology-store knows its own events before it folds them, so it reports a hash of each
+node at a version of its stream.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ NOT_FOUND = 404
 
 
 class LiveState(msgspec.Struct, frozen=True):
-    """What one says: `hash` of all of it at `position`, or `nodes` as node -> (version of its
-    stream, hash). `service` is what it was asked for by, its name or URL."""
+    """The state of one service: `hash` of the whole at `position`, or `nodes` as node -> (version
+    of its stream, hash). `service` is the name or URL of the request.
+    """
 
     projection: str
     position: int
@@ -38,16 +39,16 @@ class LiveState(msgspec.Struct, frozen=True):
 
 
 class Silent(msgspec.Struct, frozen=True):
-    """One that said nothing of use, and why."""
+    """A service that gave no usable state, and why."""
 
     service: str
     why: str
 
 
 def fetch(service: str, url: str, token: str = "") -> LiveState | Silent | None:
-    """The service's state; None for one that answers and has none."""
+    """Return the service's state; None if the service answers and has none."""
     try:
-        found = msgspec.json.decode(get(url, token, TIMEOUT_S), type=LiveState)
+        state = msgspec.json.decode(get(url, token, TIMEOUT_S), type=LiveState)
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         if getattr(error, "code", 0) == NOT_FOUND:
             return None
@@ -57,42 +58,48 @@ def fetch(service: str, url: str, token: str = "") -> LiveState | Silent | None:
             else ""
         )
         return Silent(service, plain(error) + hint)
-    return msgspec.structs.replace(found, service=service)
+    return msgspec.structs.replace(state, service=service)
 
 
 class Comparing:
-    """Folds what others have folded, as far as they told, and says where it comes out otherwise."""
+    """Folds the projections of the services, as far as they reported them, and reports
+    differences.
+    """
 
     def __init__(self, states: Sequence[LiveState], skipped: Mapping[int, int]) -> None:
         self.differs: list[tuple[int, str]] = []
         self.compared: list[LiveState] = []
         self._waiting = [
-            each for each in states if each.position > 0
+            state for state in states if state.position > 0
         ]  # who has folded nothing yet says nothing
         self._binder = _Folding(skipped) if self._of("binder") else None
         self._stores = _Folding(skipped) if self._of("topology-store") else None
         self._work, self._nodes = binder.initial(), following.Nodes()
-        self._told = {id(each): dict(each.nodes) for each in self._of("topology-store")}
+        self._told = {id(state): dict(state.nodes) for state in self._of("topology-store")}
 
     def see(self, envelope: Envelope, ledger: Ledger) -> None:
-        """One fact, which the ledger has behind it."""
+        """Fold one event, which the ledger has folded already."""
         if self._binder is not None:
             self._fold_binder(self._binder, envelope)
         if self._stores is not None:
             self._fold_stores(self._stores, envelope)
-        for state in [each for each in self._waiting if each.position == envelope.position]:
+        for state in [
+            waiting for waiting in self._waiting if waiting.position == envelope.position
+        ]:
             if state.projection == "ledger":
                 self._compare(state, digest(ledger))
             elif state.projection == "binder":
                 self._compare(state, binder.digest(self._work))
 
     def finish(self, position: int, broken: bool) -> None:
-        """The log ends here; what it broke off before is nobody's difference."""
+        """End the comparison at the head. A part that the log has not reached is not a
+        difference.
+        """
         for state in self._waiting:
-            told = self._told.get(id(state), {})
+            reported = self._told.get(id(state), {})
             if state.projection == "topology-store":
                 self.compared.append(state)
-            for node, (version, _) in sorted(told.items()) if not broken else ():
+            for node, (version, _) in sorted(reported.items()) if not broken else ():
                 self._differ(
                     state,
                     position,
@@ -103,7 +110,7 @@ class Comparing:
                 self.compared.append(state)
 
     def _of(self, projection: str) -> list[LiveState]:
-        return [each for each in self._waiting if each.projection == projection]
+        return [state for state in self._waiting if state.projection == projection]
 
     def _compare(self, state: LiveState, folded: str) -> None:
         self._waiting.remove(state)
@@ -127,7 +134,7 @@ class Comparing:
             return
         node = envelope.stream.removeprefix(following.PREFIX)
         for state in self._of("topology-store"):
-            version, told = self._told[id(state)].get(node, (0, ""))
+            version, reported_hash = self._told[id(state)].get(node, (0, ""))
             if version == envelope.version:
                 del self._told[id(state)][node]
                 folded = (
@@ -135,23 +142,23 @@ class Comparing:
                     if node in self._nodes
                     else ""
                 )
-                if folded != told:
+                if folded != reported_hash:
                     self._differ(
                         state,
                         envelope.position,
-                        f"hash {told} of node {node}, folded from zero {folded}",
+                        f"hash {reported_hash} of node {node}, folded from zero {folded}",
                     )
 
 
 class _Folding:
-    """Facts for one more fold, as services take them."""
+    """One more projection, folded as services do."""
 
     def __init__(self, skipped: Mapping[int, int]) -> None:
         self._quarantined = QuarantinedStreams(dict(skipped))
         self._told: set[str] = set()
 
     def fold(self, envelope: Envelope, evolve: Callable[[Event], object]) -> bool:
-        """Whether it was folded; else it is to be passed over."""
+        """Return whether the event was folded. Otherwise it must be passed over."""
         event = self._quarantined.event_of(envelope)
         if event is None:
             return False
@@ -163,7 +170,7 @@ class _Folding:
         return True
 
     def fresh(self) -> set[str]:
-        """Streams that were set aside since it was asked last."""
-        found = self._quarantined.streams.keys() - self._told
-        self._told |= found
-        return found
+        """Return the streams quarantined since the last call."""
+        quarantined = self._quarantined.streams.keys() - self._told
+        self._told |= quarantined
+        return quarantined

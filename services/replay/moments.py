@@ -1,5 +1,5 @@
 """Moments as people write them: `500`, `head`, `-100`, `10m ago`, `2026-01-31T12:00`. Pure: text
-and now in, a value out.
+and the current time in, a value out.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ _AGO = re.compile(
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _POSITION, _UNIX_S = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{10,}(\.[0-9]+)?")
 LONGEST = 60
+# The years 1 to 9999, and the hours that a time zone may add, in Unix microseconds.
 _YEARS_US = (-62_135_683_200_000_000, 253_402_387_199_999_999)
-"""The years 1 to 9999, and the hours that a zone may add, in Unix microseconds."""
-REMEDY = "give a position (500), head, -100 (a hundred before it), 10m or 10m ago, or a time (2026-01-31T12:00:00)"
+REMEDY = (
+    "give a position (500), head, -100 (a hundred before it), 10m or 10m ago, or a "
+    "time (2026-01-31T12:00:00)"
+)
 
 
 class At(msgspec.Struct, frozen=True):
@@ -29,7 +32,7 @@ class At(msgspec.Struct, frozen=True):
 
 
 class Back(msgspec.Struct, frozen=True):
-    """So many positions before the head."""
+    """A number of positions before the head."""
 
     events: int = 0
 
@@ -44,13 +47,16 @@ Moment = At | Back | When
 
 
 def parse(text: str, now_us: int, what: str = "") -> Moment:
-    """What the text means. A bare number is a position, or Unix seconds from ten digits on; a time
-    without zone is UTC. Raises FilterError, also for what lies beyond all logs."""
-    found = _parsed(text.strip(), now_us) if len(text) <= LONGEST else None
-    if found is None or not _thinkable(found):
+    """Return the value of the text. A bare number is a position, or Unix seconds from ten digits
+    on.
+
+    A time without zone is UTC. Raises FilterError, also for a moment that no log can reach.
+    """
+    moment = _parsed(text.strip(), now_us) if len(text) <= LONGEST else None
+    if moment is None or not _thinkable(moment):
         shown = text if len(text) <= LONGEST else text[:LONGEST] + "..."
         raise FilterError(f"{what + ' ' if what else ''}{shown!r} is no moment; {REMEDY}")
-    return found
+    return moment
 
 
 def _parsed(text: str, now_us: int) -> Moment | None:
@@ -77,8 +83,8 @@ def _time(text: str) -> When | None:
     return When(since // timedelta(microseconds=1))
 
 
-def _thinkable(found: Moment) -> bool:
-    """A log might reach there: positions have 63 bits, and years four digits."""
-    if isinstance(found, When):
-        return _YEARS_US[0] <= found.time_us <= _YEARS_US[1]
-    return (found.position if isinstance(found, At) else found.events) < 1 << 63
+def _thinkable(moment: Moment) -> bool:
+    """Return whether a log can reach the moment: positions have 63 bits, and years four digits."""
+    if isinstance(moment, When):
+        return _YEARS_US[0] <= moment.time_us <= _YEARS_US[1]
+    return (moment.position if isinstance(moment, At) else moment.events) < 1 << 63

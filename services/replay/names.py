@@ -1,5 +1,5 @@
-"""Who is who: the key (`namespace/name`) of a pod by uid, looked up in the log when it is first
-met, and bounded.
+"""Keys (`namespace/name`) of pods by uid, read from the log at their first use and cached within a
+bound.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ KEPT = 50_000
 
 
 class Names:
-    """Keys by uid. `known` is what was met so far."""
+    """Keys by uid. `known` is the cache."""
 
     def __init__(self, log: EventLog) -> None:
         self.known: dict[str, str] = {}
         self._log = log
 
     def learn(self, event: Event) -> None:
-        """A pod was seen; of very many the oldest are forgotten and looked up again."""
+        """Add a pod. If there are very many, the oldest are dropped and looked up again."""
         if isinstance(event, PodObserved):
             self.known[event.pod.uid] = event.pod.key
             if len(self.known) > KEPT:
                 del self.known[next(iter(self.known))]
 
     async def find(self, uids: Iterable[str]) -> None:
-        """Look up those that are not known; a pod's stream begins with its being seen."""
+        """Look up the uids that are not cached. A pod's stream begins with the event that the pod
+        was observed.
+        """
         for uid in uids:
             if not uid or uid in self.known:
                 continue
@@ -46,13 +48,15 @@ class Names:
 
 
 async def uids_of(log: EventLog, pod: str) -> list[str]:
-    """Uids of the pods called `pod` (a uid, a name, or namespace/name), in order of appearance."""
+    """Return the uids of the pods called `pod` (a uid, a name, or namespace/name), in order of
+    appearance.
+    """
     return (await pods_called(log, pod))[0]
 
 
 async def pods_called(log: EventLog, pod: str) -> tuple[list[str], set[str]]:
-    """The same, and the keys of all pods of the log, for near matches."""
-    found: dict[str, None] = {}
+    """Return the same, and the keys of all pods of the log, for near matches."""
+    uids: dict[str, None] = {}
     keys: set[str] = set()
     async for envelope in reading.envelopes(log):
         if envelope.type != PodObserved.__name__:
@@ -64,12 +68,14 @@ async def pods_called(log: EventLog, pod: str) -> tuple[list[str], set[str]]:
         if isinstance(event, PodObserved):
             keys.add(event.pod.key)
             if pod in (event.pod.uid, event.pod.name, event.pod.key):
-                found[event.pod.uid] = None
-    return list(found), keys
+                uids[event.pod.uid] = None
+    return list(uids), keys
 
 
 async def require_pod(log: EventLog, pod: str) -> list[str]:
-    """Uids of the pods called so. Raises FilterError with near matches when there is none."""
+    """Return the uids of the pods with this name. Raises FilterError with near matches if there is
+    none.
+    """
     uids, keys = await pods_called(log, pod)
     if not uids:
         raise FilterError(
@@ -80,17 +86,17 @@ async def require_pod(log: EventLog, pod: str) -> list[str]:
 
 
 async def require_node(log: EventLog, node: str) -> None:
-    """Raises FilterError with near matches when the log knows no such node."""
+    """Raise FilterError with near matches if the log does not know the node."""
     if (await log.versions([streams.node(node)]))[streams.node(node)] or (
         await log.versions([streams.report(node)])
     )[streams.report(node)]:
         return
-    known = {
+    node_names = {
         envelope.stream.partition("/")[2]
         async for envelope in reading.envelopes(log)
         if envelope.type in ("NodeObserved", "NodeReported")
     }
     raise FilterError(
-        f"no node {node!r} in the log{did_you_mean(node, known)}",
+        f"no node {node!r} in the log{did_you_mean(node, node_names)}",
         "topolog replay log --type NodeObserved",
     )

@@ -1,8 +1,8 @@
-"""A node's refusal of a pod, in words for people: what was asked, what each zone had, who holds the
-rest, what would help.
+"""A node's refusal of a pod, for people: the request, the amounts in each zone, the holders of the
+rest, the remedy.
 
-From the structured refusals that a verdict keeps; one of another shape (an older or newer
-release's) is shown as it stands.
+It is built from the structured refusals of a scheduling outcome. A refusal in the form of an older
+or newer release is shown as it is stored.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ HOLDERS_SHOWN = 5
 
 
 def near_miss(refusal: dict[str, object], names: Mapping[str, str]) -> list[str]:
-    """The lines for one refusal; `names` is the key of a pod by uid."""
+    """Return the lines for one refusal. `names` is the key of a pod by uid."""
     try:
-        found = msgspec.convert(refusal, Refusal)
+        parsed = msgspec.convert(refusal, Refusal)
     except msgspec.ValidationError:
         return [
             "near miss: "
@@ -30,29 +30,29 @@ def near_miss(refusal: dict[str, object], names: Mapping[str, str]) -> list[str]
                 if value not in ("", None, [], {})
             )
         ]
-    lines = [f"near miss {found.node}: {_headline(found)}"]
-    lines += [f"  zone {zone.zone}: {_zone(zone, found.resource, names)}" for zone in found.zones]
-    if found.remedy:
-        lines.append(f"  would fit: {found.remedy}")
+    lines = [f"near miss {parsed.node}: {_headline(parsed)}"]
+    lines += [f"  zone {zone.zone}: {_zone(zone, parsed.resource, names)}" for zone in parsed.zones]
+    if parsed.remedy:
+        lines.append(f"  would fit: {parsed.remedy}")
     return lines
 
 
-def _headline(found: Refusal) -> str:
-    parts = [str(found.reason)]
-    if found.subject:
-        parts.append(found.subject)
-    if found.container:
-        parts.append(f"container {found.container}")
-    if found.resource:
-        where = "the node" if found.best_zone is None else f"zone {found.best_zone}"
+def _headline(refusal: Refusal) -> str:
+    parts = [str(refusal.reason)]
+    if refusal.subject:
+        parts.append(refusal.subject)
+    if refusal.container:
+        parts.append(f"container {refusal.container}")
+    if refusal.resource:
+        where = "the node" if refusal.best_zone is None else f"zone {refusal.best_zone}"
         asked, best = (
-            format_amount(found.resource, found.asked),
-            format_amount(found.resource, max(0, found.best)),
+            format_amount(refusal.resource, refusal.asked),
+            format_amount(refusal.resource, max(0, refusal.best)),
         )
-        parts.append(f"asks for {found.resource} {asked}, {where} surely has {best}")
-    if found.policy:
-        source = f" by {found.policy_source}" if found.policy_source else ""
-        parts.append(f"policy {found.policy}/{found.scope or 'container'}{source}")
+        parts.append(f"asks for {refusal.resource} {asked}, {where} surely has {best}")
+    if refusal.policy:
+        source = f" by {refusal.policy_source}" if refusal.policy_source else ""
+        parts.append(f"policy {refusal.policy}/{refusal.scope or 'container'}{source}")
     return ", ".join(parts)
 
 

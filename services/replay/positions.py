@@ -1,8 +1,9 @@
-"""Which positions moments mean. A state stands at the last fact at or before its moment; a window
-begins with the first fact at or after one, and ends with the last at or before another.
+"""Converts moments to positions. The state of a moment is the one after the last event at or before
+it. A window begins with the first event at or after one moment and ends with the last event at or
+before another.
 
-Reads the log where a time must become a position, by bisection over writers' clocks. Must not know
-what an empty window is to a verb.
+The log is read if a time must become a position, by bisection over the writers' clocks. This module
+does not know how a verb handles an empty window.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ FROM, TO = "--from", "--to"
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Positions `first` to `last`. `clamped` says that the log begins later than was asked; `empty`
-    why no fact lies in the window, whose `first` is then behind its `last`."""
+    """Positions `first` to `last`.
+
+    `clamped` means that the log begins later than the requested start. `empty` says why the window
+    has no event; its `first` is then behind its `last`.
+    """
 
     first: int
     last: int
@@ -33,8 +37,8 @@ class Window(msgspec.Struct, frozen=True):
 async def position_of(
     log: EventLog, text: str, what: str = "", remedy: str = "topolog replay at head"
 ) -> int:
-    """Where the state of a moment stands. Raises FilterError, with this remedy, for a moment
-    outside the log.
+    """Return the position for the state of a moment. Raises FilterError, with this remedy, for a
+    moment outside the log.
     """
     moment = moments.parse(text, _now_us(), what)
     first, head = await _ends(log)
@@ -46,13 +50,15 @@ async def position_of(
 
 
 async def window(log: EventLog, begins: Sequence[str] = (), ends: Sequence[str] = ()) -> Window:
-    """From the latest of the beginnings (position 1 without one) to the earliest of the ends (or
-    the head). Raises FilterError for a position outside the log, an end before it, and a beginning
-    that lies behind the end."""
-    found = [await _beginning(log, text) for text in begins]
-    first = max((position for position, _ in found), default=1)
+    """Return the window from the latest start (position 1 without one) to the earliest end (or the
+    head).
+
+    Raises FilterError for a position outside the log, an end before it, and a start behind the end.
+    """
+    starts = [await _beginning(log, text) for text in begins]
+    first = max((position for position, _ in starts), default=1)
     last = min([await _end(log, text) for text in ends], default=await log.head())
-    clamped = "; ".join(said for position, said in found if said and position == first)
+    clamped = "; ".join(said for position, said in starts if said and position == first)
     if first <= last:
         return Window(first, last, clamped)
     if not begins:
@@ -75,7 +81,7 @@ async def window(log: EventLog, begins: Sequence[str] = (), ends: Sequence[str] 
 
 
 async def _beginning(log: EventLog, text: str) -> tuple[int, str]:
-    """The first position, and what is to be said of it."""
+    """Return the first position, and the note on it."""
     moment = moments.parse(text, _now_us(), FROM)
     first, head = await _ends(log)
     if not isinstance(moment, moments.When):
@@ -83,7 +89,10 @@ async def _beginning(log: EventLog, text: str) -> tuple[int, str]:
     if moment.time_us < first.time_us:
         return (
             first.position,
-            f"{FROM} {text} lies before the log begins: from its first fact on, at {clock(first.time_us)}",
+            (
+                f"{FROM} {text} lies before the log begins: from its first fact on, at "
+                f"{clock(first.time_us)}"
+            ),
         )
     return max(first.position, await reading.position_at(log, moment.time_us - 1) + 1), ""
 
@@ -93,7 +102,7 @@ async def _end(log: EventLog, text: str) -> int:
 
 
 async def _ends(log: EventLog) -> tuple[Envelope, int]:
-    """The first fact, and the last position."""
+    """Return the first event, and the last position."""
     head = await log.head()
     if head == 0:
         raise FilterError("the log is empty", "topolog up")

@@ -1,9 +1,8 @@
-"""Predicted and actual zones of every reservation: the hit rate, and what was different in the
-misses.
+"""Predicted and actual zones of every reservation: the hit rate, and the difference in each miss.
+Pure but for reading.
 
-The prediction is in `PodReserved`; the actual zones are those of the first report that proves the
-pod. What was known within bounds only, by the settings as they are here, is told with what the
-model missed. Pure but for reading.
+The prediction is in `PodReserved`. The actual zones are in the first report that confirms the pod.
+If a miss was undecided (bounded) under the current settings, the miss says so.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 from shared.ledger.state import Charge, Ledger, LedgerNode, ZoneAmounts
 
+# The most pods and amounts that one miss names.
 NAMED = 5
-"""Pods and amounts that one miss names."""
 
 GROUPINGS = ("policy", "node")
 
@@ -34,9 +33,10 @@ Zones = dict[str, tuple[int, ...]]
 
 
 class Pending(msgspec.Struct):
-    """A reservation whose pod no report has proven yet, and the node as the prediction saw it: pods
-    by key (True: proven), what the report had available by zone, and what was known within bounds
-    only."""
+    """A reservation whose pod no report has confirmed yet, and the node as the prediction saw it:
+    pods by key (True: confirmed), the available amounts by zone in the report, and the undecided
+    parts.
+    """
 
     event: PodReserved
     position: int
@@ -46,8 +46,8 @@ class Pending(msgspec.Struct):
 
 
 class Miss(msgspec.Struct, frozen=True):
-    """One wrong prediction. `difference` says what the model could not know, `within` names what it
-    knew within bounds only.
+    """One wrong prediction. `difference` says what the model could not know, `within` names the
+    undecided parts.
     """
 
     position: int
@@ -67,14 +67,14 @@ class Group(msgspec.Struct):
     hit: int = 0
 
     def row(self) -> list[str]:
-        """Cells for a table."""
+        """Return the cells for a table."""
         rate = f"{100 * self.hit / self.predicted:.1f} %" if self.predicted else "-"
         return [self.name, str(self.predicted), str(self.hit), rate]
 
 
 class Predictions(msgspec.Struct):
-    """The whole comparison. `unproven` reservations got no proof to compare with, because the pod
-    ended first or has none yet.
+    """The whole comparison. `unproven` reservations have no confirmation: the pod ended before it,
+    or none has come yet.
     """
 
     groups: list[Group]
@@ -82,11 +82,15 @@ class Predictions(msgspec.Struct):
     unproven: int = 0
 
 
-async def predictions(log: EventLog, by: str, miss_limit: int, cycle: CycleConfig) -> Predictions:
-    """Fold the log and compare each reservation's prediction with its first proof. `by` is `policy`
-    or `node`; raises FilterError for anything else."""
-    if by not in GROUPINGS:
-        raise FilterError(f"--by {by!r}: write one of {', '.join(GROUPINGS)}")
+async def predictions(
+    log: EventLog, group_by: str, miss_limit: int, cycle: CycleConfig
+) -> Predictions:
+    """Fold the log and compare the prediction of each reservation with its first confirmation.
+
+    `by` is `policy` or `node`. Raises FilterError for anything else.
+    """
+    if group_by not in GROUPINGS:
+        raise FilterError(f"--by {group_by!r}: write one of {', '.join(GROUPINGS)}")
     ledger, groups, misses = Ledger(), dict[str, Group](), list[Miss]()
     pending: dict[str, dict[str, Pending]] = {}
     ended, placing = 0, ColumnarPlacing(cycle)
@@ -101,15 +105,17 @@ async def predictions(log: EventLog, by: str, miss_limit: int, cycle: CycleConfi
         for name in touched:
             if name in pending and name in ledger.nodes:
                 ended += _ended(ledger, pending[name])
-                _compare(ledger.nodes[name], pending[name], groups, misses, by)
-    left = sum(len(waiting) for waiting in pending.values())
+                _compare(ledger.nodes[name], pending[name], groups, misses, group_by)
+    unconfirmed = sum(len(waiting) for waiting in pending.values())
     return Predictions(
-        sorted(groups.values(), key=lambda group: group.name), misses[:miss_limit], ended + left
+        sorted(groups.values(), key=lambda group: group.name),
+        misses[:miss_limit],
+        ended + unconfirmed,
     )
 
 
 def _ended(ledger: Ledger, pending: dict[str, Pending]) -> int:
-    """Pods that ended before a report proved them: forgotten, and counted."""
+    """Drop and count the pods that ended before a report confirmed them."""
     gone = [uid for uid in pending if uid not in ledger.pods]
     for uid in gone:
         del pending[uid]
@@ -121,7 +127,7 @@ def _compare(
     pending: dict[str, Pending],
     groups: dict[str, Group],
     misses: list[Miss],
-    by: str,
+    group_by: str,
 ) -> None:
     for uid in list(pending):
         charge = node.charges.get(uid)
@@ -132,7 +138,8 @@ def _compare(
         predicted = {name: tuple(zones) for name, zones in waiting.event.predicted.items()}
         policy = node.report.policy if node.report is not None else "unknown"
         group = groups.setdefault(
-            node.name if by == "node" else policy, Group(node.name if by == "node" else policy)
+            node.name if group_by == "node" else policy,
+            Group(node.name if group_by == "node" else policy),
         )
         group.predicted += 1
         if all(actual.get(name, zones) == zones for name, zones in predicted.items()):
@@ -155,16 +162,16 @@ def _compare(
 def _seen(node: LedgerNode | None, uid: str) -> tuple[dict[str, bool], ZoneAmounts]:
     if node is None or node.report is None:
         return {}, {}
-    beside = {
+    neighbours = {
         charge.key: charge.confirmed
         for charge in node.charges.values()
         if charge.uid != uid and charge.demand
     }
-    return beside, _available(node)
+    return neighbours, _available(node)
 
 
 def _within(placing: ColumnarPlacing, ledger: Ledger, event: PodReserved) -> tuple[str, ...]:
-    """The names for the pod on its node, which is not charged yet."""
+    """Return the undecided parts for the pod on its node, which is not charged yet."""
     node, entry = ledger.nodes.get(event.node), ledger.pods.get(event.uid)
     if node is None or entry is None:
         return ()
@@ -175,26 +182,35 @@ def _within(placing: ColumnarPlacing, ledger: Ledger, event: PodReserved) -> tup
 def _available(node: LedgerNode) -> ZoneAmounts:
     zones = node.report.zones if node.report is not None else ()
     return {
-        zone.id: {name: held.available for name, held in zone.resources.items()} for zone in zones
+        zone.id: {name: amounts.available for name, amounts in zone.resources.items()}
+        for zone in zones
     }
 
 
-def _difference(waiting: Pending, node: LedgerNode, own: Charge) -> str:
-    """What the state that the prediction used lacked, compared with the report that proved the pod."""
-    before = waiting.beside
-    now = {
-        charge.key for charge in node.charges.values() if charge.uid != own.uid and charge.demand
+def _difference(waiting: Pending, node: LedgerNode, own_charge: Charge) -> str:
+    """Return what the prediction's state lacked, compared with the report that confirmed the
+    pod.
+    """
+    seen_before = waiting.beside
+    reported = {
+        charge.key
+        for charge in node.charges.values()
+        if charge.uid != own_charge.uid and charge.demand
     }
-    found = [
-        _named("ended in between", [key for key in before if key not in now]),
-        _named("started in between", [key for key in now if key not in before]),
+    changes = [
+        _named("ended in between", [key for key in seen_before if key not in reported]),
+        _named("started in between", [key for key in reported if key not in seen_before]),
         _named(
             "on the way when it was predicted",
-            [key for key, proven in before.items() if key in now and not proven],
+            [key for key, proven in seen_before.items() if key in reported and not proven],
         ),
     ]
-    told = [text for text in found if text]
-    return "; ".join(told) or _amounts(waiting.available, _available(node), own) or _otherwise(node)
+    texts = [text for text in changes if text]
+    return (
+        "; ".join(texts)
+        or _amounts(waiting.available, _available(node), own_charge)
+        or _otherwise(node)
+    )
 
 
 def _named(what: str, keys: list[str]) -> str:
@@ -206,24 +222,30 @@ def _named(what: str, keys: list[str]) -> str:
     )
 
 
-def _amounts(before: ZoneAmounts, now: ZoneAmounts, own: Charge) -> str:
-    """The same pods, other amounts: devices or memory that changed by themselves."""
+def _amounts(seen_before: ZoneAmounts, reported: ZoneAmounts, charge: Charge) -> str:
+    """Return the difference for the same pods and other amounts: devices or memory that changed on
+    their own.
+    """
     changed = []
-    for zone, amounts in sorted(before.items()):
+    for zone, amounts in sorted(seen_before.items()):
         for name, amount in sorted(amounts.items()):
-            mine = own.held.get(zone, {}).get(name, 0)
-            later = now.get(zone, {}).get(name, 0) + mine
+            mine = charge.held.get(zone, {}).get(name, 0)
+            later = reported.get(zone, {}).get(name, 0) + mine
             if later != amount:
                 changed.append(
-                    f"zone {zone} {name} {format_amount(name, amount)} -> {format_amount(name, later)}"
+                    f"zone {zone} {name} {format_amount(name, amount)} -> "
+                    f"{format_amount(name, later)}"
                 )
     return "available apart from the pod itself: " + ", ".join(changed[:NAMED]) if changed else ""
 
 
 def _otherwise(node: LedgerNode) -> str:
-    """The prediction is the hint that the kubelet merges. Under best-effort its managers need not
-    keep to it.
+    """Explain a miss under best-effort: the prediction is the merged hint, and the managers need
+    not keep to it.
     """
     if node.basis is not None and node.basis.policy == BEST_EFFORT:
-        return "nothing that reports show: under best-effort the merged hint is a wish, and managers take from other zones too"
+        return (
+            "nothing that reports show: under best-effort the merged hint is a wish, and "
+            "managers take from other zones too"
+        )
     return "nothing that reports show: the kubelet chose otherwise than the model"

@@ -1,7 +1,7 @@
-"""Which report proved where the kubelet put a pod, and on which zones: the heart of a pod's story.
+"""Which report confirmed the placement of a pod, and in which zones: the core of a pod's story.
 
-Folds only the streams that matter (the pod's, its node's, that node's reports), so that it costs
-the same in a long log. The ledger's own proof decides; nothing is decided here.
+Only the relevant streams are folded (the pod's, its node's, that node's reports), so the cost does
+not grow with the log. The ledger decides what confirms; this module decides nothing.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ async def proofs_of(
     history: Sequence[tuple[Envelope, Event]],
     namesakes: Sequence[str] = (),
 ) -> list[Proof]:
-    """A proof for each node that the pod was charged to, in order of position."""
-    found = []
+    """Return a confirmation for each node that the pod was charged to, in order of position."""
+    proofs = []
     for node, since, report_version in _stays(history):
         proof = await _proof(log, uid, node, since, report_version, [uid, *namesakes])
         if proof is not None:
-            found.append(proof)
-    return sorted(found, key=lambda proof: proof.position)
+            proofs.append(proof)
+    return sorted(proofs, key=lambda proof: proof.position)
 
 
 def actual_zones(node: LedgerNode, key: str) -> Zones:
-    """Container -> zones that the report lists for it."""
+    """Return container -> zones that the report lists for it."""
     listed = (node.listed or {}).get(key, ())
     return {
         p.container: tuple(sorted({zone for item in p.held for zone in item.zones}))
@@ -51,7 +51,9 @@ def actual_zones(node: LedgerNode, key: str) -> Zones:
 
 
 def _stays(history: Sequence[tuple[Envelope, Event]]) -> list[tuple[str, int, int]]:
-    """(node, position, version of the report used) of each reservation or sighting, each node once."""
+    """Return (node, position, version of the report used) of each reservation or sighting, each
+    node once.
+    """
     stays: dict[str, tuple[str, int, int]] = {}
     for envelope, event in history:
         if isinstance(event, PodReserved):
@@ -68,17 +70,17 @@ async def _proof(
     reports = await _reports(log, node, since, version)
     pods = [
         envelope
-        for other in uids
-        async for envelope in envelopes_of(log, streams.pod(other), 0, PAGE)
+        for namesake in uids
+        async for envelope in envelopes_of(log, streams.pod(namesake), 0, PAGE)
     ]
     others = await _after(log, streams.node(node), reports[0].position if reports else since)
     for envelope in sorted([*reports, *pods, *others], key=lambda envelope: envelope.position):
         ledger.position = envelope.position - 1
         reading.fold_one(ledger, envelope, quarantined)
-        known = ledger.nodes.get(node)
-        charge = known.charges.get(uid) if known is not None else None
+        ledger_node = ledger.nodes.get(node)
+        charge = ledger_node.charges.get(uid) if ledger_node is not None else None
         if (
-            known is not None
+            ledger_node is not None
             and charge is not None
             and charge.confirmed
             and charge.demand
@@ -88,14 +90,16 @@ async def _proof(
                 envelope.position,
                 envelope.time_us,
                 node,
-                known.report_version,
-                actual_zones(known, charge.key),
+                ledger_node.report_version,
+                actual_zones(ledger_node, charge.key),
             )
     return None
 
 
 async def _reports(log: EventLog, node: str, since: int, version: int) -> list[Envelope]:
-    """From the newest full report before the stay, up to a bounded number after it."""
+    """Return the reports from the newest full one before the stay, up to a bounded number after
+    it.
+    """
     stream = streams.report(node)
     if version == 0:
         version = await reading.version_at(log, stream, since)
@@ -114,5 +118,5 @@ async def _after(log: EventLog, stream: str, position: int) -> list[Envelope]:
     return await _from(log, stream, await reading.version_at(log, stream, position))
 
 
-async def _from(log: EventLog, stream: str, after: int) -> list[Envelope]:
-    return [envelope async for envelope in envelopes_of(log, stream, after, REPORTS_READ)]
+async def _from(log: EventLog, stream: str, version: int) -> list[Envelope]:
+    return [envelope async for envelope in envelopes_of(log, stream, version, REPORTS_READ)]

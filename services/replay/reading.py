@@ -1,5 +1,5 @@
-"""Reading the log from its beginning: pages of envelopes, decoded when asked, folded when asked.
-The only I/O of replay.
+"""Reads the log from its beginning: pages of envelopes, decoded and folded on demand. The only I/O
+of replay.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ Progress = Callable[[int], None]
 async def envelopes(
     log: EventLog, after: int = 0, until: int | None = None
 ) -> AsyncIterator[Envelope]:
-    """Every envelope after position `after`, up to `until` (the head at the start when None).
-    Raises GapError on a hole, FilterError where a part of a history is asked from its beginning."""
+    """Yield every envelope after position `after`, up to `until` (the head at the start if None).
+
+    Raises GapError for a hole, FilterError if only a part of the history is present and its
+    beginning is requested.
+    """
     position = after
     async for page in pages(log, after, await log.head() if until is None else until):
         for envelope in page:
@@ -38,8 +41,11 @@ async def envelopes(
 
 
 async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envelope]]:
-    """The pages after position `after` up to `end`; each is asked for while the one before it is
-    looked at. Raises FilterError where a part of a history is asked from its beginning."""
+    """Yield the pages after position `after` up to `end`; the next page is requested while the
+    caller uses the current one.
+
+    Raises FilterError if only a part of the history is present and its beginning is requested.
+    """
     if isinstance(log, FileLog) and after < log.first - 1:
         remedy = "topolog log export without --from, or a folder that also holds what comes before"
         raise FilterError(f"the history begins at position {log.first}", remedy)
@@ -60,7 +66,9 @@ async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envel
 async def events(
     log: EventLog, until: int | None = None, quarantined: QuarantinedStreams | None = None
 ) -> AsyncIterator[tuple[Envelope, Event]]:
-    """Every fact that a fold takes, with its envelope; `quarantined` hears which streams are set aside."""
+    """Yield every event that a projection folds, with its envelope. `quarantined` collects the
+    quarantined streams.
+    """
     quarantined = QuarantinedStreams() if quarantined is None else quarantined
     quarantined.skipped = await skips(log)
     async for envelope in envelopes(log, 0, until):
@@ -75,8 +83,8 @@ async def ledger_at(
     progress: Progress = lambda _: None,
     quarantined: QuarantinedStreams | None = None,
 ) -> Ledger:
-    """The ledger as it stood at a position (the head when None); `quarantined` hears which streams are
-    set aside.
+    """Return the ledger as of a position (the head if None). `quarantined` collects the quarantined
+    streams.
     """
     ledger, quarantined = Ledger(), QuarantinedStreams() if quarantined is None else quarantined
     quarantined.skipped = await skips(log)
@@ -90,7 +98,9 @@ async def ledger_at(
 def fold_one(
     ledger: Ledger, envelope: Envelope, quarantined: QuarantinedStreams
 ) -> tuple[Event | None, Touched]:
-    """Fold one fact as the services do: the fact (None: passed over) and the nodes that it touched."""
+    """Fold one event as the services do. Returns the event (None: passed over) and the nodes that
+    it changed.
+    """
     event = quarantined.event_of(envelope)
     if event is not None:
         try:
@@ -102,8 +112,8 @@ def fold_one(
 
 
 async def position_at(log: EventLog, time_us: int) -> int:
-    """The last position whose fact was written at or before the time (writers' clocks; by bisection
-    over positions).
+    """Return the last position whose event was written at or before the time (writers' clocks, by
+    bisection).
     """
     low, high = 0, await log.head()
     while low < high:
@@ -117,7 +127,7 @@ async def position_at(log: EventLog, time_us: int) -> int:
 
 
 async def version_at(log: EventLog, stream: str, position: int) -> int:
-    """The stream's version at a position, by bisection."""
+    """Return the stream's version at a position, by bisection."""
     low, high = 0, (await log.versions([stream]))[stream]
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,9 +1,9 @@
-"""Deciding again: a reservation, a verdict or a nomination recomputed from the log up to the
-position that it was decided at.
+"""Recomputes a decision: a reservation, an outcome or a nomination, from the log up to the position
+of the decision. Pure but for reading.
 
-The same code under the same configuration, on the same facts, decides the same: where it does not,
-the log, the code or a reservation that lost its race (which the log does not hold) is the reason,
-and the answer says which. Pure but for reading.
+The same code with the same configuration and the same events decides the same. If the answer
+differs, the cause is the log, the code, or a reservation that lost its race (which the log does not
+have), and the answer says which.
 """
 
 from __future__ import annotations
@@ -33,19 +33,21 @@ from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodNominated, PodReserved, PodVerdictChanged
 from shared.ledger.state import LedgerPod
 
+# Decisions recomputed for one question, the newest ones.
 MOST = 20
-"""Decisions recomputed for one question, the newest ones."""
 
+# Positions behind a decision that may hold the rest of its batch: decisions on one node are
+# appended one after another.
 BATCH_SPREAD = 2_000
-"""Positions behind a decision in which the rest of its batch is looked for: those on one node are appended one after another."""
 
 Decision = PodReserved | PodVerdictChanged
 Recorded = Decision | PodNominated
 
 
 class Deciding(msgspec.Struct, frozen=True):
-    """What recomputes: the settings as they are here, their provenance, and whether something else
-    than the ledger decides. Pods of other schedulers than this were asked for with a node."""
+    """The inputs of a recomputation: the current settings, their provenance, and whether something
+    other than the ledger decides. Pods of other schedulers had to name their node.
+    """
 
     cycle: CycleConfig
     provenance: Provenance
@@ -54,7 +56,7 @@ class Deciding(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """One decision as the log holds it, and the reservations of the same batch that came before it."""
+    """One decision as the log has it, and the earlier reservations of the same batch."""
 
     at: Envelope
     event: Recorded
@@ -62,93 +64,107 @@ class Made(msgspec.Struct, frozen=True):
 
 
 async def recomputed(
-    log: EventLog, wanted: Sequence[tuple[Envelope, Recorded]], by: Deciding
+    log: EventLog, wanted: Sequence[tuple[Envelope, Recorded]], deciding: Deciding
 ) -> dict[int, str]:
-    """Position -> what deciding again says, for the newest of these decisions."""
-    if by.instead:
-        return {at.position: "not recomputed: an upstream cache decides here" for at, _ in wanted}
+    """Return position -> result of the recomputation, for the newest of these decisions."""
+    if deciding.instead:
+        return {
+            decided_at.position: "not recomputed: an upstream cache decides here"
+            for decided_at, _ in wanted
+        }
     waiting: dict[int, list[Made]] = {}
-    for at, event in wanted[-MOST:]:
-        waiting.setdefault(event.based_on, []).append(Made(at, event, await mates(log, at, event)))
-    told, followed, quarantined = (
+    for decided_at, event in wanted[-MOST:]:
+        waiting.setdefault(event.based_on, []).append(
+            Made(decided_at, event, await mates(log, decided_at, event))
+        )
+    lines, followed, quarantined = (
         dict[int, str](),
         SchedulerState(),
         QuarantinedStreams(await skips(log)),
     )
     async for envelope in reading.envelopes(log, 0, max(waiting, default=0)):
         follow(followed, envelope, quarantined)
-        for each in waiting.get(envelope.position, ()):
-            told[each.at.position] = _told(followed, quarantined, each, by)
-    return told
+        for made in waiting.get(envelope.position, ()):
+            lines[made.at.position] = _told(followed, quarantined, made, deciding)
+    return lines
 
 
-async def mates(log: EventLog, at: Envelope, event: Recorded) -> tuple[PodReserved, ...]:
-    """Reservations of the same writer and batch that were decided before this decision, wherever
-    they were appended. A nomination is the last of its batch."""
-    found, quarantined = list[PodReserved](), QuarantinedStreams()
+async def mates(log: EventLog, decision_at: Envelope, event: Recorded) -> tuple[PodReserved, ...]:
+    """Return the reservations of the same writer and batch that were decided before this decision,
+    in any order of appending.
+
+    A nomination is the last decision of its batch.
+    """
+    reservations, quarantined = list[PodReserved](), QuarantinedStreams()
     order = sys.maxsize if isinstance(event, PodNominated) else event.order
-    until = min(await log.head(), at.position + BATCH_SPREAD)
+    until = min(await log.head(), decision_at.position + BATCH_SPREAD)
     async for where in reading.envelopes(log, event.based_on, until):
-        if where.type != "PodReserved" or (where.role, where.epoch) != (at.role, at.epoch):
-            continue
-        other = quarantined.event_of(where)
-        if (
-            isinstance(other, PodReserved)
-            and other.based_on == event.based_on
-            and other.order < order
+        if where.type != "PodReserved" or (where.role, where.epoch) != (
+            decision_at.role,
+            decision_at.epoch,
         ):
-            found.append(other)
-    return tuple(sorted(found, key=lambda each: each.order))
+            continue
+        decoded = quarantined.event_of(where)
+        if (
+            isinstance(decoded, PodReserved)
+            and decoded.based_on == event.based_on
+            and decoded.order < order
+        ):
+            reservations.append(decoded)
+    return tuple(sorted(reservations, key=lambda reservation: reservation.order))
 
 
 def _told(
-    followed: SchedulerState, quarantined: QuarantinedStreams, made: Made, by: Deciding
+    followed: SchedulerState, quarantined: QuarantinedStreams, made: Made, deciding: Deciding
 ) -> str:
-    """One line on the decision, made again on the state as it stood."""
+    """Return one line on the decision, recomputed on the state of that moment."""
     entry = followed.ledger.pods.get(made.event.uid)
     if entry is None:
         return "not recomputed: the log up to the decision does not hold the pod"
     placing, share = (
-        placing_at(followed, by.cycle, quarantined, made.mates),
+        placing_at(followed, deciding.cycle, quarantined, made.mates),
         shard_of(made.event.config, made.at.role),
     )
     placing.share(None if share.alone else share.has)
     within = told_within(_within(placing, entry.pod, made.event))
     if isinstance(made.event, PodNominated):
-        is_same, beside = nominated_again(placing, followed.ledger.pods, made.event)
-        said = f"the same on {made.event.node}" if beside else "the same"
-        texts = "; ".join(filter(None, (said if is_same else "", beside)))
-        return f"recomputed{_differences(made.event, by.provenance)}: {texts}{within}"
+        is_same, note = nominated_again(placing, followed.ledger.pods, made.event)
+        said = f"the same on {made.event.node}" if note else "the same"
+        texts = "; ".join(filter(None, (said if is_same else "", note)))
+        return f"recomputed{_differences(made.event, deciding.provenance)}: {texts}{within}"
     asker = entry.pod.scheduler_name
-    if isinstance(made.event, PodReserved) and asker != by.scheduler_name:
+    if isinstance(made.event, PodReserved) and asker != deciding.scheduler_name:
         outcome = _asked_again(placing, entry.pod, made.event.node)
-        return f"{tell(made.event, outcome, by.provenance)}, on the node that {asker} asked for{within}"
-    return tell(made.event, decided(placing, entry), by.provenance) + within
+        return (
+            f"{tell(made.event, outcome, deciding.provenance)}, on the node that {asker} "
+            f"asked for{within}"
+        )
+    return tell(made.event, decided(placing, entry), deciding.provenance) + within
 
 
 def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | Unplaceable:
-    """The node that a kube-scheduler chose, judged as it was when its binding was asked for."""
-    found = placed_on(placing, pod, node)
-    return Unplaceable(message=found) if isinstance(found, str) else found
+    """Judge the node that a kube-scheduler chose, as of its bind request."""
+    answer = placed_on(placing, pod, node)
+    return Unplaceable(message=answer) if isinstance(answer, str) else answer
 
 
 def _within(placing: ColumnarPlacing, pod: Pod, event: Recorded) -> tuple[str, ...]:
-    """What the decision for a node, and the zones predicted there, knew within bounds only; a
-    verdict says it node by node.
+    """Return the undecided parts of the decision for a node and of its predicted zones. An outcome
+    has them for each node.
     """
     return () if isinstance(event, PodVerdictChanged) else of_pod(placing, pod, event.node)
 
 
 def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:
-    """The pod decided on these columns."""
+    """Return the outcome for the pod on these columns."""
     if entry.problem:
         return Unplaceable(message=f"pod cannot be scheduled: {entry.problem}")
     return placing.place(entry.pod)
 
 
-def tell(event: Decision, outcome: Placed | Unplaceable, here: Provenance) -> str:
-    """One line: the same, or what would be decided here, and what is different."""
-    differs = _differences(event, here)
+def tell(event: Decision, outcome: Placed | Unplaceable, provenance: Provenance) -> str:
+    """Return one line: the same, or the decision here and the differences."""
+    differs = _differences(event, provenance)
     if same(event, outcome):
         return f"recomputed{differs}: the same"
     would = (
@@ -159,24 +175,33 @@ def tell(event: Decision, outcome: Placed | Unplaceable, here: Provenance) -> st
     why = (
         ""
         if differs
-        else " (a reservation of its batch that lost its race is not in the log, or the log was altered)"
+        else (
+            " (a reservation of its batch that lost its race is not in the log, or the log "
+            "was altered)"
+        )
     )
     return f"recomputed{differs}: would be {would}{why}"
 
 
-def _differences(event: Recorded, here: Provenance) -> str:
+def _differences(event: Recorded, provenance: Provenance) -> str:
     if not (event.code and event.config):
         return ", its code and configuration not being known"
     names: Mapping[str, tuple[str, str]] = {
-        "code": (event.code, here.code),
-        "configuration": (event.config.partition(MARK)[0], here.config),
+        "code": (event.code, provenance.code),
+        "configuration": (event.config.partition(MARK)[0], provenance.config),
     }
-    found = [f"{name} {then}, here {now}" for name, (then, now) in names.items() if then != now]
-    return f" by another {' and '.join(found)}" if found else ""
+    texts = [
+        f"{name} {then}, here {current}"
+        for name, (then, current) in names.items()
+        if then != current
+    ]
+    return f" by another {' and '.join(texts)}" if texts else ""
 
 
 def same(event: Decision, outcome: Placed | Unplaceable) -> bool:
-    """Whether this is what was recorded: the same node, score and zones, or the same refusal."""
+    """Return whether this is the recorded result: the same node, score and zones, or the same
+    refusal.
+    """
     if isinstance(event, PodVerdictChanged):
         return isinstance(outcome, Unplaceable) and event.message in (
             outcome.message,

@@ -1,8 +1,8 @@
-"""Nominating again: whom a nomination evicts, searched once more on the state that it was made on.
+"""Recomputes a nomination: the victims, searched again on the state of that moment.
 
-The log holds that state but for two things: which nodes were searched (only those that had changed,
-where the others had been searched before), and whose eviction was refused shortly before, so that
-they were spared. Where the answer differs it says so.
+The log has that state except for two things: which nodes were searched (only changed ones, if the
+others were searched before), and which victims were spared because an eviction was refused shortly
+before. If the answer differs, it says so.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from services.scheduler.snapshot.result import Nomination
 from shared.events.scheduling_events import PodNominated
 from shared.ledger.state import LedgerPod
 
-UNRECORDED = "the log does not hold which nodes a search looked at, and whom it spared after a refused eviction"
+UNRECORDED = (
+    "the log does not hold which nodes a search looked at, and whom it spared after "
+    "a refused eviction"
+)
 
 
 def nominated_again(
     placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], event: PodNominated
 ) -> tuple[bool, str]:
-    """(whether this nomination is what is found here, what else is to be said of it)."""
+    """Return (whether the nomination is the same, a note)."""
     anywhere = _found(placing, pods, event, None)
     if _same(event, anywhere):
         return True, ""
@@ -38,18 +41,23 @@ def _found(
     event: PodNominated,
     nodes: Collection[str] | None,
 ) -> Nomination | None:
-    spared = {uid for each in pods.values() if each.nominated for uid in each.victims}
+    spared = {
+        uid
+        for nominating_pod in pods.values()
+        if nominating_pod.nominated
+        for uid in nominating_pod.victims
+    }
     return placing.nominate(pods[event.uid].pod, pods, spared, nodes)
 
 
-def _same(event: PodNominated, found: Nomination | None) -> bool:
-    return found is not None and (found.node, found.victims, found.zones) == (
+def _same(event: PodNominated, nomination: Nomination | None) -> bool:
+    return nomination is not None and (nomination.node, nomination.victims, nomination.zones) == (
         event.node,
         event.victims,
         event.zones,
     )
 
 
-def _text(found: Nomination, pods: Mapping[str, LedgerPod]) -> str:
-    victims = ", ".join(pods[uid].pod.key for uid in found.victims)
-    return f"nominated to {found.node}, evicting {victims}"
+def _text(nomination: Nomination, pods: Mapping[str, LedgerPod]) -> str:
+    victims = ", ".join(pods[uid].pod.key for uid in nomination.victims)
+    return f"nominated to {nomination.node}, evicting {victims}"

@@ -1,8 +1,8 @@
 """`topolog replay shadow`: a recorded history as shadow mode would have judged it, pod by pod. Pure
 but for reading.
 
-The log need not have been made in shadow mode: every pod that a scheduler other than Topolog placed
-is judged as the ledger stood when it was seen on its node.
+The log need not come from shadow mode: every pod that a scheduler other than Topolog placed is
+judged as of the moment when it was seen on its node.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from shared.ledger.state import Ledger
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """All cases counted, the telling ones named. `own` are pods that Topolog placed itself, `open`
-    those without their kubelet's word, `elsewhere` those that it would have sent to another node.
+    """Counts of all cases, with the notable ones by name. `own` are pods that Topolog placed
+    itself, `open` are pods without their kubelet's answer, `elsewhere` are pods that Topolog would
+    have sent to another node.
     """
 
     counts: dict[Outcome, int]
@@ -32,16 +33,16 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 async def shadow(log: EventLog, limit: int) -> Judgement:
-    """Fold the log and judge each foreign placement before it is folded; at most `limit` cases that
-    differ are told.
+    """Fold the log and judge each foreign placement before it is folded. At most `limit` differing
+    cases are named.
     """
     ledger, placing, judge = Ledger(), ColumnarPlacing(CycleConfig()), Shadow()
-    own: set[str] = set()
-    told: list[Case] = []
+    own_uids: set[str] = set()
+    cases: list[Case] = []
     async for envelope, event in reading.events(log):
         if isinstance(event, PodReserved):
-            own.add(event.uid)
-        if event.about.pod not in own:
+            own_uids.add(event.uid)
+        if event.about.pod not in own_uids:
             judge.before(event, ledger, placing)
         touched = evolve(ledger, envelope, event)
         for name in touched:
@@ -53,7 +54,7 @@ async def shadow(log: EventLog, limit: int) -> Judgement:
         if event.about.pod:
             placing.follow(event.about.pod, ledger.pods.get(event.about.pod))
         judge.after(event)
-        told += [case for case in judge.take() if case.outcome != "agreed"][
-            : max(0, limit - len(told))
+        cases += [case for case in judge.take() if case.outcome != "agreed"][
+            : max(0, limit - len(cases))
         ]
-    return Judgement(judge.counts, judge.elsewhere, judge.open, len(own), told)
+    return Judgement(judge.counts, judge.elsewhere, judge.open, len(own_uids), cases)

@@ -1,5 +1,5 @@
-"""`replay at`: the ledger at a moment, as numbers and objects; words are made of them by who
-prints.
+"""`replay at`: the ledger at a moment, as numbers and objects. The printing code turns them into
+words.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ REMEDY = "topolog replay at head, or at 1"
 
 
 async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
-    """The ledger at a moment. Amounts in millicpu, bytes and counts; `charges` say where each pod
-    could be, or is.
+    """Return the ledger at a moment. Amounts are in millicpu, bytes and counts. `charges` are the
+    zones in which each pod may be, or is.
     """
     head = await log.head()
     position = await position_of(log, moment, remedy=REMEDY)
@@ -48,12 +48,14 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
 
 
 def _waits(entry: LedgerPod) -> bool:
-    """One that is being deleted, and held by a finalizer, waits for no node."""
+    """Return whether the pod waits for a node. A pod that is being deleted and held by a finalizer
+    does not.
+    """
     return entry.stage == "pending" and not entry.terminating
 
 
 def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
-    """One node: report, flags, zones, charges."""
+    """Return one node: report, flags, zones, charges."""
     report = node.report
     return {
         "node": node.name,
@@ -72,7 +74,7 @@ def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
 
 
 def lockout(node: LedgerNode) -> list[str]:
-    """Why nothing is believed of a silent node, and the way out."""
+    """Return why no report of a node is believed, and the remedy."""
     return (
         [f"locked out: {node.locked}; look at the machine, then: topolog node release {node.name}"]
         if node.locked
@@ -81,7 +83,7 @@ def lockout(node: LedgerNode) -> list[str]:
 
 
 def label_problems(observed: cluster.NodeObserved | None) -> list[str]:
-    """What of the node's labels cannot be heeded."""
+    """Return which of the node's labels have no effect."""
     problem = strategy_for(observed.labels).problem if observed is not None else ""
     return [problem] if problem else []
 
@@ -95,11 +97,11 @@ def _zones(node: LedgerNode) -> list[dict[str, Any]]:
             "zone": zone.id,
             "resources": {
                 name: {
-                    "allocatable": held.allocatable,
+                    "allocatable": amounts.allocatable,
                     "surely_free": free_min.get(zone.id, {}).get(name, 0),
                     "free_at_best": free_max.get(zone.id, {}).get(name, 0),
                 }
-                for name, held in sorted(zone.resources.items())
+                for name, amounts in sorted(zone.resources.items())
             },
         }
         for zone in node.report.zones

@@ -1,8 +1,7 @@
-"""The story of one pod, told from its facts: queued, each change of verdict, reserved where and
-why, bound, admitted, proven.
+"""The story of one pod, from its events: queued, each change of outcome, reserved on which node and
+why, bound, admitted, confirmed. Pure: envelopes, events and confirmations in, lines out.
 
-Pure: envelopes, facts and proofs in, lines out. A line keeps its position and time, so that
-everything can be looked up.
+A line keeps its position and time, so that everything can be looked up.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NO_NOTES: Mapping[int, Sequence[str]] = {}
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """The first report on `node` that shows the pod whole: its position, time and version,
+    """The first report on `node` that shows the whole pod: its position, time and version,
     container -> zones.
     """
 
@@ -58,9 +57,11 @@ def tell(
     notes: Mapping[int, Sequence[str]] = NO_NOTES,
     proofs: Iterable[Proof] = (),
 ) -> list[Line]:
-    """The lines for the pod `uid`, in order of position. `names` is the key of other pods by uid,
-    `notes` what is to be added to the fact at a position, `proofs` when reports showed the pod
-    whole."""
+    """Return the lines for the pod `uid`, in order of position.
+
+    `names` is the key of other pods by uid, `notes` are additions to the event at a position,
+    `proofs` are the confirmations by reports.
+    """
     lines: list[Line] = []
     predicted: dict[str, dict[str, tuple[int, ...]]] = {}
     for envelope, event in history:
@@ -85,7 +86,7 @@ def tell(
 def verdict_on(
     predicted: Mapping[str, tuple[int, ...]], zones: Mapping[str, tuple[int, ...]]
 ) -> str:
-    """`as predicted`, what was predicted instead, or that nothing was."""
+    """Return `as predicted`, the differing prediction, or that there was none."""
     if not predicted:
         return "nothing was predicted"
     shown = {name: predicted[name] for name in zones if name in predicted}
@@ -100,13 +101,16 @@ def _proven(proof: Proof, predicted: dict[str, tuple[int, ...]]) -> Line:
         "node": proof.node,
         "report": proof.report_version,
     }
-    title = f"proven on {by_container(proof.zones)} of {proof.node}, {verdict_on(predicted, proof.zones)}"
+    title = (
+        f"proven on {by_container(proof.zones)} of {proof.node}, "
+        f"{verdict_on(predicted, proof.zones)}"
+    )
     detail = (f"by report {proof.report_version} of the node; the charge in other zones ends",)
     return Line(proof.position, clock(proof.time_us), title, detail, {"type": "Proof", **zones})
 
 
 def _title(event: Event, names: Mapping[str, str]) -> str:
-    """The sentence of the fact, with the node where the story needs it."""
+    """Return the sentence of the event, with the node if the story needs it."""
     title = _TITLES.get(type(event))
     return title(event) if title is not None else words.told(event, names).text
 
@@ -117,14 +121,19 @@ _TITLES: dict[type[Event], Callable[[Any], str]] = {
         f", predicted on {by_container(event.predicted)}" if event.predicted else ""
     ),
     scheduling.NodeCharged: lambda event: f"charged to {event.node}",
-    scheduling.ReservationWithdrawn: lambda event: f"reservation on {event.node} withdrawn: {event.cause.replace('_', ' ')}",
-    scheduling.PodNominated: lambda event: f"nominated to {event.node}, evicting {len(event.victims)} pod(s)",
+    scheduling.ReservationWithdrawn: lambda event: (f"reservation on {event.node} withdrawn: "
+f"{event.cause.replace('_', ' ')}"),
+    scheduling.PodNominated: lambda event: (f"nominated to {event.node}, evicting "
+f"{len(event.victims)} pod(s)"),
     scheduling.NodeClaimed: lambda event: f"claim stands on {event.node}",
-    scheduling.NominationWithdrawn: lambda event: f"nomination to {event.node} withdrawn: {event.cause.replace('_', ' ')}",
+    scheduling.NominationWithdrawn: lambda event: (f"nomination to {event.node} withdrawn: "
+f"{event.cause.replace('_', ' ')}"),
     binding.BindIntended: lambda event: f"binding to {event.node} intended",
     binding.PodBound: lambda event: f"bound to {event.node}" + (" (found bound)" if event.found else ""),
-    binding.BindRefused: lambda event: f"binding to {event.node} refused: {event.cause.replace('_', ' ')}",
-    binding.BindUncertain: lambda event: f"no clear answer to the binding to {event.node}; it is sent again",
+    binding.BindRefused: lambda event: (f"binding to {event.node} refused: "
+f"{event.cause.replace('_', ' ')}"),
+    binding.BindUncertain: lambda event: (f"no clear answer to the binding to {event.node}; it is "
+"sent again"),
 }  # fmt: skip
 
 
@@ -138,7 +147,6 @@ def _detail(event: Event, names: Mapping[str, str]) -> list[str]:
 
 
 def zones_text(zones: dict[int, Amounts]) -> list[str]:
-    """A line a zone."""
     return [
         f"zone {zone}: {words.amounts_text(amounts)}" for zone, amounts in sorted(zones.items())
     ]
@@ -154,10 +162,11 @@ def _verdict(event: scheduling.PodVerdictChanged, names: Mapping[str, str]) -> l
 
 def _observed(event: cluster.PodObserved) -> list[str]:
     detail = [f"priority {event.pod.priority}"] if event.pod.priority else []
-    other = event.pod.scheduler_name
-    if other != SCHEDULER_NAME and event.node:
+    scheduler_name = event.pod.scheduler_name
+    if scheduler_name != SCHEDULER_NAME and event.node:
         detail.append(
-            f"its schedulerName is {other}: Topolog did not place it, and charges its node for it"
+            f"its schedulerName is {scheduler_name}: Topolog did not place it, and charges "
+            "its node for it"
         )
         detail.append(
             f"to have Topolog place it, make it anew with spec.schedulerName: {SCHEDULER_NAME}"
@@ -167,7 +176,10 @@ def _observed(event: cluster.PodObserved) -> list[str]:
 
 def _reserved(event: scheduling.PodReserved) -> list[str]:
     return [
-        f"best of {event.candidates} node(s), score {event.score}, decided on position {event.based_on}",
+        (
+            f"best of {event.candidates} node(s), score {event.score}, decided on position "
+            f"{event.based_on}"
+        ),
         f"used report version {event.report_version} of the node",
     ]
 

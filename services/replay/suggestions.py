@@ -1,4 +1,4 @@
-"""What was probably meant: near matches of a name that is not there. Pure."""
+"""Near matches of a name that does not exist. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 NEAR = 3
 
 
-def near(wanted: str, known: Iterable[str]) -> list[str]:
-    """Up to three names like the wanted one: those that contain it, else those that are spelled
-    alike, best first.
+def near(wanted: str, candidates: Iterable[str]) -> list[str]:
+    """Return up to three similar names: those that contain it, else those with similar spelling,
+    best first.
     """
-    names = sorted(set(known))
+    names = sorted(set(candidates))
     holding = [name for name in names if wanted and wanted.lower() in name.lower()]
     if holding:
         return holding[:NEAR]
@@ -25,7 +25,7 @@ def near(wanted: str, known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(alike))[:NEAR]
 
 
-def did_you_mean(wanted: str, known: Iterable[str]) -> str:
-    """`; did you mean a, b?`, or nothing."""
-    found = near(wanted, known)
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+def did_you_mean(wanted: str, candidates: Iterable[str]) -> str:
+    """Return `; did you mean a, b?`, or nothing."""
+    matches = near(wanted, candidates)
+    return f"; did you mean {' or '.join(matches)}?" if matches else ""

@@ -1,5 +1,5 @@
-"""`replay explain`: the story of each pod of a name, where it stands now, and which report proved
-it. Reads; decides nothing.
+"""`replay explain`: the story of each pod of a name, its current state, and the report that
+confirmed it. Reads; decides nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ History = list[tuple[Envelope, Event]]
 
 
 class Story(msgspec.Struct, frozen=True):
-    """One pod's story. `stands` is one sentence on where it is now; `zones` has them as predicted,
-    charged and proven. `set_aside` is what ends it before its time: a fact that cannot be read."""
+    """One pod's story. `stands` is one sentence on the current state. `zones` has the predicted,
+    charged and confirmed zones. `set_aside` says why the story ends early: an event that cannot be
+    read.
+    """
 
     uid: str
     key: str
@@ -47,12 +49,15 @@ class Story(msgspec.Struct, frozen=True):
 
 
 class UnknownPod(FilterError):
-    """The log has no such pod: Kubernetes may."""
+    """The log has no such pod. Kubernetes may have it."""
 
 
-async def explain(log: EventLog, pod: str, by: Deciding | None = None) -> list[Story]:
-    """The story of each pod of that name; `by` decides again what was decided, which folds the log
-    from its beginning. Raises UnknownPod with near matches."""
+async def explain(log: EventLog, pod: str, deciding: Deciding | None = None) -> list[Story]:
+    """Return the story of each pod of that name.
+
+    With `by`, decisions are recomputed, which folds the log from its beginning. Raises UnknownPod
+    with near matches.
+    """
     uids, keys = await pods_called(log, pod)
     if not uids and (await log.versions([streams.pod(pod)]))[streams.pod(pod)]:
         uids = [pod]  # a uid whose first fact cannot be read
@@ -62,11 +67,11 @@ async def explain(log: EventLog, pod: str, by: Deciding | None = None) -> list[S
             "topolog replay log --type PodObserved",
         )
     names = Names(log)
-    return [await _story(log, uid, names, uids, by) for uid in uids]
+    return [await _story(log, uid, names, uids, deciding) for uid in uids]
 
 
 async def _story(
-    log: EventLog, uid: str, names: Names, namesakes: list[str], by: Deciding | None
+    log: EventLog, uid: str, names: Names, namesakes: list[str], deciding: Deciding | None
 ) -> Story:
     quarantined = QuarantinedStreams(skipped=await skips(log))
     history = await _history(log, uid, quarantined)
@@ -75,11 +80,13 @@ async def _story(
         await names.find([*mentioned(event), *_holders(event)])
     proofs = await proofs_of(log, uid, history, namesakes)
     notes = await _notes(log, history)
-    made = [(at, event) for at, event in history if isinstance(event, Recorded)]
-    for position, text in (await recomputed(log, made, by) if by is not None else {}).items():
+    made = [(envelope, event) for envelope, event in history if isinstance(event, Recorded)]
+    for position, text in (
+        await recomputed(log, made, deciding) if deciding is not None else {}
+    ).items():
         notes[position] = [*notes.get(position, ()), text]
-    if by is not None and not by.instead:
-        notes |= await _rejected(log, history, by)
+    if deciding is not None and not deciding.instead:
+        notes |= await _rejected(log, history, deciding)
     lines = story.tell(history, uid, names.known, notes, proofs)
     quarantine = quarantined.streams.get(streams.pod(uid), "")
     return Story(
@@ -93,29 +100,31 @@ async def _story(
 
 
 async def _history(log: EventLog, uid: str, quarantined: QuarantinedStreams) -> History:
-    """The pod's own facts, and its charges, which stand on the streams of nodes."""
-    own = [
+    """Return the pod's own events, and its charges, which are on the streams of nodes."""
+    pod_events = [
         (envelope, quarantined.event_of(envelope))
         async for envelope in envelopes_of(log, streams.pod(uid))
     ]
-    history: History = [(envelope, event) for envelope, event in own if event is not None]
+    history: History = [(envelope, event) for envelope, event in pod_events if event is not None]
     charges: History = []
     for envelope, event in history:
         if isinstance(event, scheduling.PodReserved | scheduling.PodNominated):
-            beside = await log.read(envelope.position, 8)
+            commit = await log.read(envelope.position, 8)
             charges += [
-                (other, told)
-                for other in beside
-                if other.commit_id == envelope.commit_id and not other.stream.startswith("pod/")
-                and isinstance(told := quarantined.event_of(other), scheduling.NodeCharged | scheduling.NodeClaimed) and told.uid == uid
+                (neighbour, charged)
+                for neighbour in commit
+                if neighbour.commit_id == envelope.commit_id and not neighbour.stream.startswith("pod/")
+                and isinstance(charged := quarantined.event_of(neighbour), scheduling.NodeCharged | scheduling.NodeClaimed) and charged.uid == uid
             ]  # fmt: skip
     return sorted([*history, *charges], key=lambda entry: entry[0].position)
 
 
-async def _rejected(log: EventLog, history: History, by: Deciding) -> dict[int, list[str]]:
-    """What of a refusal by the kubelet an end between decision and admission explains. Of one that
-    would not be sent there again the decision's own note tells."""
-    found, made = dict[int, list[str]](), None
+async def _rejected(log: EventLog, history: History, deciding: Deciding) -> dict[int, list[str]]:
+    """Return the rejections that a pod's end between decision and admission explains.
+
+    If the pod would not be sent there again, the note of the decision says so.
+    """
+    explanations, made = dict[int, list[str]](), None
     for envelope, event in history:
         if isinstance(event, scheduling.PodReserved):
             made = envelope, event
@@ -125,14 +134,14 @@ async def _rejected(log: EventLog, history: History, by: Deciding) -> dict[int, 
             and made is not None
             and made[1].node == event.node
         ):
-            told = await explained(log, made, envelope, by)
-            if told is not None and (told.ended or not told.judged):
-                found[envelope.position] = [said(told)]
-    return found
+            explanation = await explained(log, made, envelope, deciding)
+            if explanation is not None and (explanation.ended or not explanation.judged):
+                explanations[envelope.position] = [said(explanation)]
+    return explanations
 
 
 def _holders(event: Event) -> list[str]:
-    """Pods that a near miss names."""
+    """Return the pods that a near miss names."""
     if not isinstance(event, scheduling.PodVerdictChanged):
         return []
     zones = [
@@ -149,7 +158,7 @@ def _list(value: object) -> list[Any]:
 
 
 async def _notes(log: EventLog, history: History) -> dict[int, list[str]]:
-    """What of a chosen node's labels could not be heeded when it was chosen."""
+    """Return which labels of a chosen node had no effect on the choice."""
     notes: dict[int, list[str]] = {}
     for envelope, event in history:
         if isinstance(event, scheduling.PodReserved):
@@ -160,8 +169,8 @@ async def _notes(log: EventLog, history: History) -> dict[int, list[str]]:
 
 
 async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserved | None:
-    """The node's object at a position: the newest of its facts before, looked for from its version
-    then.
+    """Return the node's object at a position: the newest event before it, searched from its version
+    at that position.
     """
     version = await reading.version_at(log, streams.node(node), until)
     while version > 0:
@@ -170,14 +179,14 @@ async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserv
         async for envelope in envelopes_of(log, streams.node(node), first, version - first):
             newest = envelope if envelope.type == "NodeObserved" else newest
         if newest is not None:
-            found = decode(newest)
-            return found if isinstance(found, cluster.NodeObserved) else None
+            observed = decode(newest)
+            return observed if isinstance(observed, cluster.NodeObserved) else None
         version = first
     return None
 
 
 def _now(history: History, proofs: list[Proof]) -> str:
-    """Where the pod is now: its stage, its node, its zones, since when and by which report."""
+    """Return the pod's current state: its stage, node and zones, since when and by which report."""
     stage = "is not known"
     for envelope, event in history:
         stage = _stage(event) or stage
@@ -226,7 +235,7 @@ def _node_now(history: History) -> str:
 
 
 def _stage(event: Event) -> str:
-    """What the fact makes of the pod, "" when it changes nothing."""
+    """Return the stage after the event, "" if it does not change."""
     match event:
         case cluster.PodObserved(node="", terminating=False):
             return "waits"
@@ -248,7 +257,7 @@ def _stage(event: Event) -> str:
 
 
 def _zones(history: History, proofs: list[Proof]) -> dict[str, Any]:
-    """The zones as values: container -> ids as predicted and proven, ids as charged."""
+    """Return the zones as values: container -> ids as predicted and confirmed, ids as charged."""
     zones: dict[str, Any] = {}
     for _, event in history:
         if isinstance(event, scheduling.PodReserved):

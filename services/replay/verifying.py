@@ -1,9 +1,10 @@
-"""The invariants of design section 8 that the log alone can show, as a fold over all facts. Pure.
+"""The invariants of design section 8 that the log alone can show, as a fold over all events. Pure.
 
-S1 positions, S2 versions, S3 epochs by role, S5 one binding a uid, S7 reservation before intent
-before effect, S9 no pods no charges. S6 (equal positions, equal hashes) is judged by the caller,
-who knows the live hashes. "history": each row is what was appended, by the hash chain. "facts":
-each can be read and folded; the stream of one that cannot is set aside, as the services do.
+S1 positions, S2 versions, S3 epochs by role, S5 one binding per uid, S7 reservation before intent
+before effect, S9 no charges without pods. The caller checks S6 (equal positions, equal hashes),
+because it knows the live hashes. "history": each row is what was appended, by the hash chain.
+"events": each event can be read and folded; a stream with an unreadable event is quarantined, as in
+the services.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ VIOLATION_LIMIT = 100
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """One broken invariant, where it was seen."""
+    """One broken invariant, and the position at which it was seen."""
 
     invariant: str
     position: int
@@ -32,8 +33,9 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Audit(msgspec.Struct):
-    """The running check. `ledger` is the fold from zero, `redacted` position -> SHA-256 (hex) of
-    what was masked."""
+    """The running check. `ledger` is the fold from position 1, `redacted` maps a position to the
+    SHA-256 (hex) of the masked text.
+    """
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     violations: list[Violation] = []
@@ -48,19 +50,19 @@ class Audit(msgspec.Struct):
     redacted: dict[int, str] = {}
 
     def see(self, envelope: Envelope) -> None:
-        """Check one fact and fold it, as far as it can be read."""
+        """Check one event and fold it, as far as it can be read."""
         self._order(envelope)
         self._history(envelope)
         self._writer(envelope)
-        known = len(self.quarantined.streams)
+        quarantined_before = len(self.quarantined.streams)
         event, _ = fold_one(self.ledger, envelope, self.quarantined)
-        if len(self.quarantined.streams) > known:
+        if len(self.quarantined.streams) > quarantined_before:
             self._violated("facts", envelope.position, self.quarantined.streams[envelope.stream])
         if event is not None:
             self._effects(envelope, event)
 
     def finish(self) -> list[Violation]:
-        """Check what must hold at the head; returns all violations."""
+        """Check what must hold at the head. Returns all violations."""
         for node in self.ledger.nodes.values():
             if not self.ledger.pods and node.charges:
                 self._violated(
@@ -94,7 +96,9 @@ class Audit(msgspec.Struct):
         self.versions[envelope.stream] = envelope.version
 
     def _history(self, envelope: Envelope) -> None:
-        """A row older than chains is vouched for by the first that has one."""
+        """Check the hash chain. The first row with a chain covers the rows from before chains
+        existed.
+        """
         computed = linked(self.chain, envelope)
         digest = self.redacted.get(envelope.position, "")
         if digest and envelope.chain != computed:

@@ -1,7 +1,7 @@
-"""`topolog replay why-not`: what stood in the way of a pod on one node at one moment, and what
-would have helped.
+"""`topolog replay why-not`: why a pod did not go to a node at a moment, and what would have helped.
+Pure but for reading.
 
-The deciding rooms answer, on the state as it stood: nothing is decided here. Pure but for reading.
+The scheduler's rooms give the answer, on the state of that moment: this module decides nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from shared.events.scheduling_events import PodReserved
 
 
 class WhyNot(msgspec.Struct, frozen=True):
-    """`refusal` is empty where nothing stood in the way: `answer` then says what was better, or
-    that the pod is there. `instead` is where the pod would go, "" for nowhere; scores are 0..100,
-    -1 for none."""
+    """`refusal` is empty if nothing prevented the placement; `answer` then says what was better, or
+    that the pod is there. `instead` is the node that the pod would go to, "" for none. Scores are
+    0..100, -1 for none.
+    """
 
     pod: str
     uid: str
@@ -54,40 +55,40 @@ class WhyNot(msgspec.Struct, frozen=True):
 
 
 async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleConfig) -> WhyNot:
-    """At `moment`; "" is the pod's last decision. Raises FilterError for a pod, node or moment that
-    the log does not know.
+    """Answer for `moment`; "" is the pod's last decision. Raises FilterError for a pod, node or
+    moment that the log does not have.
     """
     uid = (await require_pod(log, pod))[-1]
     await require_node(log, node)
     history = [entry async for entry in readable_events_of(log, streams.pod(uid))]
     decisions = [(envelope, event) for envelope, event in history if isinstance(event, Decision)]
-    beside: tuple[PodReserved, ...] = ()
+    batch: tuple[PodReserved, ...] = ()
     if moment:
         position = await position_of(log, moment, "--at", "--at head")
     elif decisions:
-        position, beside = decisions[-1][1].based_on, await mates(log, *decisions[-1])
+        position, batch = decisions[-1][1].based_on, await mates(log, *decisions[-1])
     else:
         position = await log.head()
     _require_alive(pod, history, position)
     followed, quarantined = await followed_at(log, position)
-    placing, share = placing_at(followed, cycle, quarantined, beside), _share(decisions, position)
+    placing, share = placing_at(followed, cycle, quarantined, batch), _share(decisions, position)
     placing.share(None if share.alone else share.has)
-    found = _judged(followed, placing, quarantined, uid, node, share)
+    answer = _judged(followed, placing, quarantined, uid, node, share)
     time = clock((await log.read(position - 1, 1))[0].time_us)
     names = Names(log)
-    if found.refusal:
+    if answer.refusal:
         await names.find(
-            uid for zone in found.refusal.get("zones", ()) for uid in zone.get("holders", ())
+            uid for zone in answer.refusal.get("zones", ()) for uid in zone.get("holders", ())
         )
-    lines = near_miss(found.refusal, names.known) if found.refusal else found.lines
-    return msgspec.structs.replace(found, position=position, time=time, lines=lines)
+    lines = near_miss(answer.refusal, names.known) if answer.refusal else answer.lines
+    return msgspec.structs.replace(answer, position=position, time=time, lines=lines)
 
 
 def _share(decisions: Sequence[tuple[Envelope, Decision]], position: int) -> Shard:
-    """Which scheduler, among which others, had the pod: that of its last decision by the position,
-    or of its first one after.
+    """Return which scheduler of several was responsible for the pod: that of its last decision by
+    the position, or of its first one after.
     """
-    by_then = [each for each in decisions if each[1].based_on <= position]
+    by_then = [decision for decision in decisions if decision[1].based_on <= position]
     nearest = by_then[-1:] or decisions[:1]
     return shard_of(nearest[0][1].config, nearest[0][0].role) if nearest else Shard()
 
@@ -114,42 +115,45 @@ def _judged(
     share: Shard,
 ) -> WhyNot:
     entry = followed.ledger.pods[uid]
-    found = WhyNot(entry.pod.key, uid, node, 0, "", "", [])
+    answer = WhyNot(entry.pod.key, uid, node, 0, "", "", [])
     if entry.node == node:
-        return msgspec.structs.replace(found, answer=f"it is there: {entry.stage} on {node}")
+        return msgspec.structs.replace(answer, answer=f"it is there: {entry.stage} on {node}")
     problem = entry.problem or quarantined.streams.get(streams.pod(uid), "")
     if problem:
-        return msgspec.structs.replace(found, answer=f"the pod goes nowhere: {problem}")
+        return msgspec.structs.replace(answer, answer=f"the pod goes nowhere: {problem}")
     unread = quarantined.streams.get(streams.node(node), "") or quarantined.streams.get(
         streams.report(node), ""
     )
     if unread:
-        return msgspec.structs.replace(found, answer=f"no pod goes to {node}: {unread}")
+        return msgspec.structs.replace(answer, answer=f"no pod goes to {node}: {unread}")
     refusal = placing.verdict(entry.pod, node)
     if refusal is not None:
         return msgspec.structs.replace(
-            found, answer=_headline(refusal), refusal=msgspec.to_builtins(refusal)
+            answer, answer=_headline(refusal), refusal=msgspec.to_builtins(refusal)
         )
     if within := of_pod(placing, entry.pod, node):
-        found = msgspec.structs.replace(found, lines=[f"{WITHIN}{', '.join(within)}"])
+        answer = msgspec.structs.replace(answer, lines=[f"{WITHIN}{', '.join(within)}"])
     shape, events = placing.judging.shape(entry.pod), placing.node(node)
     placing.judging.sweep_if_new(shape)
     score = placing.judging.score(shape, events) if events is not None else -1
     chosen = placing.place(entry.pod)
     if not isinstance(chosen, Placed) or chosen.node == node:
         return msgspec.structs.replace(
-            found,
+            answer,
             answer="nothing stood in the way: the pod would go there",
             score=score,
             instead=node,
         )
-    text = f"nothing stood in the way: {node} would take it with score {score}, but {chosen.node} had {chosen.score}"
+    text = (
+        f"nothing stood in the way: {node} would take it with score {score}, but "
+        f"{chosen.node} had {chosen.score}"
+    )
     if share.has(chosen.node) and not share.has(node):
         text += f", and is tried first by {share.own} of {len(share.members)} schedulers"
     elif score == chosen.score:
         text += ", and ties are broken by a hash of the pod's uid"
     fields = {"answer": text, "score": score, "instead": chosen.node, "instead_score": chosen.score}
-    return msgspec.structs.replace(found, **fields)
+    return msgspec.structs.replace(answer, **fields)
 
 
 def _headline(refusal: Refusal) -> str:

@@ -1,7 +1,7 @@
-"""Every fact as one sentence for people, with the pod and the node that it is about. Pure.
+"""Every event as one sentence for people, with the pod and the node that it is about. Pure.
 
-The words of `topolog replay log`, `topolog top` and the story of a pod. Pods are named by
-`namespace/name`, never by uid; zones are told wherever a pod is.
+`topolog replay log`, `topolog top` and the story of a pod use these sentences. Pods are named by
+`namespace/name`, never by uid. Zones are named for every pod with a placement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ Names = Mapping[str, str]
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A fact for people: pod (`namespace/name`, "" for none), node ("" for none), and one sentence."""
+    """An event for people: pod (`namespace/name`, "" for none), node ("" for none), and one
+    sentence.
+    """
 
     pod: str
     node: str
@@ -38,18 +40,18 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def told(event: Event, names: Names) -> Told:
-    """The sentence of a fact; `names` is the key of a pod by uid."""
+    """Return the sentence of an event. `names` is the key of a pod by uid."""
     about = event.about
     return Told(names.get(about.pod, about.pod), about.node, _SENTENCES[type(event)](event, names))
 
 
 def mentioned(event: Event) -> Iterable[str]:
-    """The uids of all pods that the sentence names."""
+    """Return the uids of all pods that the sentence names."""
     yield from (event.about.pod, getattr(event, "preemptor", ""), *getattr(event, "victims", ()))
 
 
 def amounts_text(amounts: Amounts) -> str:
-    """`cpu 4, memory 2Gi`."""
+    """Return a text such as `cpu 4, memory 2Gi`."""
     return ", ".join(
         f"{name} {format_amount(name, amount)}"
         for name, amount in sorted(amounts.items())
@@ -58,7 +60,7 @@ def amounts_text(amounts: Amounts) -> str:
 
 
 def zones_list(zones: Iterable[int]) -> str:
-    """`zone 1`, `zones 0 and 1`, `zones 0, 1 and 2`."""
+    """Return `zone 1`, `zones 0 and 1`, or `zones 0, 1 and 2`."""
     ids = [str(zone) for zone in sorted(zones)]
     if not ids:
         return "no zone"
@@ -66,7 +68,7 @@ def zones_list(zones: Iterable[int]) -> str:
 
 
 def by_container(zones: Mapping[str, tuple[int, ...]]) -> str:
-    """`zone 1` when all containers agree, else `train on zone 1, feed on zone 0`."""
+    """Return `zone 1` if all containers agree, else `train on zone 1, feed on zone 0`."""
     if len(set(zones.values())) == 1:
         return zones_list(next(iter(zones.values())))
     return ", ".join(
@@ -75,7 +77,7 @@ def by_container(zones: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def some(keys: Iterable[str]) -> str:
-    """Some names, and how many more."""
+    """Return some names, and how many more there are."""
     listed = sorted(keys)
     more = len(listed) - PODS_NAMED
     return ", ".join(listed[:PODS_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -126,22 +128,27 @@ def _reported(event: report.NodeReported, _names: Names) -> str:
     }
     free: Amounts = {}
     for zone in it.zones:
-        for name, held in zone.resources.items():
-            free[name] = free.get(name, 0) + held.available
+        for name, amounts in zone.resources.items():
+            free[name] = free.get(name, 0) + amounts.available
     listed = (
         f", {len(pods)} pod(s) on zones" if it.placements is not None else ", without placements"
     )
-    return f"reports {len(it.zones)} zone(s), policy {it.policy} by {it.scope}{listed}; free: {amounts_text(free) or 'nothing'}"
+    return (
+        f"reports {len(it.zones)} zone(s), policy {it.policy} by {it.scope}{listed}; "
+        f"free: {amounts_text(free) or 'nothing'}"
+    )
 
 
 def placed(listed: Iterable[Placement]) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Pod key -> container -> zones, of containers that hold something."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
-    for one in listed:
-        if one.held:
-            zones = tuple(sorted({zone for item in one.held for zone in item.zones}))
-            found.setdefault(f"{one.namespace}/{one.pod}", {})[one.container] = zones
-    return found
+    """Return pod key -> container -> zones, of containers that hold something."""
+    placements: dict[str, dict[str, tuple[int, ...]]] = {}
+    for placement in listed:
+        if placement.held:
+            zones = tuple(sorted({zone for item in placement.held for zone in item.zones}))
+            placements.setdefault(f"{placement.namespace}/{placement.pod}", {})[
+                placement.container
+            ] = zones
+    return placements
 
 
 def _changed(event: report.NodeReportChanged, _names: Names) -> str:
@@ -181,15 +188,18 @@ def _reserved(event: scheduling.PodReserved, _names: Names) -> str:
 def _charged(event: scheduling.NodeCharged, _names: Names) -> str:
     if not event.zones:
         return "charged, needs no zone"
-    amounts = {amounts_text(held) for held in event.zones.values()}
-    each = " each" if len(event.zones) > 1 else ""
-    return f"charged in {zones_list(event.zones)}: {' or '.join(sorted(amounts))}{each}"
+    amounts = {amounts_text(zone_amounts) for zone_amounts in event.zones.values()}
+    suffix = " each" if len(event.zones) > 1 else ""
+    return f"charged in {zones_list(event.zones)}: {' or '.join(sorted(amounts))}{suffix}"
 
 
 def _demand(event: scheduling.DemandWeighed, _names: Names) -> str:
     wants = (
-        f"{amounts_text(each.amounts)} ({each.running} run, {each.waiting} wait, room for {each.room})"
-        for each in event.wanted
+        (
+            f"{amounts_text(demand.amounts)} ({demand.running} run, {demand.waiting} wait, "
+            f"room for {demand.room})"
+        )
+        for demand in event.wanted
     )
     return (
         f"in demand, the scarcest room first: {'; '.join(islice(wants, WANTS_TOLD)) or 'nothing'}"

@@ -1,6 +1,5 @@
-"""A recorded history decided again: by the same rules, to see that it comes out the same, or by
-others, to see what would be.
+"""Replays a recorded history: under the same rules, to check that the decisions are the same, or
+under other rules, to see their effect. The code behind `topolog replay whatif`.
 
-Behind `topolog replay whatif`. Stands on `services.comparison` (kubelets and time) and on the pure
-cores of the services.
+It uses `services.comparison` (kubelets and time) and the pure cores of the services.
 """

@@ -1,9 +1,9 @@
-"""The recorded workload under two configurations, side by side: what came out, and the first
-decision that differs.
+"""The recorded workload under two configurations, side by side: the results, and the first decision
+that differs.
 
-Both sides play at once, a process each, or one after the other in this process. Until the first
-decision that differs they are in one state, so that each can be asked there what the other's choice
-was to it.
+Both sides run at once, one process each, or one after the other in this process. Until the first
+decision that differs both are in the same state, so each can be asked there how it judged the
+other's choice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SideFailed(Exception):
 
 
 class Player(msgspec.Struct, frozen=True):
-    """Everything that one side is played with."""
+    """Everything that one side needs to run."""
 
     name: str
     world: World
@@ -43,7 +43,7 @@ class Player(msgspec.Struct, frozen=True):
 
 
 class Word(msgspec.Struct, frozen=True):
-    """What a playing process says: how far it is, what came out, or what it was asked."""
+    """A message of a running side: its progress, its result, or the answer to a question."""
 
     share: float = 0.0
     side: Side | None = None
@@ -52,8 +52,9 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class FirstDifference(msgspec.Struct, frozen=True):
-    """The first decision that differs: its number, when (seconds from the history's beginning),
-    whose, and each side's reason with what the other's node was to it."""
+    """The first decision that differs: its number, its time (seconds from the start of the
+    history), its pod, and each side's reason together with its judgement of the other's node.
+    """
 
     number: int
     at_s: float
@@ -65,26 +66,31 @@ class FirstDifference(msgspec.Struct, frozen=True):
     after_of_other: list[str]
 
 
-def as_recorded(found: Recorded) -> Side:
-    """What the history itself says came out. Who waited before it begins waits from there, as on
-    the played sides. Zones in use and fragmentation it does not tell (0)."""
-    replaced = set(found.replaced.values())
+def as_recorded(recorded: Recorded) -> Side:
+    """Return the results in the history itself.
+
+    A pod that waited before the history begins waits from its beginning, as on the simulated sides.
+    The history has no zones in use and no fragmentation (0).
+    """
+    replaced = set(recorded.replaced.values())
     roots = [
-        uid for uid, past in found.pods.items() if uid not in replaced and _counts(found, past)
+        uid
+        for uid, past in recorded.pods.items()
+        if uid not in replaced and _counts(recorded, past)
     ]
     waits, waiting, underway = list[float](), list[float](), 0
     for uid in roots:
         last = uid
-        while last in found.replaced:
-            last = found.replaced[last]
-        past, seen_us = found.pods[last], max(found.pods[uid].seen_us, found.begin_us)
+        while last in recorded.replaced:
+            last = recorded.replaced[last]
+        past, seen_us = recorded.pods[last], max(recorded.pods[uid].seen_us, recorded.begin_us)
         if past.running_us:
             waits.append((past.running_us - seen_us) / 1e6)
         elif not past.ended_us or past.rejected:
-            waiting.append((found.end_us - seen_us) / 1e6)
+            waiting.append((recorded.end_us - seen_us) / 1e6)
             underway += bool(past.node) and not past.rejected
     every = sorted([*waits, *waiting])
-    rejected = sum(past.rejected for past in found.pods.values())
+    rejected = sum(past.rejected for past in recorded.pods.values())
     mean, p99 = (
         sum(every) / max(1, len(every)),
         every[min(len(every) - 1, int(len(every) * 0.99))] if every else 0.0,
@@ -93,41 +99,48 @@ def as_recorded(found: Recorded) -> Side:
     return Side("recorded", *counts, round(mean, 2), round(p99, 2), 0.0, 0.0, underway)
 
 
-def _counts(found: Recorded, past: Past) -> bool:
+def _counts(recorded: Recorded, past: Past) -> bool:
     return (
-        not past.bound_by_others and not 0 < max(past.running_us, past.bound_us) <= found.begin_us
+        not past.bound_by_others
+        and not 0 < max(past.running_us, past.bound_us) <= recorded.begin_us
     )
 
 
 def side_by_side(
-    one: Player, other: Player, progress: Callable[[float], None], jobs: int = 2
+    first: Player, second: Player, progress: Callable[[float], None], jobs: int = 2
 ) -> tuple[Side, Side]:
-    """Play both to the end. `progress` hears the share that is done. Raises SideFailed."""
-    before, after = (word.side for word in _played((one, other), progress, jobs))
-    if before is None or after is None:
+    """Run both sides to the end. `progress` receives the share that is done. Raises SideFailed."""
+    first_side, second_side = (word.side for word in _played((first, second), progress, jobs))
+    if first_side is None or second_side is None:
         raise SideFailed("a side ended where nobody asked it")
-    return before, after
+    return first_side, second_side
 
 
 def first_difference(
-    one: Player, other: Player, sides: tuple[Side, Side], keys: dict[str, str], jobs: int = 2
+    first: Player, second: Player, sides: tuple[Side, Side], keys: dict[str, str], jobs: int = 2
 ) -> FirstDifference | None:
-    """None where every decision is the same. Both sides play again up to it."""
-    before, after = (side.decisions for side in sides)
+    """Return the first difference; None if every decision is the same. Both sides run again up to
+    it.
+    """
+    first_decisions, second_decisions = (side.decisions for side in sides)
     number = next(
-        (at for at, pair in enumerate(zip(before, after, strict=False)) if not _alike(*pair)),
-        min(len(before), len(after)),
+        (
+            index
+            for index, pair in enumerate(zip(first_decisions, second_decisions, strict=False))
+            if not _alike(*pair)
+        ),
+        min(len(first_decisions), len(second_decisions)),
     )
-    if number >= min(len(before), len(after)):
+    if number >= min(len(first_decisions), len(second_decisions)):
         return None
-    mine, theirs = before[number], after[number]
+    mine, theirs = first_decisions[number], second_decisions[number]
     about = (
         theirs.node if theirs.uid == mine.uid else "",
         mine.node if theirs.uid == mine.uid else "",
     )
     players = [
         msgspec.structs.replace(player, ask=(number, node))
-        for player, node in zip((one, other), about, strict=True)
+        for player, node in zip((first, second), about, strict=True)
     ]
     asked, answered = (word.asked for word in _played(players, lambda _: None, jobs))
     if asked is None or answered is None:
@@ -144,18 +157,23 @@ def first_difference(
 
 
 def count_differing(sides: tuple[Side, Side]) -> int:
-    """Pods whose last decision put them elsewhere, or nowhere, on the two sides."""
-    one, other = ({each.uid: each.node for each in side.decisions} for side in sides)
-    return sum(one.get(uid, "") != other.get(uid, "") for uid in {*one, *other})
+    """Return how many pods have a different last node (or none) on the two sides."""
+    first_nodes, second_nodes = (
+        {decision.uid: decision.node for decision in side.decisions} for side in sides
+    )
+    return sum(
+        first_nodes.get(uid, "") != second_nodes.get(uid, "")
+        for uid in {*first_nodes, *second_nodes}
+    )
 
 
-def _alike(one: Decided, other: Decided) -> bool:
-    return (one.uid, one.node) == (other.uid, other.node)
+def _alike(first: Decided, second: Decided) -> bool:
+    return (first.uid, first.node) == (second.uid, second.node)
 
 
 def _played(players: Sequence[Player], progress: Callable[[float], None], jobs: int) -> list[Word]:
-    """Each player in a process of its own, or all in this one (`jobs` 1); their last words in
-    order.
+    """Run each player in a process of its own, or all in this one (`jobs` 1). Returns their last
+    messages in order.
     """
     if jobs == 1:
         return [
@@ -206,11 +224,11 @@ def _alone(number: int, player: Player, count: int, progress: Callable[[float], 
     return word
 
 
-def _play_one(player: Player, told: Connection) -> None:
+def _play_one(player: Player, pipe: Connection) -> None:
     lean.collect_seldom()
 
     def say(word: Word) -> None:
-        told.send_bytes(msgspec.msgpack.encode(word))
+        pipe.send_bytes(msgspec.msgpack.encode(word))
 
     say(_last_word(player, lambda share: say(Word(share))))
 

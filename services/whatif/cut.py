@@ -1,7 +1,7 @@
-"""What a window does to the counts: pods that were there before it, and pods that its end cuts off.
-Values in, sentences out.
+"""The effect of a window on the counts: pods that were there before it, and pods that its end cuts
+off. Values in, sentences out.
 
-Must not know rules, kubelets, nor who asked for the window.
+This module does not know rules or kubelets.
 """
 
 from __future__ import annotations
@@ -13,38 +13,45 @@ from services.whatif.recorded import Recorded
 from services.whatif.world import World
 
 
-def notes(found: Recorded, played: World, sides: Sequence[Side]) -> list[str]:
-    """Of all sides: the recorded one and those that were played."""
+def notes(recorded: Recorded, played: World, sides: Sequence[Side]) -> list[str]:
+    """Return the notes for all sides: the recorded one and the simulated ones."""
     running = len(played.load.running)
     early = sum(
-        found.pods[arrival.task.name].seen_us < found.begin_us for arrival in played.load.arrivals
+        recorded.pods[arrival.task.name].seen_us < recorded.begin_us
+        for arrival in played.load.arrivals
     )
-    told = (
+    lines = (
         [
-            f"{running} pods ran when the window begins: they run from its beginning on, and are in no count"
+            (
+                f"{running} pods ran when the window begins: they run from its beginning on, and "
+                "are in no count"
+            )
         ]
         if running
         else []
     )
-    told += (
+    lines += (
         [f"{early} pods waited when the window begins: they arrive with it, and wait from there on"]
         if early
         else []
     )
-    return told + _at_the_end((found.end_us - found.begin_us) / 1e6, sides)
+    return lines + _at_the_end((recorded.end_us - recorded.begin_us) / 1e6, sides)
 
 
 def _at_the_end(window_s: float, sides: Sequence[Side]) -> list[str]:
     if not any(side.unplaced for side in sides):
         return []
     underway = ", ".join(f"{side.underway} of {side.unplaced} ({side.name})" for side in sides)
-    told = [
-        f"unplaced are pods that do not run yet when the window ends, after {window_s:.1f} s; of those have a node and "
+    lines = [
+        "unplaced are pods that do not run yet when the window ends, after "
+        f"{window_s:.1f} s; of those have a node and "
         f"would run later: {underway}"
     ]
     if any(side.underway for side in sides):
-        told.append(
-            "delays that the history does not tell (of reports, of an admission's steps) are those of a real cluster: a history "
-            "that ran faster than the clock leaves little time for them, and its end cuts off more pods than it did when recorded"
+        lines.append(
+            "delays that the history does not tell (of reports, of an admission's steps) are "
+            "those of a real cluster: a history "
+            "that ran faster than the clock leaves little time for them, and its end cuts "
+            "off more pods than it did when recorded"
         )
-    return told
+    return lines

@@ -1,8 +1,7 @@
-"""Simulated nodes from recorded reports: the machine, the kubelet's configuration and the devices
-that a report tells.
+"""Simulated nodes from recorded reports: the machine, the kubelet's configuration and the devices.
 
-A report of an older exporter, or of a NodeResourceTopology object, tells amounts by zone alone:
-CPUs and devices are then laid out by number, which the answer says. Must not know pods.
+A report of an older exporter, or of a NodeResourceTopology object, only has amounts by zone. CPUs
+and devices are then numbered arbitrarily, which the answer says. This module does not know pods.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from shared.kubelet.observed import empty_kubelet
 
 
 class RecordedNode(SimulatedNode, frozen=True):
-    """`offered` is what the Node object offered."""
+    """`offered` is the allocatable of the Node object."""
 
     offered: Amounts = {}
 
@@ -33,8 +32,9 @@ class RecordedNode(SimulatedNode, frozen=True):
 
 
 class Machines(msgspec.Struct, frozen=True):
-    """The nodes, by whom others are cloned; `guessed` are those whose CPUs or devices no report
-    numbers, `left_out` those that no kubelet would start on, with its words."""
+    """The nodes, and those that others are cloned from. `guessed` are nodes whose CPUs or devices
+    no report numbers. `left_out` are nodes on which no kubelet would start, with its error.
+    """
 
     nodes: tuple[RecordedNode, ...]
     guessed: tuple[str, ...]
@@ -47,18 +47,20 @@ def machines(
     policy: str = "",
     scope: str = "",
 ) -> Machines:
-    """The machines of these reports; with another policy or scope than recorded where one is given."""
+    """Return the machines of these reports, with another policy or scope than recorded if one is
+    given.
+    """
     nodes, guessed, left_out = [], [], {}
     for name in sorted(reports):
         report, whole = _whole(reports[name])
         changes = {key: value for key, value in (("policy", policy), ("scope", scope)) if value}
-        found = empty_kubelet(msgspec.structs.replace(report, **changes))
-        if not isinstance(found, KubeletState):
-            left_out[name] = ", ".join(found.reasons)
+        kubelet = empty_kubelet(msgspec.structs.replace(report, **changes))
+        if not isinstance(kubelet, KubeletState):
+            left_out[name] = ", ".join(kubelet.reasons)
             continue
         guessed += [] if whole else [name]
         offered = objects[name].allocatable if name in objects else {}
-        nodes.append(_node(name, found, offered))
+        nodes.append(_node(name, kubelet, offered))
     return Machines(tuple(nodes), tuple(guessed), left_out)
 
 
@@ -68,7 +70,7 @@ def _node(name: str, state: KubeletState, offered: Amounts) -> RecordedNode:
 
 
 def clones(nodes: Iterable[RecordedNode], count: int) -> list[tuple[str, RecordedNode]]:
-    """(the node that was copied, the copy): of the most frequent machine, under new names."""
+    """Return (the copied node, the copy) pairs of the most frequent machine, under new names."""
     listed = list(nodes)
     kinds = Counter(_kind(node) for node in listed)
     model = max(listed, key=lambda node: (kinds[_kind(node)], node.name))
@@ -83,7 +85,7 @@ def _kind(node: RecordedNode) -> bytes:
 
 
 def _whole(report: Report) -> tuple[Report, bool]:
-    """The report with every CPU and device numbered; False where that was made up."""
+    """Return the report with every CPU and device numbered; False if the numbers are arbitrary."""
     if (
         report.cpus is not None
         and report.devices is not None
@@ -108,15 +110,15 @@ def _whole(report: Report) -> tuple[Report, bool]:
 
 
 def _cpus(report: Report) -> dict[str, object]:
-    """CPUs zone after zone, two to a core, one socket and cache a zone; what a zone does not hand
-    out are its first CPUs.
+    """Number CPUs zone after zone, two to a core, one socket and cache per zone. The CPUs that a
+    zone does not allocate come first.
     """
     zones, reserved, start = list[int](), list[str](), 0
     for zone in report.zones:
-        held = zone.resources.get(CPU)
-        count = (held.capacity if held is not None else zone.bounds.get(CPU, 0)) // 1000
+        cpu = zone.resources.get(CPU)
+        count = (cpu.capacity if cpu is not None else zone.bounds.get(CPU, 0)) // 1000
         zones += [zone.id] * count
-        kept = count - held.allocatable // 1000 if held is not None else 0
+        kept = count - cpu.allocatable // 1000 if cpu is not None else 0
         reserved += map(str, range(start, start + kept))
         start += count
     column = format_runs(zones)
@@ -131,10 +133,11 @@ def _devices(report: Report) -> tuple[DeviceGroup, ...]:
             name,
             (zone.id,),
             ",".join(
-                f"{name.rpartition('/')[2]}-{zone.id}-{number}" for number in range(held.capacity)
+                f"{name.rpartition('/')[2]}-{zone.id}-{number}"
+                for number in range(amounts.capacity)
             ),
         )
         for zone in report.zones
-        for name, held in zone.resources.items()
-        if "/" in name and held.capacity
+        for name, amounts in zone.resources.items()
+        if "/" in name and amounts.capacity
     )

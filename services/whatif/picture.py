@@ -1,5 +1,5 @@
-"""The two sides over time as an SVG: pods that wait, rejections, zones in use, fragmentation.
-Values in, text out.
+"""The two sides over time as an SVG: waiting pods, rejections, zones in use, fragmentation. Values
+in, text out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ PANELS: tuple[tuple[str, Callable[[Sample], float]], ...] = (
 
 
 def picture(sides: Sequence[Side], title: str) -> str:
-    """One panel a measure, one line a side."""
+    """Draw one panel per measure, one line per side."""
     height = TOP + len(PANELS) * (PANEL + 40) + 20
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif" font-size="12">'
+    )
     parts = [
         head,
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
@@ -30,7 +33,8 @@ def picture(sides: Sequence[Side], title: str) -> str:
     ]
     for number, side in enumerate(sides):
         parts.append(
-            f'<text x="{WIDTH - 20}" y="{16 + 16 * number}" text-anchor="end" fill="{COLOURS[number]}">{escape(side.name)}</text>'
+            f'<text x="{WIDTH - 20}" y="{16 + 16 * number}" text-anchor="end" '
+            f'fill="{COLOURS[number]}">{escape(side.name)}</text>'
         )
     until_s = max((side.samples[-1].at_s for side in sides if side.samples), default=1.0)
     for number, (name, value) in enumerate(PANELS):
@@ -41,7 +45,7 @@ def picture(sides: Sequence[Side], title: str) -> str:
 def _panel(
     top: int, name: str, value: Callable[[Sample], float], sides: Sequence[Side], until_s: float
 ) -> list[str]:
-    most = max((value(each) for side in sides for each in side.samples), default=0) or 1
+    most = max((value(sample) for side in sides for sample in side.samples), default=0) or 1
     bottom, room = top + 16 + PANEL, WIDTH - LEFT - 20
     parts = [
         _text(LEFT, top + 10, name),
@@ -52,8 +56,8 @@ def _panel(
     ]
     for side, colour in zip(sides, COLOURS, strict=False):
         points = " ".join(
-            f"{LEFT + room * each.at_s / until_s:.1f},{bottom - PANEL * value(each) / most:.1f}"
-            for each in side.samples
+            f"{LEFT + room * sample.at_s / until_s:.1f},{bottom - PANEL * value(sample) / most:.1f}"
+            for sample in side.samples
         )
         parts.append(
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'

@@ -1,7 +1,7 @@
-"""One side of the comparison: a world played under one configuration, every decision noted, every
-sample kept.
+"""One side of the comparison: a simulation under one configuration, with every decision and every
+sample.
 
-The rows, kubelets and time are those of `services.comparison`; here is what is counted of them.
+`services.comparison` has the rows, kubelets and time. This module counts.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from shared.domain.resources import CPU
 from shared.events.scheduling_events import PodReserved, PodVerdictChanged
 
 SAMPLES = 120
+# How many of the workload's most frequent requests fragmentation is measured by.
 SHAPES = 40
-"""Demands that fragmentation is measured by: the most frequent of the workload."""
 
 
 class Decided(msgspec.Struct, frozen=True, gc=False):
-    """One decision: a node, or "" and why there is none."""
+    """One decision: a node, or "" and the reason why there is none."""
 
     uid: str
     node: str = ""
@@ -41,7 +41,6 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """In words."""
         if self.node:
             return (
                 f"reserved on {self.node}, score {self.score} of 100, {self.candidates} candidates"
@@ -50,8 +49,9 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One moment: pods that run or ran, rejections so far, pods that wait, zones in use, and the
-    share of free CPUs that the workload's own containers could not use where they lie (0..1)."""
+    """One moment: pods that run or ran, rejections so far, waiting pods, zones in use, and the
+    share of free CPUs in zones too small for the workload's own containers (0..1).
+    """
 
     at_s: float
     ran: int
@@ -62,10 +62,12 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """What came out of one configuration. Waits are seconds from arrival to admission, rejections
-    included; who still waits at the end counts as long as it waited. `unplaced` are those;
-    `underway` of them have a node, and would have run later. Zones and fragmentation are means over
-    time."""
+    """The results of one configuration.
+
+    Waits are seconds from arrival to admission, rejections included. A pod that still waits at the
+    end counts with its wait so far. `unplaced` are those pods; `underway` of them have a node and
+    would have run later. Zones and fragmentation are means over time.
+    """
 
     name: str
     pods: int
@@ -83,16 +85,18 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Asked(Exception):
-    """The run reached the decision that was asked about; `told` is what the other node was there."""
+    """The run reached the requested decision. `told` is its judgement of the other node."""
 
-    def __init__(self, decided: Decided, at_s: float, told: list[str]) -> None:
+    def __init__(self, decided: Decided, at_s: float, judgement: list[str]) -> None:
         super().__init__(decided.uid)
-        self.decided, self.at_s, self.told = decided, at_s, told
+        self.decided, self.at_s, self.told = decided, at_s, judgement
 
 
 class DecidingRow(LedgerRow):
-    """The production core, its decisions noted in order. At decision number `ask_at` it says what
-    `ask_of` (a node) was for the pod, by raising Asked."""
+    """The production core, with its decisions noted in order.
+
+    At decision number `ask_at` it raises Asked with its judgement of the node `ask_of` for the pod.
+    """
 
     def __init__(self, choice: Choice, ask_at: int = -1, ask_of: str = "") -> None:
         super().__init__(choice.core, True, choice.resync_period_s)
@@ -124,7 +128,7 @@ class DecidingRow(LedgerRow):
         placing = placing_at(followed, self.core.config.cycle, None, mates)
         refusal = placing.verdict(pod, self._ask_of)
         if refusal is not None:
-            keys = {other: entry.pod.key for other, entry in followed.ledger.pods.items()}
+            keys = {pod_uid: entry.pod.key for pod_uid, entry in followed.ledger.pods.items()}
             return near_miss(msgspec.to_builtins(refusal), keys)
         shape, events = placing.judging.shape(pod), placing.node(self._ask_of)
         placing.judging.sweep_if_new(shape)
@@ -169,13 +173,13 @@ class SideMeasures(Measures):
         self.now_s += self.sample_s
 
     def underway(self, decisions: list[Decided]) -> int:
-        """How many of those that wait were given a node by these decisions."""
-        nodes = {each.uid: each.node for each in decisions}
+        """Return how many of the waiting pods were given a node by these decisions."""
+        nodes = {decision.uid: decision.node for decision in decisions}
         return sum(bool(nodes.get(uid)) for uid in self._arrived)
 
 
 def _whole(node: TrueNode) -> dict[int, int]:
-    """Zone -> millicpu of the empty node."""
+    """Return zone -> millicpu of the empty node."""
     manager = node.kubelet.state.kubelet.cpu
     return {
         zone: (mask & ~manager.reserved).bit_count() * 1000
@@ -184,8 +188,10 @@ def _whole(node: TrueNode) -> dict[int, int]:
 
 
 def _fragmentation(free: list[int], demands: list[tuple[int, int]]) -> float:
-    """The expected share of free CPUs that lie in zones too small for a container of the workload
-    (as in Weng et al., Beware of Fragmentation, ATC 2023, with zones for nodes)."""
+    """Return the expected share of free CPUs in zones too small for a container of the workload.
+
+    This is the measure of Weng et al., Beware of Fragmentation, ATC 2023, with zones for nodes.
+    """
     total, weights = sum(free), sum(weight for _, weight in demands)
     if not total or not weights:
         return 0.0
@@ -195,7 +201,7 @@ def _fragmentation(free: list[int], demands: list[tuple[int, int]]) -> float:
 
 
 def demands_of(world: World) -> list[tuple[int, int]]:
-    """(millicpu, how many containers ask for it), the most frequent first."""
+    """Return (millicpu, how many containers request it), the most frequent first."""
     counts: dict[int, int] = {}
     for arrival in world.load.arrivals:
         for part in pod_of(arrival.task, "").containers:
@@ -214,8 +220,8 @@ def play(
     progress: Callable[[float], None],
     ask: tuple[int, str],
 ) -> Side:
-    """Play the world to its end. Raises Asked at the decision that was asked about (a number and a
-    node; -1 for none).
+    """Run the simulation to its end. Raises Asked at the requested decision (a number and a node;
+    -1 for none).
     """
     cell = Cell(
         "recorded", len(world.nodes), 0, 0.0, reports, "ledger, proof", world.horizon_s, seed
@@ -236,8 +242,8 @@ def play(
         result.tasks - result.admitted,
         result.wait_mean_s,
         result.wait_p99_s,
-        round(sum(each.zones_used for each in samples) / max(1, len(samples)), 2),
-        round(sum(each.fragmentation for each in samples) / max(1, len(samples)), 4),
+        round(sum(sample.zones_used for sample in samples) / max(1, len(samples)), 2),
+        round(sum(sample.fragmentation for sample in samples) / max(1, len(samples)), 4),
         underway=measures.underway(row.decisions),
         samples=tuple(samples),
         decisions=tuple(row.decisions),

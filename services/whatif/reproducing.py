@@ -1,8 +1,8 @@
-"""The recorded decisions made again, each on the state that it was made on: how many come out the
-same, why others do not.
+"""Recomputes the recorded decisions, each on the state of its moment: how many are the same, and
+why others are not.
 
-Same code, same configuration, same facts: the same decision. What differs has a cause, and every
-difference is counted under one. Must not know the simulation.
+Same code, same configuration, same events: the same decision. Every difference is counted under its
+cause. This module does not know the simulation.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ CODE = "decided by another code"
 CONFIGURATION = "decided under another configuration"
 UNKNOWN = "decided by code and configuration that the fact does not name"
 NO_POD = "the history does not hold the pod"
-UNRECORDED = "decided beside what the log does not hold (a reservation that lost its race, a search that another load cut)"
+UNRECORDED = (
+    "decided beside what the log does not hold (a reservation that lost its race, a "
+    "search that another load cut)"
+)
 
 
 class Differing(msgspec.Struct, frozen=True):
-    """One decision that does not come out as it was recorded."""
+    """One decision that differs from the recorded one."""
 
     position: int
     pod: str
@@ -52,8 +55,8 @@ class Differing(msgspec.Struct, frozen=True):
 
 
 class Reproduced(msgspec.Struct, frozen=True):
-    """`others` were not Topolog's choice (a kube-scheduler asked its extender) and are not decided
-    again.
+    """`others` were not Topolog's choice (a kube-scheduler asked its extender) and are not
+    recomputed.
     """
 
     decisions: int
@@ -73,8 +76,8 @@ class _Made(msgspec.Struct, frozen=True):
 async def reproduce(
     log: EventLog, core: CoreConfig, first: int, last: int, progress: Callable[[int], None]
 ) -> Reproduced:
-    """Decide again what was decided from position `first` to `last`. `progress` hears positions,
-    twice `last` of them.
+    """Recompute the decisions from position `first` to `last`. `progress` receives positions, twice
+    `last` of them.
     """
     quarantined = QuarantinedStreams(await skips(log))
     batches = await _batches(log, first, last, progress)
@@ -100,9 +103,9 @@ async def reproduce(
     return result.reproduced()
 
 
-async def scheduler_name(log: EventLog, uids: Iterable[str], here: str) -> str:
-    """The scheduler that these pods asked for: the one of this name, or, where none asked for it,
-    what most of them did.
+async def scheduler_name(log: EventLog, uids: Iterable[str], configured: str) -> str:
+    """Return the scheduler of these pods: the one with this name or, if no pod used it, the most
+    frequent one.
     """
     names: Counter[str] = Counter()
     for uid in islice(dict.fromkeys(uids), NAMES_LOOKED_AT):
@@ -113,28 +116,28 @@ async def scheduler_name(log: EventLog, uids: Iterable[str], here: str) -> str:
                 continue
             if isinstance(event, PodObserved):
                 names[event.pod.scheduler_name] += 1
-    return here if here in names or not names else names.most_common(1)[0][0]
+    return configured if configured in names or not names else names.most_common(1)[0][0]
 
 
 async def _batches(
     log: EventLog, first: int, last: int, progress: Callable[[int], None]
 ) -> dict[int, list[list[_Made]]]:
-    """The position that decisions were based on -> batches, each in the order in which it was
-    decided.
+    """Return the position that decisions were based on -> batches, each in the order of its
+    decisions.
     """
-    found: dict[int, dict[tuple[str, int], list[_Made]]] = {}
+    batches: dict[int, dict[tuple[str, int], list[_Made]]] = {}
     async for envelope in reading.envelopes(log, first - 1, last):
         made = _made(envelope)
         if made is not None:
-            found.setdefault(made.event.based_on, {}).setdefault(made.writer, []).append(made)
+            batches.setdefault(made.event.based_on, {}).setdefault(made.writer, []).append(made)
         if envelope.position % reading.PAGE == 0:
             progress(envelope.position)
     return {
         based_on: [
-            sorted(batch, key=lambda each: (each.event.order, each.position))
+            sorted(batch, key=lambda decision: (decision.event.order, decision.position))
             for batch in writers.values()
         ]
-        for based_on, writers in found.items()
+        for based_on, writers in batches.items()
     }
 
 
@@ -168,7 +171,7 @@ def _refresh(
 
 
 class _Tally:
-    """Counts as it decides."""
+    """Counts the results."""
 
     def __init__(self, core: CoreConfig) -> None:
         self._core = core
@@ -180,8 +183,8 @@ class _Tally:
     def decide(
         self, placing: ColumnarPlacing, followed: SchedulerState, batch: Sequence[_Made]
     ) -> set[str]:
-        """Decide a batch; reservations stand as they were recorded. Returns the nodes that no
-        longer show the ledger.
+        """Decide a batch with reservations as recorded. Returns the nodes whose columns no longer
+        equal the ledger.
         """
         charged = set()
         for made in batch:
@@ -217,12 +220,12 @@ class _Tally:
             self._share = share
 
     def _cause(self, event: Decision) -> str:
-        here = self._core.provenance
+        provenance = self._core.provenance
         if not (event.code and event.config):
             return UNKNOWN
-        if event.code != here.code:
+        if event.code != provenance.code:
             return CODE
-        return CONFIGURATION if event.config.partition(MARK)[0] != here.config else UNRECORDED
+        return CONFIGURATION if event.config.partition(MARK)[0] != provenance.config else UNRECORDED
 
     def reproduced(self) -> Reproduced:
         """What came out."""

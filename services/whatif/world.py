@@ -1,7 +1,8 @@
-"""The world that a recorded workload is played in: nodes, arrivals, lifetimes and delays as
-recorded, where they are known.
+"""The simulated world of a recorded workload: nodes, arrivals, lifetimes and delays as recorded, if
+known.
 
-What a history cannot tell is assumed and counted (`World.notes`). Must not know who schedules.
+Values that a history does not have are assumed and counted (`World.notes`). This module does not
+know schedulers.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ MS = 0.001
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What is changed of the world: nodes more or fewer, the kubelets' policy and scope ("": as
-    recorded).
-    """
+    """Changes to the world: more or fewer nodes, the kubelets' policy and scope ("": as recorded)."""
 
     nodes: int = 0
     policy: str = ""
@@ -35,7 +34,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class World(msgspec.Struct):
-    """`delays` is uid -> kind -> seconds; `notes` what was assumed, a sentence each."""
+    """`delays` is uid -> kind -> seconds. `notes` are the assumptions, one sentence each."""
 
     load: Workload
     nodes: tuple[RecordedNode, ...]
@@ -45,26 +44,28 @@ class World(msgspec.Struct):
 
 
 class NothingToPlay(ValueError):
-    """The history holds no machine or no pod to play."""
+    """The history has no machine or no pod."""
 
 
 class RecordedDelays(Delays):
-    """The recorded delay of a pod where there is one; else drawn."""
+    """The recorded delay of a pod if there is one, else a drawn one."""
 
-    def __init__(self, seed: int, known: dict[str, dict[str, float]]) -> None:
+    def __init__(self, seed: int, recorded: dict[str, dict[str, float]]) -> None:
         super().__init__(seed)
-        self._known = known
+        self._known = recorded
 
     def draw(self, kind: str, what: str) -> float:
         of_pod = self._known.get(what.partition("/")[0])
         return super().draw(kind, what) if of_pod is None or kind not in of_pod else of_pod[kind]
 
 
-def world(found: Recorded, changes: Changes) -> World:
-    """The world of a history, with these changes. Raises NothingToPlay."""
-    objects = {event.name: event for _, _, event in found.news if isinstance(event, NodeObserved)}
+def world(recorded: Recorded, changes: Changes) -> World:
+    """Return the world of a history, with these changes. Raises NothingToPlay."""
+    objects = {
+        event.name: event for _, _, event in recorded.news if isinstance(event, NodeObserved)
+    }
     made = machines(
-        {name: found.reports[name] for name in found.reports if name in objects},
+        {name: recorded.reports[name] for name in recorded.reports if name in objects},
         objects,
         changes.policy,
         changes.scope,
@@ -73,48 +74,56 @@ def world(found: Recorded, changes: Changes) -> World:
         raise NothingToPlay(
             "no report of the history tells a machine that a kubelet would start on"
         )
-    nodes, news = _nodes(found, made, changes.nodes)
-    replaced = set(found.replaced.values())
+    nodes, news = _nodes(recorded, made, changes.nodes)
+    replaced = set(recorded.replaced.values())
     roots = {
         uid: past
-        for uid, past in found.pods.items()
+        for uid, past in recorded.pods.items()
         if uid not in replaced and not _is_gone(past, nodes)
     }
-    tasks = {uid: _task(found, uid, past) for uid, past in roots.items()}
-    running = tuple(tasks[uid] for uid, past in roots.items() if _runs(found, past))
+    tasks = {uid: _task(recorded, uid, past) for uid, past in roots.items()}
+    running = tuple(tasks[uid] for uid, past in roots.items() if _runs(recorded, past))
     arrivals = [
-        Arrival(max(0.0, (past.seen_us - found.begin_us) / 1e6), tasks[uid])
+        Arrival(max(0.0, (past.seen_us - recorded.begin_us) / 1e6), tasks[uid])
         for uid, past in roots.items()
-        if not _runs(found, past)
+        if not _runs(recorded, past)
     ]
     if not (running or arrivals):
         raise NothingToPlay("the history holds no pod")
     load = Workload(
-        nodes, running, tuple(sorted(arrivals, key=lambda each: each.at_s)), (), "", 0, tuple(news)
+        nodes,
+        running,
+        tuple(sorted(arrivals, key=lambda arrival: arrival.at_s)),
+        (),
+        "",
+        0,
+        tuple(news),
     )
-    delays = {uid: known for uid, past in roots.items() if (known := _delays(past))}
-    horizon_s = max(1, math.ceil((found.end_us - found.begin_us) / 1e6))
+    delays = {
+        uid: recorded_delays for uid, past in roots.items() if (recorded_delays := _delays(past))
+    }
+    horizon_s = max(1, math.ceil((recorded.end_us - recorded.begin_us) / 1e6))
     return World(
         load,
         nodes,
         delays,
         horizon_s,
-        _notes(found, made, len(found.pods) - len(roots) - len(replaced)),
+        _notes(recorded, made, len(recorded.pods) - len(roots) - len(replaced)),
     )
 
 
 def _is_gone(past: Past, nodes: tuple[RecordedNode, ...]) -> bool:
-    """It belongs to a node that is not played."""
+    """Return whether it belongs to a node that is left out."""
     return past.bound_by_others and past.node not in {node.name for node in nodes}
 
 
-def _runs(found: Recorded, past: Past) -> bool:
-    """It ran, or was about to, when the history begins."""
-    return bool(past.node) and 0 < max(past.running_us, past.bound_us) <= found.begin_us
+def _runs(recorded: Recorded, past: Past) -> bool:
+    """Return whether the pod ran, or was about to, when the history begins."""
+    return bool(past.node) and 0 < max(past.running_us, past.bound_us) <= recorded.begin_us
 
 
 def _nodes(
-    found: Recorded, made: Machines, more: int
+    recorded: Recorded, made: Machines, more: int
 ) -> tuple[tuple[RecordedNode, ...], list[tuple[float, str, Event]]]:
     kept = {node.name for node in (made.nodes[:more] if more < 0 else made.nodes)}
     nodes = tuple(node for node in made.nodes if node.name in kept)
@@ -125,13 +134,13 @@ def _nodes(
     for model, copy in copies:
         observed = next(
             event
-            for _, _, event in reversed(found.news)
+            for _, _, event in reversed(recorded.news)
             if isinstance(event, NodeObserved) and event.name == model
         )
         news.append((0.0, streams.node(copy.name), _renamed(observed, copy.name)))
-    for time_us, stream, event in found.news:
+    for time_us, stream, event in recorded.news:
         if not isinstance(event, NodeObserved | NodeEnded) or event.name in kept:
-            news.append((max(0.0, (time_us - found.begin_us) / 1e6), stream, event))
+            news.append((max(0.0, (time_us - recorded.begin_us) / 1e6), stream, event))
     return (*nodes, *(copy for _, copy in copies)), news
 
 
@@ -144,17 +153,17 @@ def _renamed(observed: NodeObserved, name: str) -> NodeObserved:
     )
 
 
-def _task(found: Recorded, uid: str, past: Past) -> PodTask:
+def _task(recorded: Recorded, uid: str, past: Past) -> PodTask:
     chain = [uid]
-    while chain[-1] in found.replaced and len(chain) < 1000:
-        chain.append(found.replaced[chain[-1]])
-    pods = [_played(found.pods[each].pod) for each in chain]
-    last = found.pods[chain[-1]]
+    while chain[-1] in recorded.replaced and len(chain) < 1000:
+        chain.append(recorded.replaced[chain[-1]])
+    pods = [_played(recorded.pods[uid_in_chain].pod) for uid_in_chain in chain]
+    last = recorded.pods[chain[-1]]
     lifetime_s = last.lifetime_s if last.lifetime_s is not None else math.inf
-    if _runs(found, past) and past.ended_us:
-        lifetime_s = max(0.0, (past.ended_us - found.begin_us) / 1e6)
+    if _runs(recorded, past) and past.ended_us:
+        lifetime_s = max(0.0, (past.ended_us - recorded.begin_us) / 1e6)
     waited_in_vain = past.ended_us and not (past.running_us or past.bound_us)
-    gives_up_s = (past.ended_us - found.begin_us) / 1e6 if waited_in_vain else math.inf
+    gives_up_s = (past.ended_us - recorded.begin_us) / 1e6 if waited_in_vain else math.inf
     return PodTask(
         uid,
         (),
@@ -168,36 +177,39 @@ def _task(found: Recorded, uid: str, past: Past) -> PodTask:
 
 
 def _played(pod: Pod) -> Pod:
-    """Nobody evicts in the simulation, so that nobody asks for it."""
+    """Return the pod without preemption, because the simulation has no evictions."""
     return msgspec.structs.replace(pod, preemption_policy="Never")
 
 
 def _delays(past: Past) -> dict[str, float]:
-    """What the history tells of this pod; the observer's news is the arrival, so that the watch
-    costs nothing.
+    """Return the recorded delays of this pod. The observer's event is the arrival, so the watch has
+    no delay.
     """
-    known = {"watch": 0.0, "terminate": 0.0}
+    delays = {"watch": 0.0, "terminate": 0.0}
     if past.reserved_us and past.bound_us >= past.reserved_us:
-        known["bind"] = (past.bound_us - past.reserved_us) / 1e6
+        delays["bind"] = (past.bound_us - past.reserved_us) / 1e6
     verdict_us = past.running_us or (past.ended_us if past.rejected else 0)
     if past.bound_us and verdict_us > past.bound_us:
         took_s = (verdict_us - past.bound_us) / 1e6
-        known |= {"kubelet_watch": min(0.01, took_s / 4), "status": min(0.05, took_s / 4)}
-        known["admission"] = max(MS, took_s - known["kubelet_watch"] - known["status"])
-    return known
+        delays |= {"kubelet_watch": min(0.01, took_s / 4), "status": min(0.05, took_s / 4)}
+        delays["admission"] = max(MS, took_s - delays["kubelet_watch"] - delays["status"])
+    return delays
 
 
-def _notes(found: Recorded, made: Machines, gone: int) -> list[str]:
+def _notes(recorded: Recorded, made: Machines, gone: int) -> list[str]:
     waited = Counter(
-        past.cause for past in found.pods.values() if past.ended_us and not past.running_us
+        past.cause for past in recorded.pods.values() if past.ended_us and not past.running_us
     )
-    told = [
+    lines = [
         (
-            len(found.replaced),
-            "rejected pods were taken over by a pod of the same kind, which is not an arrival of its own",
+            len(recorded.replaced),
+            (
+                "rejected pods were taken over by a pod of the same kind, which is not an "
+                "arrival of its own"
+            ),
         ),
         (
-            found.assumed_lifetimes,
+            recorded.assumed_lifetimes,
             "pods never ran: they are given the median lifetime of their kind",
         ),
         (
@@ -210,11 +222,11 @@ def _notes(found: Recorded, made: Machines, gone: int) -> list[str]:
         ),
         (gone, "pods are left out with the node that they belong to"),
         (
-            found.schedulers if found.schedulers > 1 else 0,
+            recorded.schedulers if recorded.schedulers > 1 else 0,
             "schedulers shared the pods: on each side one decides them all",
         ),
     ]
-    notes = [f"{count} {text}" for count, text in told if count]
+    notes = [f"{count} {text}" for count, text in lines if count]
     return notes + [
         f"node {name} is left out: no kubelet would start there ({why})"
         for name, why in made.left_out.items()
