@@ -10,7 +10,7 @@ section 4).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from shared.domain.report import Placement
 from shared.domain.resources import Amounts, is_memory
@@ -57,15 +57,27 @@ def base_bound(node: LedgerNode) -> ZoneAmounts:
     bound = {
         zone.id: {name: r.available for name, r in zone.resources.items()} for zone in basis.zones
     }
-    live = (
-        {charge.key for charge in node.charges.values() if charge.alias is None}
-        if node.ended
-        else ()
-    )
-    for key in sorted(node.ended):
-        if key not in live and not is_contradicted(node, key):
-            restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
+    live = {charge.key for charge in node.charges.values() if charge.alias is None}
+    ended = {key for key in node.ended if key not in live and not is_contradicted(node, key)}
+    for key in sorted(ended):
+        restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
+    _without_shared_blocks(bound, node, ended)
     return _capped(bound, node)
+
+
+def _without_shared_blocks(bound: ZoneAmounts, node: LedgerNode, ended: Container[str]) -> None:
+    """Limit free memory to what the blocks of the other listed pods leave.
+
+    Reports count a block over several zones in full in each of them, and show nothing available if
+    the sum exceeds what is allocatable. Giving one block back must not free what another still
+    holds there."""
+    basis, listed = node.basis, node.listed or {}
+    staying = held_zones(p for key in listed if key not in ended for p in listed[key])
+    for zone in basis.zones if basis is not None and staying else ():
+        for name, held in staying.get(zone.id, {}).items():
+            if is_memory(name) and name in zone.resources:
+                rest = max(0, zone.resources[name].allocatable - held)
+                bound[zone.id][name] = min(bound[zone.id][name], rest)
 
 
 def _copy(bound: ZoneAmounts) -> ZoneAmounts:

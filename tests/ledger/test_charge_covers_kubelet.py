@@ -8,19 +8,29 @@ import random
 
 import pytest
 
+from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import held_once
 from shared.domain.demand import zonal_demand
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_memory
-from shared.kubelet.admission import admit, drop_stale, placements, start_containers
+from shared.events.cluster_events import PodEnded
+from shared.kubelet.admission import admit, drop_stale, placements, remove, start_containers
 from shared.kubelet.machine import KubeletState
 from shared.ledger.charge import charge_zones, possible_zones
 from shared.ledger.proof import covers, held_zones, residual
 from shared.ledger.reports import by_key
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import total
-from tests.scheduler.kubelet_worlds import any_state, free_of, random_pod, report_of
+from tests.scheduler.kubelet_worlds import (
+    NODE,
+    any_state,
+    free_of,
+    proven_world,
+    random_pod,
+    report_of,
+    scene,
+)
 from tests.scheduler.test_cycle_soundness import RULES
 
 SCENES = 150
@@ -151,3 +161,18 @@ def _groups(state: KubeletState, pod: Pod) -> bool:
     return any(
         block.mask.bit_count() > 1 for held in placements(state, pod) for block in held.memory
     )
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("seed", [26112664, 26112722, 26112731])
+def test_an_end_frees_no_memory_that_another_pod_holds_in_two_zones(
+    seed: int, checkpoints: bool
+) -> None:
+    """The pods hold memory over zones 0 and 1, together more than the report can count there."""
+    state = scene(seed, "best-effort", "pod", unsettled=0).base
+    for uid in state.pods:
+        world = proven_world(state, CycleConfig(), checkpoints)
+        world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
+        truth = free_of(remove(state, uid))
+        for zone, amounts in world.ledger.nodes[NODE].free_min.items():
+            assert amounts["memory"] <= truth[zone]["memory"], (uid, zone)
