@@ -18,15 +18,15 @@ from plugins.upstream_compat.driver import Driver
 from plugins.upstream_compat.foreign import Profiles
 from services.scheduler.explain import explain
 from services.scheduler.explain.wording import headline
-from services.scheduler.filter.constraints.constraint import Around
-from services.scheduler.filter.constraints.placed_pods import Neighbours
+from services.scheduler.filter.constraints.constraint import ClusterView
+from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
-from services.scheduler.filter.constraints.registry import Bars, bars
+from services.scheduler.filter.constraints.registry import PodChecks, bars
 from services.scheduler.select.verdict_cache import salt_of
 from services.scheduler.snapshot.assume import reserve
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Shape, key_of
+from services.scheduler.snapshot.pod_class import PodClass, key_of
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
@@ -65,7 +65,7 @@ class UpstreamPlacing:
         self.driver = Driver(config.profile, config.arguments, profiles, mended=not config.faithful)
         self._nodes: dict[str, NodeInfo] = {}
         self._ranks: dict[str, int] = {}
-        self._around = Around(self._nodes, Neighbours(), Exclusions(), ClusterObjects())
+        self._around = ClusterView(self._nodes, PlacedPods(), Exclusions(), ClusterObjects())
         self._started = False
 
     def hear(self, event: Event) -> None:
@@ -75,15 +75,15 @@ class UpstreamPlacing:
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """The pod stands where the ledger has it, or nowhere."""
         if entry is not None and entry.node:
-            self._around.neighbours.put(entry.pod, entry.node, entry.terminating)
+            self._around.placed_pods.put(entry.pod, entry.node, entry.terminating)
         else:
-            self._around.neighbours.remove(uid)
+            self._around.placed_pods.remove(uid)
 
     def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
         """Constraints look at them."""
         self._around = self._around._replace(exclusions=exclusions, cluster_objects=cluster_objects)
 
-    def want(self, wanted: tuple[Wanted, ...]) -> None:
+    def rank_by(self, wanted: tuple[Wanted, ...]) -> None:
         """The plugin does not ask."""
 
     def share(self, has: Callable[[str], bool] | None) -> None:
@@ -95,7 +95,7 @@ class UpstreamPlacing:
         if node_info is None:
             node_info = self._nodes[node.name] = NodeInfo(node.name, len(self._nodes))
             self._ranks[node.name] = salt_of(node.name)
-        node_info.take_in(node, self._cycle)
+        node_info.update_from(node, self._cycle)
 
     def drop_node(self, name: str) -> None:
         """Forget a node."""
@@ -105,12 +105,12 @@ class UpstreamPlacing:
     def place(self, pod: Pod) -> Placed | Unplaceable:
         """The node of the highest score among those that pass, ties in the pod's own order."""
         self._start()
-        shape = Shape(self.shape_of(pod), pod, 0)
-        if shape.problem or pod.constraints.unsupported:
-            return explain.hopeless(shape, pod)
+        pod_class = PodClass(self.class_of(pod), pod, 0)
+        if pod_class.problem or pod.constraints.unsupported:
+            return explain.hopeless(pod_class, pod)
         barred = bars(pod, self._around)
         refused = {
-            name: _node_refusal(shape, barred, node_info)
+            name: _node_refusal(pod_class, barred, node_info)
             for name, node_info in sorted(self._nodes.items())
         }
         open_nodes = [name for name, text in refused.items() if not text]
@@ -140,7 +140,7 @@ class UpstreamPlacing:
         """The charge as the ledger's fold will compute it; the plugin hears of the reservation by
         its fact.
         """
-        return reserve(self._nodes[placed.node], pod, Shape(self.shape_of(pod), pod, 0)).zones
+        return reserve(self._nodes[placed.node], pod, PodClass(self.class_of(pod), pod, 0)).zones
 
     def opened(self) -> list[str]:
         """The resync wakes who waits for such."""
@@ -150,21 +150,23 @@ class UpstreamPlacing:
         """One of the changed nodes passes as things stand. Before the start every change may help."""
         if not self._started:
             return True
-        shape = Shape(self.shape_of(pod), pod, 0)
-        return any(self._passes(shape, pod, name) for name in sorted(nodes) if name in self._nodes)
+        pod_class = PodClass(self.class_of(pod), pod, 0)
+        return any(
+            self._passes(pod_class, pod, name) for name in sorted(nodes) if name in self._nodes
+        )
 
-    def _passes(self, shape: Shape, pod: Pod, name: str) -> bool:
+    def _passes(self, pod_class: PodClass, pod: Pod, name: str) -> bool:
         return not _node_refusal(
-            shape, bars(pod, self._around), self._nodes[name]
+            pod_class, bars(pod, self._around), self._nodes[name]
         ) and self.driver.would_pass(pod, name)
 
-    def shape_of(self, pod: Pod) -> str:
+    def class_of(self, pod: Pod) -> str:
         """The cycle's shape."""
         return key_of(pod)
 
-    def unsettled(self) -> list[str]:
+    def unconfirmed(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""
-        return sorted(name for name, node_info in self._nodes.items() if node_info.unsettled)
+        return sorted(name for name, node_info in self._nodes.items() if node_info.unconfirmed)
 
     def nominate(
         self,
@@ -205,10 +207,10 @@ class UpstreamPlacing:
             self.driver.start()
 
 
-def _node_refusal(shape: Shape, barred: Bars, node_info: NodeInfo) -> str:
+def _node_refusal(pod_class: PodClass, barred: PodChecks, node_info: NodeInfo) -> str:
     """Why the node as a whole cannot take the pod, "" when it can."""
     found = constraint_refusal(
-        shape.pod.constraints, node_info.observed, node_info.name
+        pod_class.pod.constraints, node_info.observed, node_info.name
     ) or barred.refusal(node_info)
-    found = found or resource_refusal(shape.request, node_info)
+    found = found or resource_refusal(pod_class.request, node_info)
     return headline(found) if found is not None else ""

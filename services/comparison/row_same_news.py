@@ -17,11 +17,11 @@ from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode, free_of
 from services.scheduler.core import CoreConfig
 from services.scheduler.placing import ColumnarPlacing, Placing
-from services.scheduler.select.evaluate import Judging, rank
+from services.scheduler.select.evaluate import Evaluator, rank
 from services.scheduler.select.verdict_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Shape
+from services.scheduler.snapshot.pod_class import PodClass
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.report import Report
@@ -32,17 +32,17 @@ from shared.ledger.state import ZoneAmounts
 States = Mapping[str, Consistent]
 
 
-class JudgingByEveryState(Judging):
+class EvaluatorByEveryState(Evaluator):
     """Asks all consistent states where others ask bounds and search."""
 
     states: States = {}
 
-    def _judged(self, shape: Shape, node_info: NodeInfo, steps: int) -> int:
-        plan, barred = self.plan(shape, node_info)
-        score = RULED_OUT if barred else rank(shape, plan, node_info, self.strategy)
+    def _judged(self, pod_class: PodClass, node_info: NodeInfo, steps: int) -> int:
+        plan, barred = self.plan(pod_class, node_info)
+        score = RULED_OUT if barred else rank(pod_class, plan, node_info, self.strategy)
         return (
             score
-            if score != RULED_OUT and self.states[node_info.name].admits(shape.pod)
+            if score != RULED_OUT and self.states[node_info.name].admits(pod_class.pod)
             else RULED_OUT
         )
 
@@ -53,10 +53,10 @@ class ByEveryState(ColumnarPlacing):
     def __init__(self, config: CycleConfig, states: States) -> None:
         super().__init__(config)
         self._states = states
-        self.judging = judging = JudgingByEveryState(
+        self.evaluator = evaluator = EvaluatorByEveryState(
             config, self._columns, self._constraints, self._slots
         )
-        judging.states = states
+        evaluator.states = states
         self.now_s = 0.0
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:

@@ -71,7 +71,7 @@ def placing_at(
         QuarantinedStreams() if quarantined is None else quarantined,
     )
     placing.learn(followed.exclusions, followed.cluster_objects)
-    placing.want(followed.wanted)
+    placing.rank_by(followed.wanted)
     for name in sorted(followed.ledger.nodes):
         if usable(followed, name, quarantined):
             placing.put_node(followed.ledger.nodes[name])

@@ -133,9 +133,9 @@ def _judged(
         )
     if within := of_pod(placing, entry.pod, node):
         answer = msgspec.structs.replace(answer, lines=[f"{WITHIN}{', '.join(within)}"])
-    shape, events = placing.judging.shape(entry.pod), placing.node(node)
-    placing.judging.sweep_if_new(shape)
-    score = placing.judging.score(shape, events) if events is not None else -1
+    pod_class, events = placing.evaluator.pod_class(entry.pod), placing.node(node)
+    placing.evaluator.sweep_if_new(pod_class)
+    score = placing.evaluator.score(pod_class, events) if events is not None else -1
     chosen = placing.place(entry.pod)
     if not isinstance(chosen, Placed) or chosen.node == node:
         return msgspec.structs.replace(

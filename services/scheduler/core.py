@@ -99,7 +99,7 @@ class SchedulerCore:
         self.cluster.learn(self.exclusions, self.folded.cluster_objects)
         self.demand = DemandTracker(self.cluster if _ranks_by_demand(self.cluster) else None)
         self.exclusion_proposals = ExclusionProposals()
-        self.queue = Queue(self.cluster.shape_of)
+        self.queue = Queue(self.cluster.class_of)
         self.traceparents = Traceparents()
         self.undecidable: dict[str, str] = {}
         self.counters = Counters()
@@ -125,7 +125,7 @@ class SchedulerCore:
             return
         self._begun = True
         self.nominations = Nominations(self.ledger)
-        self.cluster.want(self.folded.wanted)
+        self.cluster.rank_by(self.folded.wanted)
         self._changed.update(self.ledger.nodes)
         for uid, entry in self.ledger.pods.items():
             self.cluster.follow(uid, entry)
@@ -172,7 +172,7 @@ class SchedulerCore:
         elif is_surrounding(event):
             self._stirred.hear(event)
         elif isinstance(event, scheduling.DemandWeighed):
-            self.cluster.want(self.folded.wanted)
+            self.cluster.rank_by(self.folded.wanted)
         self.cluster.hear(event)
         self.nominations.hear(event, self.ledger)
         self.traceparents.hear(envelope, event)
@@ -319,7 +319,7 @@ class SchedulerCore:
             return
         for name in sorted(self._changed):
             node, events = self._usable(name), self.cluster.node(name)
-            if node is not None and not (events is not None and events.overlay):
+            if node is not None and not (events is not None and events.assumed):
                 self.cluster.put_node(node)
 
     def _must_be_folded(self, made: list[Proposal]) -> bool:
@@ -356,7 +356,7 @@ class SchedulerCore:
             return [self._reserve(pod, choice, order)]
         self.counters.refused += 1
         self.queue.park(pod, arrival)
-        self.marks.rejected(self.ledger, self.cluster.unsettled())
+        self.marks.rejected(self.ledger, self.cluster.unconfirmed())
         made = self._verdict(entry, choice, order)
         nomination = None if unready else self._nomination(entry)
         return [*made, nomination] if nomination is not None else made
@@ -412,7 +412,7 @@ class SchedulerCore:
         self.counters.reserved += 1
         zones = self.cluster.charge(placed, pod)
         self.marks.accepted(placed.node)
-        shape = self.cluster.shape_of(pod)
+        shape = self.cluster.class_of(pod)
         self.queue.wake_one(shape)
         entry = self.ledger.pods.get(pod.uid)
         nominated = entry is not None and entry.nominated == placed.node
@@ -470,4 +470,4 @@ def _placing(config: CoreConfig) -> Placing:
 
 
 def _ranks_by_demand(placing: Placing) -> TypeGuard[ColumnarPlacing]:
-    return isinstance(placing, ColumnarPlacing) and placing.judging.looks_at_wants
+    return isinstance(placing, ColumnarPlacing) and placing.evaluator.ranks_by_demand

@@ -46,7 +46,7 @@ class Placing(Searching, Protocol):
         kept up to date by the caller.
         """
 
-    def want(self, wanted: tuple[Wanted, ...]) -> None:
+    def rank_by(self, wanted: tuple[Wanted, ...]) -> None:
         """What pods ask for, weighed: for a strategy that looks at it."""
 
     def share(self, has: Callable[[str], bool] | None) -> None:
@@ -74,12 +74,12 @@ class Placing(Searching, Protocol):
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
         """Could one of these nodes, which changed, take the pod now?"""
 
-    def shape_of(self, pod: Pod) -> str:
+    def class_of(self, pod: Pod) -> str:
         """Equal for pods that are judged alike as things stand: of those that wait one is woken at
         a time.
         """
 
-    def unsettled(self) -> list[str]:
+    def unconfirmed(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""
 
     def tick(self) -> bool:
@@ -101,35 +101,35 @@ class ColumnarPlacing(Cluster):
 
     def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
         """Constraints look at them."""
-        self.around = self.around._replace(exclusions=exclusions, cluster_objects=cluster_objects)
+        self.view = self.view._replace(exclusions=exclusions, cluster_objects=cluster_objects)
 
     def share(self, has: Callable[[str], bool] | None) -> None:
         """As a preference below those of pods."""
-        self.homes.share(has)
+        self.preferred_nodes.share(has)
 
     def place(self, pod: Pod) -> Placed | Unplaceable:
         """Select a node for the pod, or explain why no node takes it."""
-        shape = self.judging.shape(pod)
-        if shape.problem or pod.constraints.unsupported:
-            return explain.hopeless(shape, pod)
+        pod_class = self.evaluator.pod_class(pod)
+        if pod_class.problem or pod.constraints.unsupported:
+            return explain.hopeless(pod_class, pod)
         bars = self.bars(pod)
-        return select_node(self, pod, shape, bars) or explain.unplaceable(self, shape, bars)
+        return select_node(self, pod, pod_class, bars) or explain.unplaceable(self, pod_class, bars)
 
     def verdict(self, pod: Pod, node: str) -> Refusal | None:
         """Why this node cannot take the pod, in full; None when it can."""
-        return explain.verdict(self, pod, self.judging.shape(pod), node)
+        return explain.verdict(self, pod, self.evaluator.pod_class(pod), node)
 
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
         """Could one of these nodes, which changed, take the pod now?"""
-        shape = self.judging.shape(pod)
-        if shape.problem or pod.constraints.unsupported:
+        pod_class = self.evaluator.pod_class(pod)
+        if pod_class.problem or pod.constraints.unsupported:
             return False
         if self.claimed_node(pod.uid) in nodes or pod.constraints.kept:
             return True  # what ends on one node may open others to a pod with affinity or spread
-        barred, score = self.bars(pod), self.judging.score
+        barred, score = self.bars(pod), self.evaluator.score
         found = (node_info for name in sorted(nodes) if (node_info := self.node(name)) is not None)
         if any(
-            barred.refusal(node_info) is None and score(shape, node_info) != RULED_OUT
+            barred.refusal(node_info) is None and score(pod_class, node_info) != RULED_OUT
             for node_info in found
         ):
             return True
@@ -138,7 +138,7 @@ class ColumnarPlacing(Cluster):
         def may(node_info: NodeInfo) -> bool:
             return node_info.name in changed and barred.refusal(node_info) is None
 
-        return last_resort(self, shape, may) is not None
+        return last_resort(self, pod_class, may) is not None
 
     def nominate(
         self,
@@ -150,8 +150,8 @@ class ColumnarPlacing(Cluster):
         """The search begins at another node for every pod, so that several of them do not meet on
         the first.
         """
-        shape = self.judging.shape(pod)
-        if shape.problem or pod.constraints.unsupported:
+        pod_class = self.evaluator.pod_class(pod)
+        if pod_class.problem or pod.constraints.unsupported:
             return None
         names = sorted(
             nodes if nodes is not None else (node_info.name for node_info in self.nodes())
@@ -164,7 +164,7 @@ class ColumnarPlacing(Cluster):
             for node_info in turned
             if node_info is not None and barred.refusal(node_info) is None
         )
-        return find(pod, shape, allowed, pods, self.config, spared)
+        return find(pod, pod_class, allowed, pods, self.config, spared)
 
     def nomination_still_valid(
         self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
@@ -173,8 +173,8 @@ class ColumnarPlacing(Cluster):
         node_info = self.node(node)
         if node_info is None:
             return False
-        return bool(node_info.overlay) or still_suffices(
-            pod, self.judging.shape(pod), node_info, victims, pods, self.config
+        return bool(node_info.assumed) or still_suffices(
+            pod, self.evaluator.pod_class(pod), node_info, victims, pods, self.config
         )
 
     def tick(self) -> bool:
@@ -183,5 +183,5 @@ class ColumnarPlacing(Cluster):
 
     def take_over_budget(self) -> int:
         """Searches that ended without an answer."""
-        taken, self.judging.over_budget = self.judging.over_budget, 0
+        taken, self.evaluator.over_budget = self.evaluator.over_budget, 0
         return taken

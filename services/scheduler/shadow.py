@@ -130,5 +130,5 @@ class Shadow:
 
 def _refused(placing: ColumnarPlacing, pod: Pod, refusal: Refusal) -> str:
     """Why not, and what of that the kubelet may know better."""
-    events, shape = placing.node(refusal.node), placing.judging.shape(pod)
-    return headline(refusal) + within(explain.bounds_of(placing, events, shape, refusal))
+    events, pod_class = placing.node(refusal.node), placing.evaluator.pod_class(pod)
+    return headline(refusal) + within(explain.bounds_of(placing, events, pod_class, refusal))

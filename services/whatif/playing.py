@@ -130,10 +130,10 @@ class DecidingRow(LedgerRow):
         if refusal is not None:
             keys = {pod_uid: entry.pod.key for pod_uid, entry in followed.ledger.pods.items()}
             return near_miss(msgspec.to_builtins(refusal), keys)
-        shape, events = placing.judging.shape(pod), placing.node(self._ask_of)
-        placing.judging.sweep_if_new(shape)
+        pod_class, events = placing.evaluator.pod_class(pod), placing.node(self._ask_of)
+        placing.evaluator.sweep_if_new(pod_class)
         return (
-            [f"{self._ask_of} had score {placing.judging.score(shape, events)} here"]
+            [f"{self._ask_of} had score {placing.evaluator.score(pod_class, events)} here"]
             if events is not None
             else []
         )

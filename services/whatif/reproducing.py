@@ -161,7 +161,7 @@ def _refresh(
     quarantined: QuarantinedStreams,
     changed: set[str],
 ) -> None:
-    placing.want(followed.wanted)
+    placing.rank_by(followed.wanted)
     for name in sorted(changed):
         if usable(followed, name, quarantined):
             placing.put_node(followed.ledger.nodes[name])

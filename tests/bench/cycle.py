@@ -148,8 +148,8 @@ class Bench:
             tuple(sorted(self.pod(at).containers[0].requests.items())): 1
             for at in range(options.shapes)
         }
-        if self.cluster.judging.looks_at_wants:
-            self.cluster.want(weighed(asked, {}, self.cluster.places))
+        if self.cluster.evaluator.ranks_by_demand:
+            self.cluster.rank_by(weighed(asked, {}, self.cluster.places))
         self.cluster.place(self.pod(0))
         gc.collect()
         gc.freeze()  # as the service does once it has caught up with the log

@@ -17,7 +17,7 @@ import pytest
 
 from services.scheduler.filter.topology.bounds import possible
 from services.scheduler.filter.topology.fit import surely
-from services.scheduler.filter.topology.kubelet_search import outlook_of
+from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.select.verdict_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
@@ -313,10 +313,10 @@ def check_verdicts(
         world, new = a_world(rng, policy, scope, provider), a_pod(rng, "new", provider)
         cluster, events = world.cluster, world.cluster.node(NODE)
         assert events is not None
-        shape = cluster.judging.shape(new)
-        plan, states = shape.plan(events.profile), None
+        pod_class = cluster.evaluator.pod_class(new)
+        plan, states = pod_class.plan(events.profile), None
         if plan.mode != "free":
-            states = outlook_of(events, plan).states
+            states = kubelet_search_of(events, plan).states
         if states is None or len(states.bases) > 4:
             continue
         brute = Kubelet(states.model.topology_manager, states.model.managers)
@@ -324,12 +324,15 @@ def check_verdicts(
             brute.verdict(states.bases, states.pending, request_of(plan.demand)) == "admitted"
         )
         if not plan.one_by_one:
-            assert admitted or not surely(events, shape, plan), (seed, "sufficient")
+            assert admitted or not surely(events, pod_class, plan), (seed, "sufficient")
             assert possible(events, plan) or not admitted, (seed, "necessary")
-        cluster.judging.sweep_if_new(shape)
-        at = shape.row, events.slot
-        if cluster.judging.table.sure[at] and not events.arriving:
-            assert bool(cluster.judging.table.scores[at] != RULED_OUT) is admitted, (seed, "swept")
+        cluster.evaluator.sweep_if_new(pod_class)
+        at = pod_class.row, events.slot
+        if cluster.evaluator.table.sure[at] and not events.pending:
+            assert bool(cluster.evaluator.table.scores[at] != RULED_OUT) is admitted, (
+                seed,
+                "swept",
+            )
         told = cluster.verdict(new, NODE)
         assert (told is None) is admitted, (seed, told)
         assert isinstance(cluster.place(new), Placed) is admitted, seed

@@ -44,7 +44,7 @@ class Scene(msgspec.Struct, frozen=True):
     heard to run (uids), and the pod to be decided."""
 
     base: KubeletState
-    unsettled: tuple[Pod, ...]
+    unconfirmed: tuple[Pod, ...]
     pod: Pod
     running: frozenset[str] = frozenset()
 
@@ -54,7 +54,7 @@ def scene(
     policy: str,
     scope: str,
     zones: int | None = None,
-    unsettled: int = 3,
+    unconfirmed: int = 3,
     running: float = 0.0,
     between: float = 0.0,
     **settings: Any,
@@ -74,7 +74,7 @@ def scene(
         base = _ran(base, random_pod(rng, f"settled{at}", True, scale))
     base, came, runs = drop_stale(base), [], set()
     state = base
-    for at in range(rng.randint(0, unsettled)):
+    for at in range(rng.randint(0, unconfirmed)):
         verdict = admit(state, pod := random_pod(rng, f"unsettled{at}", True, scale))
         if verdict.admitted or rng.random() < STRAY:
             state = verdict.state
@@ -190,9 +190,9 @@ def any_state(seed: int, policy: str, scope: str, between: float = 0.0) -> Kubel
 def world_of(seen: Scene, config: CycleConfig, checkpoints: bool = True) -> World:
     """A ledger that knows all pods and has the production report, which proves those that run."""
     world = proven_world(seen.base, config, checkpoints)
-    for pod in seen.unsettled:
+    for pod in seen.unconfirmed:
         world.bound(pod, NODE)
-    for pod in seen.unsettled:
+    for pod in seen.unconfirmed:
         if pod.uid in seen.running:
             world.running(pod, NODE)
     return world
@@ -250,7 +250,7 @@ def truth(seen: Scene) -> Truth:
     """What every consistent state says: pods on their way come in any order or not at all, and
     start to run at any time; those that run have come and started. A pod that may be refused even
     without the newcomer has nothing to lose."""
-    pods = {pod.uid: pod for pod in seen.unsettled}
+    pods = {pod.uid: pod for pod in seen.unconfirmed}
     before = _explored([(seen.base, frozenset(pods))], pods, seen.running)
     if before is None:
         return "undecided"
@@ -274,9 +274,9 @@ def searched_truth(seen: Scene, checkpoints: bool = True) -> Truth:
     Ten times as fast as the kubelet model, which holds it to account: enough to find a bound that
     promises too much."""
     cluster = world_of(seen, CycleConfig(), checkpoints).cluster
-    shape, events = cluster.judging.shape(seen.pod), cluster.node(NODE)
+    pod_class, events = cluster.evaluator.pod_class(seen.pod), cluster.node(NODE)
     assert events is not None
-    plan, _ = cluster.judging.plan(shape, events)
+    plan, _ = cluster.evaluator.plan(pod_class, events)
     found = searched(events, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
     return "undecided" if found == "unknown" else found
 
@@ -405,7 +405,7 @@ def measured(
     seeds: Iterable[int],
     policy: str,
     scope: str,
-    unsettled: int,
+    unconfirmed: int,
     checkpoints: bool = True,
     into: Outcome | None = None,
     by_search: bool = False,
@@ -419,7 +419,7 @@ def measured(
         if made is not None:
             seen, world, cases = made(seed)
         else:
-            seen, cases = scene(seed, policy, scope, unsettled=unsettled, **settings), ()
+            seen, cases = scene(seed, policy, scope, unconfirmed=unconfirmed, **settings), ()
             world = world_of(seen, CycleConfig(), checkpoints)
         if _exceeds_the_node(seen):
             found.refused += 1

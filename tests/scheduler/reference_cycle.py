@@ -18,7 +18,7 @@ from services.scheduler.filter.topology.fit import ADMITTED, searched
 from services.scheduler.snapshot.assume import reserve
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo, report_state
-from services.scheduler.snapshot.pod_class import Part, Shape, key_of
+from services.scheduler.snapshot.pod_class import Part, PodClass, key_of
 from services.scheduler.snapshot.topology_policy import combined, node_rule, pinned, pod_policy
 from shared.domain.demand import most, peak, zonal_demand
 from shared.domain.effective import effective_request
@@ -141,7 +141,7 @@ class Reference:
         node_info = self._node_infos(node)
         found = searched(
             node_info,
-            Shape(key_of(pod), pod, 0).plan(node_info.profile),
+            PodClass(key_of(pod), pod, 0).plan(node_info.profile),
             self.config.steps_last_resort,
         )
         self.over_budget = self.over_budget or found == UNKNOWN
@@ -149,9 +149,9 @@ class Reference:
 
     def _node_infos(self, node: LedgerNode) -> NodeInfo:
         node_info = NodeInfo(node.name, 0)
-        node_info.take_in(node, self.config)
+        node_info.update_from(node, self.config)
         for each in self.ahead[node.name]:
-            reserve(node_info, each, Shape(key_of(each), each, 0))
+            reserve(node_info, each, PodClass(key_of(each), each, 0))
         return node_info
 
     def _free(self, node: LedgerNode) -> Amounts:

@@ -39,7 +39,7 @@ class Past:
 
     def __init__(self, seed: int, policy: str, scope: str) -> None:
         self.rng = random.Random(seed)
-        self.state = scene(seed, policy, scope, self.rng.randint(2, 3), unsettled=0).base
+        self.state = scene(seed, policy, scope, self.rng.randint(2, 3), unconfirmed=0).base
         self.world = proven_world(self.state, CycleConfig())
         self.known = Consistent(self.state)
         self.known.reported(self.state, 0.0)

@@ -141,10 +141,10 @@ class Pair:
         """What stands on the table is never below the true score, or the best node could be passed
         over.
         """
-        judging = self.world.cluster.judging
-        for shape in [each for each in judging._shapes.values() if each.swept]:
+        evaluator = self.world.cluster.evaluator
+        for shape in [each for each in evaluator._shapes.values() if each.swept]:
             for events in self.world.cluster.nodes():
-                assert judging.table.scores[shape.row, events.slot] >= judging.judge(
+                assert evaluator.table.scores[shape.row, events.slot] >= evaluator.judge(
                     shape, events
                 ), (
                     events.name,

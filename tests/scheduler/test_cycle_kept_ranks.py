@@ -89,17 +89,19 @@ class Kept:
         hashes of node and pod.
         """
         cluster = self.world.cluster
-        shape, salt, found = (
-            cluster.judging.shape(pod),
+        pod_class, salt, found = (
+            cluster.evaluator.pod_class(pod),
             xxhash.xxh3_64_intdigest(pod.uid.encode()),
             [],
         )
         for events in cluster.nodes():
-            plan, barred = cluster.judging.plan(shape, events)
+            plan, barred = cluster.evaluator.plan(pod_class, events)
             score = (
                 -1
                 if barred
-                else judge(shape, plan, events, cluster.config, cluster.judging.strategy, STEPS)
+                else judge(
+                    pod_class, plan, events, cluster.config, cluster.evaluator.strategy, STEPS
+                )
             )
             if score >= 0:
                 found.append(
@@ -122,7 +124,7 @@ class Kept:
         elif kind == "drop":
             self.drop(number % nodes)
         elif kind == "want":
-            self.world.cluster.want(tuple(wanted))
+            self.world.cluster.rank_by(tuple(wanted))
         elif kind == "end" and self.live:
             pod, node = self.live.pop(number % len(self.live))
             self.world.fold(f"pod/{pod.uid}", PodEnded(uid=pod.uid, cause="deleted", node=node))
@@ -166,7 +168,7 @@ def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(
 @pytest.mark.parametrize("nodes", [8, 600])
 def test_a_long_life_of_many_changes_chooses_the_same(nodes: int) -> None:
     kept = Kept("KeepRoom", nodes)
-    kept.world.cluster.want((Wanted(amounts(8, 16, 1), 4096), Wanted(amounts(3, 8), 256)))
+    kept.world.cluster.rank_by((Wanted(amounts(8, 16, 1), 4096), Wanted(amounts(3, 8), 256)))
     shapes = [[(1, 2, 0)], [(4, 8, 1)], [(2, 4, 0), (2, 4, 0)], [(1, 1, 0), (2, 4, 1)]]
     for number in range(700 if nodes < 100 else 40):
         kept.place(shapes[number * 7 % 4 if number % 50 < 40 else 0], bound=number % 3 == 0)
@@ -192,8 +194,8 @@ def test_a_long_life_of_many_changes_chooses_the_same(nodes: int) -> None:
 
 def test_changes_that_are_forgotten_are_looked_for() -> None:
     kept = Kept("KeepRoom", 40)
-    for shape in ([(1, 1, 0)], [(2, 2, 0)]):
-        kept.place(shape, bound=False)
+    for pod_class in ([(1, 1, 0)], [(2, 2, 0)]):
+        kept.place(pod_class, bound=False)
     for number in range(1500):
         kept.node(number % 7, [(16 - number % 16, 64, number % 5)], "single-numa-node")
         if number % 100 == 0:
@@ -212,7 +214,7 @@ def test_a_pod_with_a_part_for_several_zones_scores_nothing_under_restricted(str
 
 def test_a_node_that_was_judged_for_a_pod_that_waits_is_among_the_best() -> None:
     kept, asked = Kept("KeepRoom", 8), [(2, 4, 0)]
-    kept.world.cluster.want((Wanted(amounts(8, 16, 1), 4096),))
+    kept.world.cluster.rank_by((Wanted(amounts(8, 16, 1), 4096),))
     for number in range(40):
         kept.place(asked, bound=False)
         kept.node(number % 8, [(2 + number % 9, 64, number % 3)], "single-numa-node")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.scheduler.select.evaluate import judge
 from services.scheduler.select.verdict_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.pod_class import Shape
+from services.scheduler.snapshot.pod_class import PodClass
 from shared.domain.pod import Constraints, ContainerKind
 from shared.events.cluster_events import Taint
 from shared.events.scheduling_events import Wanted
@@ -61,7 +61,7 @@ def test_a_shape_is_answered_for_like_node_by_node(
     nodes: list[tuple[list[tuple[int, int, int]], str, bool]],
 ) -> None:
     world = World(CycleConfig(strategy=strategy))
-    world.cluster.want(WANTED)
+    world.cluster.rank_by(WANTED)
     for number, (zones, policy, tainted) in enumerate(nodes):
         taints = (Taint("dedicated", "", "NoSchedule"),) if tainted else ()
         found = [zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)]
@@ -80,32 +80,34 @@ def test_a_shape_is_answered_for_like_node_by_node(
             Constraints(node_selector={"no": "node"}) if chosen and number % 2 else Constraints()
         )
         shapes.append(
-            world.cluster.judging.shape(guaranteed(f"p{number}", *made, constraints=constraints))
+            world.cluster.evaluator.pod_class(
+                guaranteed(f"p{number}", *made, constraints=constraints)
+            )
         )
     cluster = world.cluster
     cluster.places([])  # the columns are written
-    sweeping, slots = cluster.judging._sweeping, cluster._slots
+    sweeping, slots = cluster.evaluator._sweeping, cluster._slots
     every = np.arange(len(nodes))
-    for shape in shapes:
-        for where, selected in sweeping.parted(shape, every):
-            scores, sure = sweeping.run(shape, selected, slots)
+    for pod_class in shapes:
+        for where, selected in sweeping.parted(pod_class, every):
+            scores, sure = sweeping.run(pod_class, selected, slots)
             for slot, score, certain in zip(
                 every[where].tolist(), scores.tolist(), sure.tolist(), strict=True
             ):
                 if certain:
-                    assert plainly(world, shape, slot, steps=0) == score
-                true = plainly(world, shape, slot)
+                    assert plainly(world, pod_class, slot, steps=0) == score
+                true = plainly(world, pod_class, slot)
                 assert true == score if certain else true <= score
 
 
-def plainly(world: World, shape: Shape, slot: int, steps: int = 1024) -> int:
+def plainly(world: World, pod_class: PodClass, slot: int, steps: int = 1024) -> int:
     """The node judged with nothing remembered."""
-    cluster, events = world.cluster, world.cluster.judging.at(slot)
-    plan, barred = cluster.judging.plan(shape, events)
+    cluster, events = world.cluster, world.cluster.evaluator.at(slot)
+    plan, barred = cluster.evaluator.plan(pod_class, events)
     return (
         RULED_OUT
         if barred
-        else judge(shape, plan, events, cluster.config, cluster.judging.strategy, steps)
+        else judge(pod_class, plan, events, cluster.config, cluster.evaluator.strategy, steps)
     )
 
 
@@ -119,12 +121,12 @@ def test_more_parts_side_by_side_than_zones_have_room_for_need_no_search(
         "n0", *(zone(at, amounts(9, 20), WHOLE) for at in range(2)), policy="single-numa-node"
     )
     asked = [container(f"c{at}", amounts(5 + at, 4)) for at in range(parts)]
-    shape = world.cluster.judging.shape(guaranteed("p", *asked))
-    world.cluster.judging.sweep_if_new(shape)
-    table = world.cluster.judging.table
-    assert table.sure[shape.row, 0]
+    pod_class = world.cluster.evaluator.pod_class(guaranteed("p", *asked))
+    world.cluster.evaluator.sweep_if_new(pod_class)
+    table = world.cluster.evaluator.table
+    assert table.sure[pod_class.row, 0]
     assert (
-        (table.scores[shape.row, 0] > RULED_OUT)
-        == (plainly(world, shape, 0, steps=0) > RULED_OUT)
+        (table.scores[pod_class.row, 0] > RULED_OUT)
+        == (plainly(world, pod_class, 0, steps=0) > RULED_OUT)
         == passes
     )

@@ -57,14 +57,14 @@ def _scene(seed: int, scope: str, zones: int) -> Scene:
     for pod in there:
         if chance.random() < 0.3:
             state = remove(state, pod.uid)
-    base, unsettled = drop_stale(state), []
+    base, unconfirmed = drop_stale(state), []
     for at in range(chance.choice((0, 0, 1, 2))):
         pod = _pod(chance, f"u{at}")
         verdict = admit(state, pod)
         if verdict.admitted:
             state = verdict.state
-            unsettled.append(pod)
-    return Scene(base, tuple(unsettled), _pod(chance, "d"))
+            unconfirmed.append(pod)
+    return Scene(base, tuple(unconfirmed), _pod(chance, "d"))
 
 
 def _pod(chance: random.Random, name: str) -> Pod:
@@ -115,12 +115,12 @@ def test_sets_of_zones_beside_groups_score_no_more_than_a_sweep_says(scope: str)
     for seed in range(60):
         seen = _scene(seed, scope, 2)
         cluster = world_of(seen, CycleConfig(strategy="LeastNUMANodes"), True).cluster
-        shape = cluster.judging.shape(seen.pod)
-        cluster.judging.sweep_if_new(shape)
+        pod_class = cluster.evaluator.pod_class(seen.pod)
+        cluster.evaluator.sweep_if_new(pod_class)
         for events in cluster.nodes():
-            most = cluster.judging.table.scores[shape.row, events.slot]
-            score = cluster.judging.judge(shape, events)
-            taken += bool(events.tied) and score > 0
+            most = cluster.evaluator.table.scores[pod_class.row, events.slot]
+            score = cluster.evaluator.judge(pod_class, events)
+            taken += bool(events.grouped_zones) and score > 0
             assert score <= most, seed
     assert taken > 0
 

@@ -44,9 +44,9 @@ def world_of(seed: int, seen: Scene) -> World:
     )
     for uid in [uid for uid in seen.base.pods if rng.random() < 0.6]:
         left = drop_stale(remove(left, uid))
-    for pod in seen.unsettled:
+    for pod in seen.unconfirmed:
         world.bound(pod, NODE)
-    coming = [pod for pod in seen.unsettled if rng.random() < 0.5]
+    coming = [pod for pod in seen.unconfirmed if rng.random() < 0.5]
     names = [
         Placement(pod.namespace, pod.name, each.name, ())
         for pod in coming
@@ -64,15 +64,15 @@ def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan, bool]
     """A node with up to six pods on their way, the newcomer's plan, and whether a bound says that
     the node admits it.
     """
-    seen = scene(seed, policy, scope, random.Random(seed).choice((2, 3, 4)), unsettled=6)
+    seen = scene(seed, policy, scope, random.Random(seed).choice((2, 3, 4)), unconfirmed=6)
     world = world_of(seed, seen)
-    shape, node_info = world.cluster.judging.shape(seen.pod), world.cluster.node(NODE)
+    pod_class, node_info = world.cluster.evaluator.pod_class(seen.pod), world.cluster.node(NODE)
     assert node_info is not None
-    plan, _ = world.cluster.judging.plan(shape, node_info)
+    plan, _ = world.cluster.evaluator.plan(pod_class, node_info)
     return (
         node_info,
         plan,
-        plan.mode != "free" and not plan.one_by_one and surely(node_info, shape, plan),
+        plan.mode != "free" and not plan.one_by_one and surely(node_info, pod_class, plan),
     )
 
 
@@ -102,12 +102,12 @@ def crowd(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan]:
     for number in range(rng.randint(1, 5)):
         tell = world.running if rng.random() < 0.5 else world.bound
         tell(_small(rng, f"p{number}"), NODE)
-    shape, node_info = (
-        world.cluster.judging.shape(_small(rng, "newcomer")),
+    pod_class, node_info = (
+        world.cluster.evaluator.pod_class(_small(rng, "newcomer")),
         world.cluster.node(NODE),
     )
     assert node_info is not None
-    return node_info, world.cluster.judging.plan(shape, node_info)[0]
+    return node_info, world.cluster.evaluator.plan(pod_class, node_info)[0]
 
 
 def _small(rng: random.Random, name: str) -> Pod:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.filter.topology.kubelet_search import outlook_of
+from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.filter.topology.predict import by_hints, lowest_zones
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
@@ -46,7 +46,7 @@ def test_a_known_node_is_predicted_exactly(policy: str, scope: str) -> None:
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:
         seen = scene(seed, policy, scope)
-        predicted, actual = compare(msgspec.structs.replace(seen, unsettled=()))
+        predicted, actual = compare(msgspec.structs.replace(seen, unconfirmed=()))
         assert predicted == actual
 
     check()
@@ -63,10 +63,10 @@ def test_on_a_plain_node_the_lowest_zone_is_what_hints_and_merge_come_to(
         cluster = world_of(seen, CycleConfig(), checkpoints=bool(seed % 2)).cluster
         for turn in range(3):
             pod = msgspec.structs.replace(seen.pod, uid=f"p{turn}", name=f"p{turn}")
-            shape, events = cluster.judging.shape(pod), cluster.nodes()[0]
-            plan, _ = cluster.judging.plan(shape, events)
+            pod_class, events = cluster.evaluator.pod_class(pod), cluster.nodes()[0]
+            plan, _ = cluster.evaluator.plan(pod_class, events)
             lowest, known = lowest_zones(events, plan), by_hints(events, plan)
-            if lowest is not None and outlook_of(events, plan).states is not None:
+            if lowest is not None and kubelet_search_of(events, plan).states is not None:
                 assert known == {
                     name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)
                 }, (seed, turn)

@@ -26,7 +26,7 @@ RULES = [
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_where_all_pods_are_proven_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
-    found = measured(range(290), policy, scope, unsettled=0)
+    found = measured(range(290), policy, scope, unconfirmed=0)
     assert (found.unsound, found.refused_needlessly, found.bounded_by.keys() - {PICKS}) == (
         [],
         [],
@@ -38,7 +38,7 @@ def test_where_all_pods_are_proven_the_verdict_is_the_kubelets(policy: str, scop
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_beside_pods_on_their_way_it_is_sound_and_nearly_exact(policy: str, scope: str) -> None:
-    found = measured(range(1000, 1120), policy, scope, unsettled=3)
+    found = measured(range(1000, 1120), policy, scope, unconfirmed=3)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 1, found.refused_needlessly
     assert found.passed > 30
@@ -48,7 +48,7 @@ def test_beside_pods_on_their_way_it_is_sound_and_nearly_exact(policy: str, scop
 def test_beside_pods_that_run_in_zones_nobody_knows_it_is_sound_and_nearly_exact(
     policy: str, scope: str
 ) -> None:
-    found = measured(range(5000, 5080), policy, scope, unsettled=3, running=0.7)
+    found = measured(range(5000, 5080), policy, scope, unconfirmed=3, running=0.7)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 1, found.refused_needlessly
     assert found.passed > 20
@@ -57,7 +57,7 @@ def test_beside_pods_that_run_in_zones_nobody_knows_it_is_sound_and_nearly_exact
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_no_bound_promises_more_than_a_search_finds(policy: str, scope: str) -> None:
     found = measured(
-        range(4000, 4020), policy, scope, unsettled=6, running=0.3, by_search=True, zones=5
+        range(4000, 4020), policy, scope, unconfirmed=6, running=0.3, by_search=True, zones=5
     )
     assert found.unsound == []
     assert found.passed > 2
@@ -67,7 +67,7 @@ def test_no_bound_promises_more_than_a_search_finds(policy: str, scope: str) -> 
 def test_without_checkpoints_it_is_sound_and_says_what_it_does_not_know(
     policy: str, scope: str
 ) -> None:
-    found = measured(range(2000, 2080), policy, scope, unsettled=2, checkpoints=False)
+    found = measured(range(2000, 2080), policy, scope, unconfirmed=2, checkpoints=False)
     assert found.unsound == []
     assert found.passed > 20
     assert isinstance(found, Outcome)
@@ -77,7 +77,7 @@ def test_what_an_init_container_keeps_may_lie_in_several_zones() -> None:
     """16 CPUs out of zones of 4, of which the app container that came after it reused none (policy
     none).
     """
-    found = measured([2202596], "none", "container", unsettled=0, checkpoints=False, zones=8)
+    found = measured([2202596], "none", "container", unconfirmed=0, checkpoints=False, zones=8)
     assert (found.refused, found.unsound) == (1, [])
 
 
@@ -85,7 +85,7 @@ def test_what_two_init_containers_keep_in_two_zones_is_held_in_both() -> None:
     """3 CPUs of one zone and 1 of the other, as the checkpoint tells: 2 are left for a pod of 3
     (best-effort).
     """
-    found = measured([4355], "best-effort", "container", unsettled=3, zones=2)
+    found = measured([4355], "best-effort", "container", unconfirmed=3, zones=2)
     assert (found.refused, found.unsound) == (1, [])
 
 
@@ -98,7 +98,7 @@ def test_who_is_refused_from_one_state_alone_may_lose_its_place_in_another(
     """40 GiB lie in zones 0 and 2, which may be a group or, without the checkpoint, each alone:
     then two pods on their way have one pair of zones between them, and one is refused in any case.
     As a group both find one, until a newcomer breaks a pair."""
-    found = measured([seed], "best-effort", scope, unsettled=3, checkpoints=False, zones=zones)
+    found = measured([seed], "best-effort", scope, unconfirmed=3, checkpoints=False, zones=zones)
     assert (found.refused, found.unsound) == (1, [])
 
 
@@ -113,7 +113,7 @@ def test_where_cpus_are_aligned_by_socket_no_zone_stands_alone(policy: str, scop
         "memory_policy": "None",
         "reserved_memory": {},
     }
-    found = measured(range(3040, 3200), policy, scope, unsettled=2, zones=4, **settings)
+    found = measured(range(3040, 3200), policy, scope, unconfirmed=2, zones=4, **settings)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 1, found.refused_needlessly
     assert found.passed > 60
@@ -129,7 +129,7 @@ def test_what_init_containers_keep_lies_anywhere_where_cpus_are_aligned_by_socke
         "reserved_memory": {},
     }
     found = measured(
-        [3673], "restricted", "container", unsettled=0, checkpoints=False, zones=4, **settings
+        [3673], "restricted", "container", unconfirmed=0, checkpoints=False, zones=4, **settings
     )
     assert (found.refused, found.unsound, found.refused_needlessly) == (1, [], [])
     assert found.bounded_by == {"hidden init resources": 1}
@@ -159,6 +159,6 @@ def test_restricted_takes_two_zones_of_one_socket_where_cpus_are_aligned_by_sock
 )
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
 def test_options_of_the_cpu_manager_are_known_too(policy: str, options: dict[str, str]) -> None:
-    found = measured(range(3000, 3080), policy, "container", unsettled=1, cpu_options=options)
+    found = measured(range(3000, 3080), policy, "container", unconfirmed=1, cpu_options=options)
     assert (found.unsound, found.refused_needlessly) == ([], [])
     assert found.passed > 15

@@ -101,14 +101,16 @@ def test_all_nodes_at_once_score_as_one_by_one(
             f"n{number}", *(zone(at, amounts(*free), WITH_GPUS) for at, free in enumerate(zones))
         )
     pod = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
-    shape = made.cluster.judging.shape(pod)
-    made.cluster.judging.sweep_if_new(shape)
-    scores, sure = (each.copy() for each in made.cluster.judging.table.row(shape.row))
+    pod_class = made.cluster.evaluator.pod_class(pod)
+    made.cluster.evaluator.sweep_if_new(pod_class)
+    scores, sure = (each.copy() for each in made.cluster.evaluator.table.row(pod_class.row))
     for events in made.cluster.nodes():
         if sure[events.slot]:
-            assert scores[events.slot] == made.cluster.judging.judge(shape, events), events.name
+            assert scores[events.slot] == made.cluster.evaluator.judge(pod_class, events), (
+                events.name
+            )
         else:
-            assert scores[events.slot] >= made.cluster.judging.judge(shape, events)
+            assert scores[events.slot] >= made.cluster.evaluator.judge(pod_class, events)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -137,8 +139,10 @@ def test_every_pod_goes_where_the_score_is_best_by_now(
         pod = guaranteed(
             f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts))
         )
-        shape = made.cluster.judging.shape(pod)
-        best = max(made.cluster.judging.judge(shape, events) for events in made.cluster.nodes())
+        pod_class = made.cluster.evaluator.pod_class(pod)
+        best = max(
+            made.cluster.evaluator.judge(pod_class, events) for events in made.cluster.nodes()
+        )
         placed = made.cluster.place(pod)
         assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best
         if isinstance(placed, Placed):

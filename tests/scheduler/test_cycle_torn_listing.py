@@ -50,7 +50,7 @@ def promised(seen: Scene, moment: Moment, stored: bool) -> bool:
     """Whether the scheduler would send the pod there."""
     state, _, pod = moment
     world = proven_world(seen.base, CycleConfig(), stored)
-    for each in (pod, *seen.unsettled):
+    for each in (pod, *seen.unconfirmed):
         world.bound(each, NODE)
     world.report(listed(state, pod, stored))
     return world.cluster.verdict(seen.pod, NODE) is None
@@ -71,11 +71,11 @@ def test_no_pod_is_promised_what_another_is_just_being_given(
 ) -> None:
     unsound, passed = [], 0
     for seed in range(5000, 5150):
-        seen = scene(seed, policy, scope, unsettled=1)
+        seen = scene(seed, policy, scope, unconfirmed=1)
         for at, moment in enumerate(moments(seed, seen.base)):
             if promised(seen, moment, stored):
                 passed += 1
-                if truth(Scene(moment[1], seen.unsettled, seen.pod)) in ("refused", "endangers"):
+                if truth(Scene(moment[1], seen.unconfirmed, seen.pod)) in ("refused", "endangers"):
                     unsound.append((seed, at))
     assert unsound == []
     assert passed > 10

@@ -57,20 +57,20 @@ def test_rare_scenes_that_were_refused_needlessly(
     policy: str, scope: str, zones: int, seed: int
 ) -> None:
     """Memory of an init container alone, which the pod's hint leaves out; 4 of 12 GPUs in 8 zones."""
-    found = measured([seed], policy, scope, unsettled=0, zones=zones)
+    found = measured([seed], policy, scope, unconfirmed=0, zones=zones)
     assert (found.passed, found.unsound) == (1, [])
 
 
 @pytest.mark.parametrize(
-    ("policy", "unsettled", "zones", "seed"),
+    ("policy", "unconfirmed", "zones", "seed"),
     [("best-effort", 0, 5, 2200536), ("none", 3, 6, 2100593)],
 )
 def test_groups_of_memory_keep_nobody_out_who_needs_none_of_it(
-    policy: str, unsettled: int, zones: int, seed: int
+    policy: str, unconfirmed: int, zones: int, seed: int
 ) -> None:
     """Other pods hold memory in several zones: one that asks for devices alone, and one that finds
     its memory in another zone. The sweep said so, and explaining did not."""
-    found = measured([seed], policy, "container", unsettled, checkpoints=False, zones=zones)
+    found = measured([seed], policy, "container", unconfirmed, checkpoints=False, zones=zones)
     assert (found.passed, found.unsound) == (1, [])
 
 

@@ -18,7 +18,7 @@ from services.scheduler.score.strategies.least_numa_nodes import (
 from services.scheduler.score.strategies.strategy import ZoneView
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Shape
+from services.scheduler.snapshot.pod_class import PodClass
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.report import DeviceGroup
@@ -50,7 +50,9 @@ def chosen(made: World, pod: Pod) -> tuple[str, int]:
     assert isinstance(placed, Placed)
     node_info = made.cluster.node(placed.node)
     assert node_info is not None
-    assert placed.score == made.cluster.judging.judge(made.cluster.judging.shape(pod), node_info)
+    assert placed.score == made.cluster.evaluator.judge(
+        made.cluster.evaluator.pod_class(pod), node_info
+    )
     return placed.node, placed.score
 
 
@@ -92,7 +94,7 @@ def test_each_container_is_scored_on_what_those_before_it_leave() -> None:
     assert chosen(made, pod) == ("pair", 93)
     node_info = made.cluster.node("shared")
     assert node_info is not None
-    assert made.cluster.judging.judge(made.cluster.judging.shape(pod), node_info) == 81
+    assert made.cluster.evaluator.judge(made.cluster.evaluator.pod_class(pod), node_info) == 81
 
 
 @pytest.mark.parametrize("policy", [*SEVERAL, "single-numa-node"])
@@ -148,13 +150,13 @@ def test_few_nodes_are_looked_at_where_a_bound_tells_the_best(
 ) -> None:
     """One zone of each node is enough: the first that is looked at is as good as any can be."""
     made = world("single-numa-node", **{f"n{at}": (8.0, 8.0, 20) for at in range(50)})
-    looked_at, judge = [], made.cluster.judging.judge
+    looked_at, judge = [], made.cluster.evaluator.judge
 
-    def noted(shape: Shape, node_info: NodeInfo) -> int:
+    def noted(pod_class: PodClass, node_info: NodeInfo) -> int:
         looked_at.append(node_info.name)
-        return judge(shape, node_info)
+        return judge(pod_class, node_info)
 
-    monkeypatch.setattr(made.cluster.judging, "judge", noted)
+    monkeypatch.setattr(made.cluster.evaluator, "judge", noted)
     for at in range(20):
         pod = guaranteed(f"p{at}", container("c", amounts(2)))
         placed = made.cluster.place(pod)

@@ -34,7 +34,9 @@ def score(
     assert isinstance(placed, Placed), placed
     events = made.cluster.node("n")
     assert events is not None
-    assert placed.score == made.cluster.judging.judge(made.cluster.judging.shape(pod), events)
+    assert placed.score == made.cluster.evaluator.judge(
+        made.cluster.evaluator.pod_class(pod), events
+    )
     return placed.score
 
 
@@ -137,12 +139,12 @@ def test_least_allocated_never_rises_while_a_node_fills(
     made.node("n", *(zone(at, amounts(*each), WHOLE) for at, each in enumerate(free)))
     events = made.cluster.node("n")
     assert events is not None
-    shape = made.cluster.judging.shape(one(amounts(*asked)))
-    last = made.cluster.judging.judge(shape, events)
+    pod_class = made.cluster.evaluator.pod_class(one(amounts(*asked)))
+    last = made.cluster.evaluator.judge(pod_class, events)
     for number, each in enumerate(others):
         other = guaranteed(f"q{number}", container("c", amounts(*each)))
         if isinstance(placed := made.cluster.place(other), Placed):
             made.cluster.charge(placed, other)
-        now = made.cluster.judging.judge(shape, events)
+        now = made.cluster.evaluator.judge(pod_class, events)
         assert now <= last
         last = now

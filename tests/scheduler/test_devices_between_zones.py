@@ -32,7 +32,7 @@ BETWEEN = 0b11
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_where_all_pods_are_proven_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
-    found = measured(range(300), policy, scope, unsettled=0, between=0.6)
+    found = measured(range(300), policy, scope, unconfirmed=0, between=0.6)
     assert (found.unsound, found.refused_needlessly) == ([], [])
     assert found.passed > 90
     assert found.refused > 90
@@ -40,7 +40,7 @@ def test_where_all_pods_are_proven_the_verdict_is_the_kubelets(policy: str, scop
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_beside_pods_on_their_way_it_is_sound_and_nearly_exact(policy: str, scope: str) -> None:
-    found = measured(range(1000, 1200), policy, scope, unsettled=3, between=0.6, running=0.3)
+    found = measured(range(1000, 1200), policy, scope, unconfirmed=3, between=0.6, running=0.3)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 2, found.refused_needlessly
     assert found.passed > 50
@@ -48,7 +48,9 @@ def test_beside_pods_on_their_way_it_is_sound_and_nearly_exact(policy: str, scop
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_without_checkpoints_it_is_sound(policy: str, scope: str) -> None:
-    found = measured(range(2000, 2100), policy, scope, unsettled=2, between=0.6, checkpoints=False)
+    found = measured(
+        range(2000, 2100), policy, scope, unconfirmed=2, between=0.6, checkpoints=False
+    )
     assert found.unsound == []
     assert found.passed > 20
 
@@ -56,7 +58,7 @@ def test_without_checkpoints_it_is_sound(policy: str, scope: str) -> None:
 @pytest.mark.parametrize("policy", [SINGLE_NUMA_NODE, RESTRICTED])
 def test_no_bound_promises_more_than_a_search_finds(policy: str) -> None:
     found = measured(
-        [11642], policy, "container", unsettled=2, by_search=True, zones=2, between=0.6
+        [11642], policy, "container", unconfirmed=2, by_search=True, zones=2, between=0.6
     )
     assert (found.refused, found.unsound) == (1, [])
 

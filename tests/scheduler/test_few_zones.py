@@ -40,7 +40,7 @@ def asking_for_several(seed: int) -> Pod:
 
 
 def wide(node_info: NodeInfo, plan: Plan) -> bool:
-    largest = node_info.make.capacities.largest
+    largest = node_info.machine.capacities.largest
     return plan.mode == "aligned" and any(not fits(part.amounts, largest) for part in plan.parts)
 
 
@@ -53,13 +53,16 @@ def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
     ruled_out, looked_at = 0, 0
     for seed in SCENES:
         cluster = world_of(scene(seed, "restricted", scope, 2 + seed % 4), CycleConfig()).cluster
-        shape, node_info = cluster.judging.shape(asking_for_several(seed)), cluster.node(NODE)
+        pod_class, node_info = (
+            cluster.evaluator.pod_class(asking_for_several(seed)),
+            cluster.node(NODE),
+        )
         assert node_info is not None
-        plan, _ = cluster.judging.plan(shape, node_info)
+        plan, _ = cluster.evaluator.plan(pod_class, node_info)
         if not wide(node_info, plan) or plan.one_by_one:
             continue
         looked_at += 1
-        may, columns = possible(node_info, plan), cluster.judging._columns
+        may, columns = possible(node_info, plan), cluster.evaluator._columns
         columns.refresh()
         may_of_many = in_as_few_zones(
             columns, plan, np.array([True]), slice(0, 1), len(node_info.zone_ids)

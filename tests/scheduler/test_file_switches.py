@@ -86,7 +86,7 @@ def test_a_first_decision_beside_unsettled_pods_goes_through_few_files(policy: s
     """The process is warm, the cluster and the shape are new."""
     cluster(policy).place(asks("other", 2))
     placing = cluster(policy)
-    assert placing.unsettled() == list(NODES)
+    assert placing.unconfirmed() == list(NODES)
     found, count = counted(placing, asks("new", 4))
     assert isinstance(found, Placed)
     assert 60 < count <= MOST

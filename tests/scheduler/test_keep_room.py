@@ -175,7 +175,7 @@ def test_a_new_event_ranks_the_nodes_again() -> None:
     made.node("without", sized(0, amounts(16, 64), amounts(16, 64)))
     asked = guaranteed("p", container("c", amounts(4, 16)))
     before = made.cluster.place(asked)
-    made.cluster.want((Wanted(amounts(8, 32, 4), HEAVIEST),))
+    made.cluster.rank_by((Wanted(amounts(8, 32, 4), HEAVIEST),))
     after = made.cluster.place(asked)
     assert isinstance(before, Placed)
     assert isinstance(after, Placed)
@@ -210,13 +210,15 @@ def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
         )
     for number, (turn, wanted) in enumerate(turns):
         if wanted:
-            made.cluster.want(tuple(wanted))
+            made.cluster.rank_by(tuple(wanted))
         parts = asked[turn % len(asked)]
         one = guaranteed(
             f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts))
         )
-        shape = made.cluster.judging.shape(one)
-        best = max(made.cluster.judging.judge(shape, events) for events in made.cluster.nodes())
+        pod_class = made.cluster.evaluator.pod_class(one)
+        best = max(
+            made.cluster.evaluator.judge(pod_class, events) for events in made.cluster.nodes()
+        )
         placed = made.cluster.place(one)
         assert (placed.score if isinstance(placed, Placed) else -1) == best
         if isinstance(placed, Placed):
@@ -233,13 +235,13 @@ def test_all_nodes_at_once_score_as_one_by_one_under_any_wants(
         made.node(
             f"n{number}", *(sized(at, amounts(*free), WHOLE) for at, free in enumerate(zones))
         )
-    made.cluster.want(tuple(wanted))
+    made.cluster.rank_by(tuple(wanted))
     one = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
-    shape = made.cluster.judging.shape(one)
-    made.cluster.judging.sweep_if_new(shape)
-    scores, sure = (each.copy() for each in made.cluster.judging.table.row(shape.row))
+    pod_class = made.cluster.evaluator.pod_class(one)
+    made.cluster.evaluator.sweep_if_new(pod_class)
+    scores, sure = (each.copy() for each in made.cluster.evaluator.table.row(pod_class.row))
     for events in made.cluster.nodes():
-        judged = made.cluster.judging.judge(shape, events)
+        judged = made.cluster.evaluator.judge(pod_class, events)
         assert scores[events.slot] == judged if sure[events.slot] else scores[events.slot] >= judged
 
 

@@ -76,6 +76,6 @@ def test_a_kubelet_that_finds_memory_where_a_block_is_gone_refuses_what_lowest_f
     there from the start, in truth in zones 0 and 2. There a hint for zones 0 and 1 holds enough
     without the group, and the Memory Manager refuses it."""
     found = measured(
-        [77112966], "best-effort", "container", unsettled=3, checkpoints=False, zones=8
+        [77112966], "best-effort", "container", unconfirmed=3, checkpoints=False, zones=8
     )
     assert (found.refused, found.unsound) == (1, [])

@@ -150,7 +150,7 @@ def test_it_is_expected_where_its_devices_are() -> None:
 def _expected(cluster: Cluster, new: Pod) -> dict[str, tuple[int, ...]]:
     events = cluster.node(NODE)
     assert events is not None
-    plan, _ = cluster.judging.plan(cluster.judging.shape(new), events)
+    plan, _ = cluster.evaluator.plan(cluster.evaluator.pod_class(new), events)
     return predict(events, plan)
 
 

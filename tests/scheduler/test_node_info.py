@@ -22,10 +22,10 @@ CONFIG = CycleConfig(policy_precedence="label-first")
 
 
 def as_if_new(node_info: NodeInfo, node: LedgerNode) -> None:
-    node_info.take_in(node, CONFIG)
+    node_info.update_from(node, CONFIG)
     fresh = NodeInfo("n1", 0)
-    fresh.take_in(node, CONFIG)
-    for name in ("profile", "rule", "arriving", "unsettled", "make", "tied"):
+    fresh.update_from(node, CONFIG)
+    for name in ("profile", "rule", "pending", "unconfirmed", "machine", "grouped_zones"):
         assert getattr(node_info, name) == getattr(fresh, name), name
 
 

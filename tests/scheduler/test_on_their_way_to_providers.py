@@ -58,9 +58,9 @@ def asking(name: str, *cpus: int, licences: int = 0) -> Pod:
 
 def by_search(found: World, pod: Pod) -> SearchResult:
     """What hints and merge say, and no bound."""
-    shape, events = found.cluster.judging.shape(pod), found.cluster.node("n")
+    pod_class, events = found.cluster.evaluator.pod_class(pod), found.cluster.node("n")
     assert events is not None
-    return searched(events, found.cluster.judging.plan(shape, events)[0], STEPS)
+    return searched(events, found.cluster.evaluator.plan(pod_class, events)[0], STEPS)
 
 
 def refusal(found: World, pod: Pod) -> Refusal:
@@ -112,11 +112,11 @@ def test_bounds_still_decide_beside_pods_that_ask_for_none(monkeypatch: pytest.M
     use(monkeypatch, Licences(home=0))
     found = world("single-numa-node", "container", 8, 8)
     found.bound(asking("coming", 6), "n")
-    shape, events = found.cluster.judging.shape(asking("new", 6)), found.cluster.node("n")
+    pod_class, events = found.cluster.evaluator.pod_class(asking("new", 6)), found.cluster.node("n")
     assert events is not None
-    plan = found.cluster.judging.plan(shape, events)[0]
-    assert surely(events, shape, plan)
-    assert verdict(events, shape, plan, DEFAULTS, 0) == "admitted"
+    plan = found.cluster.evaluator.plan(pod_class, events)[0]
+    assert surely(events, pod_class, plan)
+    assert verdict(events, pod_class, plan, DEFAULTS, 0) == "admitted"
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)

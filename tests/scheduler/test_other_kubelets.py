@@ -38,7 +38,7 @@ def test_whichever_zones_hints_run_over_who_passes_is_admitted(scope: str) -> No
     """Some of these scenes are told apart by it, or the test shows nothing."""
     passed, refused, told_apart = 0, 0, 0
     for seed in SCENES:
-        seen = scene(seed, "best-effort", scope, 2 + seed % 5, unsettled=0)
+        seen = scene(seed, "best-effort", scope, 2 + seed % 5, unconfirmed=0)
         narrow, wide = over(seen.base, "device-bearing"), over(seen.base, "all")
         by_both = [admitted_whatever_it_picks(each, seen.pod) for each in (narrow, wide)]
         world = world_with(seen.base, OTHER)
@@ -59,7 +59,7 @@ def test_whichever_zones_hints_run_over_who_passes_is_admitted(scope: str) -> No
 def test_elsewhere_it_makes_no_difference(policy: str) -> None:
     """The narrowest zones that could ever be enough bear devices, and no other zones are preferred."""
     for seed in SCENES[:150]:
-        seen = scene(seed, policy, "container", 2 + seed % 5, unsettled=0)
+        seen = scene(seed, policy, "container", 2 + seed % 5, unconfirmed=0)
         by_both = {
             admitted_whatever_it_picks(over(seen.base, each), seen.pod)
             for each in ("device-bearing", "all")

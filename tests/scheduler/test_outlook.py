@@ -9,7 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.filter.topology import fit as verdict
-from services.scheduler.filter.topology.kubelet_search import Outlook, _look, outlook_of
+from services.scheduler.filter.topology.kubelet_search import (
+    KubeletSearch,
+    _look,
+    kubelet_search_of,
+)
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
@@ -56,7 +60,7 @@ def nodes(draw: st.DrawFn) -> World:
     return world
 
 
-def same(kept: Outlook, fresh: Outlook) -> bool:
+def same(kept: KubeletSearch, fresh: KubeletSearch) -> bool:
     if kept.states is None or fresh.states is None:
         return kept.states is fresh.states
     parts = [
@@ -68,7 +72,9 @@ def same(kept: Outlook, fresh: Outlook) -> bool:
 
 def planned(world: World, one: Pod) -> tuple[NodeInfo, Plan]:
     node_info = world.cluster.nodes()[0]
-    return node_info, world.cluster.judging.plan(world.cluster.judging.shape(one), node_info)[0]
+    return node_info, world.cluster.evaluator.plan(
+        world.cluster.evaluator.pod_class(one), node_info
+    )[0]
 
 
 @given(nodes(), st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=4))
@@ -79,10 +85,10 @@ def test_own_reservations_lead_to_what_a_fresh_look_gives(
     for number, (cpus, init) in enumerate(reserved):
         one = pod(f"p{number}", cpus, init)
         node_info, plan = planned(world, one)
-        assert same(outlook_of(node_info, plan), _look(node_info, plan))
+        assert same(kubelet_search_of(node_info, plan), _look(node_info, plan))
         world.cluster.charge(Placed("n", 0, 0, 0), one)
         node_info, plan = planned(world, one)
-        assert same(outlook_of(node_info, plan), _look(node_info, plan))
+        assert same(kubelet_search_of(node_info, plan), _look(node_info, plan))
 
 
 @given(nodes(), st.integers(0, 40), st.integers(0, 400))
@@ -104,7 +110,7 @@ def test_a_verdict_that_is_kept_is_what_a_fresh_search_gives(
     for cpus, steps in asked:
         node_info, plan = planned(world, pod("p", cpus))
         request = request_of(plan.demand)
-        assert outlook_of(node_info, plan).verdict(request, steps) == _look(
+        assert kubelet_search_of(node_info, plan).verdict(request, steps) == _look(
             node_info, plan
         ).verdict(request, steps)
 

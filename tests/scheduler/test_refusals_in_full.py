@@ -42,7 +42,7 @@ def missing_report() -> World:
     return made
 
 
-def unsettled(more: int = 0) -> World:
+def unconfirmed(more: int = 0) -> World:
     """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu; a pod of 6 cpu is on its way, and one that asks for
     `more`.
     """
@@ -95,11 +95,11 @@ CASES = [
     (Reason.POLICY_MISMATCH, world(), WISH),
     (Reason.NO_ZONES, world(), SMALL),
     (Reason.NEVER_ALIGNED, world(), BIG),
-    (Reason.NO_SINGLE_ZONE, unsettled(3), guaranteed("p", container("c", amounts(14)))),
+    (Reason.NO_SINGLE_ZONE, unconfirmed(3), guaranteed("p", container("c", amounts(14)))),
     (Reason.NO_ZONE_SET, restricted(), BIG),
     (Reason.TOO_LITTLE_FREE, spread(), BIG),
     (Reason.SMT_ALIGNMENT, world(options={"full-pcpus-only": "true"}), SMALL),
-    (Reason.NOT_ON_EVERY_BRANCH, unsettled(), TWO),
+    (Reason.NOT_ON_EVERY_BRANCH, unconfirmed(), TWO),
 ]
 CASES[10][1].node("n", ROOM, ROOM)
 CASES[13][1].node("n")

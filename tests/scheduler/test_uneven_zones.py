@@ -76,7 +76,7 @@ def test_who_takes_two_zones_for_that_ties_them() -> None:
     world = world_of(seen, CycleConfig())
     events = world.cluster.node(NODE)
     assert events is not None
-    assert events.tied == {0, 1}
+    assert events.grouped_zones == {0, 1}
     assert truth(seen) != "admitted"
     assert world.cluster.verdict(seen.pod, NODE) is not None
 

@@ -299,7 +299,7 @@ def test_wherever_unlisted_devices_lie_who_passes_is_admitted(policy: str, scope
 
 def with_ill_ones(seed: int, policy: str, scope: str) -> tuple[KubeletState, Pod]:
     """A random kubelet, half of whose held GPUs are unhealthy."""
-    seen, rng = scene(seed, policy, scope, unsettled=0), random.Random(f"{seed} ill")
+    seen, rng = scene(seed, policy, scope, unconfirmed=0), random.Random(f"{seed} ill")
     held = sorted(
         {
             each

@@ -134,7 +134,7 @@ def test_who_waits_is_looked_at_again_when_a_device_heals() -> None:
     )
     assert isinstance(world.cluster.place(pod), Placed)
     world.cluster.drop_node(NODE)
-    assert not world.cluster.around.barred
+    assert not world.cluster.view.barred
 
 
 def test_a_stock_kube_scheduler_is_told_so_that_nobody_need_be_evicted() -> None:

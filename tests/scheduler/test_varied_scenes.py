@@ -50,9 +50,9 @@ def sample(policy: str, scope: str) -> Outcome:
             seeds,
             policy,
             scope,
-            unsettled=0,
+            unconfirmed=0,
             into=found,
-            made=maker(policy, scope, zones, unsettled=0),
+            made=maker(policy, scope, zones, unconfirmed=0),
         )
     return found
 

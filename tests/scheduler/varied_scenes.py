@@ -105,12 +105,12 @@ def maker(
     policy: str,
     scope: str,
     zones: int | None,
-    unsettled: int,
+    unconfirmed: int,
     shares: Mapping[str, float] = SHARES,
     **settings: Any,
 ) -> Callable[[int], Made]:
     """Scenes by seed, for `kubelet_worlds.measured`."""
-    return lambda seed: made(seed, policy, scope, zones, unsettled, shares, **settings)
+    return lambda seed: made(seed, policy, scope, zones, unconfirmed, shares, **settings)
 
 
 def made(
@@ -118,7 +118,7 @@ def made(
     policy: str,
     scope: str,
     zones: int | None,
-    unsettled: int,
+    unconfirmed: int,
     shares: Mapping[str, float] = SHARES,
     **settings: Any,
 ) -> Made:
@@ -132,11 +132,11 @@ def made(
         settings = {**settings, "between": 0.7}
     if draw.has(VERSION) and rng.random() < 0.5:
         settings = {**settings, "device_hints_on_all_zones": True}
-    seen = scene(seed, policy, scope, zones, unsettled, **{**settings, **options})
+    seen = scene(seed, policy, scope, zones, unconfirmed, **{**settings, **options})
     if draw.has(PICKS):
         seen = msgspec.structs.replace(seen, pod=_with_devices(seen.pod, rng))
     stored = not draw.has(NO_CHECKPOINTS)
-    if seen.unsettled:
+    if seen.unconfirmed:
         draw = Draw(draw.switches - {UNHEALTHY, ENDED}, rng)
         world, after = world_of(seen, CycleConfig(), stored), seen.base
         if draw.has(NO_LAYOUT):
@@ -150,7 +150,7 @@ def made(
         )
     if draw.has(VERSION):
         observed(world, after, "v1.35.4")
-    seen = Scene(after, seen.unsettled, seen.pod, seen.running)
+    seen = Scene(after, seen.unconfirmed, seen.pod, seen.running)
     return Made(seen, world, _cases(seen, draw, options, stored))
 
 
@@ -247,7 +247,7 @@ def _cases(seen: Scene, draw: Draw, options: Mapping[str, Any], stored: bool) ->
         names.WHOLE_CORES: bool(chosen.keys() & set(WHOLE))
         or options.get("reserved_cpus", "0-1") != "0-1",
         names.SPREAD: bool(chosen.keys() & set(SPREADING)) or draw.has(NO_LAYOUT),
-        names.PICKS: not seen.unsettled and _picks_differ(seen),
+        names.PICKS: not seen.unconfirmed and _picks_differ(seen),
         names.UNHEALTHY: not healthy or draw.has(UNHEALTHY),
         names.ENDED_HELD: bool(seen.base.stale.cpu),
         names.OTHER_KUBELET: draw.has(VERSION),

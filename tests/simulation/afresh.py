@@ -32,7 +32,7 @@ def differing(log: SimLog, scheduler: SchedulerProcess) -> str:
     cluster = asked.cluster
     assert isinstance(cluster, ColumnarPlacing)
     gone = any(asked._usable(name) is None for name in asked._changed)
-    if scheduler.astray or gone or any(events.overlay for events in cluster.nodes()):
+    if scheduler.astray or gone or any(events.assumed for events in cluster.nodes()):
         return ""
     fresh = _folded(log, scheduler)
     assert isinstance(fresh.cluster, ColumnarPlacing)

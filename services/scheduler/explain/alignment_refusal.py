@@ -14,7 +14,7 @@ from services.scheduler.filter.topology.bounds import fits, possible
 from services.scheduler.filter.topology.fit import ADMITTED, ENDANGERS, verdict
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Part, Plan, Shape
+from services.scheduler.snapshot.pod_class import Part, Plan, PodClass
 from services.scheduler.snapshot.zone_sizes import MOST_ZONES, fits_one_zone, preferred_widths
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
@@ -29,10 +29,10 @@ from shared.ledger.state import ZoneAmounts
 
 
 def alignment_refusal(
-    node_info: NodeInfo, shape: Shape, plan: Plan, config: CycleConfig, steps: int
+    node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> Refusal | None:
     """None when the node takes the pod."""
-    found = verdict(node_info, shape, plan, config, steps)
+    found = verdict(node_info, pod_class, plan, config, steps)
     if found == ADMITTED:
         return None
     if found == ENDANGERS:
@@ -210,7 +210,7 @@ def _wide(node_info: NodeInfo, part: Part, free_min: ZoneAmounts, report: Report
     """restricted, and no zone holds the part when it is empty: as many zones as would do then are
     what the kubelet prefers, and it takes none unless that is one number for all resources (kubelet
     1.36)."""
-    known = node_info.make.capacities.largest
+    known = node_info.machine.capacities.largest
     part = msgspec.structs.replace(
         part, amounts={name: asked for name, asked in part.amounts.items() if known.get(name)}
     )
@@ -294,7 +294,7 @@ def _nearest_set(
 
 
 def _fits_a_zone_when_empty(node_info: NodeInfo, part: Part) -> bool:
-    return fits_one_zone([part.amounts], node_info.make.capacities)
+    return fits_one_zone([part.amounts], node_info.machine.capacities)
 
 
 def _never(node_info: NodeInfo, part: Part) -> Refusal | None:

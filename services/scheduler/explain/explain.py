@@ -17,12 +17,12 @@ from services.scheduler.explain.remedies import remedy
 from services.scheduler.explain.undecided import behind
 from services.scheduler.explain.wording import grouped, headline, line, within
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
-from services.scheduler.filter.constraints.registry import Bars
+from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.fit import blocked, leaves_open, may_fit, obstacle, plan_for
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Plan, Shape
+from services.scheduler.snapshot.pod_class import Plan, PodClass
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal, ZoneState
@@ -40,19 +40,21 @@ EVICTION_MAY_HELP = {
 _ORDER = {reason: place for place, reason in enumerate(Reason)}
 
 
-def hopeless(shape: Shape, pod: Pod) -> Unplaceable:
+def hopeless(pod_class: PodClass, pod: Pod) -> Unplaceable:
     """A pod that no node is asked for: invalid, or with constraints that Topolog does not
     implement.
     """
-    refusal = _invalid(shape, pod, "")
+    refusal = _invalid(pod_class, pod, "")
     assert refusal is not None
     text = f"{refusal.reason}: {refusal.subject}"
     return Unplaceable(text, {text: 1}, (_as_json(refusal),))
 
 
-def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
-    if shape.problem:
-        return Refusal(node, Reason.INVALID_POD, shape.problem, remedy="correct the pod's manifest")
+def _invalid(pod_class: PodClass, pod: Pod, node: str) -> Refusal | None:
+    if pod_class.problem:
+        return Refusal(
+            node, Reason.INVALID_POD, pod_class.problem, remedy="correct the pod's manifest"
+        )
     if pod.constraints.unsupported:
         fields = ", ".join(pod.constraints.unsupported)
         remedy = "remove it, or have kube-scheduler place such pods, with Topolog as its extender (docs/extender.md)"
@@ -60,103 +62,109 @@ def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
     return None
 
 
-def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
+def unplaceable(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> Unplaceable:
     """Every node's reason, counted; the nearest misses in detail. Kept for the shape until a node
     changes.
     """
-    known = shape.unplaceable
-    if known is not None and known[0] == cluster.judging.table.changes and not bars:
+    known = pod_class.unplaceable
+    if known is not None and known[0] == cluster.evaluator.table.changes and not bars:
         return known[1]
-    found = _unplaceable(cluster, shape, bars)
+    found = _unplaceable(cluster, pod_class, bars)
     if not bars:
-        shape.unplaceable = cluster.judging.table.changes, found
+        pod_class.unplaceable = cluster.evaluator.table.changes, found
     return found
 
 
-def _unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
-    refusals = _refusals(cluster, shape, bars)
+def _unplaceable(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> Unplaceable:
+    refusals = _refusals(cluster, pod_class, bars)
     groups = grouped(refusals)
     counts = {text: len(groups[text]) for text in sorted(groups)}
     nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
     detail = tuple(
-        _as_json(_detailed(cluster, cluster.node(each.node), shape, each)) for each in nearest
+        _as_json(_detailed(cluster, cluster.node(each.node), pod_class, each)) for each in nearest
     )
-    return Unplaceable(line(len(cluster), groups, _bounds(cluster, shape, nearest)), counts, detail)
+    return Unplaceable(
+        line(len(cluster), groups, _bounds(cluster, pod_class, nearest)), counts, detail
+    )
 
 
-def _bounds(cluster: Cluster, shape: Shape, nearest: Sequence[Refusal]) -> dict[str, set[str]]:
+def _bounds(
+    cluster: Cluster, pod_class: PodClass, nearest: Sequence[Refusal]
+) -> dict[str, set[str]]:
     """What is known within bounds only of the nearest misses, by the text that counts them. No
     other node is asked, as there may be thousands; a refusal that hangs on the kubelet's state is
     nearer than any other."""
     found: dict[str, set[str]] = {}
     for each in nearest:
         found.setdefault(headline(each), set()).update(
-            bounds_of(cluster, cluster.node(each.node), shape, each)
+            bounds_of(cluster, cluster.node(each.node), pod_class, each)
         )
     return found
 
 
 def bounds_of(
-    cluster: Cluster, node_info: NodeInfo | None, shape: Shape, refusal: Refusal
+    cluster: Cluster, node_info: NodeInfo | None, pod_class: PodClass, refusal: Refusal
 ) -> tuple[str, ...]:
     """What is known within bounds only of a node that refuses, where another state of its kubelet
     might not.
     """
     return (
-        behind(refusal, node_info, plan_for(shape, node_info.profile, cluster.config))
+        behind(refusal, node_info, plan_for(pod_class, node_info.profile, cluster.config))
         if node_info is not None
         else ()
     )
 
 
-def _refusals(cluster: Cluster, shape: Shape, bars: Bars) -> list[Refusal]:
+def _refusals(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> list[Refusal]:
     """Every node's, by name, with no more searching than deciding itself may do."""
     config, undecided, found = cluster.config, list[NodeInfo](), dict[str, Refusal]()
     for node_info in cluster.nodes():
         steps = config.steps_node if len(undecided) < config.steps_pod // config.steps_node else 0
-        each = bars.refusal(node_info) or remembered(cluster, node_info, shape, steps)
+        each = bars.refusal(node_info) or remembered(cluster, node_info, pod_class, steps)
         if each is not None:
             found[node_info.name] = each
             undecided += [node_info] if each.reason is Reason.BRANCH_LIMIT else []
-    harder = _by_last_resort(cluster, shape, undecided)
+    harder = _by_last_resort(cluster, pod_class, undecided)
     return [each for each in (found | harder).values() if each is not None]
 
 
 def _by_last_resort(
-    cluster: Cluster, shape: Shape, undecided: Sequence[NodeInfo]
+    cluster: Cluster, pod_class: PodClass, undecided: Sequence[NodeInfo]
 ) -> dict[str, Refusal | None]:
     """By the larger budget, as long as the pod's own lasts."""
     found, left = dict[str, Refusal | None](), cluster.config.steps_pod
-    for node_info in cluster.judging.easiest_first(shape, undecided):
+    for node_info in cluster.evaluator.easiest_first(pod_class, undecided):
         if left <= 0:
             break
         found[node_info.name] = refusal(
-            node_info, shape, cluster.config, cluster.config.steps_last_resort
+            node_info, pod_class, cluster.config, cluster.config.steps_last_resort
         )
-        left -= cluster.judging.steps_taken(shape, node_info)
+        left -= cluster.evaluator.steps_taken(pod_class, node_info)
     return found
 
 
-def remembered(cluster: Cluster, node_info: NodeInfo, shape: Shape, steps: int) -> Refusal | None:
+def remembered(
+    cluster: Cluster, node_info: NodeInfo, pod_class: PodClass, steps: int
+) -> Refusal | None:
     """The node's refusal within so many steps, worked out once for as long as the node stands as it
     does.
     """
-    known = shape.refusals.get(node_info.name)
+    known = pod_class.refusals.get(node_info.name)
     if (
         known is not None
         and known[0] == (node_info.version, steps)
         and known[1] is node_info.observed
     ):
         return known[2]
-    found = refusal(node_info, shape, cluster.config, steps)
+    found = refusal(node_info, pod_class, cluster.config, steps)
     if found is not None:
-        shape.refusals[node_info.name] = (node_info.version, steps), node_info.observed, found
+        pod_class.refusals[node_info.name] = (node_info.version, steps), node_info.observed, found
     return found
 
 
-def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | None:
+def verdict(cluster: Cluster, pod: Pod, pod_class: PodClass, node: str) -> Refusal | None:
     """One node, in full."""
-    invalid = _invalid(shape, pod, node)
+    invalid = _invalid(pod_class, pod, node)
     if invalid is not None:
         return invalid
     node_info = cluster.node(node)
@@ -167,23 +175,25 @@ def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | No
     claimed = cluster.claimed_by(pod.uid)
     node_info = claimed if claimed is not None and claimed.name == node else node_info
     found = cluster.bars(pod).refusal(node_info) or refusal(
-        node_info, shape, cluster.config, cluster.config.steps_last_resort
+        node_info, pod_class, cluster.config, cluster.config.steps_last_resort
     )
-    return _detailed(cluster, node_info, shape, found) if found is not None else None
+    return _detailed(cluster, node_info, pod_class, found) if found is not None else None
 
 
-def refusal(node_info: NodeInfo, shape: Shape, config: CycleConfig, steps: int) -> Refusal | None:
+def refusal(
+    node_info: NodeInfo, pod_class: PodClass, config: CycleConfig, steps: int
+) -> Refusal | None:
     """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps`
     are for the search. What is too large for every zone is told before what is in use now: no end
     of a pod helps it."""
-    found = constraint_refusal(shape.pod.constraints, node_info.observed, node_info.name)
+    found = constraint_refusal(pod_class.pod.constraints, node_info.observed, node_info.name)
     if found is not None:
         return found
     plan, short = (
-        plan_for(shape, node_info.profile, config),
-        resource_refusal(shape.request, node_info),
+        plan_for(pod_class, node_info.profile, config),
+        resource_refusal(pod_class.request, node_info),
     )
-    barred = blocked(shape, node_info.profile, plan, config)
+    barred = blocked(pod_class, node_info.profile, plan, config)
     if short is not None:
         passes = barred is None and node_info.allocatable.get(short.resource, 0) >= short.asked
         never = larger_than_zones(node_info, plan) if passes else None
@@ -192,7 +202,7 @@ def refusal(node_info: NodeInfo, shape: Shape, config: CycleConfig, steps: int) 
         return _ruled(Refusal(node_info.name, barred[0], barred[1]), plan)
     if plan.mode == "free":
         return None
-    found = alignment_refusal(node_info, shape, plan, config, steps)
+    found = alignment_refusal(node_info, pod_class, plan, config, steps)
     return _ruled(found, plan) if found is not None else None
 
 
@@ -210,7 +220,7 @@ def _distance(refusal: Refusal) -> tuple[int, float, str]:
 
 
 def _detailed(
-    cluster: Cluster, node_info: NodeInfo | None, shape: Shape, refusal: Refusal
+    cluster: Cluster, node_info: NodeInfo | None, pod_class: PodClass, refusal: Refusal
 ) -> Refusal:
     helps = remedy(
         refusal,
@@ -219,7 +229,7 @@ def _detailed(
         else {},
     )
     if node_info is not None:
-        plan = plan_for(shape, node_info.profile, cluster.config)
+        plan = plan_for(pod_class, node_info.profile, cluster.config)
         helps += within(behind(refusal, node_info, plan))
         zonal = (
             bool(refusal.resource)

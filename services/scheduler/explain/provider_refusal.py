@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from services.scheduler.filter.topology.kubelet_search import outlook_of
+from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.demand import ContainerDemand
@@ -38,7 +38,7 @@ def unoffered(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | None:
             name for part in plan.demand for name in part.amounts if registry.beyond_amounts(name)
         )
     )
-    outlook = outlook_of(node_info, plan) if names else None
+    outlook = kubelet_search_of(node_info, plan) if names else None
     before = outlook.before(steps) if outlook is not None else None
     if outlook is None or outlook.states is None or before is None:
         return None
@@ -60,7 +60,7 @@ def drawn_by_zeros(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | Non
     if (
         plan.rule.policy == NONE
         or not named
-        or outlook_of(node_info, plan).verdict(request_of(bare), steps) != "admitted"
+        or kubelet_search_of(node_info, plan).verdict(request_of(bare), steps) != "admitted"
     ):
         return None
     container, name = named[0]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from services.scheduler.filter.constraints.barred_resources import MAY_LIE_IN_ZONES
 from services.scheduler.filter.topology.bounds import possible
-from services.scheduler.filter.topology.kubelet_search import Outlook, outlook_of
+from services.scheduler.filter.topology.kubelet_search import KubeletSearch, kubelet_search_of
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
@@ -71,7 +71,7 @@ def known_within(node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
     """
     if plan.mode == "free" or node_info.report is None:
         return ()
-    outlook = outlook_of(node_info, plan)
+    outlook = kubelet_search_of(node_info, plan)
     asked = {name for part in plan.demand for name in part.amounts}
     found = {
         name for name in outlook.bounds if name not in _CONCERNS or any(map(_CONCERNS[name], asked))
@@ -104,11 +104,11 @@ def of_pod(cluster: Cluster, pod: Pod, node: str) -> tuple[str, ...]:
     node_info = cluster.node(node)
     if node_info is None or not node_info.zone_ids:
         return ()
-    plan, _ = cluster.judging.plan(cluster.judging.shape(pod), node_info)
+    plan, _ = cluster.evaluator.plan(cluster.evaluator.pod_class(pod), node_info)
     return known_within(node_info, plan)
 
 
-def _picks_decide(outlook: Outlook, plan: Plan) -> bool:
+def _picks_decide(outlook: KubeletSearch, plan: Plan) -> bool:
     """In one and the same state one choice admits the pod and another does not."""
     states, request = outlook.states, request_of(plan.demand)
     if states is None or states.pending or states.ended_pods:

@@ -16,7 +16,7 @@ from services.scheduler.explain import explain
 from services.scheduler.explain.wording import headline, remarked
 from services.scheduler.extender.wire import Offer
 from services.scheduler.filter.constraints import barred_resources, nominated
-from services.scheduler.filter.constraints.constraint import Around
+from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
 from services.scheduler.filter.topology.predict import predict
 from services.scheduler.placing import ColumnarPlacing
@@ -24,7 +24,7 @@ from services.scheduler.preempt.search import widened
 from services.scheduler.select.select_node import last_resort
 from services.scheduler.select.verdict_cache import OPTIMISTIC, RULED_OUT
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Shape
+from services.scheduler.snapshot.pod_class import PodClass
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Constraints, Container, Pod
 from shared.domain.quantity import format_amount
@@ -60,9 +60,9 @@ class Texts:
         self._limit = limit
         self._shapes: dict[str, dict[str, Told]] = {}
 
-    def of(self, shape: Shape) -> dict[str, Told]:
+    def of(self, pod_class: PodClass) -> dict[str, Told]:
         """Node name -> what was told of it for the shape."""
-        found = self._shapes[shape.key] = self._shapes.pop(shape.key, {})
+        found = self._shapes[pod_class.key] = self._shapes.pop(pod_class.key, {})
         if len(self._shapes) > self._limit:
             del self._shapes[next(iter(self._shapes))]
         return found
@@ -73,7 +73,7 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
     by it.
     """
     found = Filtered()
-    for judged, theirs in parted(pod, names, placing.around):
+    for judged, theirs in parted(pod, names, placing.view):
         part = _filtered(placing, pod, unconstrained(judged), theirs, texts)
         found.passing += part.passing
         found.failed |= part.failed
@@ -84,21 +84,23 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
 def _filtered(
     placing: ColumnarPlacing, pod: Pod, judged: Pod, names: Sequence[str], texts: Texts
 ) -> Filtered:
-    shape, found = placing.judging.shape(judged), Filtered()
-    if shape.problem:
-        found.unresolvable = dict.fromkeys(names, shape.problem)
+    pod_class, found = placing.evaluator.pod_class(judged), Filtered()
+    if pod_class.problem:
+        found.unresolvable = dict.fromkeys(names, pod_class.problem)
         return found
-    _bring_up_to_date(placing, shape)
-    barred, slot_of = _barred(placing, pod, shape), placing.slots.get
-    fits = [*(placing.judging.table.scores[shape.row] != RULED_OUT).tolist(), False]
+    _bring_up_to_date(placing, pod_class)
+    barred, slot_of = _barred(placing, pod, pod_class), placing.slots.get
+    fits = [*(placing.evaluator.table.scores[pod_class.row] != RULED_OUT).tolist(), False]
     for name in barred:
         fits[slot_of(name, -1)] = False
     verdicts = list(map(fits.__getitem__, map(slot_of, names, repeat(-1))))
-    found.passing = list(compress(names, verdicts)) or _last_resort(placing, shape, names, barred)
+    found.passing = list(compress(names, verdicts)) or _last_resort(
+        placing, pod_class, names, barred
+    )
     if len(found.passing) < len(names):
         passing = set(found.passing)
         refused = [name for name in names if name not in passing]
-        _refuse(found, placing, shape, refused, barred, texts.of(shape))
+        _refuse(found, placing, pod_class, refused, barred, texts.of(pod_class))
     return found
 
 
@@ -119,16 +121,16 @@ def refusals(found: Filtered, nominated: str) -> tuple[dict[str, str], dict[str,
 def _refuse(
     found: Filtered,
     placing: ColumnarPlacing,
-    shape: Shape,
+    pod_class: PodClass,
     names: list[str],
     barred: Mapping[str, str],
     told: dict[str, Told],
 ) -> None:
-    nodes, left = placing.around.nodes, EXACT_LIMIT
+    nodes, left = placing.view.nodes, EXACT_LIMIT
     for name in names:
         node_info = nodes.get(name)
         if node_info is None:
-            _unseen(found, shape, name)
+            _unseen(found, pod_class, name)
         elif name in barred:
             found.unresolvable[name] = barred[name]
         else:
@@ -136,32 +138,32 @@ def _refuse(
             if known is None or known[0] is not node_info or known[1] != node_info.version:
                 left -= 1
                 known = told[name] = (
-                    _told(placing, node_info, shape) if left >= 0 else (None, 0, _UNTOLD, False)
+                    _told(placing, node_info, pod_class) if left >= 0 else (None, 0, _UNTOLD, False)
                 )
             (found.unresolvable if known[3] else found.failed)[name] = known[2]
 
 
 def _last_resort(
-    placing: ColumnarPlacing, shape: Shape, names: Sequence[str], barred: Collection[str]
+    placing: ColumnarPlacing, pod_class: PodClass, names: Sequence[str], barred: Collection[str]
 ) -> list[str]:
     """As for the pods of our own scheduler."""
     offered = {*names}.difference(barred)
-    found = last_resort(placing, shape, lambda node_info: node_info.name in offered)
+    found = last_resort(placing, pod_class, lambda node_info: node_info.name in offered)
     return [found[0].name] if found is not None else []
 
 
-def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
+def _barred(placing: ColumnarPlacing, pod: Pod, pod_class: PodClass) -> dict[str, str]:
     """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody,
     zones that are kept for nominees of no lower priority, and what was learnt of it."""
-    around, nodes = placing.around, placing.around.nodes
-    barred = nominated.zones_kept(pod, around) | barred_resources.barred(shape.pod, around)
+    view, nodes = placing.view, placing.view.nodes
+    barred = nominated.zones_kept(pod, view) | barred_resources.barred(pod_class.pod, view)
     said = {
-        name: text_of(refusal, explain.bounds_of(placing, nodes[name], shape, refusal))
+        name: text_of(refusal, explain.bounds_of(placing, nodes[name], pod_class, refusal))
         for name, refusal in barred.items()
     }
     return said | {
         name: f"set aside for such pods: {aside.cause}"
-        for name, aside in placing.around.exclusions.of(pod).items()
+        for name, aside in placing.view.exclusions.of(pod).items()
     }
 
 
@@ -169,19 +171,19 @@ Told = tuple[NodeInfo | None, int, str, bool]
 """The node and its version, the text, and whether no eviction can help."""
 
 
-def _told(placing: ColumnarPlacing, node_info: NodeInfo, shape: Shape) -> Told:
-    refusal = explain.remembered(placing, node_info, shape, placing.config.steps_node)
+def _told(placing: ColumnarPlacing, node_info: NodeInfo, pod_class: PodClass) -> Told:
+    refusal = explain.remembered(placing, node_info, pod_class, placing.config.steps_node)
     if refusal is None:
         return node_info, node_info.version, _UNTOLD, False
-    text = text_of(refusal, explain.bounds_of(placing, node_info, shape, refusal))
+    text = text_of(refusal, explain.bounds_of(placing, node_info, pod_class, refusal))
     return node_info, node_info.version, text, refusal.reason not in explain.EVICTION_MAY_HELP
 
 
-def _unseen(found: Filtered, shape: Shape, name: str) -> None:
+def _unseen(found: Filtered, pod_class: PodClass, name: str) -> None:
     """A node that Topolog does not know of has no report: only a pod that needs no zone may go
     there.
     """
-    if shape.zonal:
+    if pod_class.zonal:
         found.unresolvable[name] = "node not seen yet"
     else:
         found.passing.append(name)
@@ -197,26 +199,29 @@ def text_of(refusal: Refusal, bounds: Collection[str] = ()) -> str:
     return remarked(headline(refusal), f"best: {best} in zone {refusal.best_zone}", bounds)
 
 
-def _bring_up_to_date(placing: ColumnarPlacing, shape: Shape) -> None:
-    placing.judging.sweep_if_new(shape)
-    unsure = placing.judging.table.unsure(shape.row)
+def _bring_up_to_date(placing: ColumnarPlacing, pod_class: PodClass) -> None:
+    placing.evaluator.sweep_if_new(pod_class)
+    unsure = placing.evaluator.table.unsure(pod_class.row)
     if len(unsure) >= SWEEP_FROM:
-        placing.judging.sweep_unsure(shape, OPTIMISTIC)
-        unsure = placing.judging.table.unsure(shape.row)
+        placing.evaluator.sweep_unsure(pod_class, OPTIMISTIC)
+        unsure = placing.evaluator.table.unsure(pod_class.row)
     for slot in unsure[:EXACT_LIMIT].tolist():
-        placing.judging.score(shape, placing.judging.at(slot))
-    _spare_those_on_their_way(placing, shape, EXACT_LIMIT - len(unsure))
+        placing.evaluator.score(pod_class, placing.evaluator.at(slot))
+    _spare_those_on_their_way(placing, pod_class, EXACT_LIMIT - len(unsure))
 
 
-def _spare_those_on_their_way(placing: ColumnarPlacing, shape: Shape, most: int) -> None:
+def _spare_those_on_their_way(placing: ColumnarPlacing, pod_class: PodClass, most: int) -> None:
     """What a sweep is sure of is that the pod fits; whether it takes the place of somebody on the
     way is judged singly.
     """
-    scores, exact = placing.judging.table.scores[shape.row], placing.judging.table.exact[shape.row]
+    scores, exact = (
+        placing.evaluator.table.scores[pod_class.row],
+        placing.evaluator.table.exact[pod_class.row],
+    )
     beside = (
         node_info
-        for name in placing.unsettled()
-        if (node_info := placing.node(name)) is not None and node_info.arriving
+        for name in placing.unconfirmed()
+        if (node_info := placing.node(name)) is not None and node_info.pending
     )
     doubtful = (
         node_info
@@ -224,23 +229,23 @@ def _spare_those_on_their_way(placing: ColumnarPlacing, shape: Shape, most: int)
         if scores[node_info.slot] != RULED_OUT and not exact[node_info.slot]
     )
     for node_info in islice(doubtful, max(0, most)):
-        placing.judging.judge(shape, node_info)
+        placing.evaluator.judge(pod_class, node_info)
 
 
 def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
     """Node name -> 0..100 by the configured strategy; 0 for nodes that are not known or do not fit."""
     found: dict[str, int] = {}
-    for judged, theirs in parted(pod, names, placing.around):
+    for judged, theirs in parted(pod, names, placing.view):
         found |= _prioritized(placing, unconstrained(judged), theirs)
     return found
 
 
 def _prioritized(placing: ColumnarPlacing, judged: Pod, names: Sequence[str]) -> dict[str, int]:
-    shape = placing.judging.shape(judged)
-    if shape.problem:
+    pod_class = placing.evaluator.pod_class(judged)
+    if pod_class.problem:
         return dict.fromkeys(names, 0)
-    _bring_up_to_date(placing, shape)
-    scores, found, nodes = placing.judging.table.scores[shape.row], {}, placing.around.nodes
+    _bring_up_to_date(placing, pod_class)
+    scores, found, nodes = placing.evaluator.table.scores[pod_class.row], {}, placing.view.nodes
     for name in names:
         node_info = nodes.get(name)
         score = int(scores[node_info.slot]) if node_info is not None else 0
@@ -254,15 +259,15 @@ def preempted(
     """The offers by which the pod gets its zones, with more victims where kube-scheduler's do not
     free one; the others are left out."""
     found = {}
-    for judged, theirs in parted(pod, offers, placing.around):
+    for judged, theirs in parted(pod, offers, placing.view):
         bare = unconstrained(judged)
-        shape = placing.judging.shape(bare)
-        barred = _barred(placing, pod, shape)
+        pod_class = placing.evaluator.pod_class(bare)
+        barred = _barred(placing, pod, pod_class)
         for name in theirs:
             node_info, offer = placing.node(name), offers[name]
             if node_info is None or name in barred:
                 continue
-            victims = widened(bare, shape, node_info, offer.uids, pods, placing.config)
+            victims = widened(bare, pod_class, node_info, offer.uids, pods, placing.config)
             if victims is not None:
                 found[name] = Offer(victims, offer.violations)
     return found
@@ -273,38 +278,40 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     node_info = placing.node(node)
     if node_info is None:
         return f"{node}: node not seen yet"
-    shape = placing.judging.shape(unconstrained(judged_on(pod, node_info, placing.around)))
-    barred = _barred(placing, pod, shape).get(node)
+    pod_class = placing.evaluator.pod_class(unconstrained(judged_on(pod, node_info, placing.view)))
+    barred = _barred(placing, pod, pod_class).get(node)
     if barred is not None:
         return f"{node}: {barred}"
-    score = RULED_OUT if shape.problem else placing.judging.judge_harder(shape, node_info)
+    score = RULED_OUT if pod_class.problem else placing.evaluator.judge_harder(pod_class, node_info)
     if score == RULED_OUT:
-        placing.judging.table.judged(shape.row, node_info.slot, RULED_OUT)
-        return f"{node}: {shape.problem or _told(placing, node_info, shape)[2]}"
-    return _placed(placing, shape, node_info, score)
+        placing.evaluator.table.judged(pod_class.row, node_info.slot, RULED_OUT)
+        return f"{node}: {pod_class.problem or _told(placing, node_info, pod_class)[2]}"
+    return _placed(placing, pod_class, node_info, score)
 
 
-def _placed(placing: ColumnarPlacing, shape: Shape, node_info: NodeInfo, score: int) -> Placed:
-    plan, _ = placing.judging.plan(shape, node_info)
+def _placed(
+    placing: ColumnarPlacing, pod_class: PodClass, node_info: NodeInfo, score: int
+) -> Placed:
+    plan, _ = placing.evaluator.plan(pod_class, node_info)
     predicted = predict(node_info, plan) if placing.config.prediction != "off" else {}
     return Placed(node_info.name, score, 1, node_info.ledger.report_version, predicted)
 
 
-def judged_on(pod: Pod, node_info: NodeInfo, around: Around) -> Pod:
+def judged_on(pod: Pod, node_info: NodeInfo, view: ClusterView) -> Pod:
     """The pod as this node is judged for it."""
-    return _without(pod, by_others(given(pod, around), node_info))
+    return _without(pod, by_others(given(pod, view), node_info))
 
 
-def parted(pod: Pod, names: Iterable[str], around: Around) -> list[tuple[Pod, list[str]]]:
+def parted(pod: Pod, names: Iterable[str], view: ClusterView) -> list[tuple[Pod, list[str]]]:
     """The pod as nodes are judged for it, and which; those that are not known with the pod as it
     is.
     """
-    found = given(pod, around)
+    found = given(pod, view)
     if not found:
         return [(pod, list(names))]
     parts: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        node_info = around.nodes.get(name)
+        node_info = view.nodes.get(name)
         parts.setdefault(() if node_info is None else by_others(found, node_info), []).append(name)
     return [(_without(pod, others), theirs) for others, theirs in parts.items()]
 

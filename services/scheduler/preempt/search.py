@@ -30,7 +30,7 @@ from services.scheduler.filter.topology.predict import predict
 from services.scheduler.preempt.kubelet_state import admits, known_state, kubelet_decides
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Plan, Shape
+from services.scheduler.snapshot.pod_class import Plan, PodClass
 from services.scheduler.snapshot.result import Nomination
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU
@@ -58,7 +58,7 @@ Found = tuple[tuple[int, int, int, str], NodeInfo, Victims]
 
 def find(
     pod: Pod,
-    shape: Shape,
+    pod_class: PodClass,
     nodes: Iterable[NodeInfo],
     pods: Pods,
     config: CycleConfig,
@@ -69,7 +69,7 @@ def find(
 
     `spared` are uids that may not be evicted. None when no eviction helps, or when room is on its
     way already."""
-    search = _Search(pod, shape, pods, config, spared)
+    search = _Search(pod, pod_class, pods, config, spared)
     looked = list(islice(nodes, MOST_NODES))
     if any(map(search.may_fit_already, looked)):
         return None
@@ -86,7 +86,7 @@ def find(
 
 def still_suffices(
     pod: Pod,
-    shape: Shape,
+    pod_class: PodClass,
     node_info: NodeInfo,
     victims: Collection[str],
     pods: Pods,
@@ -95,7 +95,7 @@ def still_suffices(
     """Would the pod, its own claim given back, fit once the victims that are left, and whoever is
     going anyway, are gone?
     """
-    search = _Search(pod, shape, pods, config, ())
+    search = _Search(pod, pod_class, pods, config, ())
     return search.fits(
         node_info,
         frozenset(uid for uid in victims if uid in node_info.ledger.charges)
@@ -105,7 +105,7 @@ def still_suffices(
 
 def widened(
     pod: Pod,
-    shape: Shape,
+    pod_class: PodClass,
     node_info: NodeInfo,
     offered: Iterable[str],
     pods: Pods,
@@ -114,7 +114,7 @@ def widened(
     """Victims by which the pod surely fits this node: those that are offered, and the fewest beside
     them; None when none help.
     """
-    search, given = _Search(pod, shape, pods, config, ()), tuple(offered)
+    search, given = _Search(pod, pod_class, pods, config, ()), tuple(offered)
     known = frozenset(uid for uid in given if uid in node_info.ledger.charges) | search.going(
         node_info
     )
@@ -134,11 +134,11 @@ class _Search:
     """One pod's search, bounded by `checks` and `states`."""
 
     def __init__(
-        self, pod: Pod, shape: Shape, pods: Pods, config: CycleConfig, spared: Container[str]
+        self, pod: Pod, pod_class: PodClass, pods: Pods, config: CycleConfig, spared: Container[str]
     ) -> None:
         self._pod, self._shape, self._pods, self._config, self._spared = (
             pod,
-            shape,
+            pod_class,
             pods,
             config,
             spared,
@@ -159,7 +159,7 @@ class _Search:
         state = self._state(node_info)
         if state is not None:
             return admits(state, self._pod, going)
-        if freed.tied and not plan.one_by_one:
+        if freed.grouped_zones and not plan.one_by_one:
             return leaves_open(freed, plan)
         return may_fit(freed, plan) and (leaves_open(freed, plan) or is_known(freed, plan))
 
@@ -169,7 +169,7 @@ class _Search:
         """
         if node_info.name not in self._states and self.states > 0:
             live = [self._pods[uid].pod for uid in node_info.ledger.charges if uid in self._pods]
-            complete = not node_info.overlay and len(live) == len(node_info.ledger.charges)
+            complete = not node_info.assumed and len(live) == len(node_info.ledger.charges)
             known = complete and kubelet_decides(node_info, self._plan(node_info))
             self.states -= known
             self._states[node_info.name] = known_state(node_info.ledger, live) if known else None
@@ -248,7 +248,7 @@ class _Search:
         """
         going = self.going(node_info)
         if (
-            node_info.overlay
+            node_info.assumed
             or self._barred(node_info)
             or (self._plan(node_info).mode != "free" and obstacle(node_info))
         ):
@@ -341,7 +341,7 @@ class _Search:
         )
 
     def _without(self, node_info: NodeInfo, gone: Victims) -> NodeInfo:
-        return node_info.imagined(gone, self._pods, self._pod.uid, self._config)
+        return node_info.hypothetical(gone, self._pods, self._pod.uid, self._config)
 
     def cost(self, node_info: NodeInfo, victims: Victims) -> tuple[int, int, int, str]:
         priorities = [self._pods[uid].pod.priority for uid in victims]

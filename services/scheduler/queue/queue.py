@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from shared.domain.pod import Pod
 
-Shape = str
+PodClass = str
 SKIPPED_AT_MOST = 1024
 """Entries of the heap, beyond as many as pods are ready, that may stand for pods that were removed."""
 
@@ -20,12 +20,12 @@ SKIPPED_AT_MOST = 1024
 class Queue:
     """Ready pods in a heap, waiting pods by shape. Uids are the only identity."""
 
-    def __init__(self, shape_of: Callable[[Pod], Shape]) -> None:
+    def __init__(self, shape_of: Callable[[Pod], PodClass]) -> None:
         self._shape_of = shape_of
         self._heap: list[tuple[int, int, str]] = []
         self._ready: dict[str, Pod] = {}
-        self._waiting: dict[Shape, dict[str, Pod]] = {}
-        self._shapes: dict[str, Shape] = {}
+        self._waiting: dict[PodClass, dict[str, Pod]] = {}
+        self._shapes: dict[str, PodClass] = {}
         self._arrivals: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class Queue:
         ]
         heapq.heapify(self._heap)
 
-    def _drop_waiting(self, shape: Shape, uid: str) -> None:
+    def _drop_waiting(self, shape: PodClass, uid: str) -> None:
         group = self._waiting[shape]
         del group[uid]
         if not group:
@@ -94,7 +94,7 @@ class Queue:
         self._arrivals[pod.uid] = arrival
         self._waiting.setdefault(shape, {})[pod.uid] = pod
 
-    def waiting_shapes(self) -> list[tuple[Shape, Pod]]:
+    def waiting_shapes(self) -> list[tuple[PodClass, Pod]]:
         """One pod of each waiting shape, in order of arrival of the shape."""
         return [(shape, next(iter(group.values()))) for shape, group in self._waiting.items()]
 
@@ -102,7 +102,7 @@ class Queue:
         """Who waits, those of a shape one after another."""
         return [uid for group in self._waiting.values() for uid in group]
 
-    def wake_one(self, shape: Shape) -> bool:
+    def wake_one(self, shape: PodClass) -> bool:
         """Make the first waiting pod of the shape ready (highest priority, then arrival). False
         when none waits.
         """

@@ -21,7 +21,7 @@ import numpy as np
 
 from services.scheduler.score.strategies.keep_room import Pairs
 from services.scheduler.score.strategies.strategy import Items
-from services.scheduler.snapshot.node_arrays import Columns, Selection
+from services.scheduler.snapshot.node_arrays import NodeArrays, Selection
 from services.scheduler.snapshot.node_info import Profile
 from shared.domain.demand import peak
 from shared.domain.resources import Amounts
@@ -179,7 +179,9 @@ def _power_of_two(weight: int) -> int:
     return 1 << (weight.bit_length() - 1) if weight else 0
 
 
-def places_in(arrays: Columns, selection: Selection, demand_classes: Sequence[Items]) -> list[int]:
+def places_in(
+    arrays: NodeArrays, selection: Selection, demand_classes: Sequence[Items]
+) -> list[int]:
     """Return how many more of each class the zones of the selected nodes hold, each class for
     itself; NOWHERE if no zone holds one even when it is empty.
     """

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.filter.constraints.predicates import matches, tolerated
-from services.scheduler.snapshot.node_arrays import Lifts
+from services.scheduler.snapshot.node_arrays import ScoreOffsets
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Constraints, Pod
 from shared.events.cluster_events import NodeObserved
@@ -50,19 +50,19 @@ class Preferences:
         else:
             self._shunned.discard(slot)
 
-    def of(self, pod: Pod, nodes: list[NodeInfo | None]) -> Lifts | None:
+    def of(self, pod: Pod, nodes: list[NodeInfo | None]) -> ScoreOffsets | None:
         """Points by slot, None where the pod prefers nothing and no node asks to be left alone."""
         wanted = pod.constraints
         if not wanted.preferred_affinity and not self._shunned:
             return None
         affinity, taints = self._raw(wanted, nodes)
         most, worst = int(affinity.max(initial=0)), int(taints.max(initial=0))
-        lifts = np.zeros(len(nodes), dtype=np.int32)
+        offsets = np.zeros(len(nodes), dtype=np.int32)
         if most:
-            lifts += AFFINITY_WEIGHT * (HIGHEST * affinity // most)
+            offsets += AFFINITY_WEIGHT * (HIGHEST * affinity // most)
         if worst:
-            lifts += TAINT_WEIGHT * (HIGHEST - HIGHEST * taints // worst)
-        return lifts if most or worst else None
+            offsets += TAINT_WEIGHT * (HIGHEST - HIGHEST * taints // worst)
+        return offsets if most or worst else None
 
     def _raw(self, wanted: Constraints, nodes: list[NodeInfo | None]) -> npt.NDArray[np.int32]:
         key = _ENCODER.encode((wanted.preferred_affinity, wanted.tolerations))
@@ -94,12 +94,12 @@ ABROAD = -1_000
 """Below every score, above being barred."""
 
 
-class Homes:
+class PreferredNodes:
     """Lifts by slot; None while every node is one's own."""
 
     def __init__(self) -> None:
         self._has: Callable[[str], bool] | None = None
-        self._lifts: Lifts | None = None
+        self._lifts: ScoreOffsets | None = None
 
     def share(self, has: Callable[[str], bool] | None) -> None:
         """Prefer the nodes of which `has` is true; None prefers none."""
@@ -109,7 +109,7 @@ class Homes:
         """Another node stands in some slot."""
         self._lifts = None
 
-    def lifts(self, slots: Sequence[NodeInfo | None]) -> Lifts | None:
+    def offsets(self, slots: Sequence[NodeInfo | None]) -> ScoreOffsets | None:
         """What the nodes' scores are lifted by."""
         if self._has is None:
             return None

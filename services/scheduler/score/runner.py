@@ -26,18 +26,18 @@ from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES
 from services.scheduler.score.strategies.registry import STRATEGIES as REGISTRY
 from services.scheduler.score.strategies.strategy import (
     BoundedStrategy,
+    DemandClass,
+    DemandStrategy,
     Distances,
     Landed,
     LandingStrategy,
     PlainStrategy,
     Strategy,
-    Want,
-    WantStrategy,
     ZoneView,
 )
 from services.scheduler.snapshot.node_arrays import Bools, Floats, Ints
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Items, Part, Plan, Shape
+from services.scheduler.snapshot.pod_class import Items, Part, Plan, PodClass
 from services.scheduler.snapshot.zone_sizes import fits_one_zone
 from shared.domain.pod import Container
 from shared.domain.policies import RESTRICTED
@@ -50,7 +50,7 @@ REMEMBERED = 1024
 """Parts that are kept ready; beyond them all are made anew."""
 
 
-class Registered:
+class StrategyRunner:
     """A strategy by its registry name, with weights by resource (1 where none is named)."""
 
     monotone = even = False
@@ -62,7 +62,7 @@ class Registered:
         self._reports: dict[str, tuple[Report, Distances]] = {}
         self._rows = self.generation = 0
         self._take(REGISTRY[name])
-        self.looks_at_wants = isinstance(self._strategy, WantStrategy)
+        self.ranks_by_demand = isinstance(self._strategy, DemandStrategy)
         """True for a strategy that must be told what pods ask for."""
 
     def _take(self, strategy: Strategy) -> None:
@@ -79,9 +79,9 @@ class Registered:
             else None
         )
 
-    def want(self, wants: Sequence[Want]) -> None:
+    def rank_by(self, wants: Sequence[DemandClass]) -> None:
         """Score by these from now on: earlier scores are void."""
-        if isinstance(self._strategy, WantStrategy):
+        if isinstance(self._strategy, DemandStrategy):
             self._take(self._strategy.given(tuple(wants)))
             self.generation += 1
 
@@ -126,7 +126,7 @@ class Registered:
 
     def standing(self, free: Ints, whole: Floats, rows: Mapping[str, int]) -> Floats:
         """See `WantStrategy`; of a strategy that `looks_at_wants`."""
-        return cast("WantStrategy", self._strategy).standing(free, whole, tuple(rows))
+        return cast("DemandStrategy", self._strategy).standing(free, whole, tuple(rows))
 
     def column(self, items: Items, free_min: Ints, whole: Floats, fit: Bools) -> Floats:
         """The part's score on every node, as `part` gives it: `free_min` and `whole` are [resource of
@@ -162,7 +162,9 @@ class Registered:
         if report is None:
             return 0
         if self._plain is not None:
-            return self._plain(items, node_info.firm(node_info.free_min), node_info.sizes)
+            return self._plain(
+                items, node_info.for_single_zones(node_info.free_min), node_info.sizes
+            )
         distances, views = self._distances(node_info.name, report), self._views(node_info)
         found = self._chosen(node_info).score(
             dict(items), views, distances, self._weights, report.max_numa_nodes
@@ -173,7 +175,7 @@ class Registered:
         """The node's zones, kept until it changes: several shapes ask for them in a row."""
         kept: tuple[int, Sequence[ZoneView]] | None = node_info.views
         if kept is None or kept[0] != node_info.version:
-            free_min = node_info.firm(node_info.free_min)
+            free_min = node_info.for_single_zones(node_info.free_min)
             sized = [
                 (zone, free_min[zone], whole)
                 for zone, whole in node_info.sizes.items()
@@ -355,7 +357,7 @@ class LeastAllocated:
             return np.fmin(total, 100.0, out=total)
 
 
-Scorer = ZoneStrategy | Registered
+Scorer = ZoneStrategy | StrategyRunner
 
 STRATEGIES: tuple[str, ...] = tuple(sorted(REGISTRY))
 """Every strategy's name. LeastAllocated is scored zone by zone with scores that only fall; the others are the registry's."""
@@ -365,40 +367,42 @@ def scorer(name: str, weights: Mapping[str, int] | None = None) -> Scorer:
     """The strategy of this configuration name. Raises ValueError for an unknown one."""
     if name not in STRATEGIES:
         raise ValueError(f"no strategy is called {name!r}; choose one of {', '.join(STRATEGIES)}")
-    return LeastAllocated(weights) if name == LeastAllocated.name else Registered(name, weights)
+    return LeastAllocated(weights) if name == LeastAllocated.name else StrategyRunner(name, weights)
 
 
-def score_node(node_info: NodeInfo, shape: Shape, plan: Plan, strategy: Scorer) -> int:
+def score_node(node_info: NodeInfo, pod_class: PodClass, plan: Plan, strategy: Scorer) -> int:
     """The node's score, assuming that it takes the pod: the mean over its parts, each on zones that
     the others left untouched, as only that surely falls while a node fills. Pods that need several
     zones at once score 0 everywhere, except by strategies that compare sets of zones; those put
     each part on what the parts before it leave."""
-    if isinstance(strategy, Registered) and strategy.over_sets and plan.mode != "free":
+    if isinstance(strategy, StrategyRunner) and strategy.over_sets and plan.mode != "free":
         return strategy.sets(plan.parts, node_info)
     if plan.mode != "aligned":
-        return score_whole(node_info, shape, strategy)
+        return score_whole(node_info, pod_class, strategy)
     if plan.rule.policy == RESTRICTED and not fits_one_zone(
-        [part.amounts for part in plan.parts], node_info.make.capacities
+        [part.amounts for part in plan.parts], node_info.machine.capacities
     ):
         return 0
     total = 0
-    if isinstance(strategy, Registered):
+    if isinstance(strategy, StrategyRunner):
         return sum(count * strategy.part(items, node_info) for items, count in plan.kinds) // len(
             plan.parts
         )
-    zones = node_info.firm(node_info.free_min)
+    zones = node_info.for_single_zones(node_info.free_min)
     for items, count in plan.kinds:
         total += count * max(0, strategy.best(items, zones, node_info.sizes))
     return total // len(plan.parts)
 
 
-def score_whole(node_info: NodeInfo, shape: Shape, strategy: Scorer) -> int:
+def score_whole(node_info: NodeInfo, pod_class: PodClass, strategy: Scorer) -> int:
     """The node as one zone, for pods that need no alignment. A pod that asks for nothing scores 0
     everywhere.
     """
-    if not shape.asked:
+    if not pod_class.asked:
         return 0
-    free = {name: node_info.free(name) for name in shape.asked}
-    if isinstance(strategy, Registered):
-        return strategy.whole(shape.asked, free, node_info)
-    return max(0, strategy.best(tuple(shape.asked.items()), {0: free}, {0: node_info.allocatable}))
+    free = {name: node_info.free(name) for name in pod_class.asked}
+    if isinstance(strategy, StrategyRunner):
+        return strategy.whole(pod_class.asked, free, node_info)
+    return max(
+        0, strategy.best(tuple(pod_class.asked.items()), {0: free}, {0: node_info.allocatable})
+    )

@@ -39,12 +39,19 @@ import numpy.typing as npt
 
 from services.scheduler.filter.constraints.predicates import ConstraintColumns
 from services.scheduler.filter.topology.fit import blocked, plan_for
-from services.scheduler.score.runner import HIGHEST, Registered, Scorer, ZoneStrategy
+from services.scheduler.score.runner import HIGHEST, Scorer, StrategyRunner, ZoneStrategy
 from services.scheduler.select.verdict_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_arrays import Bools, Columns, Floats, Ints, Selection, Slots
+from services.scheduler.snapshot.node_arrays import (
+    Bools,
+    Floats,
+    Ints,
+    NodeArrays,
+    Selection,
+    Slots,
+)
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
-from services.scheduler.snapshot.pod_class import Items, Part, Plan, Planned, Shape
+from services.scheduler.snapshot.pod_class import Items, Part, Plan, PlanOnNodes, PodClass
 from services.scheduler.snapshot.zone_sizes import several_kinds_of_memory
 from shared.domain import policies
 from shared.domain.demand import most
@@ -55,7 +62,7 @@ EXACT = 2.0**53
 
 
 def in_as_few_zones(
-    columns: Columns, plan: Plan, wide: Bools, selection: Selection, zones: int
+    columns: NodeArrays, plan: Plan, wide: Bools, selection: Selection, zones: int
 ) -> Bools:
     """Of the nodes where the plan is `wide`, those that may have enough."""
     enough, overstated = wide.copy(), _overstated(columns, selection, len(wide))
@@ -70,7 +77,7 @@ def in_as_few_zones(
     return enough
 
 
-def _overstated(columns: Columns, selection: Selection, count: int) -> Bools:
+def _overstated(columns: NodeArrays, selection: Selection, count: int) -> Bools:
     """Nodes of which it is not known how large their zones are: all may be taken there."""
     if not columns.overstated:
         return np.zeros(count, dtype=np.bool_)
@@ -98,7 +105,7 @@ def _freest_first(zones: npt.NDArray[Any]) -> npt.NDArray[Any]:
 class Standing:
     """Columns [zone, node] of one strategy."""
 
-    def __init__(self, columns: Columns, strategy: Registered) -> None:
+    def __init__(self, columns: NodeArrays, strategy: StrategyRunner) -> None:
         self._columns, self._strategy = columns, strategy
         self._values: Floats = np.zeros((0, 0))
         self._made_for: object = None
@@ -107,7 +114,7 @@ class Standing:
         """Of zones by their place in columns [zone * capacity + node]; None where the strategy has
         nothing to keep.
         """
-        if not self._strategy.looks_at_wants:
+        if not self._strategy.ranks_by_demand:
             return None
         columns, changed = self._columns, self._columns.take_changed()
         made_for = columns.shape, columns.capacity, self._strategy.generation
@@ -137,7 +144,7 @@ class Sweep:
     """`scores` (-1: ruled out) and `sure` (no exact judgement needed) for the nodes of `selection`."""
 
     def __init__(
-        self, columns: Columns, selection: Selection, count: int, zones: int, strategy: Scorer
+        self, columns: NodeArrays, selection: Selection, count: int, zones: int, strategy: Scorer
     ) -> None:
         self._columns, self._selection, self._count = columns, selection, count
         self._zones, self._strategy = zones, strategy
@@ -145,11 +152,11 @@ class Sweep:
         self._fit_cache: dict[tuple[tuple[str, int], ...], Bools | None] = {}
         self._points_cache: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
         self._singly = (
-            strategy if isinstance(strategy, Registered) and not strategy.at_once else None
+            strategy if isinstance(strategy, StrategyRunner) and not strategy.at_once else None
         )
         """A strategy that scores node by node: here are upper bounds of its scores."""
 
-    def run(self, shape: Shape, plan: Plan, unbarred: Bools) -> tuple[Scores, Bools]:
+    def run(self, pod_class: PodClass, plan: Plan, unbarred: Bools) -> tuple[Scores, Bools]:
         """Judge the shape; scores and certainty in the selection's order. `unbarred` is where its
         constraints let it go.
         """
@@ -158,15 +165,15 @@ class Sweep:
         elif plan.mode == "unaligned":
             candidates, sure, scores = (
                 *self._unaligned(plan),
-                self._whole(shape) if self._singly is None else self._most(plan),
+                self._whole(pod_class) if self._singly is None else self._most(plan),
             )
         else:
-            candidates, sure, scores = self._every(), self._every(), self._whole(shape)
+            candidates, sure, scores = self._every(), self._every(), self._whole(pod_class)
         if self._singly is not None:
             sure[:] = False
         if plan.one_by_one:
             candidates, sure = self._every(), ~self._every()
-        candidates &= unbarred & self._fits_node(shape.request)
+        candidates &= unbarred & self._fits_node(pod_class.request)
         return np.where(candidates, scores, NOT).astype(np.int16), sure | ~candidates
 
     # -- zones
@@ -256,7 +263,7 @@ class Sweep:
         return np.where(size.any(axis=0), free, amount)
 
     def _part_scores(self, items: Items, fit: Bools) -> npt.NDArray[Any]:
-        if isinstance(self._strategy, Registered):
+        if isinstance(self._strategy, StrategyRunner):
             named = self._strategy.beside(items, self._columns.rows)
             free_min, whole = (
                 [self._lower(name) for name, _ in named],
@@ -392,8 +399,8 @@ class Sweep:
             )
         return enough
 
-    def _whole(self, shape: Shape) -> npt.NDArray[Any]:
-        asked = shape.asked
+    def _whole(self, pod_class: PodClass) -> npt.NDArray[Any]:
+        asked = pod_class.asked
         rows = [self._columns.free_rows.get(name) for name in asked]
         if not asked or None in rows:
             return np.zeros(self._count)
@@ -405,7 +412,7 @@ class Sweep:
             return self._singly.most(
                 tuple(asked.items()), np.stack(free)[:, None], np.ones(self._count, dtype=np.int64)
             )
-        if isinstance(self._strategy, Registered):
+        if isinstance(self._strategy, StrategyRunner):
             return self._strategy.whole_column(asked, np.stack(free), np.stack(whole))
         scores = self._strategy.many(tuple(asked.items()), free, whole)
         return np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0).clip(0, 100)
@@ -423,12 +430,12 @@ class LandingSweep:
 
     def __init__(
         self,
-        columns: Columns,
+        columns: NodeArrays,
         standing: Standing,
         plan: Plan,
         request: Amounts,
         zones: int,
-        strategy: Registered,
+        strategy: StrategyRunner,
     ) -> None:
         self._columns, self._standing, self._strategy = columns, standing, strategy
         self._plan, self._zones = plan, zones
@@ -618,7 +625,7 @@ RANKS_FROM_BY_SETS = 1
 class Selected(NamedTuple):
     """Nodes on which a shape has one plan, and how many they are."""
 
-    planned: Planned
+    planned: PlanOnNodes
     selection: Selection
     size: int
 
@@ -632,7 +639,7 @@ class Sweeping:
 
     def __init__(
         self,
-        columns: Columns,
+        columns: NodeArrays,
         constraints: ConstraintColumns,
         config: CycleConfig,
         strategy: Scorer,
@@ -643,37 +650,41 @@ class Sweeping:
             config,
             strategy,
         )
-        registered = strategy if isinstance(strategy, Registered) else None
+        registered = strategy if isinstance(strategy, StrategyRunner) else None
         self._standing = Standing(columns, registered) if registered is not None else None
         self._by_landing = registered is not None and registered.by_landing
         self.ranks = registered is not None and registered.at_once
         self.singly = registered is not None and not registered.at_once
         self.ranks_from = _ranks_from(registered) if registered is not None else None
 
-    def plan(self, shape: Shape, profile: Profile, number: int) -> Planned:
+    def plan(self, pod_class: PodClass, profile: Profile, number: int) -> PlanOnNodes:
         """The shape's plan on nodes of the profile of this number."""
-        found = shape.planned.get(number)
+        found = pod_class.planned.get(number)
         if found is None:
-            plan = plan_for(shape, profile, self._config)
-            barred = blocked(shape, profile, plan, self._config) is not None
+            plan = plan_for(pod_class, profile, self._config)
+            barred = blocked(pod_class, profile, plan, self._config) is not None
             alike = (
                 each
-                for each in shape.planned.values()
+                for each in pod_class.planned.values()
                 if each.plan == plan and each.barred == barred
             )
-            found = shape.planned[number] = next(alike, None) or Planned(plan, barred)
+            found = pod_class.planned[number] = next(alike, None) or PlanOnNodes(plan, barred)
             found.widen(len(profile[4]))
         return found
 
-    def parted(self, shape: Shape, only: Slots | None) -> Iterator[tuple[Selection, Selected]]:
+    def parted(
+        self, pod_class: PodClass, only: Slots | None
+    ) -> Iterator[tuple[Selection, Selected]]:
         """All nodes, or those of the slots in `only`, none of which is empty, parted by the shape's
         plan on them: where in `only` they are, and themselves."""
         columns = self._columns
         profiles = columns.profile[: columns.size] if only is None else columns.profile.take(only)
         numbers = columns.in_use() if only is None else dict.fromkeys(profiles.tolist())
-        plans: dict[Planned, list[int]] = {}
+        plans: dict[PlanOnNodes, list[int]] = {}
         for number in numbers:
-            plans.setdefault(self.plan(shape, columns.profiles[number], number), []).append(number)
+            plans.setdefault(self.plan(pod_class, columns.profiles[number], number), []).append(
+                number
+            )
         if len(plans) == 1 and (only is not None or columns.filled == columns.size):
             yield (
                 slice(None),
@@ -692,32 +703,32 @@ class Sweeping:
             here = np.flatnonzero(among.take(profiles))
             yield here, Selected(planned, here if only is None else only[here], len(here))
 
-    def run(self, shape: Shape, selected: Selected, nodes: Nodes) -> Answers:
+    def run(self, pod_class: PodClass, selected: Selected, nodes: Nodes) -> Answers:
         """Scores and certainty of the selected nodes, in their order."""
         planned, selection, size = selected
         if planned.barred:
             return np.full(size, RULED_OUT), np.ones(size, dtype=np.bool_)
-        unbarred = self._constraints.allowed(shape.pod.constraints, nodes, selection)
+        unbarred = self._constraints.allowed(pod_class.pod.constraints, nodes, selection)
         if planned.plan.mode == "aligned" and self._by_landing:
-            return self._landing_sweep(shape, planned).run(selection, size, unbarred)
+            return self._landing_sweep(pod_class, planned).run(selection, size, unbarred)
         return Sweep(self._columns, selection, size, planned.zones, self._strategy).run(
-            shape, planned.plan, unbarred
+            pod_class, planned.plan, unbarred
         )
 
-    def _landing_sweep(self, shape: Shape, planned: Planned) -> LandingSweep:
+    def _landing_sweep(self, pod_class: PodClass, planned: PlanOnNodes) -> LandingSweep:
         """Kept while the columns have these rows and zones."""
-        assert isinstance(self._strategy, Registered)
+        assert isinstance(self._strategy, StrategyRunner)
         assert self._standing is not None
         made_for = self._columns.shape, planned.zones
         if planned.sweep is None or planned.made_for != made_for:
             planned.made_for = made_for
-            given = planned.plan, shape.request, planned.zones, self._strategy
+            given = planned.plan, pod_class.request, planned.zones, self._strategy
             planned.sweep = LandingSweep(self._columns, self._standing, *given)
         found: LandingSweep = planned.sweep
         return found
 
 
-def _ranks_from(strategy: Registered) -> int | None:
+def _ranks_from(strategy: StrategyRunner) -> int | None:
     if strategy.at_once:
-        return RANKS_FROM_BY_WANTS if strategy.looks_at_wants else RANKS_FROM
+        return RANKS_FROM_BY_WANTS if strategy.ranks_by_demand else RANKS_FROM
     return RANKS_FROM_BY_SETS if strategy.bounded else None

@@ -12,23 +12,29 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from services.scheduler.filter.constraints.barred_resources import barring
-from services.scheduler.filter.constraints.constraint import Around, Bar
-from services.scheduler.filter.constraints.placed_pods import Neighbours
-from services.scheduler.filter.constraints.pod_affinity import ANTI_AFFINITY, Lifted
+from services.scheduler.filter.constraints.constraint import Bar, ClusterView
+from services.scheduler.filter.constraints.placed_pods import PlacedPods
+from services.scheduler.filter.constraints.pod_affinity import ANTI_AFFINITY, OpenedDomains
 from services.scheduler.filter.constraints.predicates import ConstraintColumns
-from services.scheduler.filter.constraints.registry import Bars, bars
+from services.scheduler.filter.constraints.registry import PodChecks, bars
 from services.scheduler.filter.constraints.selectors import likeness
 from services.scheduler.filter.topology.kubelet_search import reserved
 from services.scheduler.filter.topology.predict import note_reserved
 from services.scheduler.score.demand import NOWHERE, places_in
-from services.scheduler.score.preferences import Homes, Preferences
-from services.scheduler.score.strategies.strategy import Want
-from services.scheduler.select.evaluate import Judging
+from services.scheduler.score.preferences import Preferences, PreferredNodes
+from services.scheduler.score.strategies.strategy import DemandClass
+from services.scheduler.select.evaluate import Evaluator
 from services.scheduler.snapshot.assume import reserve
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_arrays import BARRED, Columns, Delta, Group, Lifts
+from services.scheduler.snapshot.node_arrays import (
+    BARRED,
+    Group,
+    NodeArrays,
+    ReservationArrays,
+    ScoreOffsets,
+)
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
-from services.scheduler.snapshot.pod_class import Items, Shape, key_of
+from services.scheduler.snapshot.pod_class import Items, PodClass, key_of
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
@@ -43,21 +49,21 @@ class Cluster:
 
     def __init__(self, config: CycleConfig) -> None:
         self.config = config
-        self._columns, self._constraints = Columns(), ConstraintColumns(config.max_shapes)
+        self._columns, self._constraints = NodeArrays(), ConstraintColumns(config.max_shapes)
         self._by_name: dict[str, NodeInfo] = {}
         self._slots: list[NodeInfo | None] = []
         self.slots: dict[str, int] = {}
         self._vacant: list[int] = []
-        self.judging = Judging(config, self._columns, self._constraints, self._slots)
+        self.evaluator = Evaluator(config, self._columns, self._constraints, self._slots)
         self._claims: dict[str, str] = {}
-        self._unsettled: set[str] = set()
+        self._unconfirmed: set[str] = set()
         self._barred: dict[str, dict[str, Bar]] = {}
         self._barring: dict[str, tuple[str, ...]] = {}
-        self.around = Around(
-            self._by_name, Neighbours(), Exclusions(), ClusterObjects(), self._barred
+        self.view = ClusterView(
+            self._by_name, PlacedPods(), Exclusions(), ClusterObjects(), self._barred
         )
-        self._preferences, self._lifted = Preferences(config.max_shapes), Lifted()
-        self.homes = Homes()
+        self._preferences, self._opened_domains = Preferences(config.max_shapes), OpenedDomains()
+        self.preferred_nodes = PreferredNodes()
         self._wanted: tuple[Wanted, ...] = ()
 
     def __len__(self) -> int:
@@ -66,13 +72,13 @@ class Cluster:
     # -- demand
     # --------------------------------------------------------------------------------------------------
 
-    def want(self, wanted: tuple[Wanted, ...]) -> None:
+    def rank_by(self, wanted: tuple[Wanted, ...]) -> None:
         """Rank nodes by this from now on; cheap while nothing changes."""
         if wanted is self._wanted or wanted == self._wanted:
             return
         self._wanted = wanted
-        self.judging.want(
-            [Want(tuple(sorted(each.amounts.items())), each.weight) for each in wanted]
+        self.evaluator.rank_by(
+            [DemandClass(tuple(sorted(each.amounts.items())), each.weight) for each in wanted]
         )
 
     def aligning(self) -> Profile | None:
@@ -85,7 +91,7 @@ class Cluster:
         return min(largest, key=self._first_name).profile if largest else None
 
     def _first_name(self, group: Group) -> str:
-        return min(self.judging.at(slot).name for slot in group.slots.tolist())
+        return min(self.evaluator.at(slot).name for slot in group.slots.tolist())
 
     def places(self, demand_classes: Sequence[Items]) -> list[int]:
         """Return how many more of each class the zones of aligning nodes hold, each class for
@@ -120,22 +126,25 @@ class Cluster:
             node_info = self._enter(node.name)
         elif node_info.ledger is node and node_info.is_current(node):
             node_info.confirm(node)
-            self.judging.table.confirmed(node_info.slot)
+            self.evaluator.table.confirmed(node_info.slot)
             return
         if node_info.observed is not node.observed:
             self._constraints.forget(node_info.slot)
             self._preferences.changed(node_info.slot, node.observed)
-            self._lifted.relabelled(self.around.neighbours, node_info.observed)
+            self._opened_domains.relabelled(self.view.placed_pods, node_info.observed)
         self._drop_claims(node_info)
         profile = node_info.profile
-        node_info.take_in(node, self.config)
+        node_info.update_from(node, self.config)
         self._claims.update(dict.fromkeys(node_info.claims, node.name))
-        self._note_unsettled(node_info)
-        node_info.version, node_info.taken_in = node_info.version + 1, node_info.taken_in + 1
+        self._note_unconfirmed(node_info)
+        node_info.version, node_info.ledger_version = (
+            node_info.version + 1,
+            node_info.ledger_version + 1,
+        )
         if node_info.profile is not profile or node_info.profile_id < 0:
             node_info.profile_id = self._columns.set_profile(node_info.slot, node_info.profile)
         self._columns.changed(node_info)
-        self.judging.table.changed(node_info.slot)
+        self.evaluator.table.changed(node_info.slot)
 
     def drop_node(self, name: str) -> None:
         """Forget a node; harmless when it is unknown."""
@@ -146,42 +155,44 @@ class Cluster:
         self._slots[node_info.slot] = None
         del self.slots[name]
         self._vacant.append(node_info.slot)
-        self._unsettled.discard(name)
+        self._unconfirmed.discard(name)
         self._columns.set_profile(node_info.slot, None)
         self._constraints.forget(node_info.slot)
         self._preferences.changed(node_info.slot, None)
-        self._lifted.relabelled(self.around.neighbours, node_info.observed)
+        self._opened_domains.relabelled(self.view.placed_pods, node_info.observed)
         self._note_barred(name, {})
-        self.judging.table.emptied(node_info.slot)
+        self.evaluator.table.emptied(node_info.slot)
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         """Stand in for an own reservation until the fold brings it: returns the charge as the fold
         will compute it.
         """
         node_info = self._by_name[placed.node]
-        self.around.neighbours.put(pod, placed.node)
-        shape = self.judging.shape(pod)
+        self.view.placed_pods.put(pod, placed.node)
+        pod_class = self.evaluator.pod_class(pod)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
-        charge = reserve(node_info, pod, shape, trusted)
+        charge = reserve(node_info, pod, pod_class, trusted)
         reserved(node_info, charge)
         note_reserved(node_info, charge)
-        self._note_unsettled(node_info)
+        self._note_unconfirmed(node_info)
         node_info.version += 1
         delta = None
-        if node_info.unaligned or node_info.tied:
+        if node_info.unaligned or node_info.grouped_zones:
             self._columns.changed(node_info)
         elif not self._columns.is_stale(node_info.slot):
-            delta = self._delta(node_info, shape, charge.zones)
+            delta = self._delta(node_info, pod_class, charge.zones)
             self._columns.subtract(node_info, delta)
-        self.judging.reserved(node_info, delta)
+        self.evaluator.reserved(node_info, delta)
         return charge.zones
 
-    def _delta(self, node_info: NodeInfo, shape: Shape, zones: ZoneAmounts) -> Delta:
+    def _delta(
+        self, node_info: NodeInfo, pod_class: PodClass, zones: ZoneAmounts
+    ) -> ReservationArrays:
         """Equal reservations on nodes of one profile are equal in columns."""
-        known = shape.deltas.get(node_info.profile_id)
+        known = pod_class.deltas.get(node_info.profile_id)
         if known is None or known[0] is not zones or known[1] != self._columns.shape:
-            delta = self._columns.delta(node_info, zones, shape.requested)
-            known = shape.deltas[node_info.profile_id] = zones, self._columns.shape, delta
+            delta = self._columns.delta(node_info, zones, pod_class.requested)
+            known = pod_class.deltas[node_info.profile_id] = zones, self._columns.shape, delta
         return known[2]
 
     def _enter(self, name: str) -> NodeInfo:
@@ -191,8 +202,8 @@ class Cluster:
             self._slots.append(node_info)
         self._slots[slot], self._by_name[name], self.slots[name] = node_info, node_info, slot
         self._columns.reserve(slot)
-        self.homes.entered()
-        self.judging.table.reserve(slot, name)
+        self.preferred_nodes.entered()
+        self.evaluator.table.reserve(slot, name)
         self._constraints.forget(slot)
         return node_info
 
@@ -200,11 +211,11 @@ class Cluster:
         for uid in node_info.claims:
             self._claims.pop(uid, None)
 
-    def _note_unsettled(self, node_info: NodeInfo) -> None:
-        if node_info.unsettled:
-            self._unsettled.add(node_info.name)
+    def _note_unconfirmed(self, node_info: NodeInfo) -> None:
+        if node_info.unconfirmed:
+            self._unconfirmed.add(node_info.name)
         else:
-            self._unsettled.discard(node_info.name)
+            self._unconfirmed.discard(node_info.name)
 
     def _note_barred(self, node: str, found: Mapping[str, Bar]) -> None:
         """For which resources the node is barred, and why: kept, as few are, and every pod asks."""
@@ -220,43 +231,43 @@ class Cluster:
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """The pod stands where the ledger has it, or nowhere."""
         if entry is not None and entry.node:
-            gone = self.around.neighbours.put(entry.pod, entry.node, entry.terminating)
+            gone = self.view.placed_pods.put(entry.pod, entry.node, entry.terminating)
         else:
-            gone = self.around.neighbours.remove(uid)
+            gone = self.view.placed_pods.remove(uid)
         if gone is not None and gone.pod.constraints.kept and gone.node in self._by_name:
-            self._lifted.left(gone.pod.constraints.kept, self._by_name[gone.node].observed)
+            self._opened_domains.left(gone.pod.constraints.kept, self._by_name[gone.node].observed)
 
     def opened(self) -> list[str]:
         """Nodes that a rule of running pods may have opened since the last call, beside those that
         changed themselves.
         """
-        return self._lifted.take(self._by_name)
+        return self._opened_domains.take(self._by_name)
 
     # -- answers
     # -------------------------------------------------------------------------------------------------
 
-    def bars(self, pod: Pod) -> Bars:
+    def bars(self, pod: Pod) -> PodChecks:
         """The constraints that look beyond the node's own object, as things stand."""
-        return bars(pod, self.around)
+        return bars(pod, self.view)
 
-    def lifts(self, pod: Pod, barred: Bars) -> Lifts | None:
+    def offsets(self, pod: Pod, barred: PodChecks) -> ScoreOffsets | None:
         """What the pod's preferences (or else the scheduler's homes) add to the scores of its
         shape, and which nodes it is kept from; None for neither."""
-        lifts = self._preferences.of(pod, self._slots)
-        lifts = self.homes.lifts(self._slots) if lifts is None else lifts
+        offsets = self._preferences.of(pod, self._slots)
+        offsets = self.preferred_nodes.offsets(self._slots) if offsets is None else offsets
         if not barred:
-            return lifts
+            return offsets
         open_slots = barred.open(self._slots)
-        return np.where(open_slots, 0 if lifts is None else lifts, BARRED).astype(np.int32)
+        return np.where(open_slots, 0 if offsets is None else offsets, BARRED).astype(np.int32)
 
-    def shape_of(self, pod: Pod) -> str:
+    def class_of(self, pod: Pod) -> str:
         """Equal for pods that nodes, and the rules of pods there, judge alike as things stand."""
-        ruled = pod.constraints.kept or self.around.neighbours.keeping(ANTI_AFFINITY)
+        ruled = pod.constraints.kept or self.view.placed_pods.keeping(ANTI_AFFINITY)
         return f"{key_of(pod)} {likeness(pod)}" if ruled else key_of(pod)
 
-    def unsettled(self) -> list[str]:
+    def unconfirmed(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""
-        return sorted(self._unsettled)
+        return sorted(self._unconfirmed)
 
     # -- for the pipeline
     # ----------------------------------------------------------------------------------------
@@ -276,4 +287,4 @@ class Cluster:
     def claimed_by(self, uid: str) -> NodeInfo | None:
         """The node that the pod is nominated for, as it stands with the pod's own claim given back."""
         node_info = self._by_name.get(self._claims.get(uid, ""))
-        return node_info.imagined((), {}, uid, self.config) if node_info is not None else None
+        return node_info.hypothetical((), {}, uid, self.config) if node_info is not None else None

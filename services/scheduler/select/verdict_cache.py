@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from services.scheduler.snapshot.node_arrays import BARRED, Lifts, Slots, grown
+from services.scheduler.snapshot.node_arrays import BARRED, ScoreOffsets, Slots, grown
 
 OPTIMISTIC = 101
 RULED_OUT = -1
@@ -37,7 +37,7 @@ class _Top(NamedTuple):
     told: int
 
 
-class VerdictTable:
+class ScoreCache:
     """`scores`, `sure` and `exact` (judged singly as things stand) are [shape, node]; `ranks`
     orders ties by node name, apart for every pod. `changes` counts changes of nodes."""
 
@@ -231,12 +231,12 @@ class VerdictTable:
             top = self._after_drops(row, top)
         return -1, RULED_OUT
 
-    def top_lifted(self, row: int, salt: int, lifts: Lifts) -> tuple[int, int]:
+    def top_lifted(self, row: int, salt: int, offsets: ScoreOffsets) -> tuple[int, int]:
         """The same for a pod that prefers nodes, or is kept from some: the slot of the best sum,
         with its own score.
         """
         scores = self.scores[row, : self.size]
-        sums = np.where(scores == RULED_OUT, BARRED, scores + lifts[: self.size])
+        sums = np.where(scores == RULED_OUT, BARRED, scores + offsets[: self.size])
         best = int(sums.max()) if self.size else BARRED
         if best <= BARRED // 2:
             return -1, RULED_OUT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.scheduler.snapshot.node_info import NodeInfo, tied_zones
-from services.scheduler.snapshot.pod_class import Shape
+from services.scheduler.snapshot.node_info import NodeInfo, zones_of_memory_groups
+from services.scheduler.snapshot.pod_class import PodClass
 from shared.domain.pod import Pod
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.ledger.state import Charge
@@ -14,25 +14,28 @@ from shared.ledger.what_if import NOTHING, newcomer
 
 
 def reserve(
-    node_info: NodeInfo, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING
+    node_info: NodeInfo,
+    pod: Pod,
+    pod_class: PodClass,
+    trusted: Mapping[str, tuple[int, ...]] = NOTHING,
 ) -> Charge:
     """Charge the pod to the node's facts in place, only in the `trusted` zones where some are
     given.
     """
     report, own = (
         node_info.report,
-        newcomer(pod, shape.kind, node_info.report, node_info.free_max, trusted),
+        newcomer(pod, pod_class.kind, node_info.report, node_info.free_max, trusted),
     )
     charge = own.charge
     if report is not None and charge.demand:
         subtract(node_info.free_min, charge.zones)
-        node_info.unsettled = True
-        node_info.arriving |= {pod.uid}
+        node_info.unconfirmed = True
+        node_info.pending |= {pod.uid}
         if node_info.unaligned:
             node_info.take_total(charge, node_info.totals)
-    for name, amount in shape.requested.items():
+    for name, amount in pod_class.requested.items():
         node_info.requested[name] = node_info.requested.get(name, 0) + amount
-    node_info.overlay[pod.uid] = own
+    node_info.assumed[pod.uid] = own
     if report is not None and charge.demand and report.policy != SINGLE_NUMA_NODE:
-        node_info.tied |= tied_zones(node_info.ledger, (charge,))
+        node_info.grouped_zones |= zones_of_memory_groups(node_info.ledger, (charge,))
     return charge

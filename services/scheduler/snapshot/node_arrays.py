@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.snapshot.node_info import Bounds, Layout, Make, NodeInfo, Profile
+from services.scheduler.snapshot.node_info import Bounds, Layout, MachineType, NodeInfo, Profile
 from shared.domain.resources import PODS, Amounts
 
 Ints = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Slots = Ints
 Selection = slice | Slots
-Lifts = npt.NDArray[np.int32]
+ScoreOffsets = npt.NDArray[np.int32]
 """What one pod adds to the scores of its shape by node, or BARRED."""
 
 BARRED = -10_000
@@ -36,7 +36,7 @@ PART = 4
 """By how much arrays of nodes grow that are full: at 20,000 nodes doubling would leave 40 % of them unused."""
 
 
-class Delta(NamedTuple):
+class ReservationArrays(NamedTuple):
     """An own reservation as columns: what it takes of `zones` [resource, zone] and of the `whole`
     node, and the `least` that it takes of each zone by resource, None where it leaves a zone as it
     is."""
@@ -77,7 +77,7 @@ class Group(NamedTuple):
         )
 
 
-class Columns:
+class NodeArrays:
     """`free_min`, `free_max` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what
     is `offered` [resource, node], `largest` zone capacity and `widest` whole zone (at least 1)
     [resource, node], `totals` what is surely free in all zones together [resource, node], of nodes
@@ -102,12 +102,12 @@ class Columns:
         self.profiles: list[Profile] = []
         self.uneven: set[int] = set()
         self.overstated: set[int] = set()
-        self._sized: dict[int, Make] = {}
+        self._sized: dict[int, MachineType] = {}
         self._laid_out: dict[int, int] = {}
         self._placed: dict[int, tuple[int, Ints]] = {}
         self._offers: dict[int, Amounts] = {}
         self._ids: dict[Profile, int] = {}
-        self._due: dict[int, list[Delta]] = {}
+        self._due: dict[int, list[ReservationArrays]] = {}
         self._stale: dict[int, NodeInfo] = {}
         self._counts: list[int] = []
         self._changed: set[int] = set()
@@ -232,7 +232,7 @@ class Columns:
             return
         at = self._places(number)[:, None], slots
         self.free_min.reshape(-1, self.capacity)[at] = _values(
-            [f.firm(f.free_min) for f in many], layout
+            [f.for_single_zones(f.free_min) for f in many], layout
         )
         self.free_max.reshape(-1, self.capacity)[at] = _values([f.free_max for f in many], layout)
         counted = [node_info for node_info in many if node_info.unaligned]
@@ -245,7 +245,7 @@ class Columns:
             [
                 node_info
                 for node_info in many
-                if self._sized.get(node_info.slot) is not node_info.make
+                if self._sized.get(node_info.slot) is not node_info.machine
             ],
         )
 
@@ -254,14 +254,16 @@ class Columns:
         if not many:
             return
         slots = [node_info.slot for node_info in many]
-        self._sized.update((node_info.slot, node_info.make) for node_info in many)
+        self._sized.update((node_info.slot, node_info.machine) for node_info in many)
         self.uneven.difference_update(slots)
-        self.uneven.update(node_info.slot for node_info in many if node_info.make.capacities.uneven)
+        self.uneven.update(
+            node_info.slot for node_info in many if node_info.machine.capacities.uneven
+        )
         self.overstated.difference_update(slots)
-        self.overstated.update(node_info.slot for node_info in many if node_info.make.overstated)
-        self.limits[slots] = [node_info.make.max_numa_nodes for node_info in many]
+        self.overstated.update(node_info.slot for node_info in many if node_info.machine.overstated)
+        self.limits[slots] = [node_info.machine.max_numa_nodes for node_info in many]
         self.largest[:, slots] = _table(
-            self.rows, [node_info.make.capacities.largest for node_info in many]
+            self.rows, [node_info.machine.capacities.largest for node_info in many]
         )
         whole = self.whole.reshape(-1, self.capacity)
         whole[self._places(number)[:, None], slots] = _values(
@@ -308,7 +310,9 @@ class Columns:
                 self.free_rows, [node_info.allocatable for node_info in many]
             )
 
-    def delta(self, node_info: NodeInfo, zones: Mapping[int, Amounts], request: Amounts) -> Delta:
+    def delta(
+        self, node_info: NodeInfo, zones: Mapping[int, Amounts], request: Amounts
+    ) -> ReservationArrays:
         """An own reservation as columns, for every node with these zones and rows."""
         places = {zone: at for at, zone in enumerate(node_info.zone_ids)}
         free_min = np.zeros(self.free_min.shape[:2], dtype=np.int64)
@@ -318,9 +322,9 @@ class Columns:
                     free_min[self.rows[name], places[zone]] = amount
         untouched = any(zone not in zones for zone in places) or not places
         least = None if untouched else free_min[:, : len(places)].min(axis=1)
-        return Delta(free_min, _table(self.free_rows, [request])[:, 0], least)
+        return ReservationArrays(free_min, _table(self.free_rows, [request])[:, 0], least)
 
-    def subtract(self, node_info: NodeInfo, delta: Delta) -> None:
+    def subtract(self, node_info: NodeInfo, delta: ReservationArrays) -> None:
         """Take an own reservation out of one node's columns, which are otherwise up to date, at the
         next `apply_due`.
         """

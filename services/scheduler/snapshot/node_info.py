@@ -70,7 +70,7 @@ class NodeInfo:
 
     __slots__ = (
         "allocatable",
-        "arriving",
+        "assumed",
         "charged",
         "claims",
         "ends",
@@ -78,12 +78,14 @@ class NodeInfo:
         "expired",
         "free_max",
         "free_min",
+        "grouped_zones",
+        "kubelet_searches",
         "ledger",
-        "make",
+        "ledger_version",
+        "machine",
         "name",
         "observed",
-        "outlooks",
-        "overlay",
+        "pending",
         "profile",
         "profile_id",
         "report",
@@ -91,11 +93,9 @@ class NodeInfo:
         "rule",
         "sizes",
         "slot",
-        "taken_in",
-        "tied",
         "totals",
         "unaligned",
-        "unsettled",
+        "unconfirmed",
         "version",
         "views",
         "waiting",
@@ -103,29 +103,29 @@ class NodeInfo:
     )  # fmt: skip
 
     def __init__(self, name: str, slot: int) -> None:
-        self.name, self.slot, self.version, self.taken_in = name, slot, 0, 0
+        self.name, self.slot, self.version, self.ledger_version = name, slot, 0, 0
         self.ledger: LedgerNode = LedgerNode(name)
         self.observed: NodeObserved | None = None
         self.report: Report | None = None
         self.free_min: ZoneAmounts = {}
         self.free_max: ZoneAmounts = {}
-        self.make, self.sizes = NO_MAKE, NO_MAKE.sizes
+        self.machine, self.sizes = NO_MACHINE, NO_MACHINE.sizes
         self.zone_ids: tuple[int, ...] = ()
         self.requested: Amounts = {}
         self.allocatable: Amounts = {}
         self.claims: dict[str, ZoneAmounts] = {}
-        self.overlay: dict[str, Newcomer] = {}
-        self.outlooks: Any = None
+        self.assumed: dict[str, Newcomer] = {}
+        self.kubelet_searches: Any = None
         self.waiting: Any = None
         self.expected_zones: Any = None
         self.views: Any = None
         self.rule, self.unaligned = policy.Rule(), True
         self.profile: Profile = ("missing", self.rule, (), (), (), (), ())
         self.profile_id = -1
-        self.tied: frozenset[int] = frozenset()
+        self.grouped_zones: frozenset[int] = frozenset()
         self.totals: Amounts = {}
-        self.unsettled = self.expired = False
-        self.arriving: frozenset[str] = frozenset()
+        self.unconfirmed = self.expired = False
+        self.pending: frozenset[str] = frozenset()
         self.charged: frozenset[str] = frozenset()
         self.ends: object = None
 
@@ -153,17 +153,17 @@ class NodeInfo:
             and self.requested == node.requested
             and self.claims == node.claims
             and self.allocatable == offered(node)
-            and self.arriving == arriving(node)
-            and self.charged | self.overlay.keys() == node.charges.keys()
+            and self.pending == arriving(node)
+            and self.charged | self.assumed.keys() == node.charges.keys()
             and self.ends == ends_of(node)
             and self.expired == node.expired
         )
 
-    def take_in(self, node: LedgerNode, config: CycleConfig) -> None:
+    def update_from(self, node: LedgerNode, config: CycleConfig) -> None:
         """Take over everything that the ledger says; own reservations that it lacks are forgotten."""
         if self.report is not node.basis:
-            self.make = make_of(node.basis) if node.basis is not None else NO_MAKE
-            self.sizes = self.make.sizes
+            self.machine = machine_type_of(node.basis) if node.basis is not None else NO_MACHINE
+            self.sizes = self.machine.sizes
         steady = self._is_steady(node)
         self.ledger, self.observed, self.report, self.expired = (
             node,
@@ -174,20 +174,20 @@ class NodeInfo:
         self.free_min = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
         self.free_max = node.free_max
         self.zone_ids = tuple(sorted(node.free_min))
-        self.requested, self.claims, self.overlay = dict(node.requested), dict(node.claims), {}
+        self.requested, self.claims, self.assumed = dict(node.requested), dict(node.claims), {}
         self.allocatable = offered(node)
-        self.unsettled = any(is_unsettled(charge) for charge in node.charges.values())
-        self.arriving = arriving(node) if self.unsettled else NOBODY
+        self.unconfirmed = any(is_unconfirmed(charge) for charge in node.charges.values())
+        self.pending = arriving(node) if self.unconfirmed else NOBODY
         self.charged, self.ends = frozenset(node.charges), ends_of(node)
         if not steady or self.profile[4] != self._layout():
             self.profile = self._profile(node, config)
             self.rule = self.profile[1]
             self.unaligned = self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
-        self.tied = tied_zones(node, node.charges.values())
-        self.outlooks, self.waiting, self.expected_zones = None, None, None
-        self.totals = self.surely_free() if self.unaligned else {}
+        self.grouped_zones = zones_of_memory_groups(node, node.charges.values())
+        self.kubelet_searches, self.waiting, self.expected_zones = None, None, None
+        self.totals = self.guaranteed_totals() if self.unaligned else {}
 
-    def imagined(
+    def hypothetical(
         self,
         gone: Collection[str],
         pods: Mapping[str, LedgerPod],
@@ -199,28 +199,28 @@ class NodeInfo:
         """
         found = NodeInfo(self.name, self.slot)
         found.profile_id = self.profile_id
-        found.take_in(what_if(self.ledger, gone, pods, claimant, self.overlay.values()), config)
+        found.update_from(what_if(self.ledger, gone, pods, claimant, self.assumed.values()), config)
         return found
 
     def confirm(self, node: LedgerNode) -> None:
         """The ledger's node `is_current`: own reservations are its charges from now on."""
-        self.charged, self.overlay = frozenset(node.charges), {}
-        self.outlooks, self.waiting, self.expected_zones = None, None, None
+        self.charged, self.assumed = frozenset(node.charges), {}
+        self.kubelet_searches, self.waiting, self.expected_zones = None, None, None
 
-    def firm(self, free_min: Bounds) -> Bounds:
+    def for_single_zones(self, free_min: Bounds) -> Bounds:
         """`free_min` as far as single zones go: no memory in zones that the Memory Manager uses, or
         may use, in groups.
         """
-        if not self.tied:
+        if not self.grouped_zones:
             return free_min
         return {
             zone: {name: min(0, a) if is_memory(name) else a for name, a in held.items()}
-            if zone in self.tied
+            if zone in self.grouped_zones
             else held
             for zone, held in free_min.items()
         }
 
-    def surely_free(self) -> Amounts:
+    def guaranteed_totals(self) -> Amounts:
         """What is surely free on the node as a whole: an unproven pod holds its demand once,
         wherever that is.
         """
@@ -282,11 +282,11 @@ class NodeInfo:
     def charges(self) -> Collection[Charge]:
         """Every charge on the node, own reservations included."""
         charges = self.ledger.charges
-        if not self.overlay:
+        if not self.assumed:
             return charges.values()
         return [
             *charges.values(),
-            *[own.charge for uid, own in self.overlay.items() if uid not in charges],
+            *[own.charge for uid, own in self.assumed.items() if uid not in charges],
         ]
 
 
@@ -301,7 +301,7 @@ def _shared(key: object, value: object) -> object:
     return _known.setdefault(key, value)
 
 
-class Make(NamedTuple):
+class MachineType(NamedTuple):
     """What a report says of a node that does not change while pods come and go. `sizes`: zone ->
     what scores take for the whole: allocatable, or what is available where a report calls that more
     (`overstated`). Read only."""
@@ -312,10 +312,10 @@ class Make(NamedTuple):
     overstated: bool = False
 
 
-NO_MAKE = Make({}, Capacities({}), 0)
+NO_MACHINE = MachineType({}, Capacities({}), 0)
 
 
-def make_of(report: Report) -> Make:
+def machine_type_of(report: Report) -> MachineType:
     """Kept once for nodes of one make."""
     sizes, key = dict[int, Amounts](), list[object]()
     for zone in report.zones:
@@ -329,14 +329,14 @@ def make_of(report: Report) -> Make:
     key.append(report.max_numa_nodes)
     shared = tuple(key)
     if (known := _known.get(shared)) is not None:
-        return cast("Make", known)
+        return cast("MachineType", known)
     overstated = any(
         each.available > each.allocatable
         for zone in report.zones
         for each in zone.resources.values()
     )
-    made = Make(sizes, capacities(report), report.max_numa_nodes, overstated)
-    return cast("Make", _shared(shared, made))
+    made = MachineType(sizes, capacities(report), report.max_numa_nodes, overstated)
+    return cast("MachineType", _shared(shared, made))
 
 
 def offered(node: LedgerNode) -> Amounts:
@@ -378,7 +378,7 @@ def held_once(charge: Charge, report: Report | None = None) -> Amounts:
     return {name: sums[name] if name in told else largest[name] for name in sorted(largest)}
 
 
-def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
+def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
     """Zones that hold, or may hold, memory of a block over several zones: the Memory Manager then
     refuses them alone (kubelet 1.36). Pods too large for one zone make such blocks; where the
     report lists no pod, nobody knows where."""
@@ -415,7 +415,7 @@ def arriving(node: LedgerNode) -> frozenset[str]:
     coming = (
         charge.uid
         for charge in node.charges.values()
-        if is_unsettled(charge) and not charge.is_admitted
+        if is_unconfirmed(charge) and not charge.is_admitted
     )
     return frozenset(coming) or NOBODY
 
@@ -429,7 +429,7 @@ def ends_of(node: LedgerNode) -> object:
     ], len(node.freed)
 
 
-def is_unsettled(charge: Charge) -> bool:
+def is_unconfirmed(charge: Charge) -> bool:
     """True for a pod whose zones are not known: several are charged in its place."""
     return bool(charge.zones) and not charge.confirmed and not charge.held
 

@@ -14,7 +14,7 @@ import msgspec
 import xxhash
 
 from services.scheduler.snapshot import topology_policy as policy
-from services.scheduler.snapshot.node_arrays import Delta
+from services.scheduler.snapshot.node_arrays import ReservationArrays
 from services.scheduler.snapshot.node_info import Profile
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain import policies
@@ -88,7 +88,7 @@ class Plan(msgspec.Struct, frozen=True):
     least: Amounts = {}
 
 
-class Planned:
+class PlanOnNodes:
     """One plan of a shape, on the nodes of all profiles where it is the same, whose layouts have at
     most so many zones. `barred`: they are, whatever they have free. `sweep` is what looks at many
     of them at once, `made_for` columns of that make."""
@@ -105,7 +105,7 @@ class Planned:
         self.zones = max(self.zones, zones)
 
 
-class Shape:
+class PodClass:
     """The shape, its node-level request and its plans so far. `row` is its row on the table of
     verdicts. `evenly` names the resources that it could ask of zones, where all its containers ask
     for the same."""
@@ -135,8 +135,8 @@ class Shape:
         self.evenly = tuple(parts[0]) if parts and all(part == parts[0] for part in parts) else ()
         self.asked = {name: held for name, held in self.request.items() if name != PODS}
         self.requested = {**self.kind.request, PODS: 1}
-        self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], Delta]] = {}
-        self.planned: dict[int, Planned] = {}
+        self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], ReservationArrays]] = {}
+        self.planned: dict[int, PlanOnNodes] = {}
         self.swept = False
         self.undecided: dict[int, int] = {}
         self.unplaceable: tuple[int, Unplaceable] | None = None

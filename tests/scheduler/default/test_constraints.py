@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from services.scheduler.filter.constraints import registry
-from services.scheduler.filter.constraints.constraint import Around, Check, NotHandled
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, NotHandled
 from services.scheduler.filter.constraints.given_by_drivers import BY_CLASS
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.watch import cluster_objects, pods_and_nodes
@@ -514,9 +514,9 @@ class Tenant:
             raise NotHandled("several tenants")
         return spec.get("tenant")
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         taken = {
-            node: held for held, nodes in around.neighbours.keeping(self.name) for node in nodes
+            node: held for held, nodes in view.placed_pods.keeping(self.name) for node in nodes
         }
 
         def check(node_info: NodeInfo) -> Refusal | None:

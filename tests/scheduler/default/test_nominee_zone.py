@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.filter.constraints.constraint import Around
+from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.nominated import leaves_a_zone, zones_kept
-from services.scheduler.filter.constraints.placed_pods import Neighbours
+from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.state.cluster_objects import ClusterObjects
@@ -138,7 +138,7 @@ def test_whoever_passes_leaves_the_zone_wherever_its_containers_go(
     history.node(allocatable={"cpu": 64_000, "pods": 110})
     history.report(*(zone(number, 8, left) for number, left in enumerate(free)), tracked=("cpu",))
     node_info = NodeInfo("n1", 0)
-    node_info.take_in(history.n1, CycleConfig())
+    node_info.update_from(history.n1, CycleConfig())
     made = pod("p", *(container(f"c{number}", part) for number, part in enumerate(parts)))
     passes = leaves_a_zone(node_info, made, {"cpu": wanted * 1000}, lambda _uid: False)
     if max(free) < wanted:
@@ -164,12 +164,12 @@ def test_nominees_of_one_priority_and_node_do_not_wait_for_each_other() -> None:
     history.node(allocatable={"cpu": 64_000, "pods": 110})
     history.report(zone(0, 8), tracked=("cpu",))
     node_info = NodeInfo("n1", 0)
-    node_info.take_in(history.n1, CycleConfig())
-    around = Around({"n1": node_info}, Neighbours(), Exclusions(), ClusterObjects())
+    node_info.update_from(history.n1, CycleConfig())
+    view = ClusterView({"n1": node_info}, PlacedPods(), Exclusions(), ClusterObjects())
     for name in ("one", "two"):
         told = NominationObserved(f"uid-{name}", f"ns/{name}", "n1", zonal={"cpu": 6000})
-        around.cluster_objects.hear(told)
+        view.cluster_objects.hear(told)
         if name == "one":
-            assert list(zones_kept(pod("two", cpus=6), around)) == ["n1"], "before it is nominated"
-    assert zones_kept(pod("two", cpus=6), around) == zones_kept(pod("one", cpus=6), around) == {}
-    assert list(zones_kept(pod("third", cpus=6), around)) == ["n1"]
+            assert list(zones_kept(pod("two", cpus=6), view)) == ["n1"], "before it is nominated"
+    assert zones_kept(pod("two", cpus=6), view) == zones_kept(pod("one", cpus=6), view) == {}
+    assert list(zones_kept(pod("third", cpus=6), view)) == ["n1"]

@@ -351,13 +351,13 @@ async def test_nodes_whose_reports_carry_no_placements_evict_nobody() -> None:
     )
 
 
-@pytest.mark.parametrize(("unsettled", "cpus"), [(False, 8), (True, 9)])
+@pytest.mark.parametrize(("unconfirmed", "cpus"), [(False, 8), (True, 9)])
 async def test_nothing_is_said_of_evictions_where_somebody_may_go_or_nothing_could_help(
-    unsettled: bool, cpus: int
+    unconfirmed: bool, cpus: int
 ) -> None:
     """8 CPUs are held by pods of equal priority; no zone will ever have 9, whoever goes."""
     story = await full((low("a", 7, priority=HIGH), 0), (low("b", 7, priority=HIGH), 1))
-    if unsettled:
+    if unconfirmed:
         await story.seen_bound(low("c", 1), phase="Running")
     await story.arrives(pod("equal", cpus=cpus, priority=HIGH))
     await story.decide()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from services.scheduler.filter.topology.fit import ADMITTED, verdict
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Shape
+from services.scheduler.snapshot.pod_class import PodClass
 from shared.domain.pod import Pod
 from shared.domain.report import Zone, ZoneResource
 from shared.events import streams
@@ -202,9 +202,15 @@ def helps(story: Story, high: Pod, gone: tuple[str, ...]) -> bool:
     core = story.cores[0]
     node = what_if(core.ledger.nodes["n1"], frozenset(gone), core.ledger.pods, high.uid)
     node_info = NodeInfo("n1", 0)
-    node_info.take_in(node, config)
-    shape = Shape("", high, 0)
+    node_info.update_from(node, config)
+    pod_class = PodClass("", high, 0)
     return (
-        verdict(node_info, shape, shape.plan(node_info.profile), config, config.steps_last_resort)
+        verdict(
+            node_info,
+            pod_class,
+            pod_class.plan(node_info.profile),
+            config,
+            config.steps_last_resort,
+        )
         == ADMITTED
     )

@@ -70,7 +70,7 @@ async def test_once_the_log_holds_the_reservation_the_answer_is_the_same() -> No
     await story.tell(streams.pod("uid-own"), PodReserved("uid-own", "n1", 1, core.ledger.position))
     await story.tell(streams.node("n1"), NodeCharged("n1", "uid-own", {}))
     core.decide(0)
-    assert not placing.around.nodes["n1"].overlay
+    assert not placing.view.nodes["n1"].assumed
     assert (
         preempted(placing, core.ledger.pods, asking(8), {"n1": Offer(())})
         == before

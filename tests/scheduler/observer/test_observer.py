@@ -106,7 +106,7 @@ class Scene:
                     return logged
                 await asyncio.sleep(0.01)
 
-    async def around(self, wanted: SurroundingEvent) -> None:
+    async def view(self, wanted: SurroundingEvent) -> None:
         """Wait until this was told, at whatever version."""
         async with asyncio.timeout(10):
             while True:
@@ -414,14 +414,14 @@ async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(
             "PATCH", f"{where}/c/status", patch, {"Content-Type": "application/merge-patch+json"}
         )
         assert answer.status_code == 200, answer.text
-        await scene.around(ClaimObserved("apirec/c", "v", alone=True))
+        await scene.view(ClaimObserved("apirec/c", "v", alone=True))
     await scene.api.ask("DELETE", f"{where}/c")
     await scene.api.ask("DELETE", "/apis/storage.k8s.io/v1/csinodes/n1")
     async with scene.observer(2):
-        await scene.around(SurroundingEnded("claim", "apirec/c", "absent_from_list"))
-        await scene.around(SurroundingEnded("csinode", "n1", "absent_from_list"))
+        await scene.view(SurroundingEnded("claim", "apirec/c", "absent_from_list"))
+        await scene.view(SurroundingEnded("csinode", "n1", "absent_from_list"))
         await scene.api.ask("DELETE", "/api/v1/persistentvolumes/v")
-        await scene.around(SurroundingEnded("volume", "v", "deleted"))
+        await scene.view(SurroundingEnded("volume", "v", "deleted"))
 
 
 async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(
@@ -482,7 +482,7 @@ async def test_a_cluster_that_serves_no_device_classes_is_no_trouble_and_one_tha
         lambda kind, version: watch("namespaces" if kind == "deviceclasses" else kind, version),
     )
     async with scene.observer(2) as observer:
-        await scene.around(DeviceClassObserved("gpu", "a.com/gpu"))
+        await scene.view(DeviceClassObserved("gpu", "a.com/gpu"))
         assert (
             observer.problem()
             == "csinodes of the cluster cannot be seen: list of csinodes failed: HTTP 404"

@@ -19,10 +19,10 @@ from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES, STRA
 from services.scheduler.score.strategies.strategy import (
     COLUMN_LIMIT,
     Bools,
+    DemandClass,
     Ints,
     LandingStrategy,
     PlainStrategy,
-    Want,
     ZoneView,
 )
 from shared.domain.resources import is_device, is_numa_affine
@@ -115,16 +115,16 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
 
 
 @st.composite
-def wants(draw: st.DrawFn) -> list[Want]:
+def wants(draw: st.DrawFn) -> list[DemandClass]:
     largest = draw(st.sampled_from((4, 100, 64_000, COLUMN_LIMIT)))
     asked = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, largest), min_size=1)
     made = draw(
         st.lists(st.tuples(asked, st.sampled_from([2**power for power in range(13)])), max_size=5)
     )
-    return [Want(tuple(sorted(amounts.items())), weight) for amounts, weight in made]
+    return [DemandClass(tuple(sorted(amounts.items())), weight) for amounts, weight in made]
 
 
-def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[Want]) -> int:
+def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[DemandClass]) -> int:
     """KeepRoom as a sentence: what is lost of each want's room, in exact fractions; then the share
     that is left.
     """
@@ -149,7 +149,7 @@ def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[Want]) 
     return score
 
 
-def _places(want: Want, free: dict[str, int], whole: dict[str, int]) -> int:
+def _places(want: DemandClass, free: dict[str, int], whole: dict[str, int]) -> int:
     if any(whole.get(name, 0) < amount for name, amount in want.amounts):
         return 0
     sixty_fourths = min(
@@ -161,7 +161,7 @@ def _places(want: Want, free: dict[str, int], whole: dict[str, int]) -> int:
 @given(cluster=clusters(), wanted=wants())
 @settings(max_examples=examples(100), deadline=None)
 def test_room_is_kept_alike_in_columns_in_plain_amounts_and_in_words(
-    cluster: Cluster, wanted: list[Want]
+    cluster: Cluster, wanted: list[DemandClass]
 ) -> None:
     keep = KeepRoom(wanted)
     request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
@@ -194,7 +194,7 @@ def test_room_is_kept_alike_in_columns_in_plain_amounts_and_in_words(
 
 
 def test_a_zone_that_is_too_small_for_a_want_loses_none_of_its_room() -> None:
-    too_large, held = Want((("cpu", 20),), 4096), Want((("cpu", 16),), 4096)
+    too_large, held = DemandClass((("cpu", 20),), 4096), DemandClass((("cpu", 16),), 4096)
     free, whole = np.array([[16, 16]]), np.array([[16.0, 32.0]])
     scores = {
         want: KeepRoom([want]).landed((("cpu", 4),), ("cpu",)).scores(free, whole).tolist()

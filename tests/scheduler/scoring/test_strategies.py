@@ -11,7 +11,7 @@ from services.scheduler.score.strategies.keep_room import KeepRoom
 from services.scheduler.score.strategies.koordinator import LABEL, strategy_for
 from services.scheduler.score.strategies.least_numa_nodes import score_containers
 from services.scheduler.score.strategies.registry import STRATEGIES
-from services.scheduler.score.strategies.strategy import Want, ZoneView
+from services.scheduler.score.strategies.strategy import DemandClass, ZoneView
 from shared.domain.pod import Container, ContainerKind
 from shared.domain.resources import Amounts
 
@@ -123,7 +123,7 @@ def test_the_order_of_zones_does_not_matter() -> None:
 
 
 GPU = "vendor.example/gpu"
-WHOLE_ZONE = Want((("cpu", 8000), (GPU, 4)), 4096)
+WHOLE_ZONE = DemandClass((("cpu", 8000), (GPU, 4)), 4096)
 
 
 def test_keep_room_spares_the_zone_that_still_holds_what_is_in_demand() -> None:
@@ -147,11 +147,11 @@ def test_keep_room_loses_nothing_in_zones_that_could_never_hold_it() -> None:
 
 def test_keep_room_weighs_a_place_by_its_want() -> None:
     """One node would lose a place of what is scarce, the other of what is not."""
-    scarce, plenty = Want((("cpu", 8000),), 4096), Want((("memory", 16 * GI),), 1)
+    scarce, plenty = DemandClass((("cpu", 8000),), 4096), DemandClass((("memory", 16 * GI),), 1)
     cpu_whole, memory_whole = [zone(0, (8000, 8 * GI))], [zone(0, (4000, 16 * GI))]
     for wants, better in (
         ((scarce, plenty), memory_whole),
-        ((Want(scarce.amounts, 1), Want(plenty.amounts, 4096)), cpu_whole),
+        ((DemandClass(scarce.amounts, 1), DemandClass(plenty.amounts, 4096)), cpu_whole),
     ):
         keep = KeepRoom(wants)
         other = cpu_whole if better is memory_whole else memory_whole

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Around, Bar, Check, KeepsNothing
+from services.scheduler.filter.constraints.constraint import Bar, Check, ClusterView, KeepsNothing
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason, Refusal
@@ -38,16 +38,16 @@ from shared.ledger.unhealthy import may_lie_in_zones
 class BarredResources(KeepsNothing):
     name = "barredResources"
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        found = barred(pod, around)
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
+        found = barred(pod, view)
         return (lambda events: found.get(events.name)) if found else None
 
 
-def barred(pod: Pod, around: Around) -> dict[str, Refusal]:
+def barred(pod: Pod, view: ClusterView) -> dict[str, Refusal]:
     """The nodes that are barred for the pod, by name."""
     found: dict[str, Refusal] = {}
-    for name, asked in _named(pod).items() if around.barred else ():
-        for node, bar in around.barred.get(name, {}).items():
+    for name, asked in _named(pod).items() if view.barred else ():
+        for node, bar in view.barred.get(name, {}).items():
             if bar.concerns(pod, asked):
                 found.setdefault(
                     node,

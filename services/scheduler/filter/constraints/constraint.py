@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-from services.scheduler.filter.constraints.placed_pods import Neighbours
+from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
@@ -43,13 +43,13 @@ class Bar(NamedTuple):
         return self.who == "names" or pod.qos == "Guaranteed"
 
 
-class Around(NamedTuple):
+class ClusterView(NamedTuple):
     """What a constraint may look at beside the node: all nodes by name, pods that are placed, what
     was learnt, what surrounds them (volumes, namespaces), and by resource the nodes that are barred
     for it, and why (`barred_resources`)."""
 
     nodes: Mapping[str, NodeInfo]
-    neighbours: Neighbours
+    placed_pods: PlacedPods
     exclusions: Exclusions
     cluster_objects: ClusterObjects
     barred: Mapping[str, Mapping[str, Bar]] = {}
@@ -77,7 +77,7 @@ class Constraint(Protocol):
         """What is kept of the spec: plain JSON values that two equal specs share, None for nothing.
         Raises NotHandled, and `fields.RefusedError` for a spec that is wrong."""
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         """The check of all nodes for this pod, None where every node passes."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Around, Check
+from services.scheduler.filter.constraints.constraint import Check, ClusterView
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
@@ -34,7 +34,7 @@ class DeclaredFeatures:
             needed.append(USER_NAMESPACE)
         return needed or None
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         if not kept:
             return None
 

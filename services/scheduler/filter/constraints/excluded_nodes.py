@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Around, Check, KeepsNothing
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, KeepsNothing
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
@@ -23,8 +23,8 @@ _REMEDIES = {
 class SetAside(KeepsNothing):
     name = "setAside"
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        held = around.exclusions.of(pod)
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
+        held = view.exclusions.of(pod)
 
         def check(node_info: NodeInfo) -> Refusal | None:
             aside = held.get(node_info.name)

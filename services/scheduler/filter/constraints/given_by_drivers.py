@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Around, Check, KeepsNothing
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, KeepsNothing
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
@@ -22,8 +22,8 @@ BY_CLASS = "deviceclass.resource.kubernetes.io/"
 class GivenByDrivers(KeepsNothing):
     name = "givenByDrivers"
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        found = given(pod, around)
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
+        found = given(pod, view)
         if not found:
             return None
 
@@ -37,11 +37,11 @@ class GivenByDrivers(KeepsNothing):
         return check
 
 
-def given(pod: Pod, around: Around) -> dict[str, str]:
+def given(pod: Pod, view: ClusterView) -> dict[str, str]:
     """Resources that the pod asks for and drivers may give, sorted -> the class. Asked for every
     decision: a plain loop.
     """
-    classes = {each.resource: each.name for each in around.cluster_objects.classes.values()}
+    classes = {each.resource: each.name for each in view.cluster_objects.classes.values()}
     found: dict[str, str] = {}
     for container in pod.containers:
         for name in container.requests:

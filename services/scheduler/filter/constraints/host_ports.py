@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Around, Check
+from services.scheduler.filter.constraints.constraint import Check, ClusterView
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
@@ -44,11 +44,11 @@ class HostPorts:
                         found.add((protocol, fields.text(port, "hostIP", where), number))
         return [list(each) for each in sorted(found)] or None
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         if not kept:
             return None
         taken: dict[str, list[Any]] = {}
-        for held, nodes in around.neighbours.keeping(self.name):
+        for held, nodes in view.placed_pods.keeping(self.name):
             for node in nodes:
                 taken.setdefault(node, []).extend(held)
 

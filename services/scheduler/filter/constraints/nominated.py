@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Around, Check, KeepsNothing
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, KeepsNothing
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
@@ -36,9 +36,9 @@ from shared.ledger.what_if import most_without, newcomer
 class Nominated(KeepsNothing):
     name = "nominated"
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         nominees: dict[str, list[NominationObserved]] = {}
-        for each in _ahead_of(pod, around):
+        for each in _ahead_of(pod, view):
             nominees.setdefault(each.node, []).append(each)
         if not nominees:
             return None
@@ -49,27 +49,27 @@ class Nominated(KeepsNothing):
             if here is None:
                 return None
             return _too_little(node_info, request, here) or _without_a_zone(
-                node_info, pod, here, around
+                node_info, pod, here, view
             )
 
         return check
 
 
-def zones_kept(pod: Pod, around: Around) -> dict[str, Refusal]:
+def zones_kept(pod: Pod, view: ClusterView) -> dict[str, Refusal]:
     """The nodes that the pod may not go to, as it might take a nominee's zone, by name: what
     kube-scheduler cannot judge of the nominees that it has itself."""
     found: dict[str, Refusal] = {}
-    for each in _ahead_of(pod, around):
-        node_info = around.nodes.get(each.node)
-        refusal = _without_a_zone(node_info, pod, [each], around) if node_info is not None else None
+    for each in _ahead_of(pod, view):
+        node_info = view.nodes.get(each.node)
+        refusal = _without_a_zone(node_info, pod, [each], view) if node_info is not None else None
         if refusal is not None:
             found.setdefault(each.node, refusal)
     return found
 
 
-def _ahead_of(pod: Pod, around: Around) -> Iterator[NominationObserved]:
+def _ahead_of(pod: Pod, view: ClusterView) -> Iterator[NominationObserved]:
     """Nominees of one priority and one node wait neither for each other nor for themselves."""
-    nominations = around.cluster_objects.nominations
+    nominations = view.cluster_objects.nominations
     own = nominations.get(pod.uid)
     for each in nominations.values():
         if each.priority > pod.priority or (
@@ -89,9 +89,9 @@ def _too_little(
 
 
 def _without_a_zone(
-    node_info: NodeInfo, pod: Pod, nominees: list[NominationObserved], around: Around
+    node_info: NodeInfo, pod: Pod, nominees: list[NominationObserved], view: ClusterView
 ) -> Refusal | None:
-    leaves = around.neighbours.leaves
+    leaves = view.placed_pods.leaves
     for each in nominees:
         if each.zonal and not leaves_a_zone(node_info, pod, each.zonal, leaves):
             return Refusal(node_info.name, Reason.NOMINATED, each.key)
@@ -125,7 +125,7 @@ def leaves_a_zone(
 
 def _once_they_ended(node_info: NodeInfo, leaves: Callable[[str], bool]) -> ZoneAmounts:
     room = most_without(node_info.ledger, [uid for uid in node_info.ledger.charges if leaves(uid)])
-    for own in node_info.overlay.values():
+    for own in node_info.assumed.values():
         subtract(room, own.charge.zones)
     return room
 

@@ -70,7 +70,7 @@ def is_texts(kept: Any) -> bool:
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Neighbours:
+class PlacedPods:
     """Placed pods by uid, counts of selections, and what constraints keep of the pods by node."""
 
     def __init__(self) -> None:

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
-from services.scheduler.filter.constraints.constraint import Around, Check, label_of
-from services.scheduler.filter.constraints.placed_pods import Neighbours
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, label_of
+from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.filter.constraints.selectors import (
     Selection,
     read_selector,
@@ -64,8 +64,8 @@ class _Terms:
             _term(doc, where, pod) for where, doc in fields.objects(affinity, REQUIRED, path)
         ] or None
 
-    def terms(self, kept: Any, around: Around) -> list[Term]:
-        known = around.cluster_objects.namespaces
+    def terms(self, kept: Any, view: ClusterView) -> list[Term]:
+        known = view.cluster_objects.namespaces
         return [Term(selection(each["selector"], known), each["key"]) for each in kept or ()]
 
 
@@ -87,9 +87,9 @@ def _term(doc: Json, path: str, pod: Pod) -> Json:
     return {"key": key, "selector": {**selector, "among": among} if among else selector}
 
 
-def _unknown(pod: Pod, kept: Any, reason: Reason, around: Around) -> Check | None:
+def _unknown(pod: Pod, kept: Any, reason: Reason, view: ClusterView) -> Check | None:
     """No node as long as namespaces are selected by labels that are not known."""
-    if pod.namespace in around.cluster_objects.namespaces or not any(
+    if pod.namespace in view.cluster_objects.namespaces or not any(
         "among" in each["selector"] for each in kept or ()
     ):
         return None
@@ -104,15 +104,15 @@ class PodAffinity(_Terms):
     def __init__(self) -> None:
         super().__init__("podAffinity")
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         if not kept:
             return None
-        terms, unknown = self.terms(kept, around), _unknown(pod, kept, Reason.POD_AFFINITY, around)
+        terms, unknown = self.terms(kept, view), _unknown(pod, kept, Reason.POD_AFFINITY, view)
         if unknown is not None or not terms:
             return unknown
         group = reduce(Selection.within, (term.selection for term in terms))
-        counts = around.neighbours.counted(group)
-        domains = [_domains(term.key, counts, around) for term in terms]
+        counts = view.placed_pods.counted(group)
+        domains = [_domains(term.key, counts, view) for term in terms]
         alone = not any(domains) and group.matches(pod)
 
         def check(node_info: NodeInfo) -> Refusal | None:
@@ -131,23 +131,21 @@ class PodAntiAffinity(_Terms):
     def __init__(self) -> None:
         super().__init__(ANTI_AFFINITY)
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        if not kept and not around.neighbours.keeping(self.name):
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
+        if not kept and not view.placed_pods.keeping(self.name):
             return None
-        unknown = _unknown(pod, kept, Reason.POD_ANTI_AFFINITY, around)
+        unknown = _unknown(pod, kept, Reason.POD_ANTI_AFFINITY, view)
         if unknown is not None:
             return unknown
-        counted, terms = around.neighbours.counted, self.terms(kept, around)
-        own = [(term.key, _domains(term.key, counted(term.selection), around)) for term in terms]
+        counted, terms = view.placed_pods.counted, self.terms(kept, view)
+        own = [(term.key, _domains(term.key, counted(term.selection), view)) for term in terms]
         others: dict[str, set[str]] = {}
-        for held, nodes in around.neighbours.keeping(self.name):
+        for held, nodes in view.placed_pods.keeping(self.name):
             for each in held:
                 if selection_in(
-                    pod.namespace, each["selector"], around.cluster_objects.namespaces
+                    pod.namespace, each["selector"], view.cluster_objects.namespaces
                 ).matches(pod):
-                    others.setdefault(each["key"], set()).update(
-                        _domains(each["key"], nodes, around)
-                    )
+                    others.setdefault(each["key"], set()).update(_domains(each["key"], nodes, view))
         barred = [(key, held, "its own rule") for key, held in own if held]
         barred += [
             (key, held, "a running pod's rule") for key, held in sorted(others.items()) if held
@@ -164,16 +162,16 @@ class PodAntiAffinity(_Terms):
         return check
 
 
-def _domains(key: str, counts: Mapping[str, int], around: Around) -> set[str]:
+def _domains(key: str, counts: Mapping[str, int], view: ClusterView) -> set[str]:
     """The label's values on the nodes that are counted."""
-    return {value for node in counts if (value := around.label(node, key)) is not None}
+    return {value for node in counts if (value := view.label(node, key)) is not None}
 
 
 _HOST = "kubernetes.io/hostname"
 """A domain of one node."""
 
 
-class Lifted:
+class OpenedDomains:
     """Since the last look: topology labels with their values."""
 
     def __init__(self) -> None:
@@ -188,9 +186,9 @@ class Lifted:
             if rule["key"] in labels
         }
 
-    def relabelled(self, neighbours: Neighbours, node: NodeObserved | None) -> None:
+    def relabelled(self, placed_pods: PlacedPods, node: NodeObserved | None) -> None:
         """The node is as this no more: its pods' rules hold elsewhere now, or nowhere."""
-        for kept, nodes in neighbours.keeping(ANTI_AFFINITY):
+        for kept, nodes in placed_pods.keeping(ANTI_AFFINITY):
             if node is not None and node.name in nodes:
                 self.left({ANTI_AFFINITY: kept}, node)
 

@@ -12,7 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.filter.constraints.barred_resources import BarredResources
-from services.scheduler.filter.constraints.constraint import Around, Check, Constraint, NotHandled
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    Constraint,
+    NotHandled,
+)
 from services.scheduler.filter.constraints.declared_features import DeclaredFeatures
 from services.scheduler.filter.constraints.excluded_nodes import SetAside
 from services.scheduler.filter.constraints.given_by_drivers import GivenByDrivers
@@ -62,7 +67,7 @@ def constrained(pod: Pod, spec: Json) -> Pod:
     )
 
 
-class Bars:
+class PodChecks:
     """Which nodes these constraints bar for one pod, as things stand; computed node by node, or for
     all at once.
     """
@@ -87,17 +92,17 @@ class Bars:
         )
 
 
-def bars(pod: Pod, around: Around) -> Bars:
+def bars(pod: Pod, view: ClusterView) -> PodChecks:
     """All constraints that have something to say about this pod now. Runs for every decision: a
     plain loop.
     """
     kept = pod.constraints.kept
     found = [strange] if kept and (strange := _strange(kept)) is not None else []
     for each in _ALL:
-        check = each.check(pod, kept.get(each.name), around)
+        check = each.check(pod, kept.get(each.name), view)
         if check is not None:
             found.append(check)
-    return Bars(found)
+    return PodChecks(found)
 
 
 def _strange(kept: Mapping[str, Any]) -> Check | None:

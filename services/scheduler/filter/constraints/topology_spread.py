@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from services.scheduler.filter.constraints.constraint import Around, Check, label_of
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, label_of
 from services.scheduler.filter.constraints.predicates import selects, untolerated
 from services.scheduler.filter.constraints.selectors import (
     read_selector,
@@ -52,17 +52,17 @@ class TopologySpread:
             if doc.get("whenUnsatisfiable") != "ScheduleAnyway"
         ] or None
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         if not kept:
             return None
         keys = [each["key"] for each in kept]
-        nodes = [node_info for node_info in around.nodes.values() if _labelled(node_info, keys)]
+        nodes = [node_info for node_info in view.nodes.values() if _labelled(node_info, keys)]
         spreads = [
             _spread(
                 each,
                 pod,
                 [node_info for node_info in nodes if _counts(node_info, pod, each)],
-                around,
+                view,
             )
             for each in kept
         ]
@@ -114,9 +114,9 @@ def _counts(node_info: NodeInfo, pod: Pod, kept: Any) -> bool:
     return not kept.get("untainted") or untolerated(pod.constraints, node) is None
 
 
-def _spread(kept: Any, pod: Pod, nodes: list[NodeInfo], around: Around) -> _Spread:
+def _spread(kept: Any, pod: Pod, nodes: list[NodeInfo], view: ClusterView) -> _Spread:
     wanted = selection(kept["selector"], {})
-    by_node = around.neighbours.counted(wanted, leaving=False) if wanted.labels else {}
+    by_node = view.placed_pods.counted(wanted, leaving=False) if wanted.labels else {}
     counts: Counter[str] = Counter()
     for node_info in nodes:
         counts[label_of(node_info, kept["key"]) or ""] += by_node.get(node_info.name, 0)

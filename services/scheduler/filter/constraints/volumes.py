@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Around, Check
+from services.scheduler.filter.constraints.constraint import Check, ClusterView
 from services.scheduler.filter.constraints.placed_pods import Texts
 from services.scheduler.filter.constraints.predicates import matches
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -43,36 +43,36 @@ class Volumes:
                 claims.add(f"{pod.name}-{fields.name(volume, 'name', path)}")
         return [f"{pod.namespace}/{claim}" for claim in sorted(claims)] or None
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         if not kept:
             return None
-        hopeless = _unusable(pod, kept, around)
+        hopeless = _unusable(pod, kept, view)
         if hopeless is not None:
             reason, claim = hopeless
             return lambda node_info: Refusal(node_info.name, reason, claim)
         volumes = [
             (claim, volume)
             for claim in kept
-            if (volume := around.cluster_objects.volume_of(claim)) is not None
+            if (volume := view.cluster_objects.volume_of(claim)) is not None
         ]
 
         def check(node_info: NodeInfo) -> Refusal | None:
             for claim, volume in volumes:
                 if node_info.observed is not None and not reaches(volume, node_info.observed):
                     return Refusal(node_info.name, Reason.VOLUME_ELSEWHERE, claim)
-            full = _full(node_info.name, [volume for _, volume in volumes], around)
+            full = _full(node_info.name, [volume for _, volume in volumes], view)
             return Refusal(node_info.name, Reason.VOLUME_LIMIT, full) if full else None
 
         return check
 
 
-def _unusable(pod: Pod, claims: Sequence[str], around: Around) -> tuple[Reason, str] | None:
+def _unusable(pod: Pod, claims: Sequence[str], view: ClusterView) -> tuple[Reason, str] | None:
     """The first claim that lets the pod go nowhere, and why."""
-    held = around.neighbours.texts(VOLUMES).held
-    own = int(around.neighbours.stands(pod.uid))
+    held = view.placed_pods.texts(VOLUMES).held
+    own = int(view.placed_pods.stands(pod.uid))
     for claim in claims:
-        known = around.cluster_objects.claims.get(claim)
-        if known is None or around.cluster_objects.volume_of(claim) is None:
+        known = view.cluster_objects.claims.get(claim)
+        if known is None or view.cluster_objects.volume_of(claim) is None:
             return Reason.VOLUME_UNBOUND, claim
         if known.leaving or known.owner not in ("", pod.uid):
             return Reason.VOLUME_NOT_OURS, claim
@@ -99,14 +99,14 @@ def _zone(node: NodeObserved, key: str) -> str | None:
     return node.labels.get(key, node.labels.get(key.replace(_TOPOLOGY_BEFORE, _TOPOLOGY)))
 
 
-def _full(node: str, volumes: Sequence[VolumeObserved], around: Around) -> str:
+def _full(node: str, volumes: Sequence[VolumeObserved], view: ClusterView) -> str:
     """The driver of which the node attaches no more, "" for none. Volumes that several pods share
     count once.
     """
-    limited = around.cluster_objects.limits.get(node)
+    limited = view.cluster_objects.limits.get(node)
     if limited is None:
         return ""
-    texts = around.neighbours.texts(VOLUMES)
+    texts = view.placed_pods.texts(VOLUMES)
     claims = texts.on(node)
     for driver in sorted({volume.driver for volume in volumes} & limited.limits.keys()):
         wanted, most = (
@@ -115,21 +115,21 @@ def _full(node: str, volumes: Sequence[VolumeObserved], around: Around) -> str:
         )
         if (
             len(claims) + len(wanted) > most
-            and len(_attached(node, texts, around).get(driver, set()) | wanted) > most
+            and len(_attached(node, texts, view).get(driver, set()) | wanted) > most
         ):
             return driver
     return ""
 
 
-def _attached(node: str, texts: Texts, around: Around) -> dict[str, set[str]]:
+def _attached(node: str, texts: Texts, view: ClusterView) -> dict[str, set[str]]:
     """Driver -> handles on the node; worked out once for as long as its pods and the claims stand
     as they do.
     """
     known = texts.derived.get(node)
-    if known is None or known[0] != around.cluster_objects.bindings:
+    if known is None or known[0] != view.cluster_objects.bindings:
         known = texts.derived[node] = (
-            around.cluster_objects.bindings,
-            around.cluster_objects.attached(texts.on(node)),
+            view.cluster_objects.bindings,
+            view.cluster_objects.attached(texts.on(node)),
         )
     found: dict[str, set[str]] = known[1]
     return found

@@ -41,7 +41,7 @@ def one_zone_each(node_info: NodeInfo, plan: Plan) -> bool:
     if plan.rule.policy == SINGLE_NUMA_NODE:
         return True
     return plan.rule.policy == RESTRICTED and fits_one_zone(
-        [part.amounts for part in plan.parts], node_info.make.capacities
+        [part.amounts for part in plan.parts], node_info.machine.capacities
     )
 
 
@@ -49,7 +49,10 @@ def together(node_info: NodeInfo, plan: Plan) -> bool:
     """The common case: one zone surely holds all parts at once. False says nothing."""
     if not plan.together:
         return False
-    return any(fits(plan.together, zone) for zone in node_info.firm(node_info.free_min).values())
+    return any(
+        fits(plan.together, zone)
+        for zone in node_info.for_single_zones(node_info.free_min).values()
+    )
 
 
 def each_finds_a_zone(node_info: NodeInfo, plan: Plan) -> bool:
@@ -58,7 +61,7 @@ def each_finds_a_zone(node_info: NodeInfo, plan: Plan) -> bool:
     once. False says nothing."""
     if not plan.together:
         return False
-    zones, before = node_info.firm(node_info.free_min).values(), dict[str, int]()
+    zones, before = node_info.for_single_zones(node_info.free_min).values(), dict[str, int]()
     for at, part in enumerate(plan.parts):
         beside = {name: amount + before.get(name, 0) for name, amount in part.amounts.items()}
         if (
@@ -212,13 +215,17 @@ def enough_on_the_whole(
         return False
     if not memory and not _kinds_of_memory(arriving):
         return True
-    if node_info.tied and (plan.rule.policy != NONE or arriving):
+    if node_info.grouped_zones and (plan.rule.policy != NONE or arriving):
         return False
     if plan.rule.policy != NONE and len(node_info.free_min) > 2:
         return False
-    if not fits_one_zone([memory], node_info.make.capacities):
+    if not fits_one_zone([memory], node_info.machine.capacities):
         return False
-    enough = [held for held in node_info.firm(node_info.free_min).values() if fits(memory, held)]
+    enough = [
+        held
+        for held in node_info.for_single_zones(node_info.free_min).values()
+        if fits(memory, held)
+    ]
     if plan.rule.policy == NONE:
         others = _kinds_of_memory(arriving) if enough else ()
         return any(all(held.get(name, -1) >= 0 for name in others) for held in enough)

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 from services.scheduler.filter.topology import bounds
 from services.scheduler.filter.topology.bounds import possible
-from services.scheduler.filter.topology.kubelet_search import outlook_of
+from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.filter.topology.pigeonhole import Waiting, joined, waiting_on
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
-from services.scheduler.snapshot.pod_class import Plan, Shape
+from services.scheduler.snapshot.pod_class import Plan, PodClass
 from services.scheduler.snapshot.zone_sizes import is_plain
 from shared.domain.demand import peak
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
@@ -45,21 +45,21 @@ from shared.ledger.what_if import newcomer
 _STATES = {"missing": Reason.NO_REPORT, "expired": Reason.REPORT_EXPIRED}
 
 
-def plan_for(shape: Shape, profile: Profile, config: CycleConfig) -> Plan:
+def plan_for(pod_class: PodClass, profile: Profile, config: CycleConfig) -> Plan:
     """The shape's plan; nothing is aligned on a node that may be used without a report."""
     if profile[0] and config.on_missing_report == "pass":
         return Plan("free", profile[1])
-    return shape.plan(profile)
+    return pod_class.plan(profile)
 
 
 def blocked(
-    shape: Shape, profile: Profile, plan: Plan, config: CycleConfig
+    pod_class: PodClass, profile: Profile, plan: Plan, config: CycleConfig
 ) -> tuple[Reason, str] | None:
     """The reason and its subject, None when the amounts decide."""
     state = profile[0]
-    if state and shape.zonal and config.on_missing_report == "refuse":
+    if state and pod_class.zonal and config.on_missing_report == "refuse":
         return _STATES.get(state, Reason.REPORT_MALFORMED), "" if state in _STATES else state
-    if plan.rule.problem and (shape.wanted or plan.mode != "free"):
+    if plan.rule.problem and (pod_class.wanted or plan.mode != "free"):
         return (
             Reason.POLICY_UNKNOWN if profile[1].problem else Reason.POLICY_MISMATCH
         ), plan.rule.problem
@@ -74,7 +74,7 @@ ENDANGERS: SearchResult = "endangers"
 
 
 def verdict(
-    node_info: NodeInfo, shape: Shape, plan: Plan, config: CycleConfig, steps: int
+    node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> SearchResult:
     """The answer for a pod of this shape, whose plan is not `free`."""
     unknown_cores = (
@@ -85,41 +85,45 @@ def verdict(
     if plan.one_by_one:
         return (
             ADMITTED
-            if plan.may_be_split and surely(node_info, shape, plan)
+            if plan.may_be_split and surely(node_info, pod_class, plan)
             else searched(node_info, plan, steps)
         )
     if unknown_cores:
-        if surely(node_info, shape, plan):
+        if surely(node_info, pod_class, plan):
             return ADMITTED
-    elif not plan.whole_cores and surely(node_info, shape, plan):
+    elif not plan.whole_cores and surely(node_info, pod_class, plan):
         return ADMITTED
     if not bounds.possible(node_info, plan):
         return REFUSED
     return searched(node_info, plan, steps)
 
 
-def surely(node_info: NodeInfo, shape: Shape, plan: Plan) -> bool:
+def surely(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
     """Sufficient and cheap; False says nothing. Nothing is sure beside pods on their way of which
     amounts do not tell where they find a place."""
     if node_info.report is None or _some_go_beyond_amounts(node_info):
         return False
     if node_info.unaligned:
-        charge = newcomer(shape.pod, shape.kind, node_info.report, node_info.free_max).charge
-        arriving = [each for each in node_info.charges() if each.uid in node_info.arriving]
+        charge = newcomer(
+            pod_class.pod, pod_class.kind, node_info.report, node_info.free_max
+        ).charge
+        arriving = [each for each in node_info.charges() if each.uid in node_info.pending]
         return bounds.enough_on_the_whole(
             node_info, plan, charge, arriving
         ) or _all_in_single_zones(node_info, plan)
     if not bounds.one_zone_each(node_info, plan):
         return False
-    alone = not node_info.arriving
-    if bounds.each_finds_a_zone(node_info, plan) and (alone or _harmless(node_info, shape, plan)):
+    alone = not node_info.pending
+    if bounds.each_finds_a_zone(node_info, plan) and (
+        alone or _harmless(node_info, pod_class, plan)
+    ):
         return True
-    return node_info.unsettled and _everybody_finds_a_zone(node_info, plan, node_info.report)
+    return node_info.unconfirmed and _everybody_finds_a_zone(node_info, plan, node_info.report)
 
 
 def _some_go_beyond_amounts(node_info: NodeInfo) -> bool:
     """Does a pod whose zones are not known ask a provider that looks at more than amounts?"""
-    if amounts_are_all() or not node_info.unsettled:
+    if amounts_are_all() or not node_info.unconfirmed:
         return False
     unproven = (charge for charge in node_info.charges() if charge.zones and not charge.confirmed)
     return any(
@@ -144,28 +148,30 @@ def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
     several. Not where an end or an earlier group of zones may have had somebody placed otherwise.
     """
     report = node_info.report
-    if plan.rule.policy != BEST_EFFORT or node_info.tied or report is None:
+    if plan.rule.policy != BEST_EFFORT or node_info.grouped_zones or report is None:
         return False
     if node_info.ledger.ended or node_info.ledger.freed or not is_plain(report):
         return False
-    if not node_info.unsettled and not node_info.arriving:
+    if not node_info.unconfirmed and not node_info.pending:
         return bounds.together(node_info, plan)
     return _everybody_finds_a_zone(node_info, plan, report)
 
 
-def _harmless(node_info: NodeInfo, shape: Shape, plan: Plan) -> bool:
+def _harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
     """Nobody on the way can miss what the newcomer takes, whatever they ask for."""
     if plan.whole_cores or (
-        node_info.tied and node_info.rule.policy != SINGLE_NUMA_NODE and memory_of(plan.together)
+        node_info.grouped_zones
+        and node_info.rule.policy != SINGLE_NUMA_NODE
+        and memory_of(plan.together)
     ):
         return False
-    charge = newcomer(shape.pod, shape.kind, node_info.report, node_info.free_max).charge
+    charge = newcomer(pod_class.pod, pod_class.kind, node_info.report, node_info.free_max).charge
     if bounds.room_beside_all(node_info, charge):
         return True
-    if node_info.tied:
+    if node_info.grouped_zones:
         return False
     return bounds.everyone_keeps_a_zone(
-        node_info, [each for each in node_info.charges() if each.uid in node_info.arriving], charge
+        node_info, [each for each in node_info.charges() if each.uid in node_info.pending], charge
     )
 
 
@@ -175,7 +181,7 @@ class Counted(NamedTuple):
     """
 
     ledger: LedgerNode
-    tied: frozenset[int]
+    grouped_zones: frozenset[int]
     own: int
     waiting: Waiting | None
 
@@ -183,17 +189,19 @@ class Counted(NamedTuple):
 def waiting_beside(node_info: NodeInfo) -> Waiting | None:
     """Those on their way, counted; own reservations that came since are counted beside."""
     kept: Counted | None = node_info.waiting
-    report, own = node_info.report, len(node_info.overlay)
+    report, own = node_info.report, len(node_info.assumed)
     if report is None:
         return None
     if (
         kept is None
         or kept.ledger is not node_info.ledger
-        or kept.tied != node_info.tied
+        or kept.grouped_zones != node_info.grouped_zones
         or kept.own > own
     ):
-        kept = Counted(node_info.ledger, node_info.tied, own, waiting_on(node_info, report))
-    for each in islice(node_info.overlay.values(), kept.own, None):
+        kept = Counted(
+            node_info.ledger, node_info.grouped_zones, own, waiting_on(node_info, report)
+        )
+    for each in islice(node_info.assumed.values(), kept.own, None):
         kept = kept._replace(
             waiting=joined(kept.waiting, each.charge, node_info, report)
             if kept.waiting is not None
@@ -211,7 +219,7 @@ def searched(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
     """By hints and merge over every consistent state."""
     if steps <= 0:
         return UNKNOWN
-    return outlook_of(node_info, plan).verdict(request_of(plan.demand), steps)
+    return kubelet_search_of(node_info, plan).verdict(request_of(plan.demand), steps)
 
 
 MOST_STEPS = 256
@@ -236,7 +244,7 @@ def leaves_open(node_info: NodeInfo, plan: Plan) -> bool:
 
 def is_known(node_info: NodeInfo, plan: Plan) -> bool:
     """By the providers' states; of a kubelet of another version as if it were of this one."""
-    states = outlook_of(node_info, plan).states
+    states = kubelet_search_of(node_info, plan).states
     return states is not None and states.bounds <= {OTHER_KUBELET} and not states.pending
 
 

@@ -51,7 +51,7 @@ class Searched(NamedTuple):
     taken: int
 
 
-class Outlook:
+class KubeletSearch:
     """`states` is None where there are too many; `bounds` names what of them is only known within
     bounds. `pending` counts own reservations already among those on their way."""
 
@@ -190,11 +190,11 @@ def _after(states: KubeletStates, now: NodeState, request: HintRequest) -> NodeS
     return admitted.states[0] if admitted.states else now
 
 
-def outlook_of(node_info: NodeInfo, plan: Plan) -> Outlook:
+def kubelet_search_of(node_info: NodeInfo, plan: Plan) -> KubeletSearch:
     """The node under the plan's rule."""
-    kept = node_info.outlooks
+    kept = node_info.kubelet_searches
     if kept is None or kept[0] is not node_info.ledger or kept[1] is not node_info.claims:
-        node_info.outlooks = kept = (
+        node_info.kubelet_searches = kept = (
             node_info.ledger,
             node_info.claims,
             {},
@@ -202,15 +202,15 @@ def outlook_of(node_info: NodeInfo, plan: Plan) -> Outlook:
         )
     hidden = asked_of(kept[3], request_of(plan.demand)) if kept[3] else ()
     key: Key = plan.rule.policy, plan.rule.scope, plan.inits, hidden
-    found: Outlook | None = kept[2].get(key)
-    if found is None or found.pending != len(node_info.overlay):
+    found: KubeletSearch | None = kept[2].get(key)
+    if found is None or found.pending != len(node_info.assumed):
         found = kept[2][key] = _look(node_info, plan, hidden)
     return found
 
 
-def _look(node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = ()) -> Outlook:
+def _look(node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = ()) -> KubeletSearch:
     if node_info.report is None:
-        return Outlook(TooManyStates(frozenset()), len(node_info.overlay))
+        return KubeletSearch(TooManyStates(frozenset()), len(node_info.assumed))
     rule, charges = plan.rule, node_info.charges()
     states = kubelet_states(
         node_info.ledger,
@@ -222,7 +222,7 @@ def _look(node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = ()) -> Out
         plan.inits,
         hidden,
     )
-    return Outlook(states, len(node_info.overlay))
+    return KubeletSearch(states, len(node_info.assumed))
 
 
 def reserved(node_info: NodeInfo, charge: Charge) -> None:
@@ -230,7 +230,7 @@ def reserved(node_info: NodeInfo, charge: Charge) -> None:
     comes, as those that know CPUs by number only must know then which are free; where it asks for
     devices of which some may be hidden; and where pods ended that the report may still count:
     before or after?"""
-    kept = node_info.outlooks
+    kept = node_info.kubelet_searches
     if kept is None:
         return
     hidden = any(name in part.amounts for part in charge.demand for name in kept[3])
@@ -240,7 +240,7 @@ def reserved(node_info: NodeInfo, charge: Charge) -> None:
         or node_info.ledger.freed
         or any(part.kind == "init" for part in charge.demand)
     ):
-        node_info.outlooks = None
+        node_info.kubelet_searches = None
         return
     for outlook in kept[2].values():
         outlook.add(charge)

@@ -368,7 +368,7 @@ def waiting_on(node_info: NodeInfo, report: Report) -> Waiting | None:
         every += found.every
         seek += found.seek
         restore(base, charge.zones)
-    return Waiting(node_info.firm(base), node_info.free_max, [], Ranks({}), []).joined(
+    return Waiting(node_info.for_single_zones(base), node_info.free_max, [], Ranks({}), []).joined(
         Parts(every, seek)
     )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.scheduler.filter.topology.kubelet_search import outlook_of
+from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.zone_sizes import is_plain
@@ -58,7 +58,7 @@ def lowest_zones(node_info: NodeInfo, plan: Plan) -> tuple[int, ...] | None:
         plan.inits
         or plan.whole_cores
         or plan.rule != node_info.rule
-        or node_info.tied
+        or node_info.grouped_zones
         or node_info.rule.policy == NONE
     ):
         return None
@@ -78,7 +78,7 @@ def note_reserved(node_info: NodeInfo, charge: Charge) -> None:
     kept: ExpectedZones | None = node_info.expected_zones
     if kept is None:
         return
-    if not _current(kept, node_info, len(node_info.overlay) - 1):
+    if not _current(kept, node_info, len(node_info.assumed) - 1):
         node_info.expected_zones = None
         return
     if kept.zones is not None:
@@ -88,14 +88,14 @@ def note_reserved(node_info: NodeInfo, charge: Charge) -> None:
             else _places(kept.zones, charge.demand, node_info.rule.scope)
         )
         kept.zones = kept.zones if _taken(kept.zones, charge.demand, places) else None
-    kept.own, kept.latest = len(node_info.overlay), ((), None)
+    kept.own, kept.latest = len(node_info.assumed), ((), None)
 
 
 def _expected(node_info: NodeInfo) -> ExpectedZones:
     kept: ExpectedZones | None = node_info.expected_zones
-    if kept is None or not _current(kept, node_info, len(node_info.overlay)):
+    if kept is None or not _current(kept, node_info, len(node_info.assumed)):
         node_info.expected_zones = kept = ExpectedZones(
-            node_info.ledger, node_info.claims, len(node_info.overlay), _zones(node_info)
+            node_info.ledger, node_info.claims, len(node_info.assumed), _zones(node_info)
         )
     return kept
 
@@ -210,7 +210,7 @@ def predict(node_info: NodeInfo, plan: Plan) -> Predicted:
 
 def by_hints(node_info: NodeInfo, plan: Plan) -> Predicted:
     """The same for any node."""
-    admitted = outlook_of(node_info, plan).likely(request_of(plan.demand))
+    admitted = kubelet_search_of(node_info, plan).likely(request_of(plan.demand))
     if admitted is None or not admitted.zones:
         return {}
     whole = node_info.zone_ids if len(node_info.zone_ids) == 1 else ()

@@ -33,11 +33,11 @@ from services.scheduler.score.strategies.strategy import (
     BEST,
     WORST,
     Bools,
+    DemandClass,
     Distances,
     Ints,
     Items,
     Landed,
-    Want,
     ZoneView,
 )
 from shared.domain.resources import Amounts
@@ -77,7 +77,7 @@ class PlainRoom:
     two.
     """
 
-    def __init__(self, wants: Sequence[Want]) -> None:
+    def __init__(self, wants: Sequence[DemandClass]) -> None:
         self._wants = [want for want in wants if want.amounts]
         self._names = tuple(sorted({name for want in self._wants for name, _ in want.amounts}))
         pairs = sorted({pair for want in self._wants for pair in want.amounts})
@@ -158,7 +158,7 @@ class RoomTable:
     zone holds them.
     """
 
-    def __init__(self, wants: Sequence[Want], names: Sequence[str]) -> None:
+    def __init__(self, wants: Sequence[DemandClass], names: Sequence[str]) -> None:
         self.names = names
         known = [want for want in wants if all(name in names for name, _ in want.amounts)]
         self._pairs = Pairs([want.amounts for want in known], names)
@@ -221,11 +221,11 @@ class KeepRoom:
     name = "KeepRoom"
     combine: Literal["mean", "least"] = "mean"
 
-    def __init__(self, wants: Sequence[Want] = ()) -> None:
+    def __init__(self, wants: Sequence[DemandClass] = ()) -> None:
         self._wants = tuple(wants)
         self._table, self._plain = RoomTable((), ()), PlainRoom(self._wants)
 
-    def given(self, wants: Sequence[Want]) -> KeepRoom:
+    def given(self, wants: Sequence[DemandClass]) -> KeepRoom:
         """The same under other wants."""
         return KeepRoom(wants)
 

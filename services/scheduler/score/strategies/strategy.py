@@ -25,7 +25,7 @@ Items = tuple[tuple[str, int], ...]
 """(resource, amount) of a request."""
 
 
-class Want(NamedTuple):
+class DemandClass(NamedTuple):
     """What pods ask of a zone together, all above zero, and how much the room for it weighs."""
 
     amounts: Items
@@ -146,10 +146,10 @@ class LandingStrategy(ColumnStrategy, Protocol):
 
 
 @runtime_checkable
-class WantStrategy(LandingStrategy, Protocol):
+class DemandStrategy(LandingStrategy, Protocol):
     """A strategy that is told what pods ask for: a pure function of that, too."""
 
-    def given(self, wants: Sequence[Want]) -> WantStrategy:
+    def given(self, wants: Sequence[DemandClass]) -> DemandStrategy:
         """The same strategy under these wants."""
 
     def standing(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
