@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.replay.deciding_state import placing_at
-from services.scheduler import folding
+from services.scheduler import handlers
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.reserve.proposals import Proposal
 from services.scheduler.score.demand import (
@@ -140,7 +140,7 @@ def test_who_decided_before_and_who_is_restored_from_a_snapshot_weigh_alike() ->
     told = Told()
     told.sees(FEWEST_CHANGES, cpus=1)
     told.decides()
-    again = folding.load(told.config, folding.dump(told.core))
+    again = handlers.load(told.config, handlers.dump(told.core))
     made = [
         [d.event for p in core.decide(10) for d in p.drafts if isinstance(d.event, DemandWeighed)]
         for core in (told.core, again)
@@ -154,7 +154,7 @@ def test_a_replay_and_a_restored_core_rank_by_what_was_weighed() -> None:
     asked = pod("asked", cpus=4)
     told.core.look()
     followed = scheduler_state.load(scheduler_state.dump(told.core.folded))
-    restored = folding.load(told.config, folding.dump(told.core))
+    restored = handlers.load(told.config, handlers.dump(told.core))
     restored.look()
     found = [
         each.place(asked)
