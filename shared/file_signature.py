@@ -1,6 +1,4 @@
-"""What changes when a file is replaced or written, for whoever reads it again then. Must not know
-what is in files.
-"""
+"""A value that changes when a file is replaced or written, so that its readers read it again."""
 
 from __future__ import annotations
 
@@ -12,11 +10,10 @@ ABSENT: Signature = ()
 
 
 def signature(path: str) -> Signature:
-    """Device, inode, size and time of writing; a link (a mounted secret) counts as what it leads
-    to. ABSENT of no file.
-    """
+    """Return device, inode, size and time of writing, or ABSENT. A link counts as its target,
+    because mounted secrets are links."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return ABSENT
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

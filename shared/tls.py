@@ -1,10 +1,10 @@
-"""How certificates of servers that others run are checked: as Go does, and with it every client of
-Kubernetes and NATS.
+"""Check the certificates of foreign servers as Go does, and with it every client of Kubernetes and
+NATS.
 
-Python 3.13 asks for more by default (VERIFY_X509_STRICT): key identifiers and a key usage in each
-certificate, which authorities of many clusters lack (EKS, MicroK8s: kubernetes-client/python#2394,
-canonical/microk8s#5537). Names, dates and signatures are checked as before. Must not know whom a
-context is for.
+Python 3.13 requires more by default (VERIFY_X509_STRICT): key identifiers and a key usage in each
+certificate. The authorities of many clusters lack them (EKS, MicroK8s:
+kubernetes-client/python#2394, canonical/microk8s#5537). Names, dates and signatures are checked as
+before.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ import ssl
 
 
 def as_go_checks(context: ssl.SSLContext) -> ssl.SSLContext:
-    """The same context, which asks for no extension that the certificates' makers left out."""
+    """Return the same context without the strict check of extensions."""
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -23,8 +23,6 @@ from shared.telemetry.instruments import count, set_gauge
 MIN_GAP_S = 1.0
 AGAIN_S = 300.0
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-LEGACY = "topologyPolicies"
-"""What older exporters wrote in the place of attributes; resource-topology-exporter writes none."""
 _REMEDIES = {
     401: "is the service account's token mounted?",
     403: "grant create and patch on noderesourcetopologies.topology.node.k8s.io (k8s/components/exporter-objects)",
@@ -54,8 +52,7 @@ class Objects:
         """Queue the newest report of a node; `update` is `periodic` or `reactive`, as RTE annotates
         its writes.
         """
-        made = to_nrt(report, update)
-        self._waiting[report.node] = {key: value for key, value in made.items() if key != LEGACY}
+        self._waiting[report.node] = to_nrt(report, update)
         self._filled.set()
 
     async def run(self) -> None:

@@ -1,10 +1,9 @@
-"""TLS to a Kubernetes API server: whose certificates it trusts and which one it shows, read again
-when a file changes.
+"""TLS to a Kubernetes API server: authority and client certificate, read again when a file changes.
 
-Files are looked at when a connection is made, as client-go 1.36 does now and then
-(transport/ca_rotation.go, cert_rotation.go). New ones are added to the one context that every
-connection is made with, so that an authority that was taken away is trusted until the process ends.
-Files that cannot be used (half of a rotation) leave the old ones. Must not know requests.
+The files are checked when a connection is made, as client-go 1.36 does now and then
+(transport/ca_rotation.go, cert_rotation.go). New certificates are added to the one context of all
+connections, so an authority that was removed is trusted until the process ends. Files that cannot
+be used (half of a rotation) leave the old ones in place.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from shared.tls import as_go_checks
 
 
 class Certificates:
-    """What a kubeconfig names. Raises what lightkube lets through of files that cannot be used at
-    the start.
-    """
+    """The certificates that a kubeconfig names. Raises the errors of lightkube if files cannot be
+    used at the start."""
 
     def __init__(self, config: SingleConfig) -> None:
         user = config.user or User()
@@ -35,7 +33,7 @@ class Certificates:
             for path in (authority, user.client_cert, user.client_key)
             if path
         ]
-        self._seen = self._signatures()
+        self._loaded = self._signatures()
         self._config, self._user = config, user
         self._context = as_go_checks(
             client_adapter.verify_cluster(config.cluster, user, config.abs_file)
@@ -43,10 +41,10 @@ class Certificates:
         self._out = logs.get("kubernetes")
 
     def context(self) -> ssl.SSLContext:
-        """For the next connection."""
-        found = self._signatures()
-        if found != self._seen:
-            self._seen = found
+        """Return the context for the next connection."""
+        signatures = self._signatures()
+        if signatures != self._loaded:
+            self._loaded = signatures
             try:
                 self._load()
             except (OSError, ValueError) as error:
@@ -58,10 +56,11 @@ class Certificates:
     def _load(self) -> None:
         if self._authority:
             self._context.load_verify_locations(self._authority)
-        if shown := client_adapter.user_cert(self._user, self._config.abs_file):
-            # Elsewhere first: a certificate without its key would take the old one's place.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(*shown)
-            self._context.load_cert_chain(*shown)
+        if pair := client_adapter.user_cert(self._user, self._config.abs_file):
+            # Try the pair in another context: a certificate without its key would replace the old
+            # certificate.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(*pair)
+            self._context.load_cert_chain(*pair)
 
     def _signatures(self) -> list[Signature]:
         return [signature(path) for path in self._files]

@@ -40,7 +40,7 @@ PAGE_LIMIT = 500
 MAX_PAGES = 10_000
 # A list in pages may wait for its server so long in all; the pauses of its reader do not count.
 LIST_TIMEOUT_S = 300.0
-# A watch is renewed so often. One that is silent for longer hangs: its server stopped or
+# A watch is renewed so often. A watch that is silent for longer hangs: its server stopped or
 # disappeared. client-go notices that by pings, after 45 s.
 WATCH_TIMEOUT_S = 30
 # A watch that ends sooner and without an event is a failure, which must not be repeated at once
@@ -112,7 +112,7 @@ class KubeClient:
         return self._connections[0].server
 
     def _pass_over(self, connection: Connection) -> None:
-        """Send the next request to the next server. The caller repeats the one that failed."""
+        """Send the next request to the next server. The caller repeats the failed request."""
         if connection is self._connections[0]:
             self._connections.append(self._connections.pop(0))
 

@@ -1,8 +1,7 @@
-"""One way to a Kubernetes API server: address, TLS and credentials from a kubeconfig, and the HTTP
-clients that use them.
+"""The connection to one Kubernetes API server: address, TLS and credentials from a kubeconfig.
 
-lightkube reads the kubeconfig; requests go by a lean transport, watches and proxies by the general
-one. Knows no resource.
+lightkube reads the kubeconfig. Requests use a lean transport; watches and proxies use the general
+HTTP client. Knows no resource.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from shared.telemetry.reasons import plain
 
 CALL_TIMEOUT_S = 10.0
 
-# What lightkube lets through of a file that is absent, no YAML, or YAML of another shape.
+# lightkube raises these for a file that is absent, not YAML, or YAML of another shape.
 _UNUSABLE = (
     ConfigError,
     OSError,
@@ -59,7 +58,7 @@ class Connection:
 
     @property
     def streams(self) -> httpx2.AsyncClient:
-        """Its next connection is made by what the files say now."""
+        """The client for streams; its next connection uses the current certificate files."""
         self._tls()
         return self._streams
 
@@ -67,15 +66,15 @@ class Connection:
         return self._certificates.context() if self._certificates is not None else None
 
     async def call(self, request: Request) -> Reply:
-        """The answer to one request, signed. Raises httpx2.HTTPError."""
+        """Sign and send one request. Raises httpx2.HTTPError."""
         if self._lean is None:
             return await self._through_proxy(request)
         if self._auth is None:
             return await self._lean.send(request)
-        used = await self._auth.authorization()
-        reply = await self._lean.send(_signed(request, used))
+        header = await self._auth.authorization()
+        reply = await self._lean.send(_signed(request, header))
         if reply.status == 401 and self._auth.renews:
-            return await self._lean.send(_signed(request, await self._auth.authorization(used)))
+            return await self._lean.send(_signed(request, await self._auth.authorization(header)))
         return reply
 
     async def _through_proxy(self, request: Request) -> Reply:
@@ -110,62 +109,66 @@ def _signed(request: Request, authorization: str) -> Request:
 
 
 def split_kubeconfigs(kubeconfigs: str) -> list[str]:
-    """The kubeconfigs of a comma-separated list: the same cluster by several of its API servers."""
+    """Split a comma-separated list: several API servers of the same cluster."""
     return [name.strip() for name in kubeconfigs.split(",") if name.strip()] or [""]
 
 
 def address_of(kubeconfigs: str) -> str:
-    """The address of the first server. Raises KubeUnavailableError."""
+    """Return the address of the first server. Raises KubeUnavailableError."""
     return configuration(split_kubeconfigs(kubeconfigs)[0]).cluster.server
 
 
 def runs_plugin(kubeconfigs: str) -> bool:
-    """Whether some of them gets its credentials from a command. Raises KubeUnavailableError."""
-    users = [configuration(each).user for each in split_kubeconfigs(kubeconfigs)]
+    """Return whether a kubeconfig runs a credential plugin. Raises KubeUnavailableError."""
+    users = [configuration(name).user for name in split_kubeconfigs(kubeconfigs)]
     return any(user is not None and user.exec is not None for user in users)
 
 
 def configuration(kubeconfig: str) -> SingleConfig:
-    """`kubeconfig` is a file, a bare `http://` URL (no credentials, as `kubectl --server`), or
-    empty for in-cluster.
+    """Read a kubeconfig: a file, a bare `http://` URL (no credentials, as `kubectl --server`), or
+    empty for the pod's service account.
 
-    Raises KubeUnavailableError that names the file and what is wrong with it.
+    Raises KubeUnavailableError that names the file and the problem.
     """
     if kubeconfig.startswith(("http://", "https://")):
         context = Context(cluster="server", user="anonymous")
         cluster = Cluster(server=_checked_address(kubeconfig, "the Kubernetes address"))
         return SingleConfig(context_name="server", context=context, cluster=cluster, user=User())
     try:
-        found = (
+        config = (
             KubeConfig.from_file(Path(kubeconfig))
             if kubeconfig
             else KubeConfig.from_service_account()
         ).get()
     except _UNUSABLE as error:
-        where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
         raise KubeUnavailableError(
-            f"{where} cannot be used: {_unusable(kubeconfig, error)}; name a kubeconfig file or the http:// URL of a server"
+            f"{_source(kubeconfig)} cannot be used: {_unusable(kubeconfig, error)}; "
+            "name a kubeconfig file or the http:// URL of a server"
         ) from error
-    if found is None:
+    if config is None:
         raise KubeUnavailableError(
             f"kubeconfig {kubeconfig!r} has no usable context; set current-context in it"
         )
     _checked_address(
-        found.cluster.server,
+        config.cluster.server,
         f"the server of kubeconfig {kubeconfig!r}" if kubeconfig else "the API server",
     )
-    return found
+    return config
+
+
+def _source(kubeconfig: str) -> str:
+    return f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
 
 
 def _checked_address(url: str, what: str) -> str:
-    """The URL without a slash at its end. Raises KubeUnavailableError: `http://:18001` would go to
-    any host that answers to no name, or to none."""
+    """Return the URL without its last slash. Raises KubeUnavailableError: `http://:18001` names no
+    host."""
     try:
         parts = urlsplit(url)
-        good = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
+        is_valid = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
     except ValueError:
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise KubeUnavailableError(
             f"{what} is {url!r}, which names no host and port; write http://HOST:PORT"
         )
@@ -181,27 +184,25 @@ def _unusable(kubeconfig: str, error: BaseException) -> str:
 
 
 def _trusted(config: SingleConfig, kubeconfig: str) -> tuple[Certificates | None, Auth | None]:
-    """TLS, where it is spoken, and credentials. Raises KubeUnavailableError that names what cannot
-    be used.
-    """
+    """Return certificates (None without TLS) and credentials. Raises KubeUnavailableError that
+    names the file that cannot be used."""
     try:
-        found = Certificates(config) if config.cluster.server.startswith("https://") else None
+        is_https = config.cluster.server.startswith("https://")
+        certificates = Certificates(config) if is_https else None
+        context = certificates.context() if certificates is not None else None
         folder = config.fname.parent if config.fname else None
-        return found, credentials(
-            config.user, found.context() if found is not None else None, folder
-        )
+        return certificates, credentials(config.user, context, folder)
     except (*_UNUSABLE, ssl.SSLError) as error:
-        where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
         raise KubeUnavailableError(
-            f"certificates of {where} cannot be used: {plain(error)}; correct the file"
+            f"certificates of {_source(kubeconfig)} cannot be used: {plain(error)}; "
+            "correct the file"
         ) from error
     except CredentialsError as error:
         raise KubeUnavailableError(f"kubeconfig {kubeconfig!r}: {error}") from error
 
 
 def _behind_proxy(config: SingleConfig) -> bool:
-    """Whether the environment names a proxy for this server: then the general transport goes
-    through it.
-    """
+    """Return whether the environment names a proxy for this server, which only the general client
+    can use."""
     parts = urlsplit(config.cluster.server)
     return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")

@@ -1,10 +1,11 @@
-"""Who Topolog is for the API server: tokens, token files, credential plugins, passwords. Client
-certificates belong to TLS.
+"""The credentials of Topolog for the API server: tokens, token files, credential plugins,
+passwords.
 
-What cannot be used is a `CredentialsError`, which is a failed request to all callers: they try
-again later, and a file or plugin that works by then is used. A token file is read again every
-minute and after a 401, a plugin is run again when its credential expires and after a 401 (client-go
-1.36, plugin/pkg/client/auth/exec). Secrets stand in no error and no log line.
+Client certificates belong to TLS (`certificates`). Credentials that cannot be used raise
+`CredentialsError`, a failed request to all callers: they try again later, and a file or plugin that
+works by then is used. A token file is read again every minute and after a 401. A plugin runs again
+when its credential expires and after a 401 (client-go 1.36, plugin/pkg/client/auth/exec). Errors
+and log lines never contain secrets.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -27,13 +29,13 @@ from shared.telemetry.reasons import plain
 
 TOKEN_FILE_AGE_S = 60.0
 PLUGIN_TIMEOUT_S = 30.0
+# A plugin's credential is renewed so long before it expires.
 EARLY_S = 60.0
-"""A plugin's credential is renewed so long before it expires."""
 PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 class CredentialsError(httpx2.RequestError):
-    """Credentials that cannot be had now; names the file or command and the remedy."""
+    """Credentials are not available now; names the file or command and the remedy."""
 
 
 class _Status(msgspec.Struct):
@@ -54,18 +56,18 @@ class Auth(httpx2.Auth):
     renews = False
 
     async def authorization(self, refused: str = "") -> str:
-        """The header's value, empty for none; another than the one that was `refused`, if there is
-        another to be had. Raises CredentialsError."""
+        """Return the header's value, empty for none. `refused` is a value that the server refused:
+        a new one is returned if possible. Raises CredentialsError."""
         raise NotImplementedError
 
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        used = await self.authorization()
-        _sign(request, used)
+        header = await self.authorization()
+        _sign(request, header)
         response = yield request
         if response.status_code == 401 and self.renews:
-            _sign(request, await self.authorization(used))
+            _sign(request, await self.authorization(header))
             yield request
 
 
@@ -77,9 +79,9 @@ def _sign(request: httpx2.Request, authorization: str) -> None:
 def credentials(
     user: User | None, tls: ssl.SSLContext | None, folder: Path | None = None
 ) -> Auth | None:
-    """What authenticates this user's requests, None where nothing (or the TLS layer) does. `folder`
-    is that of the kubeconfig: a command with a slash is found from there. Raises CredentialsError
-    on what can never work."""
+    """Return what signs this user's requests, None if nothing (or only TLS) does. A command with a
+    slash is relative to `folder`, that of the kubeconfig. Raises CredentialsError if the
+    credentials can never work."""
     if user is None:
         return None
     if user.token_file is not None:
@@ -94,26 +96,25 @@ def credentials(
         )
     if user.auth_provider:
         raise CredentialsError(
-            "the kubeconfig's auth-provider is not served any more; use an exec plugin or a token"
+            "the kubeconfig's auth-provider is not supported; use an exec plugin or a token"
         )
     return None
 
 
 class _Renewed(Auth):
-    """A bearer token that is had by `_renew`, before the request and once more after a 401."""
+    """A bearer token that `_renew` provides, before the request and once more after a 401."""
 
     renews = True
 
     def __init__(self) -> None:
         self._header = ""
         self._good_until_s = 0.0
-        self._one_at_a_time = asyncio.Lock()
+        self._renewal_lock = asyncio.Lock()
 
     async def authorization(self, refused: str = "") -> str:
-        """Had anew when it is old, or is the one that was `refused`. One renewal serves all who
-        wait.
-        """
-        async with self._one_at_a_time:
+        """Renew the token if it is old or was `refused`. One renewal serves all requests that
+        wait."""
+        async with self._renewal_lock:
             if time.monotonic() >= self._good_until_s or (refused and refused == self._header):
                 token, self._good_until_s = await self._renew()
                 self._header = f"Bearer {token}" if token else ""
@@ -134,7 +135,7 @@ class _Fixed(Auth):
 
 
 class TokenFile(_Renewed):
-    """A file that somebody else keeps fresh: the kubelet, for a service account."""
+    """A token file that another process keeps up to date: the kubelet, for a service account."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -153,9 +154,8 @@ class TokenFile(_Renewed):
 
 
 class Plugin(_Renewed):
-    """A command that prints an ExecCredential (KEP-541), v1 or v1beta1: a token, a client
-    certificate, or both.
-    """
+    """A command that prints an ExecCredential (KEP-541), v1 or v1beta1, with a token, a client
+    certificate, or both."""
 
     def __init__(
         self, spec: UserExec, tls: ssl.SSLContext | None, folder: Path | None = None
@@ -170,9 +170,9 @@ class Plugin(_Renewed):
 
     async def _renew(self) -> tuple[str, float]:
         if self._spec.apiVersion not in PLUGIN_VERSIONS:
-            known = " or ".join(PLUGIN_VERSIONS)
             raise CredentialsError(
-                f"the credential plugin speaks {self._spec.apiVersion!r}; its kubeconfig may ask for {known}"
+                f"the credential plugin's apiVersion is {self._spec.apiVersion!r}; "
+                f"write {' or '.join(PLUGIN_VERSIONS)} into the kubeconfig"
             )
         status = self._read(await self._run())
         if status.certificate:
@@ -181,19 +181,24 @@ class Plugin(_Renewed):
 
     async def _run(self) -> bytes:
         info = {
-            "apiVersion": self._spec.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False},
-        }  # fmt: skip
-        named = {each.name: each.value for each in self._spec.env or []}
+            "apiVersion": self._spec.apiVersion,
+            "kind": "ExecCredential",
+            "spec": {"interactive": False},
+        }
         environment = {
-            **_for_others(os.environ),
-            **named,
+            **_without_own_settings(os.environ),
+            **{variable.name: variable.value for variable in self._spec.env or []},
             "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(),
         }
         try:
             process = await asyncio.create_subprocess_exec(
-                self._command, *(self._spec.args or []), env=environment,
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
+                self._command,
+                *(self._spec.args or []),
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
         except OSError as error:
             raise self._unusable(f"cannot be run ({plain(error)})") from None
         try:
@@ -210,31 +215,31 @@ class Plugin(_Renewed):
 
     def _read(self, output: bytes) -> _Status:
         try:
-            found = msgspec.json.decode(output, type=_Credential)
+            credential = msgspec.json.decode(output, type=_Credential)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise self._unusable("printed no ExecCredential") from None
-        if found.version != self._spec.apiVersion:
+        if credential.version != self._spec.apiVersion:
             raise self._unusable(
-                f"printed an ExecCredential of {found.version!r}, not of {self._spec.apiVersion!r}"
+                f"printed an ExecCredential of {credential.version!r}, "
+                f"not of {self._spec.apiVersion!r}"
             )
-        if not found.status.token and not found.status.certificate:
+        if not credential.status.token and not credential.status.certificate:
             raise self._unusable("printed a credential with neither token nor client certificate")
-        return found.status
+        return credential.status
 
     def _load(self, status: _Status) -> None:
-        """From the next connection on the certificate is shown. It stands in a file for the moment
-        of loading only.
-        """
+        """Use the certificate from the next connection on. It is in a file only while it is loaded,
+        because OpenSSL reads files."""
         if self._tls is None:
             return
-        with tempfile.NamedTemporaryFile() as both:
-            both.write(f"{status.certificate}\n{status.key}\n".encode())
-            both.flush()
+        with tempfile.NamedTemporaryFile() as pair:
+            pair.write(f"{status.certificate}\n{status.key}\n".encode())
+            pair.flush()
             try:
-                self._tls.load_cert_chain(both.name)
+                self._tls.load_cert_chain(pair.name)
             except (ssl.SSLError, OSError):
                 raise self._unusable(
-                    "printed a client certificate and key that do not fit each other"
+                    "printed a client certificate and a key that do not belong together"
                 ) from None
 
     def _unusable(self, problem: str) -> CredentialsError:
@@ -243,19 +248,15 @@ class Plugin(_Renewed):
         return CredentialsError(f"the credential plugin {self._command} {problem}; {remedy}")
 
 
-def _for_others(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a plugin gets of it: what is Topolog's own (the database's password) is none of its
-    business.
-    """
+def _without_own_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out Topolog's own settings: a plugin must not see the database's password."""
     return {name: value for name, value in environment.items() if not name.startswith("TOPOLOG_")}
 
 
 def _good_until_s(expires: str) -> float:
-    """Monotonic seconds; without a date the credential holds until it is refused."""
-    try:
-        left_s = (
-            datetime.fromisoformat(expires).timestamp() - time.time() if expires else float("inf")
-        )
-    except ValueError:
-        left_s = float("inf")
-    return time.monotonic() + max(1.0, left_s - EARLY_S)
+    """Return monotonic seconds. A credential without a date is used until it is refused."""
+    lifetime_s = float("inf")
+    with suppress(ValueError):
+        if expires:
+            lifetime_s = datetime.fromisoformat(expires).timestamp() - time.time()
+    return time.monotonic() + max(1.0, lifetime_s - EARLY_S)

@@ -1,8 +1,8 @@
-"""A list as a watch sends it: initial events up to the mark that says they were all (KEP-3157,
+"""A list that comes as a watch: initial events, then a bookmark that marks their end (KEP-3157,
 `sendInitialEvents`).
 
-A stream that ends without the mark is no list, whatever it showed: what is absent from it is not
-known. Must not know transport.
+A stream that ends without the bookmark is no list, whatever it contained: the objects that it lacks
+may exist.
 """
 
 from __future__ import annotations
@@ -20,32 +20,31 @@ PARAMS = {
 
 
 class NotServedError(KubeUnavailableError):
-    """The server does not know initial events: it sends others, or none. Ask for pages."""
+    """The server does not support initial events. List in pages instead."""
 
 
 class InitialEvents:
-    """Events of one stream, gathered into parts. `version` is set by the mark."""
+    """Events of one stream, gathered into parts. The final bookmark sets `version`."""
 
     def __init__(self, kind: Kind) -> None:
         self.version = ""
         self._kind = kind
         self._items: dict[str, Object] = {}
-        self._gone: dict[str, Object] = {}
+        self._deleted: dict[str, Object] = {}
 
     def __len__(self) -> int:
-        return len(self._items) + len(self._gone)
+        return len(self._items) + len(self._deleted)
 
-    def add(self, seen: WatchEvent) -> None:
-        """One event. Raises NotServedError for a bookmark without the mark, KubeUnavailableError
-        for what is no object.
-        """
-        metadata = seen.object.get("metadata")
-        if seen.type == "BOOKMARK":
-            marks = metadata.get("annotations") if isinstance(metadata, dict) else None
+    def add(self, event: WatchEvent) -> None:
+        """Add one event. Raises NotServedError for another bookmark, KubeUnavailableError for an
+        object without name or uid."""
+        metadata = event.object.get("metadata")
+        if event.type == "BOOKMARK":
+            annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
             version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
             if (
-                not isinstance(marks, dict)
-                or marks.get(END) != "true"
+                not isinstance(annotations, dict)
+                or annotations.get(END) != "true"
                 or not isinstance(version, str)
                 or not version
             ):
@@ -54,18 +53,16 @@ class InitialEvents:
                 )
             self.version = version
             return
-        if problem := item_problem(seen.object):
+        if problem := item_problem(event.object):
             raise KubeUnavailableError(f"watch of {self._kind}: an object that {problem}")
         assert isinstance(metadata, dict)
         uid = str(metadata["uid"])
-        into, out_of = (
-            (self._gone, self._items) if seen.type == "DELETED" else (self._items, self._gone)
-        )
-        out_of.pop(uid, None)
-        into[uid] = seen.object
+        self._items.pop(uid, None)
+        self._deleted.pop(uid, None)
+        (self._deleted if event.type == "DELETED" else self._items)[uid] = event.object
 
     def take(self) -> Listed:
-        """What was gathered since the last part; the version is empty before the last."""
-        part = Listed([*self._items.values()], self.version, [*self._gone.values()])
-        self._items, self._gone = {}, {}
+        """Return what was gathered since the last part. Only the last part has a version."""
+        part = Listed([*self._items.values()], self.version, [*self._deleted.values()])
+        self._items, self._deleted = {}, {}
         return part

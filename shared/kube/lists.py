@@ -1,8 +1,7 @@
-"""Is this answer a list at all? A proxy's error page with status 200 is none, and neither is a list
-without a version.
+"""Check that an answer is a list. An error page of a proxy with status 200 is none.
 
-What is absent from a list ends, so that a list must be one: its kind, items with names and uids,
-and the resourceVersion at which it was true. Must not know transport.
+Objects that a list lacks are treated as ended, so a list must have its kind, items with names and
+uids, and the resourceVersion at which it was true.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _KINDS: dict[Kind, str] = {
 
 
 def page_problem(kind: Kind, body: Object) -> str:
-    """What is wrong with one page of a list, empty when it is one."""
+    """Return the problem of one page of a list, empty if there is none."""
     if body.get("kind") != _KINDS[kind]:
         return f"its kind is {str(body.get('kind'))[:60]!r}, not {_KINDS[kind]}"
     items, metadata = body.get("items"), body.get("metadata")
@@ -43,10 +42,12 @@ def page_problem(kind: Kind, body: Object) -> str:
 
 
 def item_problem(item: Any) -> str:
-    """What is wrong with one object, empty when it is one."""
-    named = item.get("metadata") if isinstance(item, dict) else None
-    known = isinstance(named, dict) and _is_text(named.get("uid")) and _is_text(named.get("name"))
-    return "" if known else "has no name and uid"
+    """Return the problem of one object, empty if there is none."""
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    if not isinstance(metadata, dict):
+        return "has no name and uid"
+    is_named = _is_text(metadata.get("uid")) and _is_text(metadata.get("name"))
+    return "" if is_named else "has no name and uid"
 
 
 def _is_text(value: Any) -> bool:

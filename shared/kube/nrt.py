@@ -1,9 +1,9 @@
-"""NodeResourceTopology v1alpha2 objects and reports, both ways.
+"""NodeResourceTopology v1alpha2 objects and reports, in both directions.
 
-Out: the shape that resource-topology-exporter writes (zone names, attributes, annotations, decimal
-quantities), sorted. In: objects by RTE, NFD or hand, with their attributes or the older
-`topologyPolicies`; anything else is an `NrtError` that names object, field and remedy. Must not
-know how objects travel. Source: noderesourcetopology-api v1alpha2.
+Out: what resource-topology-exporter writes (zone names, attributes, annotations, decimal
+quantities), sorted. In: objects by RTE, NFD or hand, with attributes or the deprecated
+`topologyPolicies`. Any other object is an `NrtError` that names object, field and remedy. Source:
+noderesourcetopology-api v1alpha2.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ _LEGACY = {
 
 
 class NrtError(ValueError):
-    """The object cannot be read as a report; names the object, the field, what it says and the
-    remedy.
-    """
+    """The object cannot be read as a report; names object, field, value and remedy."""
 
 
 class _Named(msgspec.Struct):
@@ -92,7 +90,11 @@ class _Object(msgspec.Struct, rename={"policies": "topologyPolicies"}):
 
 
 def to_nrt(report: Report, update: str = "periodic") -> dict[str, Any]:
-    """The object for a report; `update` is `periodic` or `reactive`, as RTE annotates its writes."""
+    """Return the object for a report. `update` is `periodic` or `reactive`, as RTE annotates.
+
+    Like RTE it has no `topologyPolicies`: the upstream plugin logs two lines a node and pod for an
+    object with this deprecated field.
+    """
     payload = _payload(report)
     metadata, vectors = payload or ("", {})
     claimable = dynamic.by_zone(report)
@@ -100,7 +102,6 @@ def to_nrt(report: Report, update: str = "periodic") -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": report.node, "annotations": _annotations(report, update)},
-        "topologyPolicies": [_legacy_policy(report)],
         "attributes": _attributes(report, metadata),
         "zones": [
             _zone_out(zone, claimable.get(zone.id, {}), vectors.get(zone.id))
@@ -109,23 +110,22 @@ def to_nrt(report: Report, update: str = "periodic") -> dict[str, Any]:
     }
 
 
-def from_nrt(found: object, boot_id: str, boot_time_ms: int) -> Report:
-    """The report of a decoded object; without placements. The caller says which freshness its
-    source can prove.
-
-    Raises NrtError.
-    """
+def from_nrt(decoded: object, boot_id: str, boot_time_ms: int) -> Report:
+    """Return the report of a decoded object, without placements. The caller passes the freshness
+    that the source can prove. Raises NrtError."""
     try:
-        read = msgspec.convert(found, _Object)
+        topology = msgspec.convert(decoded, _Object)
     except msgspec.ValidationError as error:
         raise NrtError(f"{KIND}: {error}; expected the schema of v1alpha2 or v1alpha1") from error
-    name = read.metadata.name
-    zones = _zones_in(name, read.zones)
+    name = topology.metadata.name
+    zones = _zones_in(name, topology.zones)
     attributes = {
-        attribute.name: attribute.value for attribute in read.attributes or [] if attribute.value
+        attribute.name: attribute.value
+        for attribute in topology.attributes or []
+        if attribute.value
     }
-    policy, scope = _policy_in(name, read, attributes)
-    fingerprint, method = _fingerprint_in(read, attributes)
+    policy, scope = _policy_in(name, topology, attributes)
+    fingerprint, method = _fingerprint_in(topology, attributes)
     return Report(
         node=name,
         boot_id=boot_id,
@@ -143,9 +143,8 @@ def from_nrt(found: object, boot_id: str, boot_time_ms: int) -> Report:
 
 
 def _payload(report: Report) -> tuple[str, dict[int, str]] | None:
-    """RTE writes it for single-numa-node with fingerprints on, over the containers that hold
-    something exclusive.
-    """
+    """Return the numaplacement payload. RTE writes it for single-numa-node with fingerprints, for
+    containers with exclusive resources."""
     if not report.fingerprint or report.policy != SINGLE_NUMA_NODE or report.placements is None:
         return None
     return numaplacement.encode(report.placements, (zone.id for zone in report.zones))
@@ -159,9 +158,9 @@ def _annotations(report: Report, update: str) -> dict[str, str]:
 
 
 def _attributes(report: Report, payload: str) -> list[dict[str, str]]:
-    """As RTE orders them. It never tells the limit of zones, which readers take for the kubelet's
-    default; a higher one is told, because the plugin's LeastNUMANodes is negative for more zones
-    than the limit, and its framework refuses that."""
+    """Return the attributes in RTE's order. RTE leaves the limit of zones out, and readers assume
+    the kubelet's default. A higher limit is written, because the plugin's LeastNUMANodes is
+    negative for more zones than the limit, and its framework refuses that."""
     pairs = [
         (FINGERPRINT, report.fingerprint),
         (FINGERPRINT_METHOD, report.fingerprint_method if report.fingerprint else ""),
@@ -176,25 +175,16 @@ def _attributes(report: Report, payload: str) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in pairs if value]
 
 
-def _legacy_policy(report: Report) -> str:
-    """The deprecated enumeration, for readers from before attributes."""
-    pair = (report.policy, report.scope)
-    return next(
-        (text for text, meaning in _LEGACY.items() if meaning == pair and text != "SingleNUMANode"),
-        "None",
-    )
-
-
 def _zone_out(zone: Zone, claimable: dict[str, ZoneResource], vector: str | None) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": f"node-{zone.id}", "type": "Node"}
-    made["costs"] = [
-        {"name": f"node-{other}", "value": zone.costs[other]} for other in sorted(zone.costs)
+    written: dict[str, Any] = {"name": f"node-{zone.id}", "type": "Node"}
+    written["costs"] = [
+        {"name": f"node-{target}", "value": zone.costs[target]} for target in sorted(zone.costs)
     ]
     if vector is not None:
-        made["attributes"] = [{"name": numaplacement.VECTOR_ATTRIBUTE, "value": vector}]
+        written["attributes"] = [{"name": numaplacement.VECTOR_ATTRIBUTE, "value": vector}]
     resources = {**zone.resources, **claimable}
-    made["resources"] = [_resource_out(name, resources[name]) for name in sorted(resources)]
-    return made
+    written["resources"] = [_resource_out(name, resources[name]) for name in sorted(resources)]
+    return written
 
 
 def _resource_out(name: str, resource: ZoneResource) -> dict[str, str]:
@@ -207,69 +197,70 @@ def _resource_out(name: str, resource: ZoneResource) -> dict[str, str]:
 
 
 def _quantity_out(name: str, amount: int) -> str:
-    """Decimal notation, as all producers write it: 3, 1700495360, 2M."""
+    """Return decimal notation, as all producers write it: 3, 1700495360, 2M."""
     unit = quantity.NANO // 1000 if name == CPU else quantity.NANO
     return quantity.Quantity(amount * unit).canonical()
 
 
-def _zones_in(node: str, found: list[_Zone]) -> tuple[Zone, ...]:
-    if len(found) > MAX_ZONES:
+def _zones_in(node: str, listed: list[_Zone]) -> tuple[Zone, ...]:
+    if len(listed) > MAX_ZONES:
         raise NrtError(
-            f"{KIND} {node}: zones: {len(found)} zones are above the limit of {MAX_ZONES}"
+            f"{KIND} {node}: zones: {len(listed)} zones are above the limit of {MAX_ZONES}"
         )
-    zones = [_zone_in(node, zone) for zone in found if zone.type == "Node"]
+    zones = [_zone_in(node, zone) for zone in listed if zone.type == "Node"]
     ids = [zone.id for zone in zones]
-    twice = sorted({one for one in ids if ids.count(one) > 1})
-    if twice:
+    repeated = sorted({zone_id for zone_id in ids if ids.count(zone_id) > 1})
+    if repeated:
         raise NrtError(
-            f"{KIND} {node}: zones: node-{twice[0]} appears twice; each zone may appear once"
+            f"{KIND} {node}: zones: node-{repeated[0]} appears twice; each zone may appear once"
         )
     return tuple(sorted(zones, key=lambda zone: zone.id))
 
 
-def _zone_in(node: str, found: _Zone) -> Zone:
-    where = f"{KIND} {node}: zone {found.name}"
-    resources = {resource.name: _resource_in(where, resource) for resource in found.resources}
-    costs = {_zone_id(where, cost.name): cost.value for cost in found.costs}
+def _zone_in(node: str, zone: _Zone) -> Zone:
+    where = f"{KIND} {node}: zone {zone.name}"
+    resources = {resource.name: _resource_in(where, resource) for resource in zone.resources}
+    costs = {_zone_id(where, cost.name): cost.value for cost in zone.costs}
     return Zone(
-        _zone_id(where, found.name), dict(sorted(resources.items())), dict(sorted(costs.items()))
+        _zone_id(where, zone.name), dict(sorted(resources.items())), dict(sorted(costs.items()))
     )
 
 
 def _zone_id(where: str, name: str) -> int:
-    found = _ZONE_NAME.fullmatch(name)
-    if found is None:
+    match = _ZONE_NAME.fullmatch(name)
+    if match is None:
         raise NrtError(f"{where}: {name!r} is no zone name; expected node-<number>")
-    return int(found[1])
+    return int(match[1])
 
 
-def _resource_in(where: str, found: _Resource) -> ZoneResource:
+def _resource_in(where: str, resource: _Resource) -> ZoneResource:
     return ZoneResource(
-        *(_amount_in(where, found, field) for field in ("capacity", "allocatable", "available"))
+        *(_amount_in(where, resource, field) for field in ("capacity", "allocatable", "available"))
     )
 
 
-def _amount_in(where: str, found: _Resource, field: str) -> int:
-    """Less than nothing is available where NFD takes a device of two zones off one of them twice."""
-    text = getattr(found, field)
+def _amount_in(where: str, resource: _Resource, field: str) -> int:
+    """Read an amount. NFD writes a negative `available` if it subtracts a device of two zones twice
+    from one of them."""
+    text = getattr(resource, field)
+    where = f"{where}: resource {resource.name}: {field} {text!r}"
     try:
-        amount = quantity.amount(found.name, text)
+        amount = quantity.amount(resource.name, text)
     except quantity.QuantityError as error:
-        raise NrtError(f"{where}: resource {found.name}: {field} {text!r}: {error}") from error
+        raise NrtError(f"{where}: {error}") from error
     if amount < 0 and field != "available":
-        raise NrtError(
-            f"{where}: resource {found.name}: {field} {text!r} is negative; expected 0 or more"
-        )
+        raise NrtError(f"{where} is negative; expected 0 or more")
     return max(0, amount)
 
 
-def _policy_in(node: str, read: _Object, attributes: dict[str, str]) -> tuple[str, str]:
-    """The older `topologyPolicies` (its first entry alone, as the plugin reads it), which
-    attributes override field by field. An object that says neither has an unknown policy."""
-    legacy = (read.policies or [""])[0]
+def _policy_in(node: str, topology: _Object, attributes: dict[str, str]) -> tuple[str, str]:
+    """Return policy and scope. Attributes override the first entry of the older `topologyPolicies`
+    field by field, as in the plugin. Without both the policy is unknown."""
+    legacy = (topology.policies or [""])[0]
     if legacy and legacy not in _LEGACY:
         raise NrtError(
-            f"{KIND} {node}: topologyPolicies: {legacy!r} is unknown; known: {', '.join(sorted(_LEGACY))}"
+            f"{KIND} {node}: topologyPolicies: {legacy!r} is unknown; "
+            f"expected one of {', '.join(sorted(_LEGACY))}"
         )
     policy, scope = _LEGACY.get(legacy, (UNKNOWN, "container"))
     return (
@@ -279,33 +270,31 @@ def _policy_in(node: str, read: _Object, attributes: dict[str, str]) -> tuple[st
 
 
 def _max_numa_nodes(attributes: dict[str, str]) -> int:
-    """The kubelet's limit of zones; what is no number above 1 to Go is the default, as the plugin
-    reads it.
-    """
-    found = atoi(attributes.get(MAX_NUMA_NODES, "")) or 0
-    return min(found, NUMA_NODES_CAP) if found > 1 else DEFAULT_NUMA_NODES
+    """Return the kubelet's limit of zones. As in the plugin, any text but a number above 1 means
+    the default."""
+    limit = atoi(attributes.get(MAX_NUMA_NODES, "")) or 0
+    return min(limit, NUMA_NODES_CAP) if limit > 1 else DEFAULT_NUMA_NODES
 
 
-def _checked(node: str, field: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
+def _checked(node: str, field: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
         raise NrtError(
-            f"{KIND} {node}: attribute {field}: {value!r} is unknown; known: {', '.join(known)}"
+            f"{KIND} {node}: attribute {field}: {value!r} is unknown; "
+            f"expected one of {', '.join(allowed)}"
         )
     return value
 
 
-def _fingerprint_in(read: _Object, attributes: dict[str, str]) -> tuple[str, str]:
-    """The attribute, else the annotation of older exporters, which always meant all pods."""
+def _fingerprint_in(topology: _Object, attributes: dict[str, str]) -> tuple[str, str]:
+    """Return the attribute, else the annotation of older exporters, which covers all pods."""
     if attributes.get(FINGERPRINT):
         return attributes[FINGERPRINT], attributes.get(FINGERPRINT_METHOD) or ALL
-    annotated = (read.metadata.annotations or {}).get(FINGERPRINT_ANNOTATION, "")
+    annotated = (topology.metadata.annotations or {}).get(FINGERPRINT_ANNOTATION, "")
     return annotated, ALL if annotated else ""
 
 
 def _tracked(zones: tuple[Zone, ...]) -> tuple[str, ...]:
-    """A zone lists what the kubelet's managers hand out; an entry with nothing allocatable anywhere
-    is a placeholder.
-    """
+    """Return the resources with something allocatable: other entries are placeholders."""
     offered = {
         name
         for zone in zones

@@ -1,9 +1,7 @@
-"""The NodeResourceTopology object that mirrors a node as the ledger sees it: made, recognised,
-compared.
+"""The NodeResourceTopology object that mirrors a node as the ledger sees it.
 
-An attribute marks it as Topolog's, because attributes are what other exporters replace whole: an
-object that one of them has taken over has lost the mark. Must not know how objects travel, or when
-one is written.
+An attribute marks the object as Topolog's, because other exporters replace all attributes: an
+object that another exporter has taken over has lost the mark.
 """
 
 from __future__ import annotations
@@ -27,21 +25,19 @@ Object = dict[str, Any]
 def mirrored(
     report: Report, available: ZoneAmounts, node_uid: str, pessimism: str, expired_since: str = ""
 ) -> Object:
-    """The object for a report with the amounts that are free in the ledger's view, owned by the
-    Node of `node_uid`.
-
-    `expired_since` (RFC 3339) is annotated on a node that has fallen silent."""
-    made = nrt.to_nrt(
+    """Return the object for a report with the amounts that are free in the ledger, owned by the
+    Node of `node_uid`. `expired_since` (RFC 3339) is annotated if the node's report has expired."""
+    topology = nrt.to_nrt(
         msgspec.structs.replace(
             report, zones=tuple(_zone(zone, available) for zone in report.zones)
         )
     )
-    made["attributes"] = [*made["attributes"], {"name": MARK, "value": pessimism}]
+    topology["attributes"] = [*topology["attributes"], {"name": MARK, "value": pessimism}]
     owner = {"apiVersion": "v1", "kind": "Node", "name": report.node, "uid": node_uid}
-    made["metadata"]["ownerReferences"] = [owner]
+    topology["metadata"]["ownerReferences"] = [owner]
     if expired_since:
-        made["metadata"]["annotations"][EXPIRED_SINCE] = expired_since
-    return made
+        topology["metadata"]["annotations"][EXPIRED_SINCE] = expired_since
+    return topology
 
 
 def _zone(zone: Zone, available: ZoneAmounts) -> Zone:
@@ -53,21 +49,27 @@ def _zone(zone: Zone, available: ZoneAmounts) -> Zone:
     return msgspec.structs.replace(zone, resources=resources)
 
 
-def is_mirrored(found: Object) -> bool:
-    """Whether the object is Topolog's own: only such are written over, deleted, and never taken in."""
-    attributes = found.get("attributes")
+def is_mirrored(topology: Object) -> bool:
+    """Return whether the object is Topolog's own. Only such objects are changed or deleted, and
+    they are never read as reports."""
+    attributes = topology.get("attributes")
     return isinstance(attributes, list) and any(
-        isinstance(one, dict) and one.get("name") == MARK for one in attributes
+        isinstance(item, dict) and item.get("name") == MARK for item in attributes
     )
 
 
-def content(found: Object) -> int:
-    """A digest of what the mirror writes; equal digests need no write."""
-    metadata = found.get("metadata") or {}
+def content(topology: Object) -> int:
+    """Return a digest of the fields that the mirror writes. Equal digests need no write."""
+    metadata = topology.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     written = (
         {key: annotations[key] for key in ANNOTATIONS if key in annotations},
-        [one.get("uid") for one in metadata.get("ownerReferences") or [] if isinstance(one, dict)],
-        [found.get(field) for field in ("topologyPolicies", "attributes", "zones")],
+        [
+            owner.get("uid")
+            for owner in metadata.get("ownerReferences") or []
+            if isinstance(owner, dict)
+        ],
+        # Objects of before carry topologyPolicies: they are written once without it.
+        [topology.get(field) for field in ("topologyPolicies", "attributes", "zones")],
     )
     return xxhash.xxh3_64_intdigest(msgspec.json.encode(written, order="sorted"))

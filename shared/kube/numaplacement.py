@@ -1,10 +1,9 @@
-"""The numaplacement payload of resource-topology-exporter 0.25: which container lies on which NUMA
-node, in few characters.
+"""The numaplacement payload of resource-topology-exporter 0.25: the NUMA node of each container, in
+few characters.
 
-A container is known by the XXH64 of `namespace \\0 pod \\0 container`; its offset is its place
-among all sorted hashes. Each zone but the busiest carries the delta-coded offsets of its containers
-in LEB89. Source: numaplacement v0.1.0. Must not know NodeResourceTopology objects beyond the two
-strings that it makes.
+The XXH64 of `namespace \\0 pod \\0 container` identifies a container. Its offset is its place among
+all sorted hashes. Each zone but the busiest carries the delta-coded offsets of its containers in
+LEB89. Source: numaplacement v0.1.0.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ _DIGITS = 25
 def encode(
     placements: Iterable[Placement], zones: Iterable[int]
 ) -> tuple[str, dict[int, str]] | None:
-    """Metadata and the vector of each zone; None when a container spans zones (the payload cannot
-    say it). What a pod holds beyond its containers (no container's name) is none of them: a reader
-    compares their count with that of the pods' specs."""
+    """Return metadata and the vector of each zone, or None if a container spans zones, which the
+    payload cannot express. Resources of a pod outside its containers do not count, because a reader
+    compares the number of containers with the pods' specs."""
     zone_of: dict[int, int] = {}
     for placement in placements:
-        found = _zone(placement) if placement.container else None
-        if found is not None and len(found) > 1:
+        zones_used = _zones_of(placement) if placement.container else ()
+        if len(zones_used) > 1:
             return None
-        if found:
-            zone_of[_container_hash(placement)] = found[0]
+        if zones_used:
+            zone_of[_container_hash(placement)] = zones_used[0]
     members = _offsets(zone_of)
     busiest = min(members, key=lambda zone: (-len(members[zone]), zone), default=0)
     metadata = f"npv0v001::ve=leb89::cc={len(zone_of)}::nn={_numbers(zones)}::bn={busiest}"
@@ -43,21 +42,17 @@ def encode(
 
 
 def _numbers(zones: Iterable[int]) -> int:
-    """How many zones a reader must reckon with: it refuses the ids that are not below, so gaps
-    between ids count as zones.
-    """
+    """Return the highest id plus 1: a reader refuses higher ids, so gaps count as zones."""
     return 1 + max(zones, default=-1)
 
 
-def _zone(placement: Placement) -> tuple[int, ...] | None:
-    """The zones of the first resource that decides: CPUs, else devices, else memory; None when
-    nothing does.
-    """
+def _zones_of(placement: Placement) -> tuple[int, ...]:
+    """Return the zones of the CPUs, else of the devices, else of the memory."""
     ranked = sorted(
         (entry for entry in placement.held if entry.zones), key=lambda entry: _rank(entry.resource)
     )
     if not ranked:
-        return None
+        return ()
     first = _rank(ranked[0].resource)
     return tuple(
         sorted({zone for entry in ranked if _rank(entry.resource) == first for zone in entry.zones})
@@ -84,14 +79,13 @@ def _offsets(zone_of: dict[int, int]) -> dict[int, list[int]]:
 
 def _vector(offsets: list[int]) -> str:
     return "".join(
-        _leb89(value - before) for before, value in zip([0, *offsets], offsets, strict=False)
+        _leb89(value - previous) for previous, value in zip([0, *offsets], offsets, strict=False)
     )
 
 
 def _leb89(value: int) -> str:
-    """Below 64 one symbol; else base-25 digits of (value - 64) // 64, most significant first, then
-    the terminal.
-    """
+    """Encode a value below 64 as one symbol, others as base-25 digits of (value - 64) // 64, most
+    significant first, and a terminal."""
     if value < _TERMINALS:
         return _ALPHABET[value]
     rest, terminal = divmod(value - _TERMINALS, _TERMINALS)

@@ -1,9 +1,8 @@
-"""What services may ask of the Kubernetes API. Answers are values; an answer that was lost is a
-value too.
+"""The calls that services make to the Kubernetes API. Answers are values, and so is a lost answer.
 
-One contract suite (`tests/kube/contract.py`) runs against the simulated API and, when
-TOPOLOG_TEST_KUBECONFIG is set, against a real API server. Objects are plain decoded JSON:
-`shared.domain.manifest` judges them.
+One contract suite (`tests/kube/contract.py`) runs against the simulated API and, if
+TOPOLOG_TEST_KUBECONFIG is set, against a real API server. Objects are plain decoded JSON, which
+`shared.domain.manifest` checks.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ Kind = Literal[
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A complete list, or a part of it, and the resourceVersion it was true at. A list that comes
-    as a stream has its version with the last part only (empty before), and `gone`: objects of
-    earlier parts that were deleted meanwhile."""
+    """A list, or a part of it, and the resourceVersion at which it was true. If the list comes as a
+    stream, only the last part has a version; `gone` are objects of earlier parts that were deleted
+    meanwhile."""
 
     items: list[Object]
     resource_version: str
@@ -48,8 +47,8 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A definite answer of the API server: HTTP status, and for errors reason and message of the
-    Status object. `retry_after_s` is how long it asks to be left alone, 0 for nothing said."""
+    """An answer of the API server: HTTP status, and for errors reason and message of the Status
+    object. `retry_after_s` is its Retry-After header, capped, and 0 without one."""
 
     status: int
     reason: str = ""
@@ -64,7 +63,8 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def definite(self) -> bool:
-        """False for 429 and 5xx: the server may or may not have acted, or asks to come again."""
+        """Whether the call is decided. After 429 and 5xx it may have taken effect, or is to be
+        repeated."""
         return self.status < 500 and self.status != 429
 
 
@@ -83,49 +83,45 @@ class KubeUnavailableError(Exception):
 
 
 class UnknownKindError(KubeUnavailableError):
-    """The server serves no such kind (404): it is of another version, or the kind was never
-    installed.
-    """
+    """The server does not serve the kind (404): its version is another, or the kind is not
+    installed."""
 
 
 class Kube(Protocol):
     """The Kubernetes API as Topolog uses it."""
 
     async def list(self, kind: Kind) -> Listed:
-        """All objects of a kind, over pages. Raises KubeUnavailableError."""
+        """Return all objects of a kind. Raises KubeUnavailableError."""
 
     def pages(self, kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
-        """The same part by part, at least one: pages of one version, or, where `streamed` is asked
-        for and the server does that, a stream of initial events. Raises KubeUnavailableError, also
-        between parts: then the list is not complete."""
+        """Yield a list in at least one part: pages of one version, or with `streamed` a stream of
+        initial events if the server supports it. Raises KubeUnavailableError, also between parts:
+        then the list is not complete."""
 
     def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[WatchEvent]:
-        """Events after `resource_version` until the server ends the stream. Raises
-        WatchExpiredError, KubeUnavailableError.
-        """
+        """Yield the events after `resource_version` until the server ends the stream. Raises
+        WatchExpiredError, KubeUnavailableError."""
 
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
-        """The pod in `body`, or 404."""
+        """Return the pod in `body`, or 404."""
 
     async def get_node(self, name: str) -> Answer | Lost:
-        """The Node in `body`, or 404."""
+        """Return the Node in `body`, or 404."""
 
     async def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]
     ) -> Answer | Lost:
-        """Bind with the uid as precondition; annotations are merged into the pod in the same atomic
-        call.
-        """
+        """Bind with the uid as precondition. The same atomic call merges `annotations` into the
+        pod."""
 
     async def evict(
         self, namespace: str, name: str, uid: str, dry_run: bool = False
     ) -> Answer | Lost:
-        """Ask for an eviction (policy/v1), which PodDisruptionBudgets may refuse with 429;
-        `dry_run` only asks whether.
-        """
+        """Evict (policy/v1). A PodDisruptionBudget may refuse with 429. `dry_run` changes
+        nothing."""
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Object) -> Answer | Lost:
-        """Strategic merge patch of the status subresource (conditions merge by type)."""
+        """Patch the status subresource by strategic merge (conditions merge by type)."""
 
     async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
         """Create a core/v1 Event."""
@@ -133,33 +129,28 @@ class Kube(Protocol):
     async def apply_topology(
         self, name: str, topology: Object, force: bool = True
     ) -> Answer | Lost:
-        """Server-side apply of a NodeResourceTopology with Topolog's field manager. Without `force`
-        fields of another manager are a 409; a `metadata.resourceVersion` in the object must be the
-        current one, or it is a 409 too."""
+        """Apply a NodeResourceTopology with Topolog's field manager. Fields of another manager are
+        a 409 without `force`; so is a `metadata.resourceVersion` that is not the current one."""
 
     async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
-        """Delete exactly this NodeResourceTopology: 409 when it has changed meanwhile, 404 when it
-        is gone.
-        """
+        """Delete this version of a NodeResourceTopology: 409 if it has changed, 404 if it does not
+        exist."""
 
     async def patch_node(self, name: str, patch: Sequence[Object]) -> Answer | Lost:
-        """JSON patch of a Node (RFC 6902); a `test` that fails is a 422."""
+        """Patch a Node by JSON patch (RFC 6902). A `test` that fails is a 422."""
 
     async def resource_slices(self, node: str) -> Answer | Lost:
-        """The ResourceSlices of one node as a list in `body`; 404 where the server knows none."""
+        """Return the ResourceSlices of one node as a list in `body`; 404 if they are not served."""
 
     async def served_versions(self, group: str) -> tuple[str, ...] | Lost:
-        """The versions of an API group that the server serves; empty when it does not know the
-        group.
-        """
+        """Return the versions of an API group, empty if the server does not serve the group."""
 
     async def may(self, right: Right, user: str = "") -> Answer | Lost:
-        """Whether these credentials, or another user, have a right: `body["status"]["allowed"]`."""
+        """Return in `body["status"]["allowed"]` whether these credentials, or `user`, have a
+        right."""
 
     async def review_token(self, token: str, audience: str) -> Answer | Lost:
-        """Whose a bearer token is (authentication.k8s.io/v1 TokenReview in `body`), if it is for
-        that audience.
-        """
+        """Review a bearer token for an audience; `body` is a TokenReview."""
 
     async def close(self) -> None:
         """Close connections."""

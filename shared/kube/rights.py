@@ -1,8 +1,8 @@
-"""The rights that each service asks of the Kubernetes API: one table for readiness, `topolog
-doctor` and manifests.
+"""The rights that each service needs at the Kubernetes API, for readiness, `topolog doctor` and
+manifests.
 
-tests/deploy holds the roles in k8s/ to it, and tests/kube holds it to the calls that the client
-makes. Must not know how rights are asked for.
+tests/deploy compares the roles in k8s/ with this table, and tests/kube compares it with the calls
+that the client makes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ TOPOLOGY_GROUP = "topology.node.k8s.io"
 
 
 class Right(msgspec.Struct, frozen=True, order=True):
-    """One verb on one resource, in all namespaces: `pods/binding` is a resource, "" the core group."""
+    """One verb on one resource in all namespaces. `pods/binding` is a resource; "" is the core
+    group."""
 
     group: str
     resource: str
@@ -27,6 +28,7 @@ def _rights(group: str, resource: str, *verbs: str) -> frozenset[Right]:
     return frozenset(Right(group, resource, verb) for verb in verbs)
 
 
+# Reads only: pods, nodes, and the objects of constraints.
 SCHEDULER = (
     _rights("", "pods", "list", "watch")
     | _rights("", "nodes", "list", "watch")
@@ -36,8 +38,8 @@ SCHEDULER = (
     | _rights("storage.k8s.io", "csinodes", "list", "watch")
     | _rights("resource.k8s.io", "deviceclasses", "list", "watch")
 )
-"""Reads, and never writes: pods, nodes, and what constraints ask for."""
 
+# The only service that writes pods (through their subresources) and Kubernetes Events.
 BINDER = (
     _rights("", "pods", "get")
     | _rights("", "pods/binding", "create")
@@ -45,31 +47,30 @@ BINDER = (
     | _rights("", "pods/status", "patch")
     | _rights("", "events", "create")
 )
-"""The only writer of pods, through their subresources, and of events."""
 
 TOPOLOGY_INTAKE = _rights(TOPOLOGY_GROUP, "noderesourcetopologies", "list", "watch")
 TOPOLOGY_MIRROR = _rights(
     TOPOLOGY_GROUP, "noderesourcetopologies", "list", "watch", "create", "patch", "delete"
 )
+# NodeResourceTopology objects: reads those of other exporters and writes its own.
 TOPOLOGY_STORE = TOPOLOGY_INTAKE | TOPOLOGY_MIRROR
-"""NodeResourceTopology objects: those of other exporters read, its own written."""
 
+# Only if exporters write NodeResourceTopology objects themselves.
 EXPORTER_OBJECTS = _rights("", "nodes", "get") | _rights(
     TOPOLOGY_GROUP, "noderesourcetopologies", "create", "patch"
 )
-"""Only where exporters write NodeResourceTopology objects themselves; the exporter's."""
 
+# Only if exporters write conditions of their own pods, in their own namespace.
 EXPORTER_READINESS = _rights("", "pods/status", "patch")
-"""Only where exporters write conditions of their own pods; in the exporter's namespace alone."""
 
+# Only if exporters count devices of dynamic resource allocation by zone.
 EXPORTER_SLICES = _rights("resource.k8s.io", "resourceslices", "list")
-"""Only where exporters count devices of dynamic resource allocation by zone."""
 
+# Only if NATS authenticates exporters by the tokens of their pods; needed by NATS.
 NATS_LOGINS = _rights("authentication.k8s.io", "tokenreviews", "create")
-"""Only where NATS knows exporters by the tokens of their pods; NATS' own."""
 
+# Only if nodes register with a taint that the topology-store removes after the first report.
 STARTUP_TAINT = _rights("", "nodes", "patch")
-"""Only where nodes are registered with a taint that their first report takes away; the topology-store's."""
 
 BY_SERVICE: dict[str, frozenset[Right]] = {
     "exporter": frozenset(),
