@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from services.replay import reading
+from services.replay.nearest import nearest_state
 from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
@@ -23,8 +24,9 @@ from shared.ledger.fold import Touched
 
 async def followed_at(log: EventLog, position: int) -> tuple[SchedulerState, QuarantinedStreams]:
     """Return the scheduler's state folded up to a position, and the quarantined streams."""
-    followed, quarantined = SchedulerState(), QuarantinedStreams(await skips(log))
-    async for envelope in reading.envelopes(log, 0, position):
+    quarantined = QuarantinedStreams(await skips(log))
+    followed = await nearest_state(log, position, quarantined)
+    async for envelope in reading.envelopes(log, followed.ledger.position, position):
         follow(followed, envelope, quarantined)
     return followed, quarantined
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from services.replay.filters import FilterError
+from services.replay.nearest import nearest_state
 from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
@@ -86,9 +87,11 @@ async def ledger_at(
     """Return the ledger as of a position (the head if None). `quarantined` collects the quarantined
     streams.
     """
-    ledger, quarantined = Ledger(), QuarantinedStreams() if quarantined is None else quarantined
+    quarantined = QuarantinedStreams() if quarantined is None else quarantined
     quarantined.skipped = await skips(log)
-    async for envelope in envelopes(log, 0, until):
+    until = await log.head() if until is None else until
+    ledger = (await nearest_state(log, until, quarantined)).ledger
+    async for envelope in envelopes(log, ledger.position, until):
         fold_one(ledger, envelope, quarantined)
         if envelope.position % PAGE == 0:
             progress(envelope.position)

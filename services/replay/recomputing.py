@@ -15,6 +15,7 @@ import msgspec
 
 from services.replay import reading
 from services.replay.deciding_state import follow, placing_at
+from services.replay.nearest import nearest_state
 from services.replay.renominating import nominated_again
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import within as told_within
@@ -77,12 +78,11 @@ async def recomputed(
         waiting.setdefault(event.based_on, []).append(
             Made(decided_at, event, await mates(log, decided_at, event))
         )
-    lines, followed, quarantined = (
-        dict[int, str](),
-        SchedulerState(),
-        QuarantinedStreams(await skips(log)),
-    )
-    async for envelope in reading.envelopes(log, 0, max(waiting, default=0)):
+    if not waiting:
+        return {}
+    lines, quarantined = dict[int, str](), QuarantinedStreams(await skips(log))
+    followed = await nearest_state(log, min(waiting) - 1, quarantined)
+    async for envelope in reading.envelopes(log, followed.ledger.position, max(waiting)):
         follow(followed, envelope, quarantined)
         for made in waiting.get(envelope.position, ()):
             lines[made.at.position] = _told(followed, quarantined, made, deciding)

@@ -18,6 +18,7 @@ from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.proposals import Proposal, together
 from services.scheduler.reserve.rejections import REASONS
 from services.scheduler.state import state as scheduler_state
+from services.scheduler.state.snapshot_key import snapshot_key
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import (
     Appended,
@@ -30,10 +31,8 @@ from shared.eventlog.port import (
     Outcome,
     Place,
 )
-from shared.eventlog.snapshots import fingerprint
 from shared.events import streams
 from shared.events.scheduling_events import NodeReadmitted, NodeSetAside, PodReadmitted
-from shared.hints import registry
 from shared.ledger.promises import promises, weight
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
@@ -80,7 +79,7 @@ def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
         evolve=SchedulerCore.evolve,
         pass_over=SchedulerCore.pass_over,
         set_aside=SchedulerCore.set_aside,
-        fingerprint=fingerprint(scheduler_state, "scheduler", registry.PROVIDERS),
+        fingerprint=snapshot_key(),
         dump=dump,
         load=lambda data: load(config, data),
         promises=Promises(lambda core: promises(core.ledger), lambda core: weight(core.ledger)),

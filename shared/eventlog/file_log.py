@@ -122,7 +122,9 @@ class FileLog:
     async def load_checkpoint(self, consumer: str) -> int:
         return self._headers[-1].checkpoints.get(consumer, 0)
 
-    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
+    async def load_snapshot(
+        self, projection: str, fingerprint: str, until: int | None = None
+    ) -> tuple[Place, bytes] | None:
         return None
 
     async def marks(self, projection: str) -> list[Mark]:

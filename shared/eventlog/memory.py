@@ -33,6 +33,7 @@ from shared.eventlog.port import (
     Outcome,
     Place,
 )
+from shared.eventlog.snapshots import superseded
 from shared.events import streams
 from shared.events.catalog import CATALOG
 from shared.events.codec import encode, type_of
@@ -57,7 +58,7 @@ class MemoryEventLog:
         self._epochs: dict[str, int] = {}
         self._leases: dict[str, tuple[Lease, float, float]] = {}
         self._checkpoints: dict[str, int] = {}
-        self._snapshots: dict[tuple[str, str], tuple[Place, bytes]] = {}
+        self._snapshots: dict[tuple[str, str], list[tuple[Place, bytes]]] = {}
         self._marks: dict[str, list[Mark]] = {}
         self._grown = asyncio.Condition()
 
@@ -235,16 +236,28 @@ class MemoryEventLog:
         self._checkpoints[consumer] = position
         return True
 
-    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
-        found = self._snapshots.get((projection, fingerprint))
-        return found if found and found[0].position and self._holds(found[0]) else None
+    async def load_snapshot(
+        self, projection: str, fingerprint: str, until: int | None = None
+    ) -> tuple[Place, bytes] | None:
+        for place, state in self._kept_snapshots(projection, fingerprint):
+            if place.position and (until is None or place.position <= until):
+                return place, state
+        return None
 
     async def save_snapshot(
         self, projection: str, fingerprint: str, place: Place, state: bytes
     ) -> None:
-        kept = self._snapshots.get((projection, fingerprint))
-        if kept is None or kept[0].position <= place.position or not self._holds(kept[0]):
-            self._snapshots[projection, fingerprint] = (place, state)
+        kept = self._kept_snapshots(projection, fingerprint)
+        kept = [snapshot for snapshot in kept if snapshot[0].position != place.position]
+        kept = sorted([*kept, (place, state)], key=lambda kept: -kept[0].position)
+        deleted = superseded([(place.position, len(state)) for place, state in kept])
+        self._snapshots[projection, fingerprint] = [
+            snapshot for snapshot in kept if snapshot[0].position not in deleted
+        ]
+
+    def _kept_snapshots(self, projection: str, fingerprint: str) -> list[tuple[Place, bytes]]:
+        kept = self._snapshots.get((projection, fingerprint), [])
+        return [snapshot for snapshot in kept if self._holds(snapshot[0])]
 
     async def marks(self, projection: str) -> list[Mark]:
         kept = [mark for mark in self._marks.get(projection, ()) if self._holds(mark.place)]

@@ -194,13 +194,21 @@ class EventLog(Protocol):
     async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
         """Move the checkpoint by compare-and-set; False when somebody else moved it."""
 
-    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
-        """The newest snapshot of a projection made by the same fold of the same history, or None."""
+    async def load_snapshot(
+        self, projection: str, fingerprint: str, until: int | None = None
+    ) -> tuple[Place, bytes] | None:
+        """Return the newest snapshot at or before position `until` (None: the head), or None.
+
+        It was made by the same fold of the same history.
+        """
 
     async def save_snapshot(
         self, projection: str, fingerprint: str, place: Place, state: bytes
     ) -> None:
-        """Keep a snapshot of the state at `place`; a disposable cache."""
+        """Keep a snapshot of the state at `place`: a disposable cache.
+
+        Older ones are deleted as `shared.eventlog.snapshots.superseded` says.
+        """
 
     async def marks(self, projection: str) -> list[Mark]:
         """The kept marks of a projection on this history, of all codes, the newest place first."""

@@ -32,6 +32,7 @@ from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_timelines import begin_timeline
 from shared.eventlog.postgres_watch import HeadWatch
 from shared.eventlog.revisions import require_current
+from shared.eventlog.snapshots import superseded
 from shared.events.envelope import Envelope
 
 T = TypeVar("T")
@@ -46,8 +47,19 @@ INSERT INTO checkpoint AS c (consumer, position)
     RETURNING true
 """
 _LOAD_SNAPSHOT = """
-SELECT s.position, s.chain, s.state FROM snapshot s JOIN fact f ON f.position = s.position AND f.chain = s.chain
-    WHERE s.projection = $1 AND s.fingerprint = $2
+SELECT s.position, s.chain, s.state FROM (
+    SELECT position, chain, state FROM snapshot WHERE projection = $1 AND fingerprint = $2
+    UNION ALL SELECT position, chain, state FROM older_snapshot WHERE projection = $1 AND fingerprint = $2
+) s JOIN fact f ON f.position = s.position AND f.chain = s.chain
+    WHERE s.position <= $3 ORDER BY s.position DESC LIMIT 1
+"""
+# The newest snapshot is in `snapshot`, where releases before 0009 look for it.
+_KEEP_OLDER_SNAPSHOT = """
+INSERT INTO older_snapshot (projection, fingerprint, position, chain, state)
+    SELECT projection, fingerprint, position, chain, state FROM snapshot
+        WHERE projection = $1 AND fingerprint = $2 AND position < $3
+    ON CONFLICT (projection, fingerprint, position) DO UPDATE
+    SET chain = excluded.chain, state = excluded.state, saved_at = now()
 """
 _SAVE_SNAPSHOT = """
 INSERT INTO snapshot AS s (projection, fingerprint, position, chain, state) VALUES ($1, $2, $3, $4, $5)
@@ -56,7 +68,18 @@ INSERT INTO snapshot AS s (projection, fingerprint, position, chain, state) VALU
     WHERE s.position <= excluded.position
        OR NOT EXISTS (SELECT 1 FROM fact f WHERE f.position = s.position AND f.chain = s.chain)
 """
+_SNAPSHOT_SIZES = """
+SELECT position, octet_length(state) AS bytes FROM snapshot WHERE projection = $1 AND fingerprint = $2
+UNION SELECT position, octet_length(state) FROM older_snapshot WHERE projection = $1 AND fingerprint = $2
+ORDER BY position DESC
+"""
+_DELETE_OLDER_SNAPSHOTS = """
+DELETE FROM older_snapshot WHERE projection = $1 AND fingerprint = $2 AND position = ANY($3::bigint[])
+"""
 _DROP_OLD_SNAPSHOTS = """
+WITH older AS (
+    DELETE FROM older_snapshot WHERE projection = $1 AND fingerprint <> $2
+        AND saved_at < now() - interval '7 days')
 DELETE FROM snapshot WHERE projection = $1 AND fingerprint <> $2 AND saved_at < now() - interval '7 days'
 """
 
@@ -183,8 +206,11 @@ class PostgresEventLog:
         row = await self._once(lambda c: c.fetchrow(_CHECKPOINT, consumer, position, expected))
         return row is not None
 
-    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
-        row = await self._fetchrow(_LOAD_SNAPSHOT, projection, fingerprint)
+    async def load_snapshot(
+        self, projection: str, fingerprint: str, until: int | None = None
+    ) -> tuple[Place, bytes] | None:
+        newest = until if until is not None else 2**63 - 1
+        row = await self._fetchrow(_LOAD_SNAPSHOT, projection, fingerprint, newest)
         return (Place(row["position"], row["chain"]), row["state"]) if row else None
 
     async def save_snapshot(
@@ -194,12 +220,14 @@ class PostgresEventLog:
             raise ValueError(
                 f"snapshot of {projection} has {len(state)} bytes; the limit is {MAX_SNAPSHOT_BYTES}"
             )
-        await self._retried(
-            lambda c: c.execute(
-                _SAVE_SNAPSHOT, projection, fingerprint, place.position, place.chain, state
-            )
-        )
-        await self._retried(lambda c: c.execute(_DROP_OLD_SNAPSHOTS, projection, fingerprint))
+        key = (projection, fingerprint)
+        await self._retried(lambda c: c.execute(_KEEP_OLDER_SNAPSHOT, *key, place.position))
+        values = (*key, place.position, place.chain, state)
+        await self._retried(lambda c: c.execute(_SAVE_SNAPSHOT, *values))
+        sizes = await self._fetch(_SNAPSHOT_SIZES, *key)
+        deleted = superseded([(row["position"], row["bytes"]) for row in sizes])
+        await self._retried(lambda c: c.execute(_DELETE_OLDER_SNAPSHOTS, *key, deleted))
+        await self._retried(lambda c: c.execute(_DROP_OLD_SNAPSHOTS, *key))
 
     async def marks(self, projection: str) -> list[Mark]:
         rows = await self._fetch(_MARKS, projection)

@@ -48,7 +48,8 @@ SELECT c.oid::regclass::text AS name, substring(c.relname FROM 6)::bigint AS fir
 _GROWING = """
 SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'public' AND c.relname IN
-        ('archived_block', 'archived_stream', 'commit_seen', 'stream_head', 'snapshot', 'projection_mark')
+        ('archived_block', 'archived_stream', 'commit_seen', 'stream_head', 'snapshot', 'older_snapshot',
+         'projection_mark')
 """
 
 
@@ -142,6 +143,7 @@ async def mask(url: str, positions: Collection[int], masked: Masked) -> int:
         async with _rewriting(connection):
             done = await _mask_archived(connection, positions, masked)
             done += await _mask_rows(connection, sorted(positions), masked)
+            await connection.execute("DELETE FROM older_snapshot")
             await connection.execute("DELETE FROM snapshot")
         await connection.execute("VACUUM fact, archived_block")
     return done

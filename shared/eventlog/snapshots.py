@@ -7,7 +7,7 @@ code, is never used; the log is replayed instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 import xxhash
@@ -17,6 +17,10 @@ from shared.events import codec
 
 _MAGIC = b"TPLS1"
 
+# Per projection and code. A state of 150,000 pods takes about 30 MB.
+KEPT_SNAPSHOTS = 16
+KEPT_SNAPSHOT_BYTES = 256 << 20
+
 
 def fingerprint(fold: ModuleType, extra: str = "", registered: Iterable[object] = ()) -> str:
     """The key of snapshots that this module's fold makes: its import closure, that of decoding,
@@ -24,6 +28,29 @@ def fingerprint(fold: ModuleType, extra: str = "", registered: Iterable[object] 
     (settings). Raises TypeError for what has no key."""
     code = code_fingerprint([fold.__name__, codec.__name__], registered)
     return f"{code}{xxhash.xxh3_64(extra.encode()).hexdigest()}"
+
+
+def superseded(kept: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the positions of snapshots to delete.
+
+    `kept` is (position, bytes), the newest first. The newest always stays. Older ones let questions
+    about the past start near their answer: at most `KEPT_SNAPSHOTS` and `KEPT_SNAPSHOT_BYTES` of
+    them stay. The first to go is the one with the smallest gap between its neighbours compared with
+    its age, so that the past is covered evenly on a logarithmic scale.
+    """
+    staying, deleted = list(kept), list[int]()
+    while len(staying) > 1 and (
+        len(staying) > KEPT_SNAPSHOTS or sum(size for _, size in staying[1:]) > KEPT_SNAPSHOT_BYTES
+    ):
+        index = min(range(1, len(staying)), key=lambda index: _gap(staying, index))
+        deleted.append(staying.pop(index)[0])
+    return deleted
+
+
+def _gap(staying: Sequence[tuple[int, int]], index: int) -> float:
+    older = staying[index + 1][0] if index + 1 < len(staying) else 0
+    age = staying[0][0] - staying[index][0]
+    return (staying[index - 1][0] - older) / max(1, age)
 
 
 def seal(state: bytes) -> bytes:

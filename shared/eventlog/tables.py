@@ -96,6 +96,16 @@ snapshot = Table(
     Column("saved_at", DateTime(timezone=True), nullable=False),
     Column("chain", LargeBinary, nullable=False),
 )
+older_snapshot = Table(
+    "older_snapshot",
+    metadata,
+    Column("projection", Text, primary_key=True),
+    Column("fingerprint", Text, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("chain", LargeBinary, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    Column("saved_at", DateTime(timezone=True), nullable=False),
+)
 projection_mark = Table(
     "projection_mark",
     metadata,

@@ -305,6 +305,17 @@ class ReadingContract:
         await log.save_snapshot("ledger", "f", await place(log, 2), b"two")
         assert await log.load_snapshot("ledger", "f") == (await place(log, 3), b"three")
 
+    async def test_a_question_about_the_past_gets_the_nearest_snapshot_before_it(
+        self, log: EventLog
+    ) -> None:
+        await given(log, "a", "b", "c", "d")
+        for number in (1, 3, 4):
+            await log.save_snapshot("ledger", "f", await place(log, number), b"%d" % number)
+        assert await log.load_snapshot("ledger", "f", 3) == (await place(log, 3), b"3")
+        assert await log.load_snapshot("ledger", "f", 2) == (await place(log, 1), b"1")
+        assert await log.load_snapshot("ledger", "f", 0) is None
+        assert await log.load_snapshot("ledger", "f") == (await place(log, 4), b"4")
+
     async def test_a_snapshot_beyond_the_head_is_not_given(self, log: EventLog) -> None:
         await log.save_snapshot("ledger", "f", Place(1, b""), b"one")
         assert await log.load_snapshot("ledger", "f") is None

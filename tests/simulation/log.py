@@ -65,8 +65,10 @@ class SimLog:
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         return await self._log.versions(streams)
 
-    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
-        return await self._log.load_snapshot(projection, fingerprint)
+    async def load_snapshot(
+        self, projection: str, fingerprint: str, until: int | None = None
+    ) -> tuple[Place, bytes] | None:
+        return await self._log.load_snapshot(projection, fingerprint, until)
 
     async def save_snapshot(
         self, projection: str, fingerprint: str, place: Place, state: bytes

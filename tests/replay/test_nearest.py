@@ -1,0 +1,106 @@
+"""Questions start at the nearest snapshot, and answer the same as without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.replay import reading
+from services.replay.deciding_state import followed_at
+from services.replay.nearest import nearest_state
+from services.replay.state_at import state_at
+from services.replay.why_not import why_not
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.state import state
+from services.scheduler.state.snapshot_key import PROJECTION, snapshot_key
+from shared.eventlog.port import Place
+from shared.eventlog.snapshots import KEPT_SNAPSHOT_BYTES, KEPT_SNAPSHOTS, seal, superseded
+from shared.events.quarantine import QuarantinedStreams
+from tests.ledger.given import container, pod, zone
+from tests.scheduler.default.story import Story
+
+
+async def busy(story: Story) -> int:
+    """Two nodes, a running pod, a pod that no node takes. Returns the head."""
+    await story.report(zone(0, 8), zone(1, 8), node="n1")
+    await story.report(zone(0, 4), zone(1, 4), node="n2")
+    await story.arrives(pod("small", container("c", 2)), pod("large", container("c", 12)))
+    await story.decide()
+    return await story.log.head()
+
+
+async def save(story: Story, position: int) -> None:
+    folded, _ = await followed_at(story.log, position)
+    page = await story.log.read(position - 1, 1)
+    sealed = seal(state.dump(folded))
+    place = Place(position, page[0].chain)
+    await story.log.save_snapshot(PROJECTION, snapshot_key(), place, sealed)
+
+
+async def test_answers_do_not_depend_on_snapshots() -> None:
+    story = Story()
+    head = await busy(story)
+    positions = range(1, head + 1)
+    plain = [await state_at(story.log, str(position), "") for position in positions]
+    refused = await why_not(story.log, "large", "n1", "", CycleConfig())
+    for position in positions:
+        await save(story, position)
+    for position in positions:
+        skips = QuarantinedStreams()
+        assert (await nearest_state(story.log, position, skips)).ledger.position == position
+    assert [await state_at(story.log, str(position), "") for position in positions] == plain
+    assert await why_not(story.log, "large", "n1", "", CycleConfig()) == refused
+
+
+@pytest.mark.parametrize("damaged", [b"", b"TPLS1 nonsense", seal(b"{}x")])
+async def test_a_damaged_snapshot_is_not_used(damaged: bytes) -> None:
+    story = Story()
+    head = await busy(story)
+    plain = await state_at(story.log, "head", "")
+    page = await story.log.read(head - 1, 1)
+    place = Place(head, page[0].chain)
+    await story.log.save_snapshot(PROJECTION, snapshot_key(), place, damaged)
+    assert await state_at(story.log, "head", "") == plain
+
+
+async def test_a_snapshot_from_before_a_skip_is_not_used() -> None:
+    story = Story()
+    head = await busy(story)
+    await save(story, head)
+    skips = QuarantinedStreams({head: head + 1})
+    assert (await nearest_state(story.log, head, skips)).ledger.position == 0
+
+
+async def test_a_fold_from_a_snapshot_reads_only_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story()
+    head = await busy(story)
+    await save(story, head - 1)
+    starts: list[int] = []
+    envelopes = reading.envelopes
+
+    def noted(log: object, after: int = 0, until: int | None = None) -> object:
+        starts.append(after)
+        return envelopes(log, after, until)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reading, "envelopes", noted)
+    assert (await reading.ledger_at(story.log)).position == head
+    assert starts == [head - 1]
+
+
+def test_snapshots_of_a_long_log_cover_its_past() -> None:
+    kept: list[tuple[int, int]] = []
+    for position in range(50_000, 50_000_000, 50_000):
+        kept = [(position, 1 << 20), *kept]
+        deleted = superseded(kept)
+        kept = [snapshot for snapshot in kept if snapshot[0] not in deleted]
+        assert kept[0][0] == position
+        assert len(kept) <= KEPT_SNAPSHOTS
+    assert kept[1][0] == position - 50_000
+    assert kept[-1][0] < position * 2 // 3
+
+
+def test_large_snapshots_give_way_and_the_newest_stays() -> None:
+    size = KEPT_SNAPSHOT_BYTES // 2 + 1
+    assert superseded([(4, size), (3, size), (2, size)]) in ([3], [2])
+    assert superseded([(4, 3 * size)]) == []
