@@ -30,8 +30,8 @@ def _rights(group: str, resource: str, *verbs: str) -> frozenset[Right]:
 
 # Reads only: pods, nodes, and the objects of constraints.
 SCHEDULER = (
-    _rights("", "pods", "list", "watch")
-    | _rights("", "nodes", "list", "watch")
+    _rights("", "pods", "get", "list", "watch")
+    | _rights("", "nodes", "get", "list", "watch")
     | _rights("", "namespaces", "list", "watch")
     | _rights("", "persistentvolumes", "list", "watch")
     | _rights("", "persistentvolumeclaims", "list", "watch")

@@ -288,6 +288,10 @@ MASS_ABSENCE = event(
     "kube.mass_absence",
     "A list lacks much of what the log holds; nothing ends before a second list agrees.",
 )
+LIST_LACKED = event(
+    "kube.list_lacked",
+    "A list lacked objects that a GET still shows; they keep their charge.",
+)
 MASS_ABSENCE_JUDGED = event(
     "kube.mass_absence_judged",
     "The second list was compared: shows how much of what was doubted has ended.",

@@ -117,7 +117,7 @@ NO_RIGHT = 'pods "p" is forbidden: User "u" cannot create resource "pods/binding
         (403, ENDS, "invalid"),
     ],
 )
-def test_a_policys_no_a_missing_right_and_a_namespace_that_ends_are_told_apart_by_their_words(
+def test_a_policys_no_a_missing_right_and_a_namespace_that_ends_are_distinguished_by_their_words(
     status: int, message: str, cause: str
 ) -> None:
     """Recordings H of kube-apiserver 1.36: each may be a 403. No node is to blame for the last two."""

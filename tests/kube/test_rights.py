@@ -94,7 +94,11 @@ async def follow(kube: KubeClient, kind: Kind) -> None:
 
 
 CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
-    "scheduler": lambda kube: [follow(kube, kind) for kind in KINDS],
+    "scheduler": lambda kube: [
+        *(follow(kube, kind) for kind in KINDS),
+        kube.get_pod("ns", "p"),
+        kube.get_node("n"),
+    ],
     "binder": lambda kube: [
         kube.get_pod("ns", "p"),
         kube.bind("ns", "p", "u", "n", {}),

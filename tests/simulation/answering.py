@@ -157,6 +157,8 @@ class Outside:
     def _execute(self, ask: Ask) -> str:
         if ask.kind == "get_pod":
             ask.answer = self.api.get_pod(*ask.args)
+        elif ask.kind == "get_node":
+            ask.answer = self.api.get_node(ask.args[1])
         elif ask.kind == "evict":
             if not ask.args[3]:
                 self.evicting(ask.args[2])

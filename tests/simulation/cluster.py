@@ -64,6 +64,9 @@ class SimKube:
     async def get_pod(self, namespace: str, name: str) -> Any:
         return await Ask("get_pod", namespace, name)
 
+    async def get_node(self, name: str) -> Any:
+        return await Ask("get_node", "", name)
+
 
 class Api:
     """The truth about objects. `bound` counts bindings by uid; `hear` is told every change of pods
@@ -176,6 +179,13 @@ class Api:
             if entry is None
             else Answer(200, body=entry.obj)
         )
+
+    def get_node(self, name: str) -> Answer:
+        """GET of a node."""
+        entry = self.store.get("nodes", name)
+        if entry is None:
+            return Answer(404, "NotFound", f'nodes "{name}" not found')
+        return Answer(200, body=entry.obj)
 
     def put_node(self, node: SimulatedNode, boot_id: str) -> None:
         """Register a node, or post its status anew."""

@@ -160,7 +160,7 @@ class SchedulerProcess(Process):
         self.lease = self.log.acquire_now(ROLE, self.holder, TTL_S)
         if self.lease is None:
             return "another leads"
-        self.observer._sightings.clear()
+        self.observer._seen_specs.clear()
         self.follows = {kind: Follow() for kind in KINDS}
         return f"epoch {self.lease.epoch}"
 
@@ -260,21 +260,21 @@ class SchedulerProcess(Process):
             listed, follow.listed = follow.listed, None
             present = {identity(cast(Any, kind), obj) for obj in listed.items}
             lacking = absent(self.state.folded, cast(Any, kind), present, listed.resource_version)
-            events = [*self.observer._shown(cast(Any, kind), listed.items), *lacking]
+            events = [*self.observer._events_of_list(cast(Any, kind), listed.items), *lacking]
             timeline = self.state.folded.listings.timeline
 
             async def told() -> None:
-                await self.observer._teller.tell(events, lease)
-                await self.observer._tell_listed(cast(Any, kind), timeline, lease)
+                await self.observer._writer.append(events, lease)
+                await self.observer._append_listed(cast(Any, kind), timeline, lease)
 
             self.spawn(kind, told())
             return f"list, {len(events)} facts"
         if follow.checked is not None:
             checked, follow.checked = follow.checked, None
-            self.spawn(kind, self.observer._tell_check(checked, lease))
+            self.spawn(kind, self.observer._append_check(checked, lease))
             return "check"
         batch, follow.events = follow.events[:most], follow.events[most:]
-        self.spawn(kind, self.observer._tell_seen(cast(Any, kind), batch, lease))
+        self.spawn(kind, self.observer._append_seen(cast(Any, kind), batch, lease))
         return ", ".join(f"{seen.type} {seen.object['metadata']['name']}" for seen in batch)
 
     def _cut(self, kind: str) -> str:

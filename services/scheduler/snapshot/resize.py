@@ -1,9 +1,9 @@
-"""Pods resized in place (KEP-1287, of `spec.resources` KEP-5419): meanwhile a pod may hold what it
-had and what it asks for.
+"""Pods that are resized in place (KEP-1287; of `spec.resources` KEP-5419): until the resize is done
+a pod may hold its old amounts and the new ones.
 
-As kube-scheduler counts (1.36, component-helpers PodRequests with status): of each resource the
-most of the spec, of what the kubelet allocated and of what runs, for each container and for the
-pod's own `spec.resources`; where the resize is infeasible the spec's wish counts for nothing. Must
+Counts as kube-scheduler 1.36 does (component-helpers, PodRequests with status): of each resource
+the largest of the spec, of what the kubelet allocated and of what runs, for each container and for
+the pod's own `spec.resources`. If the resize is infeasible, the spec's amounts do not count. Must
 not know nodes."""
 
 from __future__ import annotations
@@ -19,77 +19,76 @@ from shared.domain.resources import largest as most
 
 Object = dict[str, Any]
 
+# The pod itself, among containers by their names.
 _POD = ""
-"""Stands for the pod itself, where the others are containers by their names."""
 
 
 def reported(status: Object) -> Object:
-    """The part of a status that changes what a pod counts for: compared with the spec to see news."""
-    held = {
+    """Return the part of a status that changes a pod's requests, for comparison with its spec."""
+    amounts = {
         name: (allocated, running)
         for name, allocated, running in _entries(status)
         if allocated or running
     }
-    return {"resized": (sorted(held.items()), _infeasible(status))} if held else {}
+    return {"resized": (sorted(amounts.items()), _infeasible(status))} if amounts else {}
 
 
 def largest(pod: Pod, status: Object) -> Pod:
-    """The pod with what it may hold meanwhile."""
-    held = {
+    """Return the pod with the largest requests that it may hold meanwhile."""
+    current = {
         name: most(_amounts(allocated), _amounts(running))
         for name, allocated, running in _entries(status)
     }
-    if not any(held.values()):
+    if not any(current.values()):
         return pod
     infeasible = _infeasible(status)
     containers = tuple(
-        _container(each, held.get(each.name, {}), infeasible) for each in pod.containers
+        _container(container, current.get(container.name, {}), infeasible)
+        for container in pod.containers
     )
-    whole = pod.pod_level and _pod_level(pod.pod_level, held[_POD], infeasible)
-    if containers == pod.containers and whole == pod.pod_level:
+    pod_level = pod.pod_level and _pod_level(pod.pod_level, current[_POD], infeasible)
+    if containers == pod.containers and pod_level == pod.pod_level:
         return pod
-    return msgspec.structs.replace(pod, containers=containers, pod_level=whole)
+    return msgspec.structs.replace(pod, containers=containers, pod_level=pod_level)
 
 
-def _container(container: Container, held: Amounts, infeasible: bool) -> Container:
-    if not held:
+def _container(container: Container, current: Amounts, infeasible: bool) -> Container:
+    if not current:
         return container
-    requests = _requests(container.requests, held, infeasible)
+    requests = _requests(container.requests, current, infeasible)
     if requests == container.requests:
         return container
     limits = {name: max(limit, requests.get(name, 0)) for name, limit in container.limits.items()}
     return msgspec.structs.replace(container, requests=requests, limits=limits)
 
 
-def _pod_level(asked: Amounts, held: Amounts, infeasible: bool) -> Amounts:
-    """Of the resources that `spec.resources` names alone: the status may name what containers ask
-    for beside them.
-    """
-    return _requests(asked, {name: held[name] for name in asked if name in held}, infeasible)
+def _pod_level(requests: Amounts, current: Amounts, infeasible: bool) -> Amounts:
+    # The status may also name resources that only containers request.
+    named = {name: current[name] for name in requests if name in current}
+    return _requests(requests, named, infeasible)
 
 
-def _requests(asked: Amounts, held: Amounts, infeasible: bool) -> Amounts:
-    return {**asked, **held} if infeasible else most(asked, held)
+def _requests(requests: Amounts, current: Amounts, infeasible: bool) -> Amounts:
+    return {**requests, **current} if infeasible else most(requests, current)
 
 
 def _entries(status: Object) -> list[tuple[str, Object, Object]]:
-    """(name, allocated, running) of the pod itself and of each container that has a status."""
+    """(name, allocatedResources, resources.requests) of the pod and of containers with a status."""
     running = _part(_part(status, "resources"), "requests")
     return [(_POD, _part(status, "allocatedResources"), running), *_containers(status)]
 
 
 def _containers(status: Object) -> list[tuple[str, Object, Object]]:
-    """(name, allocatedResources, resources.requests) of each container that has a status."""
-    found = []
+    entries = []
     for field in ("initContainerStatuses", "containerStatuses"):
-        entries = status.get(field)
-        for entry in entries if isinstance(entries, list) else ():
+        statuses = status.get(field)
+        for entry in statuses if isinstance(statuses, list) else ():
             if isinstance(entry, dict):
                 running = _part(_part(entry, "resources"), "requests")
-                found.append(
+                entries.append(
                     (str(entry.get("name", "")), _part(entry, "allocatedResources"), running)
                 )
-    return found
+    return entries
 
 
 def _infeasible(status: Object) -> bool:
@@ -101,14 +100,14 @@ def _infeasible(status: Object) -> bool:
 
 
 def _amounts(quantities: Object) -> Amounts:
-    """What cannot be read counts for nothing: the spec stands beside it."""
-    found = {}
+    # An unreadable amount is left out: the spec's amount still counts.
+    amounts = {}
     for name in sorted(quantities):
         try:
-            found[name] = amount(name, quantities[name])
+            amounts[name] = amount(name, quantities[name])
         except (QuantityError, TypeError):
             continue
-    return found
+    return amounts
 
 
 def _part(obj: Object, name: str) -> Object:

@@ -1,15 +1,16 @@
-"""What of volumes, claims, CSINodes, namespaces, nominations and DeviceClasses is a fact: what the
-API shows, compared with what was told.
+"""Events of volumes, claims, CSINodes, namespaces, nominations and DeviceClasses: objects of the
+API compared with the fold.
 
-Only what is asked for: claims that are bound, and where their volumes can be reached; classes that
-name a resource. What cannot be read counts as not bound, so that the pod waits rather than goes
-anywhere. Must not know watches, the log or a clock."""
+Only what constraints need becomes an event: claims that are bound, from where their volumes can be
+reached, classes that name a resource. An unreadable object counts as not bound, so that the pod
+waits instead of going anywhere. Must not know watches, the log or a clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from typing import Any
 
+from services.scheduler.filter.pod_manifest import part
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.watch.pods_and_nodes import is_younger
 from shared.domain.constraints import node_selector_terms
@@ -40,17 +41,17 @@ ZONE_LABELS = (
 
 
 def event_of(known: ClusterObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
-    """The fact that an object tells, or None when it was told already, or decides nothing."""
+    """Return an object's event, or None if the fold has it already or nothing depends on it."""
     name, version = name_of(kind, obj), _version(obj)
-    held = known.of_kind(kind).get(name)
-    found = _READ[kind](name, version, obj)
-    if found is None:
-        return None if held is None else SurroundingEnded(kind, name, "unbound", version)
-    return None if held is not None and _essence(held) == _essence(found) else found
+    last = known.of_kind(kind).get(name)
+    event = _READ[kind](name, version, obj)
+    if event is None:
+        return None if last is None else SurroundingEnded(kind, name, "unbound", version)
+    return None if last is not None and _essence(last) == _essence(event) else event
 
 
-def gone(known: ClusterObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
-    """The fact of a DELETED event."""
+def deleted(known: ClusterObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
+    """Return the event of a DELETED watch event."""
     name = name_of(kind, obj)
     return (
         SurroundingEnded(kind, name, "deleted", _version(obj))
@@ -62,42 +63,44 @@ def gone(known: ClusterObjects, kind: Surrounding, obj: Object) -> SurroundingEv
 def absent(
     known: ClusterObjects, kind: Surrounding, present: Collection[str], version: str
 ) -> list[SurroundingEvent]:
-    """What a complete list at `version` lacks (`present` holds names) and that is not younger than
-    it.
+    """Return the ends of objects that a complete list at `version` lacks (`present` holds names)
+    and that are not younger than it.
     """
-    held = known.of_kind(kind)
     lacking = (
         name
-        for name, each in held.items()
-        if name not in present and not is_younger(each.resource_version, version)
+        for name, event in known.of_kind(kind).items()
+        if name not in present and not is_younger(event.resource_version, version)
     )
     return [SurroundingEnded(kind, name, "absent_from_list", version) for name in lacking]
 
 
 def name_of(kind: Surrounding, obj: Object) -> str:
-    """The name that facts have: `namespace/name` for claims, the pod's uid for nominations."""
-    metadata = _part(obj, "metadata")
+    """Return an object's name in events: `namespace/name` for claims, the pod's uid for
+    nominations."""
+    metadata = part(obj, "metadata")
     if kind == "nomination":
         return str(metadata.get("uid", ""))
     name = str(metadata.get("name", ""))
     return f"{metadata.get('namespace', '')}/{name}" if kind == "claim" else name
 
 
-def nomination_of(known: ClusterObjects, own: str, obj: Object) -> SurroundingEvent | None:
-    """What a pod object tells of room that another scheduler than `own` makes for it."""
-    spec, status, metadata = _part(obj, "spec"), _part(obj, "status"), _part(obj, "metadata")
+def nomination_of(
+    known: ClusterObjects, scheduler_name: str, obj: Object
+) -> SurroundingEvent | None:
+    """Return the event of a pod that another scheduler than ours has nominated for a node."""
+    spec, status, metadata = part(obj, "spec"), part(obj, "status"), part(obj, "metadata")
     node, uid = str(status.get("nominatedNodeName") or ""), str(metadata.get("uid", ""))
-    held = known.nominations.get(uid)
+    last = known.nominations.get(uid)
     waits = (
         status.get("phase") in (None, "", "Pending")
         and not spec.get("nodeName")
         and not metadata.get("deletionTimestamp")
     )
-    if not waits or str(spec.get("schedulerName") or "default-scheduler") == own:
+    if not waits or str(spec.get("schedulerName") or "default-scheduler") == scheduler_name:
         node = ""
     if not node:
         return (
-            None if held is None else SurroundingEnded("nomination", uid, "unbound", _version(obj))
+            None if last is None else SurroundingEnded("nomination", uid, "unbound", _version(obj))
         )
     pod = pod_from_manifest(obj)
     if isinstance(pod, ManifestError):
@@ -106,17 +109,17 @@ def nomination_of(known: ClusterObjects, own: str, obj: Object) -> SurroundingEv
         name for container in pod.containers for name in (*container.requests, *container.limits)
     }
     zonal = most(zonal_demand(pod, named))
-    found = NominationObserved(
+    event = NominationObserved(
         uid, pod.key, node, _version(obj), pod.priority, effective_request(pod), zonal
     )
-    return None if held is not None and _essence(held) == _essence(found) else found
+    return None if last is not None and _essence(last) == _essence(event) else event
 
 
 def _volume(name: str, version: str, obj: Object) -> VolumeObserved | None:
-    spec = _part(obj, "spec")
-    if not _part(spec, "claimRef"):
+    spec = part(obj, "spec")
+    if not part(spec, "claimRef"):
         return None
-    csi, affinity = _part(spec, "csi"), spec.get("nodeAffinity")
+    csi, affinity = part(spec, "csi"), spec.get("nodeAffinity")
     try:
         required = (
             mapping(spec, "nodeAffinity", "spec").get("required") if affinity is not None else None
@@ -127,7 +130,7 @@ def _volume(name: str, version: str, obj: Object) -> VolumeObserved | None:
         )
     except RefusedError:
         return None
-    labels = _part(_part(obj, "metadata"), "labels")
+    labels = part(part(obj, "metadata"), "labels")
     zones = tuple(
         (key, tuple(sorted(str(labels[key]).split("__")))) for key in ZONE_LABELS if key in labels
     )
@@ -137,45 +140,46 @@ def _volume(name: str, version: str, obj: Object) -> VolumeObserved | None:
 
 
 def _claim(name: str, version: str, obj: Object) -> ClaimObserved | None:
-    spec, modes = _part(obj, "spec"), _part(obj, "spec").get("accessModes")
+    spec, modes = part(obj, "spec"), part(obj, "spec").get("accessModes")
     volume = str(spec.get("volumeName") or "")
-    if not volume or _part(obj, "status").get("phase") != "Bound":
+    if not volume or part(obj, "status").get("phase") != "Bound":
         return None
-    alone, leaving = (
-        isinstance(modes, list) and ALONE in modes,
-        bool(_part(obj, "metadata").get("deletionTimestamp")),
-    )
+    alone = isinstance(modes, list) and ALONE in modes
+    leaving = bool(part(obj, "metadata").get("deletionTimestamp"))
     return ClaimObserved(name, volume, version, alone, _owner(obj), leaving)
 
 
 def _owner(obj: Object) -> str:
-    """The uid of the pod that controls the claim, as the ephemeral volume controller writes it."""
-    owners = _part(obj, "metadata").get("ownerReferences")
-    pods = (
-        [o for o in owners if isinstance(o, dict) and o.get("kind") == "Pod"]
-        if isinstance(owners, list)
-        else []
-    )
-    return next((str(owner.get("uid", "")) for owner in pods if owner.get("controller")), "")
+    # The pod that controls the claim, as the ephemeral volume controller writes it.
+    owners = part(obj, "metadata").get("ownerReferences")
+    for owner in owners if isinstance(owners, list) else ():
+        if isinstance(owner, dict) and owner.get("kind") == "Pod" and owner.get("controller"):
+            return str(owner.get("uid", ""))
+    return ""
 
 
 def _limits(name: str, version: str, obj: Object) -> NodeVolumesLimited | None:
-    drivers = _part(obj, "spec").get("drivers")
-    named = [one for one in drivers if isinstance(one, dict)] if isinstance(drivers, list) else []
-    counts = {str(one.get("name", "")): _part(one, "allocatable").get("count") for one in named}
+    drivers = part(obj, "spec").get("drivers")
+    if not isinstance(drivers, list):
+        return None
+    counts = {
+        str(driver.get("name", "")): part(driver, "allocatable").get("count")
+        for driver in drivers
+        if isinstance(driver, dict)
+    }
     limits = {driver: number for driver, number in sorted(counts.items()) if type(number) is int}
     return NodeVolumesLimited(name, version, limits) if limits else None
 
 
 def _namespace(name: str, version: str, obj: Object) -> NamespaceObserved:
-    labels = _part(_part(obj, "metadata"), "labels")
+    labels = part(part(obj, "metadata"), "labels")
     return NamespaceObserved(
         name, version, {str(key): str(value) for key, value in sorted(labels.items())}
     )
 
 
 def _device_class(name: str, version: str, obj: Object) -> DeviceClassObserved | None:
-    resource = str(_part(obj, "spec").get("extendedResourceName") or "")
+    resource = str(part(obj, "spec").get("extendedResourceName") or "")
     return DeviceClassObserved(name, resource, version) if resource else None
 
 
@@ -195,9 +199,4 @@ def _essence(event: SurroundingEvent) -> tuple[object, ...]:
 
 
 def _version(obj: Object) -> str:
-    return str(_part(obj, "metadata").get("resourceVersion", ""))
-
-
-def _part(obj: Object, name: str) -> Object:
-    part = obj.get(name)
-    return part if isinstance(part, dict) else {}
+    return str(part(obj, "metadata").get("resourceVersion", ""))

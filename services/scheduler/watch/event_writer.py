@@ -1,6 +1,5 @@
-"""Facts of the cluster told to the log, a batch at a time: the fold reaches them before anything
-else is compared with it, so that one change is told once. Must not know lists, watches, nor what is
-a fact.
+"""Appends the observer's events in batches. The fold reaches them before the next comparison, so
+that one change makes one event. Must not know lists, watches, nor which changes are events.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from services.scheduler.state.state import SchedulerState
-from services.scheduler.watch.kinds import Observed, address, told_apart_by
+from services.scheduler.watch.kinds import Observed, address, distinguished_by
 from shared.eventlog.port import (
     Commit,
     Conflict,
@@ -41,7 +40,7 @@ REACH_TIMEOUT_S = 30.0
 
 
 class ObservedState(Protocol):
-    """What the observer reads of the scheduler's fold."""
+    """The part of the scheduler's core that the observer reads."""
 
     @property
     def folded(self) -> SchedulerState: ...
@@ -50,7 +49,7 @@ class ObservedState(Protocol):
 
 
 class SchedulerFold(Protocol):
-    """The projector of the scheduler, as far as the observer needs it."""
+    """The part of the scheduler's projector that the observer needs."""
 
     @property
     def state(self) -> ObservedState: ...
@@ -62,15 +61,15 @@ class SchedulerFold(Protocol):
         """Wait until the fold reaches this position; False on timeout."""
 
     async def wait_live(self) -> None:
-        """Wait until the fold reaches the end of the log once."""
+        """Wait until the fold has reached the end of the log once."""
 
 
 class Relist(Exception):
-    """The log began anew: everything must be told again."""
+    """The log or the cluster is another one than before: list everything again."""
 
 
 class EventWriter:
-    """Appends under the observer's lease. `generation` counts how often the log became another one."""
+    """Appends under the observer's lease. `generation` counts how often the log was replaced."""
 
     def __init__(self, log: EventLog, projector: SchedulerFold, clock: Clock) -> None:
         self._log = log
@@ -81,24 +80,24 @@ class EventWriter:
         self.generation = 0
 
     def reset(self) -> None:
-        """Another log, timeline or history."""
+        """Note another log, timeline or history."""
         self.generation += 1
         self._acknowledged.clear()
 
     def folded(self, folded: Folded) -> None:
-        """The fold went on. Raises Refold where what was told here was lost with the history that
-        it stood in.
+        """Note the fold's progress. Raises Refold if events appended here were lost with their
+        history.
         """
         self._acknowledged.check(folded)
 
     def require(self, generation: int) -> None:
-        """Raises Relist where the log is another one than it was."""
+        """Raise Relist if the log was replaced since this generation."""
         if generation != self.generation:
             raise Relist
 
-    async def tell(self, events: Sequence[Observed], lease: Lease) -> None:
-        """Returns once the fold has all of them. Raises Relist where the log begins anew, LeaseLost
-        where another one leads.
+    async def append(self, events: Sequence[Observed], lease: Lease) -> None:
+        """Append, and return once the fold has all of them. Raises Relist if the log is replaced,
+        LeaseLost if another process leads.
         """
         seen, generation = self._projector.place, self.generation
         for start in range(0, len(events), BATCH_EVENTS):
@@ -109,19 +108,16 @@ class EventWriter:
         self.require(generation)
 
     async def _append(self, events: Sequence[Observed], lease: Lease, seen: Place) -> int:
-        """The position of the last of them."""
+        """Append one batch; returns the position of its last event."""
         commits = [self._commit(event, lease, seen) for event in events]
         outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
-        if repeats := again(commits, outcomes, seen):
-            commits, outcomes = (
-                repeats,
-                await append_until_answered(self._log, self._clock, self._out, repeats),
-            )
+        if repeats := recurring(commits, outcomes, seen):
+            commits = repeats
+            outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
         if any(isinstance(outcome, Fenced) for outcome in outcomes):
             raise LeaseLost(f"{ROLE}: a newer epoch than {lease.epoch} leads")
         if any(isinstance(outcome, Conflict) for outcome in outcomes):
-            # No version is expected: it is the history that is another, and the fold has yet to see
-            # it.
+            # No version was expected, so the history is another one, and the fold has yet to see it.
             await self._clock.sleep(PAUSE_S)
             raise Relist
         count(names.OBSERVED, len(commits))
@@ -133,11 +129,10 @@ class EventWriter:
         stream, uid, about = address(event)
         suffix = f"/{event.node}" if isinstance(event, PodObserved) else ""
         if isinstance(event, SurroundingEvent):
-            suffix = (
-                f"@{seen.position}"  # what was ended by false lists may be told again as it was
-            )
+            # An object that false lists ended may be observed again unchanged.
+            suffix = f"@{seen.position}"
         return Commit(
-            commit_id=f"kube/{uid}/{type(event).__name__}/{told_apart_by(event)}{suffix}",
+            commit_id=f"kube/{uid}/{type(event).__name__}/{distinguished_by(event)}{suffix}",
             role=ROLE,
             epoch=lease.epoch,
             time_us=self._clock.now_us(),
@@ -148,20 +143,22 @@ class EventWriter:
         )
 
 
-def again(commits: Sequence[Commit], outcomes: Sequence[Outcome], seen: Place) -> list[Commit]:
-    """The commits as they are to be sent once more, empty where nothing recurs. `seen` is where the
-    fold was when these were found to be news."""
+def recurring(commits: Sequence[Commit], outcomes: Sequence[Outcome], seen: Place) -> list[Commit]:
+    """Return the commits to send once more because an event recurs unchanged; empty if none does.
+
+    A commit id names the object and its version, so that two observers of one change append one
+    event. An object that false lists ended, or that a restored cluster has again, recurs at the
+    same version, and the log takes it for a duplicate. It is none if the duplicate is not newer
+    than `seen`: the fold had that event, and the comparison found a change all the same."""
     if not any(_recurs(outcome, seen) for outcome in outcomes):
         return []
     return [
-        _once_more(each, seen) if _recurs(one, seen) else each
-        for each, one in zip(commits, outcomes, strict=True)
+        msgspec.structs.replace(commit, commit_id=f"{commit.commit_id}@{seen.position}")
+        if _recurs(outcome, seen)
+        else commit
+        for commit, outcome in zip(commits, outcomes, strict=True)
     ]
 
 
 def _recurs(outcome: Outcome, seen: Place) -> bool:
     return isinstance(outcome, Duplicate) and outcome.last <= seen.position
-
-
-def _once_more(commit: Commit, seen: Place) -> Commit:
-    return msgspec.structs.replace(commit, commit_id=f"{commit.commit_id}@{seen.position}")

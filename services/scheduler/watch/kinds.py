@@ -1,6 +1,7 @@
-"""The kinds of objects that the observer follows, and what of each is a fact: pods and nodes by the
-ledger, what surrounds them by the scheduler's own fold. Pure. Must not know watches, the log or a
-clock."""
+"""The kinds of objects that the observer follows, the events of each, and their streams: pods and
+nodes are compared with the ledger, cluster objects with the scheduler's own fold.
+
+Pure. Must not know watches, the log or a clock."""
 
 from __future__ import annotations
 
@@ -26,105 +27,102 @@ from shared.kube.port import Kind, WatchEvent
 
 Object = dict[str, Any]
 Observed = ClusterEvent | SurroundingEvent
-POD_FACTS = (PodObserved, PodRunning, PodEnded)
+POD_EVENTS = (PodObserved, PodRunning, PodEnded)
 
-SURROUNDINGS: dict[Kind, Surrounding] = {
+CLUSTER_OBJECTS: dict[Kind, Surrounding] = {
     "namespaces": "namespace",
     "csinodes": "csinode",
     "persistentvolumes": "volume",
     "persistentvolumeclaims": "claim",
     "deviceclasses": "deviceclass",
 }
+# A cluster may not serve these: Kubernetes before 1.34 has no resource.k8s.io/v1.
 OPTIONAL: frozenset[Kind] = frozenset({"deviceclasses"})
-"""What a cluster may not serve: Kubernetes before 1.34 has no resource.k8s.io/v1."""
-KINDS: tuple[Kind, ...] = (*SURROUNDINGS, "nodes", "pods")
-"""What surrounds pods comes first: who is seen before the rules that concern it would be decided without them."""
+# Cluster objects come first: a pod that is seen before them would be decided without their rules.
+KINDS: tuple[Kind, ...] = (*CLUSTER_OBJECTS, "nodes", "pods")
 
 
 class Kinds:
-    """What of an object is a fact, as the fold stands."""
+    """Turns objects into events, given the fold."""
 
-    def __init__(self, schedulers: Collection[str], sightings: SeenSpecs) -> None:
+    def __init__(self, schedulers: Collection[str], specs: SeenSpecs) -> None:
         self._schedulers = schedulers
-        self._sightings = sightings
+        self._specs = specs
 
     def events(
-        self, known: SchedulerState, own: str, kind: Kind, seen: WatchEvent
+        self, state: SchedulerState, scheduler_name: str, kind: Kind, seen: WatchEvent
     ) -> list[Observed]:
-        """Of one event, or of one object of a list, as ADDED. `own` is the name of this scheduler."""
-        found = [self._event(known, kind, seen)]
+        """Return the events of one watch event, or of one listed object (as ADDED)."""
+        event = self._event(state, kind, seen)
+        nomination: SurroundingEvent | None = None
         if kind == "pods" and seen.type == "DELETED":
-            found.append(cluster_objects.gone(known.cluster_objects, "nomination", seen.object))
-        elif kind == "pods" and not (isinstance(found[0], POD_FACTS) and ends_nomination(found[0])):
-            # Of a pod that was bound and has ended unseen no fact of its own tells.
-            found.append(cluster_objects.nomination_of(known.cluster_objects, own, seen.object))
-        return [event for event in found if event is not None]
-
-    def _event(self, known: SchedulerState, kind: Kind, seen: WatchEvent) -> Observed | None:
-        if kind in SURROUNDINGS:
-            tell = cluster_objects.gone if seen.type == "DELETED" else cluster_objects.event_of
-            return tell(known.cluster_objects, SURROUNDINGS[kind], seen.object)
-        if kind == "nodes":
-            deleted = seen.type == "DELETED"
-            return (
-                pods_and_nodes.node_deleted(known.ledger, seen.object)
-                if deleted
-                else pods_and_nodes.node_event(known.ledger, seen.object)
+            nomination = cluster_objects.deleted(state.cluster_objects, "nomination", seen.object)
+        elif kind == "pods" and not (isinstance(event, POD_EVENTS) and ends_nomination(event)):
+            # A pod that was bound and ended without being observed has no event of its own.
+            nomination = cluster_objects.nomination_of(
+                state.cluster_objects, scheduler_name, seen.object
             )
-        if seen.type == "DELETED":
-            return pods_and_nodes.pod_deleted(known.ledger, seen.object)
-        return pods_and_nodes.pod_event(
-            known.ledger, self._schedulers, seen.object, self._sightings
-        )
+        return [known for known in (event, nomination) if known is not None]
+
+    def _event(self, state: SchedulerState, kind: Kind, seen: WatchEvent) -> Observed | None:
+        deleted = seen.type == "DELETED"
+        if kind in CLUSTER_OBJECTS:
+            read = cluster_objects.deleted if deleted else cluster_objects.event_of
+            return read(state.cluster_objects, CLUSTER_OBJECTS[kind], seen.object)
+        if kind == "nodes":
+            read_node = pods_and_nodes.node_deleted if deleted else pods_and_nodes.node_event
+            return read_node(state.ledger, seen.object)
+        if deleted:
+            return pods_and_nodes.pod_deleted(state.ledger, seen.object)
+        return pods_and_nodes.pod_event(state.ledger, self._schedulers, seen.object, self._specs)
 
 
 def absent(
-    known: SchedulerState, kind: Kind, present: Collection[str], version: str
+    state: SchedulerState, kind: Kind, present: Collection[str], version: str
 ) -> Sequence[Observed]:
-    """What a complete list at `version` lacks; `present` holds the identities of what it has."""
-    if kind in SURROUNDINGS:
-        return cluster_objects.absent(known.cluster_objects, SURROUNDINGS[kind], present, version)
+    """Return the ends of objects that a complete list at `version` lacks; `present` holds the
+    identities that it has.
+    """
+    if kind in CLUSTER_OBJECTS:
+        return cluster_objects.absent(
+            state.cluster_objects, CLUSTER_OBJECTS[kind], present, version
+        )
     if kind == "nodes":
-        return pods_and_nodes.absent_nodes(known.ledger, present, version)
-    nominations = cluster_objects.absent(known.cluster_objects, "nomination", present, version)
-    return [*pods_and_nodes.absent_pods(known.ledger, present, version), *nominations]
+        return pods_and_nodes.absent_nodes(state.ledger, present, version)
+    nominations = cluster_objects.absent(state.cluster_objects, "nomination", present, version)
+    return [*pods_and_nodes.absent_pods(state.ledger, present, version), *nominations]
 
 
 def identity(kind: Kind, obj: Object) -> str:
-    """By what objects of the kind are known: pods by uid, the others by name."""
-    if kind in SURROUNDINGS:
-        return cluster_objects.name_of(SURROUNDINGS[kind], obj)
+    """Return the key of an object: the uid of a pod, the name of anything else."""
+    if kind in CLUSTER_OBJECTS:
+        return cluster_objects.name_of(CLUSTER_OBJECTS[kind], obj)
     return str(obj.get("metadata", {}).get("uid" if kind == "pods" else "name", ""))
 
 
-def known_count(known: SchedulerState, kind: Kind) -> int:
-    """How many the fold knows."""
-    if kind in SURROUNDINGS:
-        return len(known.cluster_objects.of_kind(SURROUNDINGS[kind]))
-    return len(known.ledger.pods if kind == "pods" else known.ledger.nodes)
+def known_count(state: SchedulerState, kind: Kind) -> int:
+    """Return how many objects of the kind the fold holds."""
+    if kind in CLUSTER_OBJECTS:
+        return len(state.cluster_objects.of_kind(CLUSTER_OBJECTS[kind]))
+    return len(state.ledger.pods if kind == "pods" else state.ledger.nodes)
 
 
-def is_set_back(known: SchedulerState, kind: Kind, version: str) -> bool:
-    """Whether the fold holds something younger than a list: by a list that is read where writes
-    are, the cluster's state is older than it was."""
-    if kind in SURROUNDINGS:
-        versions = [
-            each.resource_version
-            for each in known.cluster_objects.of_kind(SURROUNDINGS[kind]).values()
-        ]
+def is_set_back(state: SchedulerState, kind: Kind, version: str) -> bool:
+    """Return whether the fold holds a younger object than a list that was read from etcd: the
+    cluster was restored from an older state."""
+    if kind in CLUSTER_OBJECTS:
+        objects = state.cluster_objects.of_kind(CLUSTER_OBJECTS[kind]).values()
+        versions = [obj.resource_version for obj in objects]
     elif kind == "nodes":
-        versions = [
-            node.observed.resource_version
-            for node in known.ledger.nodes.values()
-            if node.observed is not None
-        ]
+        observed = [node.observed for node in state.ledger.nodes.values()]
+        versions = [node.resource_version for node in observed if node is not None]
     else:
-        versions = [entry.resource_version for entry in known.ledger.pods.values()]
-    return any(pods_and_nodes.is_younger(each, version) for each in versions)
+        versions = [entry.resource_version for entry in state.ledger.pods.values()]
+    return any(pods_and_nodes.is_younger(known, version) for known in versions)
 
 
 class Address(NamedTuple):
-    """A fact's stream, the uid of its object, and what its story is about."""
+    """An event's stream, the uid of its object, and the name or uid that it is about."""
 
     stream: str
     uid: str
@@ -132,7 +130,7 @@ class Address(NamedTuple):
 
 
 def address(event: Observed) -> Address:
-    """Of one fact."""
+    """Return where an event is appended."""
     if isinstance(event, SurroundingEvent):
         stream = stream_of(event)
         return Address(stream, stream, stream)
@@ -145,8 +143,8 @@ def address(event: Observed) -> Address:
     return Address(streams.pod(uid), uid, uid)
 
 
-def told_apart_by(event: Observed) -> str:
-    """What tells a fact from another one of its kind about the same."""
+def distinguished_by(event: Observed) -> str:
+    """Return what distinguishes an event from others of its type about the same object."""
     if isinstance(event, NodeEnded):
         return event.cause
     return str(event.timeline) if isinstance(event, ClusterListed) else event.resource_version

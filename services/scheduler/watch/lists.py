@@ -1,21 +1,19 @@
-"""Whether a whole list is believed, or another one, later, must agree first. Pure. Must not know
-pages, watches or a clock.
+"""What a list may end, and what must confirm it. Pure. Must not know pages, watches or a clock.
 
-A list is doubted that lacks much of what the log holds: what the next one lacks, too, whatever else
-that one lacks, ended. So is one that is older than what the log holds, or shows pods waiting that
-were bound: where the next one agrees, the cluster was set back (etcd restored from a snapshot). And
-so is one that shows nothing: it may lack nothing that is known, but no watch will tell what it did
-not show. What little goes between two lists no watch tells either, so that it ends by the newer
-one.
+Absence alone is never enough: an object that one list lacks ends only if the next list lacks it,
+too, or if a GET of it answers that it is gone. A list is also doubted
+
+- if it is older than what the log holds, or shows pods unbound that were bound: if the next list
+  agrees, the cluster was set back (etcd restored from a snapshot);
+- if it shows nothing: no watch would report what it did not show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import NamedTuple
 
 from services.scheduler.state.state import SchedulerState
-from services.scheduler.watch import pods_and_nodes
 from services.scheduler.watch.kinds import (
     Observed,
     absent,
@@ -24,88 +22,112 @@ from services.scheduler.watch.kinds import (
     is_set_back,
     known_count,
 )
+from services.scheduler.watch.pods_and_nodes import is_mass
 from shared.kube.port import Kind, Object
+
+# Kinds of which single objects are asked for. Other kinds need a second list.
+ASKED_BY_GET: frozenset[Kind] = frozenset({"pods", "nodes"})
+# GETs for one list; if it lacks more, another list is cheaper.
+MOST_GETS = 200
+# If objects come and go faster than lists are made, each list lacks others. Then the last of so
+# many lists is believed, for kinds without GET.
+MOST_LISTS = 5
 
 
 class WholeList(NamedTuple):
-    """What a list of a kind has: identities, its version, and the uids of pods that wait there
-    though they are bound.
+    """A complete list of a kind: identities, its version, and the uids of pods that it shows
+    unbound though they are bound.
     """
 
     kind: Kind
     present: Set[str]
     version: str
-    adrift: frozenset[str]
+    unbound: frozenset[str]
 
 
 class Doubt(NamedTuple):
-    """What another list must confirm: the one that is doubted, and the uids of whom it was the
-    first to lack. `empty`: it is doubted only because it shows nothing."""
+    """What another list must confirm: the doubted list, and the uids that it was the first to lack.
+    `empty`: it is doubted only because it shows nothing. `lists` counts the lists so far."""
 
     listed: WholeList
     lacked: frozenset[str]
     empty: bool
+    lists: int = 1
 
 
-class Judged(NamedTuple):
-    """A list after the one that is doubted, if any: what both lack, what only this one lacks, of so
-    many that are known.
+class JudgedList(NamedTuple):
+    """A list, after a doubted one if there was one: the ends of objects that both lack
+    (`confirmed`), of those that only this one lacks (`unconfirmed`), and how many are known.
     """
 
     listed: WholeList
     before: Doubt | None
     confirmed: list[Observed]
-    fresh: list[Observed]
+    unconfirmed: list[Observed]
     known: int
     is_set_back: bool
 
     @property
     def is_mass(self) -> bool:
-        """More is lacking, for the first time, than ends unseen."""
-        return pods_and_nodes.is_mass(len(self.fresh), self.known)
+        """More is lacking for the first time than usually ends without being observed."""
+        return is_mass(len(self.unconfirmed), self.known)
 
     @property
-    def tells_of_set_back(self) -> bool:
-        """The cluster's state seems older than what the log holds of it, or, by two lists, is."""
-        return self.is_set_back or (self.before is None and bool(self.listed.adrift))
+    def shows_set_back(self) -> bool:
+        """The cluster's state seems older than what the log holds, or is, by two lists."""
+        return self.is_set_back or (self.before is None and bool(self.listed.unbound))
 
     @property
-    def doubt(self) -> Doubt | None:
-        """None where the list is believed."""
-        if self.is_mass or (self.before is None and self.tells_of_set_back):
-            return Doubt(
-                self.listed, frozenset(address(event).uid for event in self.fresh), empty=False
-            )
+    def may_ask(self) -> bool:
+        """GETs may confirm what this list is the first to lack."""
+        return (
+            self.listed.kind in ASKED_BY_GET
+            and 0 < len(self.unconfirmed) <= MOST_GETS
+            and not self.is_mass
+            and not (self.before is None and self.shows_set_back)
+        )
+
+    @property
+    def is_last(self) -> bool:
+        """Enough lists were made of a kind without GET, and this one lacks little."""
+        lists = self.before.lists + 1 if self.before is not None else 1
+        return lists >= MOST_LISTS and self.listed.kind not in ASKED_BY_GET and not self.is_mass
+
+    def doubt(self, unconfirmed: Collection[Observed]) -> Doubt | None:
+        """Return what the next list must confirm, given the ends that nothing has confirmed yet;
+        None if the list is believed.
+        """
+        lists = self.before.lists + 1 if self.before is not None else 1
+        if unconfirmed or (self.before is None and self.shows_set_back):
+            lacked = frozenset(address(event).uid for event in unconfirmed)
+            return Doubt(self.listed, lacked, empty=False, lists=lists)
         if self.before is None and not self.listed.present:
-            return Doubt(self.listed, frozenset(), empty=True)
+            return Doubt(self.listed, frozenset(), empty=True, lists=lists)
         return None
 
-    @property
-    def ended(self) -> list[Observed]:
-        """Who is gone by this list: all whom a list that is believed lacks."""
-        return [*self.confirmed, *self.fresh] if self.doubt is None else self.confirmed
+
+def judged(state: SchedulerState, listed: WholeList, before: Doubt | None) -> JudgedList:
+    """Compare a list with the fold and with the doubted list before it, if any."""
+    set_back = is_set_back(state, listed.kind, listed.version)
+    version = "" if set_back else listed.version
+    confirmed, unconfirmed = list[Observed](), list[Observed]()
+    for event in absent(state, listed.kind, listed.present, version):
+        lacked_before = before is not None and address(event).uid in before.lacked
+        (confirmed if lacked_before else unconfirmed).append(event)
+    known = known_count(state, listed.kind)
+    return JudgedList(listed, before, confirmed, unconfirmed, known, set_back)
 
 
-def judged(known: SchedulerState, listed: WholeList, before: Doubt | None) -> Judged:
-    """What is to be made of a list, where the one before was doubted or there was none."""
-    set_back = is_set_back(known, listed.kind, listed.version)
-    lacking = absent(known, listed.kind, listed.present, "" if set_back else listed.version)
-    confirmed, fresh = list[Observed](), list[Observed]()
-    for event in lacking:
-        (confirmed if before is not None and address(event).uid in before.lacked else fresh).append(
-            event
-        )
-    return Judged(listed, before, confirmed, fresh, known_count(known, listed.kind), set_back)
-
-
+# Objects that one check keeps at most; the next check finds the others.
 MOST_KEPT = 1000
-"""Objects that one check keeps at most; the next one finds what is left."""
 
 
 class Check:
-    """One list beside the watch, page by page. `version` is the list's; `touched` is whom the watch
-    told of since it began.
-    """
+    """A list that is made while the watch goes on, compared page by page. It finds objects that no
+    list or watch event showed: a watch that keeps an event back never breaks.
+
+    `version` is the list's. `touched` are objects that the watch reported since the check began:
+    their events may be newer than the list."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -115,15 +137,16 @@ class Check:
         self._kept: list[Object] = []
 
     def compare(
-        self, items: Sequence[Object], version: str, is_news: Callable[[Object], bool]
+        self, items: Sequence[Object], version: str, has_events: Callable[[Object], bool]
     ) -> None:
-        """One page. What is news may only be on its way."""
+        """Compare one page. An object with events may only be late in the watch."""
         self.version = version
         for obj in items:
-            self.present.add(name := identity(self.kind, obj))
-            if name not in self.touched and len(self._kept) < MOST_KEPT and is_news(obj):
+            name = identity(self.kind, obj)
+            self.present.add(name)
+            if name not in self.touched and len(self._kept) < MOST_KEPT and has_events(obj):
                 self._kept.append(obj)
 
-    def untold(self) -> list[Object]:
-        """What was news on its page, and of what no event came since."""
+    def unreported(self) -> list[Object]:
+        """Return objects with events that the watch has not reported since."""
         return [obj for obj in self._kept if identity(self.kind, obj) not in self.touched]

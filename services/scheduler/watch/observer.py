@@ -1,10 +1,10 @@
-"""The observer: one leased role that tells the log what the Kubernetes API shows.
+"""The observer: one leased role that appends to the log what the Kubernetes API shows.
 
-List, then watch, for each kind (`kinds`); each event becomes a fact or nothing. Lists come in pages
-and are told page by page, so that a large cluster never stands in memory; what a list lacks is
-asked once it is whole, and of another list where this one is doubted (`doubts`). The next events
-are compared only after the fold has reached what was told (`teller`). Now and then a list beside
-the watch finds what neither told (`checking`). Must not decide anything.
+For each kind (`kinds`) it lists, then watches; each watch event becomes an event or nothing. Lists
+come in pages and are appended page by page, so that a large cluster never stands in memory. What a
+list lacks ends only if a second list or a GET confirms it (`lists`). The next watch events are
+compared only after the fold has reached what was appended (`event_writer`). Now and then each kind
+is listed while its watch goes on, to find what neither reported. Must not decide anything.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from contextlib import aclosing
 from services.scheduler.watch import lists, pods_and_nodes
 from services.scheduler.watch.event_writer import BATCH_EVENTS, EventWriter, Relist, SchedulerFold
 from services.scheduler.watch.kinds import (
+    CLUSTER_OBJECTS,
     KINDS,
     OPTIONAL,
-    SURROUNDINGS,
     Kinds,
     Observed,
     absent,
@@ -26,17 +26,19 @@ from services.scheduler.watch.kinds import (
     identity,
     known_count,
 )
-from services.scheduler.watch.lists import Check, Doubt, WholeList
+from services.scheduler.watch.lists import Check, Doubt, JudgedList, WholeList
 from services.scheduler.watch.seen_specs import ReadOnlySeenSpecs, SeenSpecs
 from shared.eventlog.port import EventLog, Lease
-from shared.events.cluster_events import ClusterListed, PodObserved
+from shared.events.cluster_events import ClusterListed, NodeEnded, PodEnded, PodObserved
 from shared.kube.port import (
+    Answer,
     Kind,
     Kube,
     KubeUnavailableError,
+    Lost,
     Object,
-    UnknownKindError,
     WatchEvent,
+    UnknownKindError,
     WatchExpiredError,
 )
 from shared.runtime.clock import Clock
@@ -57,13 +59,13 @@ LASTING_WATCH_S = 30.0
 SLOW_LIST_S = 20.0
 CONFIRM_AFTER_S = 2.0
 RELIST_S = 1800.0
+# A page of 500 pods takes the process a tenth of a second; decisions go first.
 BETWEEN_PAGES_S = 0.1
-"""A page of 500 pods takes the process a tenth of a second: what it decides meanwhile comes first."""
 
 
 class Observer:
-    """Leads with a lease; `lead` is the work of `Leadership.run`. Every `relist_s` each kind is
-    listed beside its watch.
+    """Follows the cluster under a lease; `lead` is the work of `Leadership.run`. Every `relist_s`
+    each kind is listed while its watch goes on.
     """
 
     def __init__(
@@ -74,15 +76,16 @@ class Observer:
         self._projector = projector
         self._clock = clock
         self._relist_s = relist_s
-        self._teller = EventWriter(log, projector, clock)
-        self._sightings = SeenSpecs()
-        self._kinds = Kinds(schedulers, self._sightings)
-        self._glances = Kinds(schedulers, ReadOnlySeenSpecs(self._sightings))
+        self._writer = EventWriter(log, projector, clock)
+        self._seen_specs = SeenSpecs()
+        self._kinds = Kinds(schedulers, self._seen_specs)
+        self._read_only_kinds = Kinds(schedulers, ReadOnlySeenSpecs(self._seen_specs))
         self._checks: dict[Kind, Check] = {}
+        # Identity -> version that a list or a GET has shown already, while the watch is behind it.
         self._ahead: dict[Kind, dict[str, str]] = {}
         self._reached: dict[Kind, str] = {}
-        self._untried: set[Kind] = set()
-        self._all_tried = asyncio.Event()
+        self._unlisted: set[Kind] = set()
+        self._cluster_objects_listed = asyncio.Event()
         self._troubles: dict[Kind, str] = {}
         self._listing_since_s: dict[Kind, float] = {}
         self._out = logs.get("observer")
@@ -98,22 +101,22 @@ class Observer:
         return "; ".join([*self._troubles.values(), *slow])
 
     def reset(self) -> None:
-        """Another log, timeline or history: list again."""
-        self._teller.reset()
-        self._sightings.clear()
+        """List again: the log, its timeline or its history is another one."""
+        self._writer.reset()
+        self._seen_specs.clear()
 
     def folded(self, folded: Folded) -> None:
-        """The fold went on. Raises Refold where what was told here was lost with the history that
-        it stood in.
+        """Note the fold's progress. Raises Refold if events appended here were lost with their
+        history.
         """
-        self._teller.folded(folded)
+        self._writer.folded(folded)
 
     async def lead(self, lease: Lease) -> None:
         """Follow every kind until the lease is lost."""
         await self._projector.wait_live()
-        self._sightings.clear()
-        self._untried = set(SURROUNDINGS)
-        self._all_tried.clear()
+        self._seen_specs.clear()
+        self._unlisted = set(CLUSTER_OBJECTS)
+        self._cluster_objects_listed.clear()
         try:
             with lease_losses():
                 async with asyncio.TaskGroup() as group:
@@ -123,17 +126,15 @@ class Observer:
             self._troubles.clear()
             self._listing_since_s.clear()
 
-    def _tried(self, kind: Kind) -> None:
-        """Pods are told once the first list of all that surrounds them was told, or could not be
-        had.
-        """
-        self._untried.discard(kind)
-        if not self._untried:
-            self._all_tried.set()
+    def _was_listed(self, kind: Kind) -> None:
+        """Pods are listed once every kind of cluster object was listed, or could not be."""
+        self._unlisted.discard(kind)
+        if not self._unlisted:
+            self._cluster_objects_listed.set()
 
     async def _follow(self, kind: Kind, lease: Lease) -> None:
         if kind == "pods":
-            await self._all_tried.wait()
+            await self._cluster_objects_listed.wait()
         failures = relists = 0
         while True:
             watching_since_s = 0.0
@@ -148,7 +149,7 @@ class Observer:
             except (WatchExpiredError, Relist) as reason:
                 self._out.warning(names.RELIST, kind=kind, reason=type(reason).__name__)
             except KubeUnavailableError as error:
-                self._tried(kind)
+                self._was_listed(kind)
                 if isinstance(error, UnknownKindError) and kind in OPTIONAL:
                     self._troubles.pop(kind, None)
                     self._listing_since_s.pop(kind, None)
@@ -170,156 +171,176 @@ class Observer:
                 pause_s = jittered_s(relists - 2, PAUSE_S, LONGEST_RELIST_PAUSE_S)
                 await self._clock.sleep(pause_s)
 
+    # -- lists
+
     async def _list(self, kind: Kind, lease: Lease) -> str:
-        """Tell what lists show and lack, until one is believed; the version from which to watch.
-        The fold is at the head first: while it reads another history from its beginning, what a
-        list shows ended would be nobody."""
+        """Append what lists show and lack, until one is believed; return the version from which to
+        watch. The fold must be at the head first: while it reads another history from its
+        beginning, a list would seem to lack nothing."""
         await self._projector.wait_live()
         self._ahead.pop(kind, None)
-        generation, doubt = self._teller.generation, None
+        generation, doubt = self._writer.generation, None
         timeline = self._projector.state.folded.listings.timeline
         while True:
-            listed = await self._tell_pages(kind, doubt, generation, lease)
-            self._tried(kind)
-            found = lists.judged(self._projector.state.folded, listed, doubt)
-            self._say(found)
-            await self._teller.tell(found.ended, lease)
-            doubt = found.doubt
+            listed = await self._append_pages(kind, doubt, generation, lease)
+            self._was_listed(kind)
+            judged = lists.judged(self._projector.state.folded, listed, doubt)
+            unconfirmed: Sequence[Observed] = judged.unconfirmed
+            self._log_oddities(judged)
+            await self._writer.append(judged.confirmed, lease)
+            if judged.may_ask:
+                unconfirmed = await self._confirm(kind, unconfirmed, lease)
+            elif judged.is_last:
+                await self._writer.append(unconfirmed, lease)
+                unconfirmed = ()
+            doubt = judged.doubt(unconfirmed)
             if doubt is None:
                 break
             await self._clock.sleep(PAUSE_S if doubt.empty else CONFIRM_AFTER_S)
-        await self._tell_listed(kind, timeline, lease)
+        await self._append_listed(kind, timeline, lease)
         self._reached[kind] = listed.version
         return listed.version
 
-    def _say(self, found: lists.Judged) -> None:
-        """What is odd about a list, or was about the one before."""
-        kind, version, before = found.listed.kind, found.listed.version, found.before
-        if found.tells_of_set_back:
-            unbound = len(found.listed.adrift)
+    async def _confirm(self, kind: Kind, ends: Sequence[Observed], lease: Lease) -> list[Observed]:
+        """Ask for each object that a list was the first to lack. Append the ends that are confirmed
+        and what the others show; return the ends that got no definite answer."""
+        confirmed, unconfirmed, shown = list[Observed](), list[Observed](), list[Object]()
+        for end in ends:
+            answer = await self._get(end)
+            if isinstance(answer, Lost) or answer.status not in (200, 404):
+                unconfirmed.append(end)
+            elif answer.ok and _uid(answer.body) == address(end).uid:
+                shown.append(answer.body)
+            else:
+                confirmed.append(end)
+        if shown:
+            uids = [_uid(obj) for obj in shown]
+            self._out.warning(names.LIST_LACKED, kind=kind, lacked=len(shown), uids=uids[:10])
+        ahead = self._ahead.setdefault(kind, {})
+        ahead.update({identity(kind, obj): _version(obj) for obj in shown})
+        events = self._events(kind, [WatchEvent("ADDED", obj) for obj in shown])
+        await self._writer.append([*confirmed, *events], lease)
+        return unconfirmed
+
+    async def _get(self, end: Observed) -> Answer | Lost:
+        state = self._projector.state.folded
+        if isinstance(end, NodeEnded):
+            return await self._kube.get_node(end.name)
+        if isinstance(end, PodEnded) and (entry := state.ledger.pods.get(end.uid)) is not None:
+            return await self._kube.get_pod(entry.pod.namespace, entry.pod.name)
+        return Lost("no GET for this kind")
+
+    def _log_oddities(self, judged: JudgedList) -> None:
+        kind, version, before = judged.listed.kind, judged.listed.version, judged.before
+        if judged.shows_set_back:
             self._out.warning(
                 names.SET_BACK,
                 kind=kind,
                 version=version,
-                unbound=unbound,
+                unbound=len(judged.listed.unbound),
                 confirmed=before is not None,
             )
         if before is not None and before.lacked:
             self._out.warning(
                 names.MASS_ABSENCE_JUDGED,
                 kind=kind,
-                ended=len(found.confirmed),
+                ended=len(judged.confirmed),
                 doubted=len(before.lacked),
             )
-        if found.is_mass:
+        if judged.is_mass:
             count(names.MASS_ABSENCES, kind=kind)
             self._out.warning(
                 names.MASS_ABSENCE,
                 kind=kind,
-                absent=len(found.fresh),
-                known=found.known,
+                absent=len(judged.unconfirmed),
+                known=judged.known,
                 version=version,
             )
 
-    async def _tell_listed(self, kind: Kind, timeline: int, lease: Lease) -> None:
-        """A list that was begun on this timeline was told whole; said where somebody waits for it."""
+    async def _append_listed(self, kind: Kind, timeline: int, lease: Lease) -> None:
+        """Note in the log that a list begun on this timeline was appended whole, if the log waits
+        for one."""
         if self._projector.state.folded.listings.lacks(kind):
-            await self._teller.tell([ClusterListed(kind, timeline)], lease)
+            await self._writer.append([ClusterListed(kind, timeline)], lease)
 
-    async def _check(self, kind: Kind) -> Check:
-        """A list beside the watch, compared page by page and not told. It is read where writes are:
-        older than what the watch told before, it is of a cluster that was set back, whose watch
-        from a version to come is silent (kube-apiserver 1.36)."""
-        check, before = Check(kind), self._reached[kind]
-        self._checks[kind] = check
-        async with aclosing(self._kube.pages(kind)) as pages:
-            async for page in pages:
-                if pods_and_nodes.is_older(page.resource_version, before):
-                    raise Relist
-                check.compare(
-                    page.items,
-                    page.resource_version,
-                    lambda obj: bool(self._events(kind, [WatchEvent("ADDED", obj)], self._glances)),
-                )
-                await self._clock.sleep(BETWEEN_PAGES_S)
-        return check
-
-    async def _tell_check(self, check: Check, lease: Lease) -> None:
-        """Tell what neither the lists nor the watch told. Where it lacks much, lists that confirm
-        each other say what ended. The watch may yet tell how it was before: of whom this list told,
-        nothing older is told any more."""
-        kind, folded = check.kind, self._projector.state.folded
-        self._checks.pop(kind, None)
-        lacking = absent(folded, kind, check.present | check.touched, check.version)
-        if pods_and_nodes.is_mass(len(lacking), known_count(folded, kind)):
-            raise Relist
-        untold = check.untold()
-        found = [*self._shown(kind, untold), *lacking]
-        ended = {address(event).about: check.version for event in lacking}
-        self._ahead[kind] = {identity(kind, obj): _version(obj) for obj in untold} | ended
-        if found:
-            count(names.UNTOLD, len(found), kind=kind)
-            self._out.warning(
-                names.UNTOLD_FOUND, kind=kind, shown=len(found) - len(lacking), absent=len(lacking)
-            )
-        await self._teller.tell(found, lease)
-
-    async def _tell_pages(
+    async def _append_pages(
         self, kind: Kind, doubt: Doubt | None, generation: int, lease: Lease
     ) -> WholeList:
-        """Tell one list part by part. One that is to confirm another is not older, and comes in
-        pages: those are read where writes are. Of whom both show waiting the binding is undone."""
-        present, version, adrift = set[str](), "", set[str]()
-        once = doubt.listed.adrift if doubt is not None else frozenset()
+        """Append one list page by page. A list that is to confirm another must not be older, and
+        comes in pages, which are read from etcd. A pod that both show unbound is unbound."""
+        present, version, unbound = set[str](), "", set[str]()
+        unbound_before = doubt.listed.unbound if doubt is not None else frozenset()
         async with aclosing(self._kube.pages(kind, streamed=doubt is None)) as pages:
             async for page in pages:
                 version = page.resource_version
                 if doubt is not None and pods_and_nodes.is_older(version, doubt.listed.version):
                     raise KubeUnavailableError(
-                        f"list of {kind}: version {version} came after {doubt.listed.version}, which lacked what was known or "
-                        "showed nothing; several API servers that disagree?"
+                        f"list of {kind}: version {version} came after {doubt.listed.version}, "
+                        "which lacked known objects or showed nothing; "
+                        "do several API servers disagree?"
                     )
-                self._teller.require(generation)
+                self._writer.require(generation)
                 present.difference_update(identity(kind, obj) for obj in page.gone)
                 present.update(identity(kind, obj) for obj in page.items)
                 if page.gone:
-                    await self._tell_seen(
-                        kind, [WatchEvent("DELETED", obj) for obj in page.gone], lease
-                    )
-                found = (
-                    pods_and_nodes.adrift(self._projector.state.folded.ledger, page.items)
-                    if kind == "pods"
-                    else []
-                )
-                await self._teller.tell([event for event in found if event.uid in once], lease)
-                adrift.update(event.uid for event in found)
-                await self._teller.tell(self._shown(kind, page.items), lease)
-        return WholeList(kind, present, version, frozenset(adrift))
+                    deleted = [WatchEvent("DELETED", obj) for obj in page.gone]
+                    await self._append_seen(kind, deleted, lease)
+                ends = list[PodEnded]()
+                if kind == "pods":
+                    ledger = self._projector.state.folded.ledger
+                    ends = pods_and_nodes.unbound(ledger, page.items)
+                await self._writer.append([end for end in ends if end.uid in unbound_before], lease)
+                unbound.update(end.uid for end in ends)
+                await self._writer.append(self._events_of_list(kind, page.items), lease)
+        return WholeList(kind, present, version, frozenset(unbound))
 
-    async def _watch(self, kind: Kind, version: str, lease: Lease) -> None:
-        """Read the watch into a bounded buffer, so that a slow log slows the watch and never the
-        memory.
-        """
-        buffer: asyncio.Queue[WatchEvent] = asyncio.Queue(PENDING_EVENTS)
-        generation = self._teller.generation
-        reader = asyncio.create_task(self._read(kind, version, buffer))
-        checking = asyncio.create_task(self._check_later(kind))
-        try:
-            while True:
-                batch = await self._batch(buffer, reader)
-                self._teller.require(generation)
-                await self._tell_seen(kind, batch, lease)
-                if checking.done():
-                    await self._tell_check(checking.result(), lease)
-                    checking = asyncio.create_task(self._check_later(kind))
-        finally:
-            self._checks.pop(kind, None)
-            reader.cancel()
-            checking.cancel()
-            await asyncio.gather(reader, checking, return_exceptions=True)
+    # -- checks
+
+    async def _check(self, kind: Kind) -> Check:
+        """List while the watch goes on, compare page by page, append nothing. The list is read from
+        etcd: if it is older than what the watch reported, the cluster was set back, and a watch
+        from a version to come is silent (kube-apiserver 1.36)."""
+        check, reached = Check(kind), self._reached[kind]
+        self._checks[kind] = check
+        async with aclosing(self._kube.pages(kind)) as pages:
+            async for page in pages:
+                if pods_and_nodes.is_older(page.resource_version, reached):
+                    raise Relist
+                check.compare(
+                    page.items,
+                    page.resource_version,
+                    lambda obj: bool(
+                        self._events(kind, [WatchEvent("ADDED", obj)], self._read_only_kinds)
+                    ),
+                )
+                await self._clock.sleep(BETWEEN_PAGES_S)
+        return check
+
+    async def _append_check(self, check: Check, lease: Lease) -> None:
+        """Append what neither lists nor watch reported. Objects that it lacks are asked for one by
+        one, or two lists must agree. The watch may still report older states: they are ignored."""
+        kind, state = check.kind, self._projector.state.folded
+        self._checks.pop(kind, None)
+        lacking = absent(state, kind, check.present | check.touched, check.version)
+        listed = WholeList(kind, check.present, check.version, frozenset())
+        known = known_count(state, kind)
+        if lacking and not JudgedList(listed, None, [], list(lacking), known, False).may_ask:
+            raise Relist
+        shown = check.unreported()
+        events = self._events_of_list(kind, shown)
+        self._ahead[kind] = {identity(kind, obj): _version(obj) for obj in shown}
+        if events or lacking:
+            count(names.UNTOLD, len(events) + len(lacking), kind=kind)
+            self._out.warning(names.UNTOLD_FOUND, kind=kind, shown=len(events), absent=len(lacking))
+        await self._writer.append(events, lease)
+        unconfirmed = await self._confirm(kind, lacking, lease)
+        ended = {address(event).about: check.version for event in lacking}
+        self._ahead[kind] = ended | self._ahead[kind]
+        if unconfirmed:
+            raise Relist
 
     async def _check_later(self, kind: Kind) -> Check:
-        """The next list beside the watch, tried until it is whole: the watch goes on without it."""
+        """Return the next check, tried until its list is whole."""
         await self._clock.sleep(self._relist_s)
         failures = 0
         while True:
@@ -331,19 +352,40 @@ class Observer:
                 await self._clock.sleep(jittered_s(failures, PAUSE_S, self._relist_s))
                 failures += 1
 
-    async def _read(self, kind: Kind, version: str, buffer: asyncio.Queue[WatchEvent]) -> None:
-        """Follow clean ends of the stream from the last version seen; a broken stream too, before a
-        list is made.
+    # -- watches
+
+    async def _watch(self, kind: Kind, version: str, lease: Lease) -> None:
+        """Read the watch into a bounded buffer, so that a slow log slows the watch and does not
+        fill the memory.
         """
+        buffer: asyncio.Queue[WatchEvent] = asyncio.Queue(PENDING_EVENTS)
+        generation = self._writer.generation
+        reader = asyncio.create_task(self._read(kind, version, buffer))
+        checking = asyncio.create_task(self._check_later(kind))
+        try:
+            while True:
+                batch = await self._batch(buffer, reader)
+                self._writer.require(generation)
+                await self._append_seen(kind, batch, lease)
+                if checking.done():
+                    await self._append_check(checking.result(), lease)
+                    checking = asyncio.create_task(self._check_later(kind))
+        finally:
+            self._checks.pop(kind, None)
+            reader.cancel()
+            checking.cancel()
+            await asyncio.gather(reader, checking, return_exceptions=True)
+
+    async def _read(self, kind: Kind, version: str, buffer: asyncio.Queue[WatchEvent]) -> None:
+        """Watch again from the last version if the server ends the stream."""
         while True:
             async for seen in self._kube.watch(kind, version):
                 version = _version(seen.object) or version
                 if seen.type != "BOOKMARK":
                     await buffer.put(seen)
 
-    async def _batch(
-        self, buffer: asyncio.Queue[WatchEvent], reader: asyncio.Task[None]
-    ) -> list[WatchEvent]:
+    async def _batch(self, buffer: asyncio.Queue[WatchEvent], reader: asyncio.Task[None]) -> list[WatchEvent]:
+        batch = list[WatchEvent]()
         if buffer.empty():
             get = asyncio.ensure_future(buffer.get())
             try:
@@ -351,59 +393,61 @@ class Observer:
                     {get, reader}, timeout=PAUSE_S, return_when=asyncio.FIRST_COMPLETED
                 )
             finally:
-                get.cancel()  # a wait that is cancelled leaves it running; done, it does not mind
+                get.cancel()  # A cancelled wait leaves it running; a finished one ignores this.
             if get not in done:
                 if reader in done:
                     reader.result()
                 return []
-            batch = [get.result()]
-        else:
-            batch = []
+            batch.append(get.result())
         while len(batch) < BATCH_EVENTS and not buffer.empty():
             batch.append(buffer.get_nowait())
         return batch
 
-    async def _tell_seen(self, kind: Kind, batch: Sequence[WatchEvent], lease: Lease) -> None:
-        """Several events of one object in a batch: only the last of each is compared, unless it
-        went away in between.
-        """
-        self._sightings.prune(self._projector.state.folded.ledger.pods)
+    async def _append_seen(self, kind: Kind, batch: Sequence[WatchEvent], lease: Lease) -> None:
+        """Append a batch of watch events. Of several for one object only the last is compared."""
+        self._seen_specs.prune(self._projector.state.folded.ledger.pods)
         if batch:
             self._reached[kind] = _version(batch[-1].object) or self._reached.get(kind, "")
         if kind in self._checks:
             self._checks[kind].touched.update(identity(kind, seen.object) for seen in batch)
         ahead = self._ahead.get(kind, {})
-        fresh = [
+        current = [
             seen
             for seen in batch
             if not pods_and_nodes.is_older(
                 _version(seen.object), ahead.get(identity(kind, seen.object), "")
             )
         ]
-        await self._teller.tell(self._events(kind, _newest(fresh)), lease)
+        await self._writer.append(self._events(kind, _newest(current)), lease)
 
-    def _shown(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
-        """Pods that wait come last: whoever decides one knows by then who stands on the nodes."""
+    def _events_of_list(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
+        """Events of listed objects. Pods that wait come last, so that a decision about them knows
+        the pods on the nodes."""
         events = self._events(kind, [WatchEvent("ADDED", obj) for obj in items])
         return sorted(events, key=lambda event: isinstance(event, PodObserved) and not event.node)
 
     def _events(
-        self, kind: Kind, events: Sequence[WatchEvent], kinds: Kinds | None = None
+        self, kind: Kind, batch: Sequence[WatchEvent], kinds: Kinds | None = None
     ) -> list[Observed]:
         core, kinds = self._projector.state, kinds or self._kinds
-        own = core.scheduler_name
-        return [event for seen in events for event in kinds.events(core.folded, own, kind, seen)]
+        events = list[Observed]()
+        for seen in batch:
+            events += kinds.events(core.folded, core.scheduler_name, kind, seen)
+        return events
 
 
 def _version(obj: Object) -> str:
     return str(obj.get("metadata", {}).get("resourceVersion", ""))
 
 
+def _uid(obj: Object) -> str:
+    return str(obj.get("metadata", {}).get("uid", ""))
+
+
 def _newest(batch: Sequence[WatchEvent]) -> list[WatchEvent]:
     """The last event of each object, in order."""
     newest: dict[str, WatchEvent] = {}
     for seen in batch:
-        uid = str(seen.object.get("metadata", {}).get("uid", ""))
-        newest.pop(uid, None)
-        newest[uid] = seen
+        newest.pop(_uid(seen.object), None)
+        newest[_uid(seen.object)] = seen
     return list(newest.values())

@@ -1,8 +1,7 @@
-"""What of a Kubernetes object is a fact: pure comparison of what the API shows with what the ledger
-holds.
+"""Events of pods and nodes: objects of the API compared with the ledger.
 
-Only what placement depends on is a fact; status heartbeats are not. This module must not know
-watches, the log or a clock.
+Only what placement depends on becomes an event; status heartbeats do not. Must not know watches,
+the log or a clock.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any
 
-from services.scheduler.filter.pod_manifest import read_pod
+from services.scheduler.filter.pod_manifest import part, read_pod
 from services.scheduler.snapshot import resize
 from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.kept import is_value
@@ -31,32 +30,29 @@ from shared.ledger.state import Ledger, LedgerPod
 Object = dict[str, Any]
 PodEvent = PodObserved | PodRunning | PodEnded
 
+# If a list lacks more than this share of the known objects, GETs of single objects are no
+# alternative to a second list: so much seldom ends without being observed.
 MASS_SHARE = 0.1
-"""When a list lacks more than this share of the pods or nodes that the log holds, a second list must agree: so much seldom ends
-unseen, and what runs must not lose its charge by one wrong answer."""
 
 STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
 
 def pod_event(
-    ledger: Ledger, schedulers: Collection[str], obj: Object, sightings: SeenSpecs
+    ledger: Ledger, schedulers: Collection[str], obj: Object, specs: SeenSpecs
 ) -> PodEvent | None:
-    """The fact that a pod object tells, or None when the ledger says the same already."""
-    metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
-    uid, node, phase = (
-        str(metadata.get("uid", "")),
-        str(spec.get("nodeName") or ""),
-        str(status.get("phase") or "Pending"),
-    )
+    """Return a pod object's event, or None if the ledger has it already."""
+    metadata, spec, status = part(obj, "metadata"), part(obj, "spec"), part(obj, "status")
+    uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
+    phase = str(status.get("phase") or "Pending")
     known = ledger.pods.get(uid)
     if phase in ("Succeeded", "Failed"):
         return None if known is None else _ended(uid, node, phase, status, metadata)
     if not node and str(spec.get("schedulerName") or "default-scheduler") not in schedulers:
         return None
     read = spec | resize.reported(status)
-    if known is None or not (_stands(known, node, metadata) and sightings.same(uid, read)):
+    if known is None or not (_is_unmoved(known, node, metadata) and specs.same(uid, read)):
         event = _observed(obj, metadata, node, phase)
-        sightings.note(uid, read)
+        specs.note(uid, read)
         if known is None or _differs(known, event):
             return event
     if phase == "Running" and node and known.stage != "running":
@@ -64,31 +60,23 @@ def pod_event(
     return None
 
 
-def _stands(known: LedgerPod, node: str, metadata: Object) -> bool:
-    """The pod stands where the ledger has it: then only a changed spec would be news."""
+def _is_unmoved(known: LedgerPod, node: str, metadata: Object) -> bool:
+    """Return whether only a changed spec would make an event of a pod on this node."""
     terminating = bool(metadata.get("deletionTimestamp"))
-    stands = (
-        bool(node) and known.node == node and known.terminating == terminating and not known.problem
+    if not node or known.node != node or known.terminating != terminating or known.problem:
+        return False
+    labels = part(metadata, "labels")
+    return known.pod.labels.keys() == labels.keys() and all(
+        is_value(known.pod.labels[key], str(labels[key])) for key in labels
     )
-    labels = _part(metadata, "labels")
-    return (
-        stands
-        and known.pod.labels.keys() == labels.keys()
-        and all(is_value(known.pod.labels[key], str(labels[key])) for key in labels)
-    )
-
-
-def _part(obj: Object, name: str) -> Object:
-    part = obj.get(name)
-    return part if isinstance(part, dict) else {}
 
 
 def _ended(uid: str, node: str, phase: str, status: Object, metadata: Object) -> PodEnded:
     reason = str(status.get("reason") or "")
     rejected = phase == "Failed" and bool(reason) and not status.get("containerStatuses")
-    cause: EndCause = (
-        "rejected" if rejected else ("succeeded" if phase == "Succeeded" else "failed")
-    )
+    cause: EndCause = "succeeded" if phase == "Succeeded" else "failed"
+    if rejected:
+        cause = "rejected"
     return PodEnded(
         uid=uid,
         cause=cause,
@@ -103,7 +91,7 @@ def _ended(uid: str, node: str, phase: str, status: Object, metadata: Object) ->
 
 def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserved:
     pod, problem = read_pod(obj)
-    annotations = _part(metadata, "annotations")
+    annotations = part(metadata, "annotations")
     return PodObserved(
         pod=pod,
         resource_version=str(metadata.get("resourceVersion", "")),
@@ -112,20 +100,18 @@ def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserv
         static=STATIC_POD_ANNOTATION in annotations,
         terminating=bool(metadata.get("deletionTimestamp")),
         problem=problem,
-        started_s=started_s(_part(obj, "status")),
+        started_s=started_s(part(obj, "status")),
         generation=_generation(metadata),
     )
 
 
 def _generation(metadata: Object) -> int:
-    told = metadata.get("generation")
-    return told if isinstance(told, int) and 0 <= told < 1 << 63 else 0
+    generation = metadata.get("generation")
+    return generation if isinstance(generation, int) and 0 <= generation < 1 << 63 else 0
 
 
 def _differs(known: LedgerPod, event: PodObserved) -> bool:
-    """Annotations, which the binding itself merged in, are not news while the pod stands where it
-    was put.
-    """
+    # The binding merges annotations into the pod: they make no event while its node is the same.
     if event.node and known.node != event.node:
         return True
     if known.terminating != event.terminating or known.problem != event.problem:
@@ -140,8 +126,8 @@ def _differs(known: LedgerPod, event: PodObserved) -> bool:
 
 
 def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
-    """The fact of a DELETED event."""
-    metadata, status = _part(obj, "metadata"), _part(obj, "status")
+    """Return the event of a DELETED watch event."""
+    metadata, status = part(obj, "metadata"), part(obj, "status")
     uid = str(metadata.get("uid", ""))
     if uid not in ledger.pods:
         return None
@@ -156,8 +142,8 @@ def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
 
 
 def absent_pods(ledger: Ledger, present: Collection[str], list_version: str) -> list[PodEnded]:
-    """Live pods that a complete list (`present` holds its uids) lacks and that are not younger than
-    it: a DELETE that nobody saw leaks nothing."""
+    """Return the ends of live pods that a complete list lacks (`present` holds its uids) and that
+    are not younger than it, so that a missed DELETE leaks nothing."""
     return [
         PodEnded(uid=uid, cause="absent_from_list", node=entry.node, resource_version=list_version)
         for uid, entry in ledger.pods.items()
@@ -165,19 +151,19 @@ def absent_pods(ledger: Ledger, present: Collection[str], list_version: str) -> 
     ]
 
 
-def adrift(ledger: Ledger, objects: Collection[Object]) -> list[PodEnded]:
-    """The ends, where they stood, of pods that are bound and are shown waiting: they wait anew
-    where that is true. A list that was read before the binding shows them so too."""
-    found = []
+def unbound(ledger: Ledger, objects: Collection[Object]) -> list[PodEnded]:
+    """Return the ends, on their nodes, of bound pods that these objects show without a node: in a
+    restored cluster they wait again. A list from before the binding shows them so, too."""
+    ends = []
     for obj in objects:
-        uid = str(_part(obj, "metadata").get("uid", ""))
+        uid = str(part(obj, "metadata").get("uid", ""))
         known = ledger.pods.get(uid)
         if (
             known is not None
             and known.stage in ("bound", "running")
-            and not _part(obj, "spec").get("nodeName")
+            and not part(obj, "spec").get("nodeName")
         ):
-            found.append(
+            ends.append(
                 PodEnded(
                     uid=uid,
                     cause="absent_from_list",
@@ -185,55 +171,53 @@ def adrift(ledger: Ledger, objects: Collection[Object]) -> list[PodEnded]:
                     resource_version=_version(obj),
                 )
             )
-    return found
+    return ends
 
 
 def _version(obj: Object) -> str:
-    return str(_part(obj, "metadata").get("resourceVersion", ""))
+    return str(part(obj, "metadata").get("resourceVersion", ""))
 
 
 def is_mass(absent: int, known: int) -> bool:
-    """Whether so many absentees of so many known need a second list."""
+    """Return whether so many absent of so many known objects need a second list."""
     return absent > MASS_SHARE * known
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether a list is surely from before another."""
+    """Return whether a version is surely from before another."""
     return is_younger(than, version)
 
 
 def is_younger(version: str, than: str) -> bool:
-    """Whether an object, or a list, is surely from after a version."""
+    """Return whether a version is surely from after another."""
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
 def node_event(ledger: Ledger, obj: Object) -> NodeObserved | None:
-    """The fact that a node object tells, or None when the ledger says the same already."""
-    metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
-    allocatable = _amounts(_part(status, "allocatable"))
+    """Return a node object's event, or None if the ledger has it already."""
+    metadata, spec, status = part(obj, "metadata"), part(obj, "spec"), part(obj, "status")
+    allocatable = _amounts(part(status, "allocatable"))
     event = NodeObserved(
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
         resource_version=str(metadata.get("resourceVersion", "")),
         allocatable=allocatable,
-        labels={str(k): str(v) for k, v in sorted(_part(metadata, "labels").items())},
+        labels={str(k): str(v) for k, v in sorted(part(metadata, "labels").items())},
         taints=_taints(spec.get("taints")),
         unschedulable=bool(spec.get("unschedulable")),
         ready=_ready(status),
-        kubelet_version=str(_part(status, "nodeInfo").get("kubeletVersion", "")),
-        unhealthy=_unhealthy(_amounts(_part(status, "capacity")), allocatable),
+        kubelet_version=str(part(status, "nodeInfo").get("kubeletVersion", "")),
+        unhealthy=_unhealthy(_amounts(part(status, "capacity")), allocatable),
         declared_features=_declared(status.get("declaredFeatures")),
     )
     known = ledger.nodes.get(event.name)
-    return (
-        None
-        if known is not None and known.observed is not None and same_node(known.observed, event)
-        else event
-    )
+    if known is not None and known.observed is not None and same_node(known.observed, event):
+        return None
+    return event
 
 
 def same_node(left: NodeObserved, right: NodeObserved) -> bool:
-    """Equal in everything that placement depends on."""
+    """Return whether both are equal in everything that placement depends on."""
     return _essence(left) == _essence(right)
 
 
@@ -252,9 +236,8 @@ def _essence(event: NodeObserved) -> tuple[object, ...]:
 
 
 def _unhealthy(capacity: Amounts, allocatable: Amounts) -> Amounts:
-    """Devices that the kubelet counts and does not offer. Of other resources the difference is what
-    it reserves.
-    """
+    # Devices that the kubelet counts and does not offer. For other resources the difference is its
+    # reservation.
     lacking = {
         name: count - allocatable.get(name, 0)
         for name, count in capacity.items()
@@ -264,16 +247,14 @@ def _unhealthy(capacity: Amounts, allocatable: Amounts) -> Amounts:
 
 
 def _amounts(quantities: Object) -> Amounts:
-    """An unparsable quantity counts as zero: the node takes nothing of that resource rather than
-    anything.
-    """
-    found = {}
+    # An unparsable quantity counts as zero, so that the node takes no pod that requests it.
+    amounts = {}
     for name in sorted(quantities):
         try:
-            found[name] = amount(name, quantities[name])
+            amounts[name] = amount(name, quantities[name])
         except (QuantityError, TypeError):
-            found[name] = 0
-    return found
+            amounts[name] = 0
+    return amounts
 
 
 def _taints(taints: object) -> tuple[Taint, ...]:
@@ -296,16 +277,16 @@ def _ready(status: Object) -> bool:
 
 
 def node_deleted(ledger: Ledger, obj: Object) -> NodeEnded | None:
-    """The fact of a DELETED event of a node."""
-    metadata = _part(obj, "metadata")
+    """Return the event of a DELETED watch event of a node."""
+    metadata = part(obj, "metadata")
     name, uid = str(metadata.get("name", "")), str(metadata.get("uid", ""))
     known = ledger.nodes.get(name)
     return None if known is None or known.observed is None else NodeEnded(name, uid, "deleted")
 
 
 def absent_nodes(ledger: Ledger, present: Collection[str], list_version: str) -> list[NodeEnded]:
-    """Nodes that a complete list (`present` holds its names) lacks and that are not younger than
-    it: another leader may have seen them since."""
+    """Return the ends of nodes that a complete list lacks (`present` holds its names) and that are
+    not younger than it: another leader may have observed them since."""
     return [
         NodeEnded(name, node.observed.uid, "absent_from_list")
         for name, node in ledger.nodes.items()
@@ -319,31 +300,32 @@ STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerSta
 
 
 def started_s(status: Object) -> int:
-    """When the kubelet first told of the pod, which it does once it is admitted (kubelet 1.36), in
-    seconds since the epoch.
+    """Return when the kubelet first reported the pod, which it does once it is admitted (kubelet
+    1.36): seconds since the epoch by the node's clock, 0 for unknown.
     """
     return _seconds(status.get("startTime"))
 
 
 def finished_s(status: Object) -> int:
-    """When the last of those containers finished that are known to have, in seconds since the
-    epoch. Until then the pod was active, and held what it had (kubelet 1.36)."""
+    """Return when the last finished container finished, in seconds since the epoch by the node's
+    clock. Until then the pod was active and held its resources (kubelet 1.36)."""
     return max(map(_seconds, _ends(status)), default=0)
 
 
 def _ends(status: Object) -> Iterator[object]:
     for name in STATUSES:
         listed = status.get(name)
-        for each in listed if isinstance(listed, list) else ():
-            state = each.get("state") if isinstance(each, dict) else None
-            ended = state.get("terminated") if isinstance(state, dict) else None
-            if isinstance(ended, dict):
-                yield ended.get("finishedAt")
+        for container in listed if isinstance(listed, list) else ():
+            state = container.get("state") if isinstance(container, dict) else None
+            terminated = state.get("terminated") if isinstance(state, dict) else None
+            if isinstance(terminated, dict):
+                yield terminated.get("finishedAt")
 
 
-def _seconds(told: object) -> int:
+def _seconds(text: object) -> int:
+    # The API cuts times off to whole seconds (RFC 3339).
     try:
-        at = datetime.fromisoformat(told) if isinstance(told, str) else None
-        return max(0, int(at.timestamp())) if at is not None and at.tzinfo is not None else 0
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
+        return max(0, int(time.timestamp())) if time is not None and time.tzinfo is not None else 0
     except (ValueError, OverflowError):
         return 0

@@ -22,7 +22,7 @@ from tests.scheduler.default.test_constraints import HOST, ZONE, placed, seen, w
 async def shown(story: Story, kind: Surrounding, obj: Json, deleted: bool = False) -> None:
     """The observer sees an object."""
     known = story.cores[0].folded.cluster_objects
-    event = (cluster_objects.gone if deleted else cluster_objects.event_of)(known, kind, obj)
+    event = (cluster_objects.deleted if deleted else cluster_objects.event_of)(known, kind, obj)
     if event is not None:
         await story.tell(stream_of(event), event)
 
@@ -288,7 +288,7 @@ async def test_a_thing_that_was_told_is_told_again_only_when_it_changed() -> Non
         cluster_objects.event_of(known, "volume", volume("pv-c", "c", **only(ZONE, "a")))
         is not None
     )
-    assert cluster_objects.gone(known, "volume", volume("never-seen")) is None
+    assert cluster_objects.deleted(known, "volume", volume("never-seen")) is None
     assert [event.name for event in cluster_objects.absent(known, "claim", set(), "9")] == ["ns/c"]
     assert cluster_objects.absent(known, "claim", {"ns/c"}, "9") == []
     assert cluster_objects.absent(known, "claim", set(), "3") == [], "it is younger than the list"

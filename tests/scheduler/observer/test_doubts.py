@@ -4,13 +4,17 @@ list comes, then who ended.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from services.scheduler.state.state import SchedulerState
-from services.scheduler.watch.lists import Doubt, Judged, WholeList, judged
+from services.scheduler.watch.kinds import Observed
+from services.scheduler.watch.lists import MOST_LISTS, Doubt, JudgedList, WholeList, judged
 from services.scheduler.watch.pods_and_nodes import MASS_SHARE
 from shared.domain.pod import Pod
 from shared.events.cluster_events import PodObserved
+from shared.events.surroundings_events import ClaimObserved
 from tests.ledger.given import History
 
 PODS = 20
@@ -31,45 +35,68 @@ def known() -> SchedulerState:
 
 
 def of(
-    present: frozenset[str], version: str = "9", adrift: frozenset[str] = frozenset()
+    present: frozenset[str], version: str = "9", unbound: frozenset[str] = frozenset()
 ) -> WholeList:
-    return WholeList("pods", present, version, adrift)
+    return WholeList("pods", present, version, unbound)
 
 
-def ended(found: Judged) -> set[str]:
-    return {event.uid for event in found.ended}  # type: ignore[union-attr]
+def uids(events: Iterable[Observed]) -> set[str]:
+    return {event.uid for event in events}  # type: ignore[union-attr]
 
 
-def test_a_list_that_lacks_little_is_believed(known: SchedulerState) -> None:
+def next_doubt(found: JudgedList) -> Doubt | None:
+    """The doubt if nothing else confirms what the list lacks."""
+    return found.doubt(found.unconfirmed)
+
+
+def test_what_one_list_lacks_has_not_ended(known: SchedulerState) -> None:
+    """However little it is: it is asked for, or the next list must lack it, too."""
     found = judged(known, of(ALL - FEW), None)
-    assert (found.doubt, ended(found)) == (None, FEW)
+    assert (found.confirmed, uids(found.unconfirmed), found.may_ask) == ([], FEW, True)
+    assert next_doubt(found) == Doubt(of(ALL - FEW), FEW, empty=False)
+    assert found.doubt([]) is None
 
 
-def test_one_that_lacks_much_ends_nothing_until_the_next_lacks_it_too(
-    known: SchedulerState,
-) -> None:
+def test_a_list_that_lacks_much_is_not_asked_about_pod_by_pod(known: SchedulerState) -> None:
     first = judged(known, of(ALL - MANY), None)
-    assert first.doubt == Doubt(of(ALL - MANY), MANY, empty=False)
-    assert not ended(first)
+    assert not first.may_ask
+    doubt = next_doubt(first)
+    assert doubt == Doubt(of(ALL - MANY), MANY, empty=False)
     back = next(iter(MANY))
-    second = judged(known, of(ALL - MANY | {back}, "10"), first.doubt)
-    assert (second.doubt, ended(second)) == (None, MANY - {back})
+    second = judged(known, of(ALL - MANY | {back}, "10"), doubt)
+    assert (next_doubt(second), uids(second.confirmed)) == (None, MANY - {back})
 
 
 def test_what_both_lack_ends_though_the_second_is_doubted_for_others(known: SchedulerState) -> None:
     first = judged(known, of(ALL - MANY), None)
     others = frozenset(sorted(ALL)[-len(MANY) :])
-    second = judged(known, of(ALL - MANY - others, "10"), first.doubt)
-    assert ended(second) == MANY
-    assert second.doubt is not None
-    assert second.doubt.lacked == others
+    second = judged(known, of(ALL - MANY - others, "10"), next_doubt(first))
+    assert uids(second.confirmed) == MANY
+    doubt = next_doubt(second)
+    assert doubt is not None
+    assert doubt.lacked == others
+
+
+def test_a_kind_without_get_is_believed_after_some_lists(known: SchedulerState) -> None:
+    """Where claims come and go faster than lists are made, each list lacks others."""
+    for claim in ("ns/a", "ns/b", *(f"ns/{number}" for number in range(20))):
+        known.cluster_objects.hear(ClaimObserved(claim, "v", "5"))
+    claims = frozenset(known.cluster_objects.claims)
+    doubt = None
+    for number in range(MOST_LISTS):
+        lacked = ("ns/a", "ns/b")[number % 2]
+        listed = WholeList("persistentvolumeclaims", claims - {lacked}, "9", frozenset())
+        found = judged(known, listed, doubt)
+        assert not found.may_ask
+        assert found.is_last == (number == MOST_LISTS - 1)
+        doubt = next_doubt(found)
 
 
 def test_one_that_shows_nothing_is_asked_for_once_more() -> None:
-    first = judged(SchedulerState(), of(frozenset()), None)
-    assert first.doubt is not None
-    assert first.doubt.empty
-    assert judged(SchedulerState(), of(frozenset(), "10"), first.doubt).doubt is None
+    first = next_doubt(judged(SchedulerState(), of(frozenset()), None))
+    assert first is not None
+    assert first.empty
+    assert next_doubt(judged(SchedulerState(), of(frozenset(), "10"), first)) is None
 
 
 def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agrees(
@@ -77,17 +104,20 @@ def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agree
 ) -> None:
     """Pods younger than a list are not lacking in it; in a cluster that was set back they are gone."""
     first = judged(known, of(ALL - FEW, "4"), None)
-    assert first.tells_of_set_back
-    assert first.doubt is not None
-    assert not ended(first)
-    second = judged(known, of(ALL - FEW, "4"), first.doubt)
-    assert (second.doubt, ended(second)) == (None, FEW)
+    assert first.shows_set_back
+    assert not first.may_ask
+    doubt = next_doubt(first)
+    assert doubt is not None
+    assert not first.confirmed
+    second = judged(known, of(ALL - FEW, "4"), doubt)
+    assert (next_doubt(second), uids(second.confirmed)) == (None, FEW)
 
 
-def test_pods_that_wait_though_they_are_bound_make_one_list_doubtful(known: SchedulerState) -> None:
-    first = judged(known, of(ALL, adrift=FEW), None)
-    assert first.tells_of_set_back
-    assert first.doubt is not None
-    second = judged(known, of(ALL, "10", FEW), first.doubt)
-    assert second.doubt is None
-    assert not second.tells_of_set_back
+def test_bound_pods_that_are_shown_unbound_make_one_list_doubtful(known: SchedulerState) -> None:
+    first = judged(known, of(ALL, unbound=FEW), None)
+    assert first.shows_set_back
+    doubt = first.doubt([])
+    assert doubt is not None
+    second = judged(known, of(ALL, "10", FEW), doubt)
+    assert second.doubt([]) is None
+    assert not second.shows_set_back

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 import pytest
 
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved
-from shared.kube.port import Kind, KubeUnavailableError, Listed, Object
+from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Object
 from tests.runtime.helpers import until
 from tests.scheduler.observer.test_observer import OURS, Scene
 from tests.simulator.conftest import api  # noqa: F401 - fixture
@@ -279,3 +279,57 @@ async def test_a_stream_that_breaks_off_ends_nothing(
     async with scene.observer(2):
         await until(lambda: not broken)
         assert await ends(scene) == []
+
+
+async def test_a_list_that_lacks_a_few_running_pods_ends_none_of_them(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A well-formed list (200) without 2 of 46 pods, far below any share that looks like a mistake."""
+    async with scene.observer(2):
+        for number in range(PODS, 46):
+            await scene.api.pod(f"p{number}", spec=OURS)
+        await scene.told(PodObserved, 46)
+
+    def without_two(_kind: Kind, listed: Listed, _before: int) -> Listed:
+        left = [obj for obj in listed.items if obj["metadata"]["name"] not in ("p0", "p7")]
+        return Listed(left, listed.resource_version)
+
+    falsified(scene, monkeypatch, without_two)
+    async with scene.observer(3):
+        await scene.api.pod("after", spec=OURS)
+        await scene.told(PodObserved, 47)
+        await scene.drop("pods", "p1")
+        await scene.told(PodEnded, 1)
+        assert await ends(scene) == ["PodEnded"]
+
+
+async def test_a_pod_that_ended_unobserved_is_asked_for_and_ends(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene.observer(2):
+        for number in range(PODS, 46):
+            await scene.api.pod(f"p{number}", spec=OURS)
+        await scene.told(PodObserved, 46)
+    await scene.drop("pods", "p0")
+    asked = falsified(scene, monkeypatch, lambda _kind, listed, _before: listed)
+    async with scene.observer(3):
+        await scene.told(PodEnded, 1)
+    assert asked.count("pods") == 1
+
+
+async def test_without_the_right_to_get_pods_a_second_list_must_agree(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forbidden(_namespace: str, _name: str) -> Answer:
+        return Answer(403, "Forbidden")
+
+    async with scene.observer(2):
+        for number in range(PODS, 46):
+            await scene.api.pod(f"p{number}", spec=OURS)
+        await scene.told(PodObserved, 46)
+    monkeypatch.setattr(scene.kube, "get_pod", forbidden)
+    await scene.drop("pods", "p0")
+    asked = falsified(scene, monkeypatch, lambda _kind, listed, _before: listed)
+    async with scene.observer(3):
+        await scene.told(PodEnded, 1)
+    assert asked.count("pods") == 2

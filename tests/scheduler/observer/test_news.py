@@ -438,7 +438,7 @@ def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(
     known, made = ClusterObjects(), anything_in(data, SURROUNDING_OBJECTS[kind])
     for event in (
         cluster_objects.event_of(known, kind, made),
-        cluster_objects.gone(known, kind, made),
+        cluster_objects.deleted(known, kind, made),
     ):
         if event is not None:
             encode(event)

@@ -308,7 +308,7 @@ async def test_a_list_that_does_not_end_is_reported_by_readiness(
             yield page
 
     monkeypatch.setattr(scene.kube, "pages", hanging)
-    monkeypatch.setattr("services.scheduler.watch.observer.SLOW_LIST_S", 0.3)
+    monkeypatch.setattr("services.scheduler.watch.observer.SLOW_LIST_S", 1.0)
     async with scene.observer() as observer:
         await until(observer.problem)
         assert observer.problem().startswith("the list of pods has not ended after ")

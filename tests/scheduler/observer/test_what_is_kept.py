@@ -156,5 +156,5 @@ def test_selectors_of_whatever_shape_name_nothing_and_raise_nothing(
 
 
 @pytest.mark.parametrize("label", sorted(POD_LABELS))
-def test_labels_that_workloads_are_told_apart_by_are_kept(label: str) -> None:
+def test_labels_that_workloads_are_distinguished_by_are_kept(label: str) -> None:
     assert trimmed(Pod("u", "ns", "p", labels={label: "v"}), {}).labels == {label: "v"}
