@@ -37,8 +37,8 @@ from shared.kube.port import (
     KubeUnavailableError,
     Lost,
     Object,
-    WatchEvent,
     UnknownKindError,
+    WatchEvent,
     WatchExpiredError,
 )
 from shared.runtime.clock import Clock
@@ -384,7 +384,9 @@ class Observer:
                 if seen.type != "BOOKMARK":
                     await buffer.put(seen)
 
-    async def _batch(self, buffer: asyncio.Queue[WatchEvent], reader: asyncio.Task[None]) -> list[WatchEvent]:
+    async def _batch(
+        self, buffer: asyncio.Queue[WatchEvent], reader: asyncio.Task[None]
+    ) -> list[WatchEvent]:
         batch = list[WatchEvent]()
         if buffer.empty():
             get = asyncio.ensure_future(buffer.get())
