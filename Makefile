@@ -58,7 +58,7 @@ bench: install  ## Measure: make bench ARGS="road".
 stubs: install  ## Generate the messages of podresources and CRI again.
 	sh scripts/generate_stubs.sh
 
-docs: install  ## Make docs/metrics.md, docs/facts.md and docs/messages.md again.
+docs: install  ## Make docs/metrics.md, docs/events.md and docs/messages.md again.
 	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py
 	PYTHONPATH=. $(BIN)/python scripts/messages.py
 

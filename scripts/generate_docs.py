@@ -1,6 +1,4 @@
-"""docs/metrics.md and docs/facts.md from the code: `make docs`. A test holds the pages to what this
-prints.
-"""
+"""Generate docs/metrics.md and docs/events.md from the code (`make docs`). A test compares them."""
 
 from __future__ import annotations
 
@@ -16,48 +14,49 @@ from shared.telemetry import names
 from shared.telemetry.declare import EVENTS, METRICS, SPANS, Metric
 
 ROOT = Path(__file__).resolve().parents[1]
-MADE = "Made from the code by `make docs`; a test compares."
+GENERATED = "`make docs` generates this page from the code, and a test compares it."
 
 
 def metrics() -> str:
-    """Every metric as /metrics shows it, every span, every log event."""
+    """Return the page of metrics, spans and log events."""
     assert names
-    lines = ["# Metrics, spans and log events", "", MADE, "", "## Metrics", ""]
-    lines += ["| name | kind | labels | what it tells |", "| --- | --- | --- | --- |"]
+    lines = ["# Metrics, spans and log events", "", GENERATED, "", "## Metrics", ""]
+    lines += ["| name | kind | labels | meaning |", "| --- | --- | --- | --- |"]
     lines += [
         _metric(metric) for metric in sorted(METRICS.values(), key=lambda metric: metric.exposed)
     ]
     lines += [
         "",
-        "A histogram has `_bucket`, `_sum` and `_count` after its name.",
+        "The series of a histogram end in `_bucket`, `_sum` and `_count`.",
         "",
         "## Spans",
         "",
     ]
-    lines += ["| span | what it covers |", "| --- | --- |"]
-    lines += [f"| `{name}` | {_cell(says)} |" for name, says in sorted(SPANS.items())]
+    lines += ["| span | meaning |", "| --- | --- |"]
+    lines += [f"| `{name}` | {_cell(text)} |" for name, text in sorted(SPANS.items())]
     lines += [
         "",
         "## Log events",
         "",
-        "Each log line has an `event`:",
+        "Each log line has one of these as `event`. [messages](messages.md) has the remedies.",
         "",
-        "| event | what it tells |",
+        "| event | meaning |",
         "| --- | --- |",
     ]
-    lines += [f"| `{name}` | {_cell(says)} |" for name, says in sorted(EVENTS.items())]
+    lines += [f"| `{name}` | {_cell(event.meaning)} |" for name, event in sorted(EVENTS.items())]
     return "\n".join(lines) + "\n"
 
 
 def _metric(metric: Metric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels)
-    return f"| `{metric.exposed}` | {metric.kind} | {labels} | {_cell(metric.says)} |"
+    return f"| `{metric.exposed}` | {metric.kind} | {labels} | {_cell(metric.help)} |"
 
 
 def events() -> str:
-    """Every kind of fact with its stream's sentence and its fields."""
-    says = "Every row of the log is one of these, encoded as JSON. Schemas only grow; old facts decode for ever."  # noqa: E501
-    lines = ["# Facts", "", MADE, "", says, ""]
+    """Return the page of event types with their meaning and fields."""
+    head = "Every row of the log is one of these events, encoded as JSON."
+    compatible = "Schemas only grow, so every release decodes the events of older releases."
+    lines = ["# Events", "", GENERATED, "", f"{head} {compatible}", ""]
     for name in sorted(CATALOG):
         entry = CATALOG[name]
         lines += [f"## {name}", "", f"Schema {entry.schema}. {_sentences(entry.struct)}", ""]
@@ -93,7 +92,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {"docs/metrics.md": metrics, "docs/facts.md": events}
+PAGES = {"docs/metrics.md": metrics, "docs/events.md": events}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

@@ -216,7 +216,7 @@ class Decider:
         self._measure_marks(core)
         set_gauge(names.QUEUE_READY, core.queue.ready_count())
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
-        set_gauge(names.NODES_SET_ASIDE, len(core.exclusions.nodes))
+        set_gauge(names.NODES_EXCLUDED, len(core.exclusions.nodes))
         set_gauge(names.PODS_BARRED, len(core.exclusions.barred))
         if not proposals or lease is None:
             return core.queue.ready_count() > 0
@@ -231,7 +231,7 @@ class Decider:
         """
         problem = core.folded.listings.problem()
         if problem and problem != self._unlisted_told:
-            self._out.warning(names.UNLISTED, problem=problem)
+            self._out.warning(names.KUBE_UNLISTED, problem=problem)
         self._unlisted_told = problem
         return bool(problem)
 
@@ -334,7 +334,7 @@ class Decider:
     def _tell_asides(self, proposal: Proposal) -> None:
         for event in (draft.event for draft in proposal.drafts):
             if isinstance(event, NodeSetAside):
-                count(names.SET_ASIDE, cause=event.cause)
+                count(names.EXCLUSIONS, cause=event.cause)
                 said = {
                     "node": event.node,
                     "shape": event.shape,
@@ -342,6 +342,6 @@ class Decider:
                     "strikes": event.strikes,
                     "pod": event.uid,
                 }
-                self._out.warning(names.NODE_SET_ASIDE, **said, problem=event.detail)
+                self._out.warning(names.NODE_EXCLUDED, **said, problem=event.detail)
             elif isinstance(event, NodeReadmitted | PodReadmitted):
                 count(names.READMITTED, cause=event.cause)

@@ -48,14 +48,16 @@ class StartupTaint:
         for name, patch in [(name, patch) for name, patch in found if patch][:AT_ONCE]:
             answer = await self._kube.patch_node(name, patch)
             if isinstance(answer, Answer) and answer.ok:
-                self._out.info(names.TAINT_TAKEN, node=name, taint=self._key)
+                self._out.info(names.TAINT_REMOVED, node=name, taint=self._key)
             else:
                 problem = (
                     answer.message
                     if isinstance(answer, Lost)
                     else f"HTTP {answer.status} {answer.message}"
                 )
-                self._out.warning(names.TAINT_LEFT, node=name, taint=self._key, problem=problem)
+                self._out.warning(
+                    names.TAINT_NOT_REMOVED, node=name, taint=self._key, problem=problem
+                )
 
 
 def patch_for(node: LedgerNode, key: str) -> list[dict[str, Any]]:

@@ -166,9 +166,9 @@ class JetStreamBus:
                     if config.subjects == [_SUBJECTS[stream]]
                 )
                 if problem := await heal(self._js, config):
-                    count(names.BUS_STREAMS_MADE_ANEW, stream=stream)
+                    count(names.BUS_STREAMS_RECREATED, stream=stream)
                     self._out.warning(
-                        names.BUS_STREAM_MADE_ANEW, stream=config.name, problem=problem
+                        names.BUS_STREAM_RECREATED, stream=config.name, problem=problem
                     )
 
     # -- streams

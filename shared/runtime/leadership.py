@@ -148,7 +148,7 @@ class Leadership:
         self.lease = None
         set_gauge(names.LEADER, 0, role=self._label)
         count(names.LEASE_LOST, role=self._label)
-        self._out.warning(names.LEASE_GONE, role=self.role, epoch=lease.epoch, holder=self._holder)
+        self._out.warning(names.LEASE_ENDED, role=self.role, epoch=lease.epoch, holder=self._holder)
         try:
             async with asyncio.timeout(1.0):
                 await self._log.release(lease)

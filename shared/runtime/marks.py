@@ -135,7 +135,7 @@ class Marks(Generic[S]):
         same = made.digest == kept.digest
         whose = "own" if kept.fingerprint == made.fingerprint else "other"
         count(
-            names.MARKS_COMPARED,
+            names.FOLDS_COMPARED,
             projection=self._projection,
             code=whose,
             result="same" if same else "differs",

@@ -234,8 +234,8 @@ class Projector(Generic[S]):
         self._health.fail(
             component, f"{problem}; to go on without it: topolog log skip {position} --reason TEXT"
         )
-        self._out.error(names.STREAM_SET_ASIDE, stream=stream, position=position, problem=problem)
-        set_gauge(names.STREAMS_ASIDE, len(self._told), projection=self.name)
+        self._out.error(names.STREAM_QUARANTINED, stream=stream, position=position, problem=problem)
+        set_gauge(names.STREAMS_QUARANTINED, len(self._told), projection=self.name)
 
     async def _skips(self) -> QuarantinedStreams:
         return QuarantinedStreams(await skips(self._log))
@@ -245,7 +245,7 @@ class Projector(Generic[S]):
         for component in self._told:
             self._health.recover(component)
         self._told.clear()
-        set_gauge(names.STREAMS_ASIDE, 0, projection=self.name)
+        set_gauge(names.STREAMS_QUARANTINED, 0, projection=self.name)
         self.state, self.place, self._saved_at = self._fold.initial(), Place(), 0
         if self._marks is not None:
             await self._marks.begin(self._quarantined.skipped)

@@ -1,11 +1,11 @@
-"""What a declared name is: a metric, a span or a log event, each with a sentence that says what it
-tells.
+"""Declare metrics, spans and log events, each with its help text.
 
-Declaring registers; a name declared twice is an error at import.
+A declaration registers the name. A name that is declared twice is an error at import.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -36,47 +36,52 @@ COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A metric: `name` without the suffixes that Prometheus adds, `labels` the only attribute keys
-    that it takes.
-    """
+    """A metric: `name` without Prometheus' suffixes, and `labels`, its only attribute keys."""
 
     name: str
     kind: Kind
     unit: str
-    says: str
+    help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
     @property
     def exposed(self) -> str:
-        """The name as /metrics shows it (a histogram's without _bucket, _sum, _count)."""
+        """The name at /metrics (of a histogram without _bucket, _sum, _count)."""
         base = self.name + {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
         return base + "_total" if self.kind == "counter" else base
 
 
+class LogEvent(msgspec.Struct, frozen=True):
+    """A log event: a sentence of meaning, and a remedy if it is logged at warning or above."""
+
+    meaning: str
+    remedy: str = ""
+
+
 METRICS: dict[str, Metric] = {}
 SPANS: dict[str, str] = {}
-EVENTS: dict[str, str] = {}
+EVENTS: dict[str, LogEvent] = {}
 
 
-def counter(name: str, says: str, *labels: str, unit: str = "1") -> Metric:
-    """Declare a count that only grows."""
-    return _metric(Metric(name, "counter", unit, says, labels))
+def counter(name: str, help: str, *labels: str, unit: str = "1") -> Metric:
+    """Declare a counter."""
+    return _metric(Metric(name, "counter", unit, help, labels))
 
 
-def gauge(name: str, says: str, *labels: str, unit: str = "") -> Metric:
+def gauge(name: str, help: str, *labels: str, unit: str = "") -> Metric:
     """Declare a value that goes up and down."""
-    return _metric(Metric(name, "gauge", unit, says, labels))
+    return _metric(Metric(name, "gauge", unit, help, labels))
 
 
-def seconds(name: str, says: str, *labels: str) -> Metric:
+def seconds(name: str, help: str, *labels: str) -> Metric:
     """Declare a distribution of durations."""
-    return _metric(Metric(name, "histogram", "s", says, labels, SECONDS))
+    return _metric(Metric(name, "histogram", "s", help, labels, SECONDS))
 
 
-def sizes(name: str, says: str, *labels: str) -> Metric:
+def sizes(name: str, help: str, *labels: str) -> Metric:
     """Declare a distribution of counts."""
-    return _metric(Metric(name, "histogram", "", says, labels, COUNTS))
+    return _metric(Metric(name, "histogram", "", help, labels, COUNTS))
 
 
 def _metric(metric: Metric) -> Metric:
@@ -85,20 +90,20 @@ def _metric(metric: Metric) -> Metric:
     return metric
 
 
-def span(name: str, says: str) -> str:
+def span(name: str, help: str) -> str:
     """Declare a span name."""
     _once(SPANS, name)
-    SPANS[name] = says
+    SPANS[name] = help
     return name
 
 
-def event(name: str, says: str) -> str:
-    """Declare the event name of a log line."""
+def event(name: str, meaning: str, remedy: str = "") -> str:
+    """Declare the event name of a log line. `remedy` says what an operator does about it."""
     _once(EVENTS, name)
-    EVENTS[name] = says
+    EVENTS[name] = LogEvent(meaning, remedy)
     return name
 
 
-def _once(declared: dict[str, Metric] | dict[str, str], name: str) -> None:
+def _once(declared: Mapping[str, object], name: str) -> None:
     if name in declared:
         raise ValueError(f"{name} is declared twice in shared/telemetry/names.py")

@@ -1,10 +1,9 @@
-"""Recording: `count`, `observe`, `set_gauge`, `timed`, `worked`, each by a name declared in
-`names`.
+"""Record metrics that `names` declares: `count`, `observe`, `set_gauge`, `timed`, `worked`.
 
-An instrument is made at first use; a meter provider that the process sets later takes over those
-that are there. Counts and gauges are kept here and read when somebody collects: an SDK that is told
-of each costs ten times as much (opentelemetry-sdk 1.45, measured: 6 us for 0.5 to 0.8). It must be
-told of each value of a histogram (7 us), so those are Prometheus' own (1.6 us).
+An instrument is created at its first use. A meter provider that the process sets later takes over
+existing instruments. Counters and gauges are kept here and read at collection, because a call of
+the SDK for each costs ten times as much (opentelemetry-sdk 1.45, measured: 6 us instead of 0.5 to
+0.8). Histograms are Prometheus' own (1.6 us), because the SDK needs a call for each value (7 us).
 """
 
 from __future__ import annotations
@@ -22,14 +21,12 @@ from shared.telemetry.declare import Metric
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 _histograms: dict[str, Histogram] = {}
-_kept: dict[str, _Kept] = {}
+_values_by_name: dict[str, _Values] = {}
 _lock = Lock()
 
 
-class _Kept:
-    """The values of one counter or gauge by the values of its labels, in the order in which they
-    are declared.
-    """
+class _Values:
+    """The values of one counter or gauge by label values, in the order of declaration."""
 
     def __init__(self, metric: Metric) -> None:
         self.values: dict[tuple[str, ...], float] = {}
@@ -40,38 +37,38 @@ class _Kept:
             if metric.kind == "counter"
             else meter.create_observable_gauge
         )
-        make(metric.name, [self._observed], metric.unit, metric.says)
+        make(metric.name, [self._observed], metric.unit, metric.help)
 
     def _observed(self, _options: CallbackOptions) -> Iterable[Observation]:
         with _lock:
-            found = list(self.values.items())
+            items = list(self.values.items())
         return [
-            Observation(value, dict(zip(self._labels, key, strict=True))) for key, value in found
+            Observation(value, dict(zip(self._labels, key, strict=True))) for key, value in items
         ]
 
 
 def count(metric: Metric, amount: float = 1, **labels: str) -> None:
     """Add to a counter."""
-    values, key = _kept_of(metric).values, _key(metric, labels)
+    values, key = _values_of(metric).values, _key(metric, labels)
     with _lock:
         values[key] = values.get(key, 0) + amount
 
 
 def observe(metric: Metric, value: float, **labels: str) -> None:
     """Record a value of a histogram."""
-    shown = _histograms.get(metric.name) or _histogram(metric)
+    histogram = _histograms.get(metric.name) or _histogram(metric)
     key = _key(metric, labels)
-    (shown.labels(*key) if key else shown).observe(value)
+    (histogram.labels(*key) if key else histogram).observe(value)
 
 
 def set_gauge(metric: Metric, value: float, **labels: str) -> None:
     """Set a gauge."""
-    _kept_of(metric).values[_key(metric, labels)] = value
+    _values_of(metric).values[_key(metric, labels)] = value
 
 
 @contextmanager
 def timed(metric: Metric, **labels: str) -> Iterator[None]:
-    """Record how long the block took, in seconds, whether or not it raised."""
+    """Record the duration of the block in seconds, also if it raises."""
     start_s = time.perf_counter()
     try:
         yield
@@ -81,7 +78,7 @@ def timed(metric: Metric, **labels: str) -> Iterator[None]:
 
 @contextmanager
 def worked(metric: Metric, **labels: str) -> Iterator[None]:
-    """Count the CPU time that this thread spent in the block, in seconds, whether or not it raised."""
+    """Count the CPU time of this thread in the block in seconds, also if it raises."""
     start_s = time.thread_time()
     try:
         yield
@@ -98,18 +95,18 @@ def _key(metric: Metric, labels: dict[str, str]) -> tuple[str, ...]:
     raise ValueError(f"{metric.name} takes the labels {metric.labels}, not {tuple(labels)}")
 
 
-def _kept_of(metric: Metric) -> _Kept:
-    found = _kept.get(metric.name)
-    if found is None:
-        found = _kept[metric.name] = _Kept(metric)
-    return found
+def _values_of(metric: Metric) -> _Values:
+    values = _values_by_name.get(metric.name)
+    if values is None:
+        values = _values_by_name[metric.name] = _Values(metric)
+    return values
 
 
 def _histogram(metric: Metric) -> Histogram:
     with _lock:
-        found = _histograms.get(metric.name)
-        if found is None:
-            found = _histograms[metric.name] = Histogram(
-                metric.exposed, metric.says, metric.labels, buckets=metric.buckets
+        histogram = _histograms.get(metric.name)
+        if histogram is None:
+            histogram = _histograms[metric.name] = Histogram(
+                metric.exposed, metric.help, metric.labels, buckets=metric.buckets
             )
-    return found
+    return histogram

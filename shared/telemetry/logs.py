@@ -1,8 +1,7 @@
-"""Log lines: structured, one event name each (declared in `names`), as JSON or for a console,
-secrets scrubbed.
+"""Structured log lines with one event name each (declared in `names`), as JSON or for a console.
 
-Lines go to standard error. Libraries that log through `logging` (uvicorn, alembic) come out in the
-same form.
+Secrets are masked. Lines go to standard error. Libraries that use `logging` (uvicorn, alembic) get
+the same form.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def get(component: str) -> Any:
-    """A logger whose lines carry `component`."""
+    """Return a logger whose lines have `component`."""
     return structlog.get_logger().bind(component=component)
 
 
 def bound(**keys: object) -> AbstractContextManager[Any]:
-    """Lines inside the block carry these keys: pod, node, position, role."""
+    """Add keys (pod, node, position, role) to the lines inside the block."""
     return structlog.contextvars.bound_contextvars(**keys)
 
 
 def scrub_text(text: str) -> str:
-    """The text without what looks like a credential: userinfo of URLs, authorization values."""
+    """Mask credentials: userinfo of URLs, authorization values."""
     return _BEARER.sub(r"\1 ***", masked(text))
 
 
 def scrub(value: object, key: str = "") -> object:
-    """A value as it may be logged; containers are walked."""
+    """Mask the secrets in a value and the values that it contains."""
     if key and _SECRET_KEY.search(key) and value not in ("", None):
         return "***"
     if isinstance(value, str):
@@ -65,9 +64,9 @@ def _scrub_line(
 
 
 class _StandardError:
-    """Whatever standard error is at the moment of writing: it may be replaced after logs were set
-    up, and closed then. A line that it does not take, as its disk is full or its reader is gone, is
-    counted: it ends no service."""
+    """Standard error at the moment of writing, because it may be replaced or closed after logs were
+    set up. A line that cannot be written (full disk, closed pipe) is counted and ends no
+    service."""
 
     def write(self, text: str) -> int:
         try:
@@ -82,7 +81,7 @@ class _StandardError:
 
 
 def configure(service: str, form: Format = "json", level: str = "info") -> None:
-    """Set up logging for the process; may be called again."""
+    """Set up logging for the process. It may be called again."""
     renderer: Any = structlog.processors.JSONRenderer(serializer=_json)
     if form == "console":
         renderer = structlog.dev.ConsoleRenderer(
@@ -108,9 +107,7 @@ def configure(service: str, form: Format = "json", level: str = "info") -> None:
 
 
 def _retrying(details: stamina.instrumentation.RetryDetails) -> None:
-    """A retry as a line of ours: what is the matter and when it is tried again, not the arguments
-    of a call.
-    """
+    """Log a retry with its problem and pause, and without the arguments of the call."""
     error = details.caused_by
     problem = plain(error) if isinstance(error, OSError) else str(error) or plain(error)
     structlog.get_logger().warning(
@@ -126,7 +123,7 @@ def _json(line: dict[str, Any], **_options: Any) -> str:
 
 
 class _Forward(logging.Handler):
-    """Lines of the standard library's loggers, as ours."""
+    """Forwards the lines of the standard library's loggers."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger().bind(component=record.name)

@@ -1,7 +1,7 @@
-"""Every metric, span and log event of Topolog, declared once with a sentence that says what it
-tells an operator.
+"""Every metric, span and log event of Topolog, declared once with its help text.
 
-A new name is one line here; `docs/` and the tests read the registries in
+A log event has one sentence of meaning and, if it is logged at warning or above, one remedy.
+`docs/metrics.md`, `docs/messages.md` and the tests read the registries in
 `shared.telemetry.declare`.
 """
 
@@ -12,14 +12,12 @@ from shared.telemetry.declare import counter, event, gauge, seconds, sizes, span
 # The event log.
 APPEND_LATENCY = seconds(
     "topolog_append_latency",
-    "How long one append statement took, the wait for the counter row included.",
+    "Duration of one append statement, including the wait for the counter row.",
 )
-APPEND_BATCH_COMMITS = sizes(
-    "topolog_append_batch_commits", "How many commits one append statement carried."
-)
+APPEND_BATCH_COMMITS = sizes("topolog_append_batch_commits", "Commits in one append statement.")
 APPEND_OUTCOMES = counter(
     "topolog_append_outcomes",
-    "Commits by how their append ended: conflicts are races lost.",
+    "Commits by outcome of their append; a conflict is a lost race.",
     "outcome",
 )
 APPEND_RETRIES = counter(
@@ -28,50 +26,50 @@ APPEND_RETRIES = counter(
 
 # Consumers of the log.
 CONSUMER_POSITION = gauge(
-    "topolog_consumer_position",
-    "The position up to which a consumer has folded the log.",
-    "consumer",
+    "topolog_consumer_position", "Position up to which a consumer has folded the log.", "consumer"
 )
 CONSUMER_LAG_FACTS = gauge(
-    "topolog_consumer_lag_facts", "How many facts a consumer stands behind the head.", "consumer"
+    "topolog_consumer_lag_facts",
+    "Events between a consumer's position and the head of the log.",
+    "consumer",
 )
 CONSUMER_LAG_SECONDS = gauge(
     "topolog_consumer_lag",
-    "Age of the newest fact that a consumer folded last, 0 at the head.",
+    "Age of the newest event that a consumer has folded, 0 at the head.",
     "consumer",
     unit="s",
 )
-CONSUMER_FACTS = counter("topolog_consumer_facts", "Facts handed to a consumer.", "consumer")
+CONSUMER_FACTS = counter("topolog_consumer_facts", "Events passed to a consumer.", "consumer")
 CONSUMER_RESETS = counter(
     "topolog_consumer_resets",
-    "Times a consumer discarded its state and began again.",
+    "Times that a consumer discarded its state and folded the log from the start.",
     "consumer",
     "cause",
 )
 CONSUMER_STOPPED = gauge(
     "topolog_consumer_stopped",
-    "1 when a consumer stopped at a fact that it cannot handle.",
+    "1 if a consumer stopped at an event that it cannot handle.",
     "consumer",
 )
-STREAMS_ASIDE = gauge(
+STREAMS_QUARANTINED = gauge(
     "topolog_streams_set_aside",
-    "Streams not followed because of a fact that cannot be folded.",
+    "Quarantined streams: an event in them cannot be folded.",
     "projection",
 )
 HANDLER_LATENCY = seconds(
     "topolog_consumer_handler_latency",
-    "How long a consumer's handler took for a page of facts.",
+    "Duration of a consumer's handler for a page of events.",
     "consumer",
 )
 SNAPSHOTS = counter(
     "topolog_snapshots",
-    "Snapshots by what happened: saved, loaded, absent, unusable.",
+    "Snapshots by result: saved, loaded, absent, unusable.",
     "projection",
     "result",
 )
-MARKS_COMPARED = counter(
+FOLDS_COMPARED = counter(
     "topolog_marks_compared",
-    "Comparisons of what folds promise: with own or other code, same or differs.",
+    "Comparisons of two folds of the same events: with the same or other code, equal or different.",
     "projection",
     "code",
     "result",
@@ -79,315 +77,395 @@ MARKS_COMPARED = counter(
 
 # Relay and bus.
 RELAY_POSITION = gauge(
-    "topolog_relay_position", "The position up to which the log was relayed to the bus."
+    "topolog_relay_position", "Position up to which the log was relayed to the bus."
 )
-RELAYED = counter("topolog_relayed_facts", "Facts that the relay published.")
+RELAYED = counter("topolog_relayed_facts", "Events that the relay published.")
 BUS_CONNECTED = gauge("topolog_bus_connected", "1 while the connection to the bus is up.")
 BUS_PUBLISHED = counter("topolog_bus_published", "Messages that the bus acknowledged.", "stream")
-BUS_RETRIES = counter("topolog_bus_publish_retries", "Publications that were sent again.", "stream")
-BUS_RESUBSCRIBED = counter(
-    "topolog_bus_resubscribed", "Subscriptions made anew, by cause.", "stream", "cause"
+BUS_RETRIES = counter(
+    "topolog_bus_publish_retries", "Messages that were published again.", "stream"
 )
-BUS_STREAMS_MADE_ANEW = counter(
+BUS_RESUBSCRIBED = counter(
+    "topolog_bus_resubscribed",
+    "Subscriptions that were created again, by cause.",
+    "stream",
+    "cause",
+)
+BUS_STREAMS_RECREATED = counter(
     "topolog_bus_streams_made_anew",
-    "Streams that took nothing any more and were made anew.",
+    "Streams that accepted no messages any more and were created again.",
     "stream",
 )
 
 # Process.
-LEADER = gauge("topolog_leader", "1 while this process holds the role's lease.", "role")
+LEADER = gauge("topolog_leader", "1 while this process has the lease of the role.", "role")
 MEMBERS = gauge(
     "topolog_members",
-    "Live members of a role that several processes share, as this one sees them.",
+    "Live members of a role that several processes share, as this process sees them.",
     "role",
 )
-LEASE_LOST = counter("topolog_leases_lost", "Leases lost while their work ran.", "role")
+LEASE_LOST = counter("topolog_leases_lost", "Leases that were lost while their work ran.", "role")
 LOG_LINES_LOST = counter(
     "topolog_log_lines_lost",
-    "Log lines that standard error did not take: a full disk, nobody who reads.",
+    "Log lines that could not be written to standard error (full disk, closed pipe).",
 )
 KUBE_READY = gauge(
-    "topolog_kube_ready", "1 while the Kubernetes API answers and grants what this service needs."
+    "topolog_kube_ready",
+    "1 while the Kubernetes API answers and grants the rights that this service needs.",
 )
 TASK_RUNNING = gauge(
-    "topolog_task_running", "1 while a task runs that lasts as long as its service.", "task"
+    "topolog_task_running", "1 while a task runs that must run as long as its service.", "task"
 )
 LOOP_DELAY = seconds(
-    "topolog_event_loop_delay",
-    "How late the event loop runs its timers: above 0.1 s it is blocked.",
+    "topolog_event_loop_delay", "Delay of the event loop's timers; above 0.1 s the loop is blocked."
 )
 
 SPAN_APPEND = span("log.append", "Commits on their way into the log, from the caller's side.")
 
 STARTED = event("service.started", "The service runs; shows its settings with secrets masked.")
-STOPPING = event("service.stopping", "A signal or a failed task ends the service; draining begins.")
+STOPPING = event("service.stopping", "A signal or a failed task ends the service; it drains now.")
 STOPPED = event("service.stopped", "The service has ended; shows the exit code.")
-TASK_FAILED = event("task.failed", "A task of the service ended by an error.")
+TASK_FAILED = event(
+    "task.failed",
+    "A task of the service failed.",
+    "None if the service runs again. Otherwise report the line with the error in it.",
+)
 DRAIN_EXCEEDED = event(
-    "service.drain_exceeded", "Tasks did not end within the grace and were abandoned."
+    "service.drain_exceeded",
+    "Tasks did not end within the grace period and were cancelled.",
+    "None if it is rare. Otherwise look at the latency of Postgres.",
 )
 HISTORY_LOST = event(
     "log.history_lost",
-    "The log lacks what was read of it: it was set back, and goes on on a new timeline.",
+    "The log lacks events that were read from it: it was set back and continues on a new timeline.",
+    "Find out why the database was set back (a replica that lagged?); see docs/backup.md.",
 )
 CONSUMER_RESET = event(
     "consumer.reset",
-    "The log is another one, or went back: the state was discarded and is folded anew.",
+    "The log is another log or was set back, so the state was discarded and is folded again.",
+    "None after a restore or a failover of Postgres. Otherwise check that TOPOLOG_DATABASE_URL "
+    "names the same database for all services.",
 )
 CONSUMER_LIVE = event("consumer.live", "A consumer has caught up with the log.")
 CONSUMER_HALTED = event(
-    "consumer.halted", "A consumer stopped at a fact that it cannot handle; the others go on."
+    "consumer.halted",
+    "A consumer stopped at an event that it cannot handle; the others continue.",
+    "`topolog replay verify` names the event. Upgrade the service if a newer release wrote it, "
+    "else skip it with `topolog log skip`.",
 )
 HTTP_EXPOSED = event(
-    "http.exposed", "Metrics and state are open to everybody who reaches the port; set a token."
+    "http.exposed",
+    "Metrics and state are readable by any client that reaches the port.",
+    "Set TOPOLOG_HTTP_TOKEN, or restrict access to the port with a NetworkPolicy.",
 )
 HTTP_CERTIFICATE = event(
     "http.certificate",
-    "The HTTP port's new certificate or authority cannot be used; the old one goes on.",
+    "The HTTP port's new certificate or authority cannot be used; the old one stays in use.",
+    "Put a certificate and its key into the files that the line names.",
 )
 LOGIN_TOO_STRONG = event(
     "log.login_too_strong",
-    "The service logs in as somebody who may change facts; give it its own login.",
+    "The service's database login may change events.",
+    "Use the login topolog_service, which `topolog database roles` creates.",
 )
-LOG_BYTES = gauge(
-    "topolog_log_bytes", "What the log takes where it is kept: the size of its database."
-)
+LOG_BYTES = gauge("topolog_log_bytes", "Size of the log's database.")
 LOG_LIMIT_BYTES = gauge(
-    "topolog_log_limit_bytes",
-    "The size that the log is meant to stay below (TOPOLOG_LOG_LIMIT_GIB).",
+    "topolog_log_limit_bytes", "Size that the log should not exceed (TOPOLOG_LOG_LIMIT_GIB)."
 )
 LOG_NEAR_LIMIT = event(
-    "log.near_limit", "The log takes more than four fifths of what it is meant to take."
+    "log.near_limit",
+    "The log takes more than four fifths of its limit.",
+    "Run `topolog log archive --older-than 30d`, or raise TOPOLOG_LOG_LIMIT_GIB.",
 )
-STREAM_SET_ASIDE = event(
+STREAM_QUARANTINED = event(
     "stream.set_aside",
-    "A fact cannot be read or folded: its stream is not followed until it is skipped.",
+    "An event cannot be read or folded, so its stream is quarantined until the event is skipped.",
+    "`topolog replay verify` names the event. Upgrade the service, or run `topolog log skip`.",
 )
 LOG_UNAVAILABLE = event(
-    "log.unavailable", "The log does not answer; what needs it waits and tries again."
+    "log.unavailable",
+    "The log does not answer; the work waits and is repeated.",
+    "Check that Postgres runs and that TOPOLOG_DATABASE_URL names it. No event is lost meanwhile.",
 )
 FOLD_DIFFERS = event(
     "fold.differs",
-    "Two folds of the same facts promise pods something else: of one release (red), or of two (readiness waits).",
+    "Two folds of the same events disagree about pods: with the same release (liveness fails) or "
+    "with two releases (readiness waits).",
+    "With two releases finish the rollout, or roll back. With one release restart the service "
+    "that the line names, and report the line with `topolog replay verify --json`.",
 )
 SNAPSHOT_UNUSABLE = event(
     "snapshot.unusable",
-    "A snapshot could not be read and was ignored; the log is replayed instead.",
+    "A snapshot cannot be read and is ignored; the log is replayed instead.",
+    "None: the start takes longer once.",
 )
-LEASE_GAINED = event("lease.gained", "This process now holds a role.")
-LEASE_GONE = event(
+LEASE_GAINED = event("lease.gained", "This process now has the lease of a role.")
+LEASE_ENDED = event(
     "lease.lost",
-    "Another holder has the role, or it could not be renewed in time; its work was stopped.",
+    "The lease of a role was lost or not renewed in time; its work was stopped.",
+    "None: another instance leads. If it repeats, look at the latency of Postgres.",
 )
 MEMBERS_CHANGED = event(
-    "members.changed",
-    "A member of a shared role came, or is gone; what it had to do is the others' now.",
+    "members.changed", "A member of a shared role joined or ended; the others take over its work."
 )
 RETRYING = event(
     "retry.scheduled",
-    "Something outside (Postgres, mostly) did not answer; the same is tried again after a pause.",
+    "A call (mostly to Postgres) failed and is repeated after a pause.",
+    "None if it is rare. Otherwise look at the server that the problem names.",
 )
 BUS_UP = event("bus.connected", "The connection to the bus is up.")
 BUS_DOWN = event(
-    "bus.disconnected", "The connection to the bus was lost; it is tried again for ever."
+    "bus.disconnected",
+    "The connection to the bus was lost; connecting is tried for ever.",
+    "Check that NATS runs and that TOPOLOG_NATS_URL names it.",
 )
-BUS_TROUBLE = event("bus.trouble", "The bus client reported an error.")
-BUS_STREAM_MADE_ANEW = event(
+BUS_TROUBLE = event(
+    "bus.trouble",
+    "The bus client reports an error; the call is repeated.",
+    "If it stays, check the problem in the line: rights of the login, JetStream limits, or the "
+    "address in TOPOLOG_NATS_URL.",
+)
+BUS_STREAM_RECREATED = event(
     "bus.stream_made_anew",
-    "A stream took nothing any more, as after a full disk; it was made anew.",
+    "A stream accepted no messages any more, as after a full disk, and was created again.",
+    "Give NATS more disk; `topolog doctor` shows its limits. The log has all events.",
 )
-RELAY_OVERTAKEN = event("relay.overtaken", "Another relay moved the position: this one stopped.")
+RELAY_OVERTAKEN = event(
+    "relay.overtaken",
+    "Another relay moved the position, so this relay stopped.",
+    "None: the other relay works.",
+)
 
 # The scheduler.
-DECIDE_LATENCY = seconds("topolog_decide_latency", "How long one deciding batch took, without I/O.")
+DECIDE_LATENCY = seconds("topolog_decide_latency", "Duration of one scheduling batch, without I/O.")
 DECIDE_CPU = counter(
     "topolog_decide_cpu_seconds",
-    "CPU time of deciding; what the latency has beyond it, other processes took.",
+    "CPU time of scheduling; if the latency is higher, other processes took the CPU.",
 )
-DECIDE_BATCH = sizes(
-    "topolog_decide_batch_proposals", "How many proposals one deciding batch made."
-)
+DECIDE_BATCH = sizes("topolog_decide_batch_proposals", "Proposals in one scheduling batch.")
 DECIDE_CONFLICTS = counter(
     "topolog_decide_conflicts",
-    "Proposals that lost a race, or were sent twice, and are decided again.",
+    "Proposals that lost a race or were sent twice; their pods are scheduled again.",
 )
 OVER_BUDGET = counter(
     "topolog_verdicts_over_budget",
-    "Judgements of a node that met their last budget of steps: the pod is refused there.",
+    "Filter results that reached the last limit of steps, so the node is rejected.",
 )
 RESERVED = counter("topolog_reservations", "Pods for which a reservation was appended.")
 REJECTED = counter(
     "topolog_reserved_pods_rejected",
-    "Pods that were reserved here and that their kubelet rejected all the same, by its reason; other says nothing of zones.",
+    "Reserved pods that their kubelet rejected, by the kubelet's reason; other is not about zones.",
     "reason",
 )
-QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods that wait to be decided.")
-QUEUE_WAITING = gauge(
-    "topolog_queue_waiting_pods", "Pods that fit nowhere now and wait for a change."
-)
+QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods in the active queue.")
+QUEUE_WAITING = gauge("topolog_queue_waiting_pods", "Unschedulable pods that wait for a change.")
 NODES_DIRTY = gauge(
     "topolog_nodes_dirty",
-    "Nodes marked dirty: their reports are compared until one agrees with what is expected.",
+    "Dirty nodes: their reports are compared with the expected placements until one agrees.",
 )
 COMPARISONS = counter(
     "topolog_fingerprint_comparisons",
-    "Reports of dirty nodes by what the comparison said: fingerprint, proof, empty, mismatch.",
+    "Comparisons of reports of dirty nodes by result: fingerprint, proof, empty, mismatch.",
     "result",
 )
-SET_ASIDE = counter(
-    "topolog_set_aside", "Times a node was set aside for a shape of pods, by cause.", "cause"
+EXCLUSIONS = counter(
+    "topolog_set_aside", "Exclusions of a node for a pod class, by cause.", "cause"
 )
 READMITTED = counter(
-    "topolog_readmitted", "Nodes and pods that are tried again after they were set aside.", "cause"
+    "topolog_readmitted",
+    "Nodes and pods that are tried again after an exclusion, by cause.",
+    "cause",
 )
-NODES_SET_ASIDE = gauge(
-    "topolog_nodes_set_aside", "Nodes that are set aside for some shape of pods now."
-)
+NODES_EXCLUDED = gauge("topolog_nodes_set_aside", "Nodes that are excluded for some pod class now.")
 PODS_BARRED = gauge(
     "topolog_pods_barred",
-    "Pods whose binding the API server forbids wherever it goes; see the binder's log.",
+    "Pods whose binding the API server forbids on any node; see the binder's log.",
 )
-OBSERVED = counter("topolog_observed_facts", "Facts about the cluster that the observer appended.")
+OBSERVED = counter("topolog_observed_facts", "Events about the cluster that the observer appended.")
 KUBE_TROUBLE = counter(
     "topolog_kube_trouble", "Lists and watches of the Kubernetes API that failed."
 )
 MASS_ABSENCES = counter(
-    "topolog_mass_absences", "Lists that lacked so much that a second one had to agree.", "kind"
+    "topolog_mass_absences",
+    "Lists that lacked so many objects that a second list had to confirm it.",
+    "kind",
 )
-UNTOLD = counter(
+MISSED_CHANGES = counter(
     "topolog_untold",
-    "Facts that a list beside the watch showed, and neither list nor watch had told.",
+    "Changes that only a check list showed: the list and the watch before had missed them.",
     "kind",
 )
 
-SPAN_OBSERVE = span("cluster.observe", "The Kubernetes API showed something that is a fact.")
-SPAN_DECIDE = span("pod.decide", "A decision about one pod, from the queue to the proposal.")
+SPAN_OBSERVE = span("cluster.observe", "A change at the Kubernetes API that becomes an event.")
+SPAN_DECIDE = span("pod.decide", "The scheduling cycle of one pod, from the queue to the proposal.")
 
 POD_RESERVED = event(
-    "pod.reserved", "A node was chosen for a pod, and the reservation stands in the log."
+    "pod.reserved", "A node was chosen for a pod, and the reservation is in the log."
 )
-RELIST = event(
-    "kube.relist", "The watch cannot go on from where it was: everything is listed again."
+KUBE_RELIST = event(
+    "kube.relist",
+    "A watch cannot continue from its version, so all objects of the kind are listed again.",
+    "None if it is rare. Otherwise look for a proxy that ends watches, or for an API server whose "
+    "watch cache is too small.",
 )
 KUBE_CERTIFICATE = event(
     "kube.certificate",
-    "A new certificate for the Kubernetes API cannot be used; the old one goes on.",
+    "A new certificate for the Kubernetes API cannot be used; the old one stays in use.",
+    "Put the authority, or a certificate and its key, into the files that the line names.",
 )
 KUBE_NOT_READY = event(
     "kube.not_ready",
-    "The Kubernetes API does not answer, or rights are missing: not ready until it does.",
+    "The Kubernetes API does not answer, is busy, or rights are missing; the service is not ready.",
+    "Follow the problem in the line: correct TOPOLOG_KUBECONFIG, apply k8s/base/rbac.yaml, or "
+    "look at the API server's load.",
 )
-UNTOLD_FOUND = event(
-    "kube.untold", "A list beside the watch shows what neither list nor watch told; it is told now."
+CHANGES_MISSED = event(
+    "kube.untold",
+    "A check list shows changes that the list and the watch had missed; they are appended now.",
+    "None if it is rare. Otherwise look for a proxy that drops watch events.",
 )
-UNLISTED = event(
+KUBE_UNLISTED = event(
     "kube.unlisted",
-    "The log begins a new timeline: nothing is decided, bound or evicted before a list of the cluster.",
+    "The log begins a new timeline: no pod is scheduled, bound or evicted before the cluster was "
+    "listed.",
+    "None if it lasts seconds. Otherwise `/healthz` of the observing scheduler shows why.",
 )
-MASS_ABSENCE = event(
+KUBE_MASS_ABSENCE = event(
     "kube.mass_absence",
-    "A list lacks much of what the log holds; nothing ends before a second list agrees.",
+    "A list lacks many objects that the log holds; no object ends before a second list agrees.",
+    "None after a bulk deletion. Otherwise look for a proxy that cuts lists.",
+)
+KUBE_MASS_ABSENCE_JUDGED = event(
+    "kube.mass_absence_judged",
+    "The second list was compared; shows how many of the missing objects have ended.",
+    "Check the count; `topolog replay log --type PodEnded` lists the pods that ended.",
+)
+KUBE_SET_BACK = event(
+    "kube.set_back",
+    "A list is older than the log, or shows bound pods as unbound; it is believed once a second "
+    "list agrees.",
+    "None after an etcd restore. Otherwise find the API server that answers with an old state.",
 )
 LIST_LACKED = event(
     "kube.list_lacked",
     "A list lacked objects that a GET still shows; they keep their charge.",
-)
-MASS_ABSENCE_JUDGED = event(
-    "kube.mass_absence_judged",
-    "The second list was compared: shows how much of what was doubted has ended.",
-)
-SET_BACK = event(
-    "kube.set_back",
-    "A list is older than the log, or shows bound pods waiting (was etcd restored?); believed once a second agrees.",
+    "None if it is rare. Otherwise find the API server or the cache that answers incompletely.",
 )
 KUBE_UNAVAILABLE = event(
-    "kube.unavailable", "The Kubernetes API does not answer; it is tried again."
+    "kube.unavailable",
+    "A list or watch of the Kubernetes API failed and is repeated.",
+    "Check the kubeconfig, the API server, and the rights of k8s/base/rbac.yaml.",
 )
 FOLD_BEHIND = event(
     "fold.behind",
-    "The fold has not reached what this process appended; nothing new is told until it has.",
+    "The fold has not reached the events that this process appended; it appends no more until it "
+    "has.",
+    "None if it is rare. Otherwise look at topolog_consumer_lag_seconds and at Postgres.",
 )
 UNWISE_ARGUMENT = event(
     "plugin.unwise_argument",
-    "An argument of the upstream plugin is legal but unwise; says what is better.",
+    "An argument of the upstream plugin is valid but has a better value.",
+    "Set the argument to the value that the line recommends.",
 )
 SHADOW_CASES = counter(
     "topolog_shadow_cases",
-    "Pods of other schedulers in shadow mode: agreed, prevented (a rejection avoided), missed, stricter (ran, though refused).",
+    "Pods of other schedulers in shadow mode: agreed, prevented (a rejection avoided), missed, "
+    "stricter (ran although Topolog rejects it).",
     "outcome",
 )
 SHADOW_DIFFERS = event(
-    "shadow.differs",
-    "Topolog would have said something else to a pod than its scheduler or its kubelet did.",
+    "shadow.differs", "Topolog's outcome for a pod differs from its scheduler's or its kubelet's."
 )
 EXTENDER_LATENCY = seconds(
-    "topolog_extender_latency", "How long an answer to kube-scheduler took, by verb.", "verb"
+    "topolog_extender_latency", "Duration of an answer to kube-scheduler, by verb.", "verb"
 )
 EXTENDER_REQUESTS = counter(
     "topolog_extender_requests",
-    "Requests of kube-schedulers by verb and HTTP status; only 200 is an answer.",
+    "Requests of kube-scheduler by verb and HTTP status; only 200 is an answer.",
     "verb",
     "status",
 )
 EXTENDER_SERVES = event(
-    "extender.serves", "The extender listens for kube-schedulers; shows the address."
+    "extender.serves", "The extender listens for kube-scheduler; shows the address."
 )
 EXTENDER_STRANGER = event(
-    "extender.stranger", "A client whose certificate has another name was turned away."
+    "extender.stranger",
+    "A client was rejected because the name in its certificate is not allowed.",
+    "Find the client by its address. If it may call the extender, add its name to the extender "
+    "section or give it an allowed certificate.",
 )
 EXTENDER_FAILED = event(
-    "extender.failed", "A request of kube-scheduler failed inside the extender; it is asked again."
+    "extender.failed",
+    "A request of kube-scheduler failed inside the extender; kube-scheduler repeats it.",
+    "None if it is rare. Otherwise report the line with the error in it.",
 )
 EXTENDER_CERTIFICATE = event(
     "extender.certificate",
-    "The extender's new certificate, key or authority cannot be used; the old ones go on.",
+    "The extender's new certificate, key or authority cannot be used; the old ones stay in use.",
+    "Correct the certificate files that the extender section of the configuration names.",
 )
-NODE_SET_ASIDE = event(
+NODE_EXCLUDED = event(
     "node.set_aside",
-    "A kubelet rejected, a policy denied, or races were lost: such pods are not sent to the node for now.",
+    "A node is excluded for a pod class: its kubelet rejected a pod, a policy denied a binding, "
+    "or races were lost.",
+    "Fix the cause that the line names. The exclusion ends by itself, or with `topolog node "
+    "readmit NODE`.",
 )
 POD_REJECTED = event(
     "pod.rejected",
-    "A kubelet rejected a pod on the node that was reserved for it; says the kubelet's reason.",
+    "A kubelet rejected a reserved pod; shows the kubelet's reason.",
+    "None for a single pod. If it repeats on one node, compare the kubelet's configuration with "
+    "the exporter's report (`topolog doctor`).",
 )
 UNDECIDABLE = event(
     "pod.undecidable",
-    "Deciding a pod failed inside the scheduler; the pod waits, the others go on.",
+    "Scheduling a pod failed inside the scheduler; the pod waits, the others continue.",
+    "Report the line. `topolog replay why-not POD --node NODE` shows the state.",
 )
 
 # The binder.
-BIND_CALLS = counter("topolog_bind_calls", "Binding calls by their outcome.", "outcome")
+BIND_CALLS = counter("topolog_bind_calls", "Binding calls by outcome.", "outcome")
 BIND_REFUSALS = counter(
     "topolog_bind_refusals",
-    "Bindings that the API server refused for good, by cause: forbidden asks for a right.",
+    "Bindings that the API server refused for good, by cause; forbidden means a missing right.",
     "cause",
 )
-BIND_LATENCY = seconds("topolog_bind_latency", "How long one binding call took.")
-BINDINGS_OPEN = gauge("topolog_bindings_open", "Bindings intended and not settled.")
+BIND_LATENCY = seconds("topolog_bind_latency", "Duration of one binding call.")
+BINDINGS_OPEN = gauge("topolog_bindings_open", "Bindings with an intent and without an outcome.")
 ANNOUNCED = counter(
-    "topolog_announcements", "Conditions and events written for people, by result.", "result"
+    "topolog_announcements",
+    "Conditions and Kubernetes Events written to the API server, by result.",
+    "result",
 )
-EVICTIONS = counter("topolog_evictions", "Evictions for nominees by their outcome.", "outcome")
+EVICTIONS = counter("topolog_evictions", "Evictions for nominated pods, by outcome.", "outcome")
 
 SPAN_BIND = span("pod.bind", "One binding call to the Kubernetes API.")
 
-POD_BOUND = event("pod.bound", "A pod was bound; its outcome stands in the log.")
-BIND_REFUSED = event("pod.bind_refused", "The API server said no for good; the charge is freed.")
-BIND_UNCERTAIN = event(
-    "pod.bind_uncertain", "The answer was lost or indefinite; the same binding is sent again."
+POD_BOUND = event("pod.bound", "A pod was bound, and the outcome is in the log.")
+BIND_REFUSED = event(
+    "pod.bind_refused",
+    "The API server refused a binding for good; the charge is freed.",
+    "Follow the remedy in the line: grant create on pods/binding, or change the admission policy "
+    "or the pod. None if the pod was deleted.",
 )
-EVICTED = event("pod.evicted", "A pod was evicted for a nominee of higher priority.")
+BIND_UNCERTAIN = event(
+    "pod.bind_uncertain",
+    "The answer to a binding was lost or indefinite; the same binding is sent again.",
+    "None: the cluster's answer decides. If it stays, check the API server.",
+)
+EVICTED = event("pod.evicted", "A pod was evicted for a nominated pod of higher priority.")
 EVICT_REFUSED = event(
     "pod.evict_refused",
-    "An eviction was given up, most often for a PodDisruptionBudget; the nomination ends.",
+    "An eviction was given up, mostly because of a PodDisruptionBudget; the nomination ends.",
+    "Check the PodDisruptionBudget that the line names, or the right on pods/eviction.",
 )
 
 # The topology-store.
-REPORTS = counter("topolog_reports", "Reports by what became of them.", "verdict")
+REPORTS = counter("topolog_reports", "Reports by result.", "verdict")
 NODES_KNOWN = gauge("topolog_nodes_known", "Nodes that have reported.")
 NODES_SILENT = gauge(
     "topolog_nodes_silent",
-    "Nodes of the cluster that were silent for longer than report_max_age_s.",
+    "Nodes of the cluster without a report for longer than report_max_age_s.",
 )
 NODES_LOCKED_OUT = gauge(
     "topolog_nodes_locked_out", "Silent nodes whose reports are refused; see topolog node release."
@@ -398,20 +476,21 @@ MIRRORED = counter(
     "result",
 )
 TOPOLOGY_OBJECTS = gauge(
-    "topolog_topology_objects",
-    "NodeResourceTopology objects there are, by who writes them.",
-    "writer",
+    "topolog_topology_objects", "NodeResourceTopology objects by writer.", "writer"
 )
 
-SPAN_REPORT = span("report.judge", "A report was judged and, when it is news, appended.")
+SPAN_REPORT = span("report.judge", "A report is checked and, if it is new, appended.")
 
 NODE_LOCKED_OUT = event(
     "node.locked_out",
     "A silent node's reports are refused: it takes no aligned pod until it is released.",
+    "Look at the machine (a cloned boot id?), then run `topolog node release NODE`.",
 )
 NODE_RELEASED = event("node.released", "An operator released a node: its next report counts.")
 REPORT_REFUSED = event(
-    "report.refused", "A report was refused; names the node, the field and the remedy."
+    "report.refused",
+    "A report was refused; the line names node, field and problem.",
+    "Correct the exporter of that node as the line says, or upgrade it.",
 )
 TOPOLOGY_VERSION = event(
     "topology.version",
@@ -420,40 +499,50 @@ TOPOLOGY_VERSION = event(
 TOPOLOGY_NOT_WRITTEN = event(
     "topology.not_written",
     "A NodeResourceTopology object was not written or deleted; it is tried again.",
+    "Check the topology-store's rights on noderesourcetopologies (k8s/base/rbac.yaml).",
 )
 TOPOLOGY_OFF = event(
     "topology.off",
-    "NodeResourceTopology objects are neither read nor written, because no API is configured.",
+    "NodeResourceTopology objects are neither read nor written, because no API server is "
+    "configured.",
+    "Set TOPOLOG_KUBECONFIG. To run without the objects, set TOPOLOG_MIRROR=false and "
+    "TOPOLOG_REPORTS=bus.",
 )
-TAINT_TAKEN = event(
-    "node.taint_taken", "A node has reported for the first time: its startup taint was taken away."
+TAINT_REMOVED = event(
+    "node.taint_taken", "A node has reported for the first time, and its startup taint was removed."
 )
-TAINT_LEFT = event(
-    "node.taint_left", "A node's startup taint could not be taken away; it is tried again."
+TAINT_NOT_REMOVED = event(
+    "node.taint_left",
+    "A node's startup taint could not be removed; it is tried again.",
+    "Grant the topology-store the right patch on nodes (k8s/base/rbac.yaml).",
 )
-NODE_SILENT = event("node.silent", "A node has not reported for longer than report_max_age_s.")
+NODE_SILENT = event(
+    "node.silent",
+    "A node has not reported for longer than report_max_age_s.",
+    "Check that its exporter runs and reaches NATS. Running pods keep their charges.",
+)
 
 # The exporter.
-SCANS = counter("topolog_exporter_scans", "Readings of a kubelet by result.", "result")
+SCANS = counter("topolog_exporter_scans", "Scans of a kubelet by result.", "result")
 SCAN_LATENCY = seconds(
-    "topolog_exporter_scan_latency", "How long reading one kubelet and making its report took."
+    "topolog_exporter_scan_latency", "Duration of one scan of a kubelet, including its report."
 )
 RTE_API_FAILURES = counter(
     "rte_podresource_api_call_failures",
-    "Calls of podresources that failed, under RTE's name.",
+    "Failed podresources calls, under RTE's name.",
     "node",
     "function_name",
 )
 RTE_OPERATION_DELAY = gauge(
     "rte_operation_delay_milliseconds",
-    "How long the last scan or write of an object took, under RTE's name.",
+    "Duration of the last scan or write of an object, under RTE's name.",
     "node",
     "operation_name",
     "trigger",
 )
 RTE_WAKEUP_DELAY = gauge(
     "rte_wakeup_delay_milliseconds",
-    "How late the last scan began after its time, or after the change that asked for it, under RTE's name.",
+    "Delay of the last scan after its time or after the change that caused it, under RTE's name.",
     "node",
     "trigger",
 )
@@ -465,12 +554,12 @@ RTE_WRITES = counter(
     "trigger",
 )
 NFD_SCAN_ERRORS = counter(
-    "nfd_topology_updater_scan_errors",
-    "Scans that failed, under the name of NFD's topology-updater.",
+    "nfd_topology_updater_scan_errors", "Failed scans, under the name of NFD's topology-updater."
 )
 NFD_BUILD_INFO = gauge(
     "nfd_topology_updater_build_info",
-    "When the exporter of that version started (seconds since 1970), under the name of NFD's topology-updater.",
+    "Start time of the exporter of that version (Unix seconds), under the name of NFD's "
+    "topology-updater.",
     "version",
 )
 EXPORTER_OBJECTS = counter(
@@ -482,26 +571,31 @@ EXPORTER_NODES_FAILING = gauge(
     "topolog_exporter_nodes_failing", "Nodes of this exporter that cannot be read now."
 )
 
-SPAN_REPORT = span("node.report", "A kubelet is read and its report made.")
+SPAN_REPORT = span("node.report", "A kubelet is scanned and its report made.")
 
 NODE_UNREADABLE = event(
     "node.unreadable",
-    "A kubelet or its machine cannot be read; it is tried again, other nodes go on.",
+    "A kubelet or its machine cannot be read; it is tried again, other nodes continue.",
+    "Check that the exporter can read the socket and folders that the line names.",
 )
 OBJECTS_REFUSED = event(
     "topology.refused",
-    "A NodeResourceTopology object of the node was not taken; it is tried again.",
+    "The API server refused the node's NodeResourceTopology object; it is tried again.",
+    "Apply k8s/components/exporter-objects and k8s/components/noderesourcetopology.",
 )
 READINESS_REFUSED = event(
     "pod.readiness_refused",
-    "The conditions of the exporter's own pod were not taken; it is tried again.",
+    "The API server refused the conditions of the exporter's own pod; they are tried again.",
+    "Grant patch on pods/status in the exporter's namespace, or set --podreadiness=false.",
 )
 SLICES_REFUSED = event(
     "slices.refused",
-    "ResourceSlices of the node were not read: devices of claims have no zone meanwhile.",
+    "ResourceSlices of the node were not read, so devices of claims have no zone.",
+    "Grant list on resourceslices.resource.k8s.io, or start it without --dra-slices.",
 )
 WATCH_POLLS = event(
     "watch.polls",
-    "Without inotify the files of kubelets are looked at in turns: changes are noticed later.",
+    "Without inotify the kubelet's files are polled, so changes are noticed later.",
+    "Raise fs.inotify.max_user_instances on the node.",
 )
 NODE_READABLE = event("node.readable", "A node that could not be read can be read again.")

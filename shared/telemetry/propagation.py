@@ -1,8 +1,7 @@
-"""Trace context as text (W3C traceparent), in the headers of the bus and in the `trace` of facts,
-and spans around work.
+"""Trace context as text (W3C traceparent) in bus headers and in the `trace` of events, and spans.
 
-Without a tracer provider, and under a parent that is not sampled, a span costs little and hands on
-what it was given.
+Without a tracer provider, and under a parent that is not sampled, a span costs little and passes
+its parent on.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 HEADER = "traceparent"
+# Uses the process's provider once it is set. To ask the provider for a tracer at each span costs
+# more than the span.
 _tracer = trace.ProxyTracer("topolog")
-"""Finds the process's provider when it is set; asking the provider for a tracer at each span costs more than the span."""
 
 
 def parse(traceparent: str) -> SpanContext | None:
-    """The context that the text names; None for anything malformed, which then simply has no
-    parent.
-    """
+    """Return the context of a traceparent, or None if the text is malformed."""
     match = _TRACEPARENT.fullmatch(traceparent)
     if match is None:
         return None
@@ -37,40 +35,36 @@ def parse(traceparent: str) -> SpanContext | None:
 
 
 def text_of(context: SpanContext) -> str:
-    """The traceparent of a context, empty for none."""
+    """Return the traceparent of a context, empty if the context is not valid."""
     if not context.is_valid:
         return ""
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
 def current() -> str:
-    """The traceparent of the span that runs now, empty for none: what belongs into `Commit.trace`."""
+    """Return the traceparent of the current span for `Commit.trace`, empty without one."""
     return text_of(trace.get_current_span().get_span_context())
 
 
 @contextmanager
 def span(name: str, parent: str = "", **attributes: str | int) -> Iterator[Span]:
-    """Run the block in a span declared in `names`, under `parent` (a traceparent) or under the span
-    that runs now.
-
-    Under a parent that is not sampled no span is made: the parent itself is handed on, for a
-    fraction of the cost.
-    """
-    above = parse(parent) if parent else None
-    context = above or trace.get_current_span().get_span_context()
+    """Run the block in a span declared in `names`, under `parent` (a traceparent) or the current
+    span. Under a parent that is not sampled no span is made: the parent is passed on, for a
+    fraction of the cost."""
+    parent_context = parse(parent) if parent else None
+    context = parent_context or trace.get_current_span().get_span_context()
     if context.is_valid and not context.trace_flags.sampled:
-        with trace.use_span(NonRecordingSpan(context)) as handed_on:
-            yield handed_on
+        with trace.use_span(NonRecordingSpan(context)) as passed_on:
+            yield passed_on
         return
-    under = trace.set_span_in_context(NonRecordingSpan(above)) if above else None
-    with _tracer.start_as_current_span(name, context=under, attributes=attributes) as started:
+    outer = trace.set_span_in_context(NonRecordingSpan(parent_context)) if parent_context else None
+    with _tracer.start_as_current_span(name, context=outer, attributes=attributes) as started:
         yield started
 
 
 def step(name: str, **attributes: str | int) -> AbstractContextManager[object]:
-    """A span under the one that runs now; nothing where none runs, so that background work begins
-    no traces.
-    """
+    """Open a span under the current one. Without a current span nothing is opened, so that
+    background work begins no traces."""
     return (
         span(name, "", **attributes)
         if trace.get_current_span().get_span_context().is_valid
@@ -79,23 +73,22 @@ def step(name: str, **attributes: str | int) -> AbstractContextManager[object]:
 
 
 def headers() -> dict[str, str]:
-    """Headers that carry the current trace, empty when there is none."""
+    """Return headers with the current trace, empty without one."""
     traceparent = current()
     return {HEADER: traceparent} if traceparent else {}
 
 
 def from_headers(given: Mapping[str, str]) -> str:
-    """The traceparent of a message, empty when absent or malformed."""
+    """Return the traceparent of a message, empty if it is absent or malformed."""
     text = given.get(HEADER, "")
     return text if parse(text) else ""
 
 
 def trace_of(name: str, parent: str, **attributes: str | int) -> str:
-    """The traceparent of a short span under `parent`: what a fact carries on. The parent's own
-    where no spans are made, as under one that is not sampled: most are not, and a span that hands
-    on costs more than to look."""
-    above = parse(parent) if parent else None
-    if above is not None and not above.trace_flags.sampled:
-        return text_of(above)
+    """Return the traceparent of a short span under `parent`, for an event. Under a parent that is
+    not sampled, as most are, it is the parent's own, because a span costs more than this check."""
+    parent_context = parse(parent) if parent else None
+    if parent_context is not None and not parent_context.trace_flags.sampled:
+        return text_of(parent_context)
     with span(name, parent, **attributes):
         return current() or parent

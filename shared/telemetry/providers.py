@@ -1,5 +1,5 @@
-"""The providers of OpenTelemetry's SDK: what shows metrics to Prometheus, and what writes spans to
-a file. Loaded where one is needed. Must not know when that is.
+"""The providers of OpenTelemetry's SDK: metrics for Prometheus and spans for a file. Imported only
+if needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.telemetry.trace_file import FileSpanExporter
 
 
 def meters(service: str) -> MeterProvider:
-    """Shows what instruments keep in Prometheus' registry."""
+    """Return a provider that shows the instruments in Prometheus' registry."""
     return MeterProvider(
         [PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False)],
         _resource(service),
@@ -25,7 +25,7 @@ def meters(service: str) -> MeterProvider:
 
 
 def tracers(service: str, path: str, ratio: float, max_bytes: int) -> TracerProvider:
-    """Writes spans to the file; `ratio` of new traces are recorded."""
+    """Return a provider that writes spans to a file and records `ratio` of new traces."""
     provider = TracerProvider(ParentBasedTraceIdRatio(ratio), _resource(service))
     exporter = FileSpanExporter(Path(path), max_bytes)
     provider.add_span_processor(

@@ -1,7 +1,7 @@
-"""An exception in the words of people: `connection refused`, not a class and a number. Pure.
+"""Describe an exception for people: `connection refused`, not a class and a number.
 
-Drivers wrap what the system said (`[Errno 111] Connect call failed ('127.0.0.1', 9)`) once or
-twice; what is told is the system's own word for the innermost cause.
+Drivers wrap the system's error (`[Errno 111] Connect call failed ('127.0.0.1', 9)`) once or twice.
+The description is the system's phrase for the innermost cause.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import socket
 import ssl
 
-_SYSTEM_WORDS = {
+_SYSTEM_PHRASES = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "the connection was reset",
     errno.EPIPE: "the connection was closed",
@@ -34,14 +34,14 @@ _DEPTH = 8
 
 
 def plain(error: BaseException) -> str:
-    """One phrase without class names, error numbers and line breaks."""
+    """Return one phrase without class names, error numbers and line breaks."""
     for cause in _causes(error):
-        if told := _told(cause):
-            return told
+        if phrase := _phrase(cause):
+            return phrase
     text = " ".join(str(error).split())
     numbered = _NUMBERED.search(text)
-    if numbered and int(numbered[1]) in _SYSTEM_WORDS:
-        return _SYSTEM_WORDS[int(numbered[1])]
+    if numbered and int(numbered[1]) in _SYSTEM_PHRASES:
+        return _SYSTEM_PHRASES[int(numbered[1])]
     return (
         _NUMBERED.sub("", text)
         or _CAMEL.sub(" ", type(error).__name__.removesuffix("Error")).lower()
@@ -49,21 +49,21 @@ def plain(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The error and what it came from, innermost first; of a group the first member."""
+    """Return the error and its causes, innermost first; of a group the first member."""
     chain: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and len(chain) < _DEPTH:
-        chain.append(at)
-        inner = at.exceptions[0] if isinstance(at, BaseExceptionGroup) else at.__cause__
-        at = inner or (None if at.__suppress_context__ else at.__context__)
+    cause: BaseException | None = error
+    while cause is not None and len(chain) < _DEPTH:
+        chain.append(cause)
+        inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
+        cause = inner or (None if cause.__suppress_context__ else cause.__context__)
     return chain[::-1]
 
 
-def _told(error: BaseException) -> str:
+def _phrase(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not trusted ({error.verify_message or error.reason})"
     if isinstance(error, ssl.SSLError):
-        # Its number is OpenSSL's: 2 is no missing file, but more to read.
+        # Its number is OpenSSL's: 2 means more to read, not a missing file.
         reason = getattr(error, "reason", None)
         return f"TLS: {reason.replace('_', ' ').lower()}" if reason else ""
     if isinstance(error, socket.gaierror):
@@ -71,6 +71,6 @@ def _told(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and error.errno is None:
         return "no answer in time"
     if isinstance(error, OSError) and error.errno is not None:
-        words = _SYSTEM_WORDS.get(error.errno) or (error.strerror or "").lower()
-        return f"{words}: {error.filename}" if words and error.filename else words
+        phrase = _SYSTEM_PHRASES.get(error.errno) or (error.strerror or "").lower()
+        return f"{phrase}: {error.filename}" if phrase and error.filename else phrase
     return ""

@@ -1,9 +1,8 @@
-"""How a process sets up its telemetry: logs, a Prometheus reader for metrics, spans to a file when
-one is named.
+"""Set up the telemetry of a process: logs, a Prometheus reader for metrics, spans to a file if set.
 
-The providers of OpenTelemetry are process-wide and set once; setting up again changes the logs
-only. They are loaded by what needs them, a file for spans or the first who asks for metrics: that
-is a tenth of a start.
+OpenTelemetry's providers are process-wide and set once: a second set-up changes only the logs. They
+are imported at first use (a trace file, or a request for metrics), which saves a tenth of the
+start.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True):
-    """`trace_file` empty: no spans are made. `trace_ratio` of new traces are recorded; a parent's
-    decision is kept.
-    """
+    """Without `trace_file` no spans are made. `trace_ratio` of new traces are recorded; a parent's
+    decision is kept."""
 
     log_format: logs.Format = "json"
     log_level: str = "info"
@@ -33,39 +31,38 @@ class TelemetrySettings(msgspec.Struct, frozen=True):
 
 
 class Telemetry:
-    """What a process holds of its telemetry."""
+    """The telemetry of one process."""
 
     def __init__(self, service: str, tracers: TracerProvider | None) -> None:
         self._service = service
-        self._shows_metrics = False
+        self._has_metrics_provider = False
         self._tracers = tracers
 
     def metrics_page(self) -> bytes:
-        """The metrics in Prometheus' text form. Whoever asks first is told of all since the process
-        began, too: instruments keep their values, and a provider takes over those that are there.
-        """
-        if not self._shows_metrics:
+        """Return the metrics in Prometheus' text format, also at the first call since the start of
+        the process: the provider takes over the values of existing instruments."""
+        if not self._has_metrics_provider:
             from shared.telemetry.providers import meters
 
             metrics.set_meter_provider(meters(self._service))
-            self._shows_metrics = True
+            self._has_metrics_provider = True
         return generate_latest(REGISTRY)
 
     def flush(self) -> None:
-        """Write out the spans that wait."""
+        """Write pending spans."""
         if self._tracers is not None:
             self._tracers.force_flush(2000)
 
 
-_made: list[Telemetry] = []
+_process_telemetry: list[Telemetry] = []
 
 
 def set_up(service: str, settings: TelemetrySettings) -> Telemetry:
     """Set up logs now, and metrics and traces at the first call in the process."""
     logs.configure(service, settings.log_format, settings.log_level)
-    if not _made:
-        _made.append(Telemetry(service, _tracers(service, settings)))
-    return _made[0]
+    if not _process_telemetry:
+        _process_telemetry.append(Telemetry(service, _tracers(service, settings)))
+    return _process_telemetry[0]
 
 
 def _tracers(service: str, settings: TelemetrySettings) -> TracerProvider | None:

@@ -1,6 +1,4 @@
-"""Spans as JSON lines in a file of bounded size: one generation is kept beside the current one.
-Never blocks the work.
-"""
+"""Write spans as JSON lines to a file of bounded size, with one older generation. Never blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class FileSpanExporter(SpanExporter):
-    """Appends to `path`; at `max_bytes` the file becomes `<path>.1` and a new one begins."""
+    """Appends to `path`. At `max_bytes` the file becomes `<path>.1` and a new one begins."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path = path

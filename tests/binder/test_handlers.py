@@ -91,7 +91,7 @@ async def test_an_api_that_is_away_keeps_the_charge_and_the_intent(cluster: Clus
 
 
 def bindings_open() -> float:
-    return instruments._kept_of(names.BINDINGS_OPEN).values[()]
+    return instruments._values_of(names.BINDINGS_OPEN).values[()]
 
 
 async def test_a_pod_that_stands_elsewhere_is_refused_by_name(cluster: Cluster) -> None:

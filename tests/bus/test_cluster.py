@@ -98,4 +98,4 @@ async def test_the_leader_of_a_stream_goes_and_comes_back(
         await bus.publish_many([event_message(4)])
         assert await reported_up_to(batches, b"after")
         assert (await rung_up_to(positions, 4))[-1] == 4
-    assert names.BUS_STREAM_MADE_ANEW not in [line["event"] for line in lines]
+    assert names.BUS_STREAM_RECREATED not in [line["event"] for line in lines]

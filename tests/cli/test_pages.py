@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
-import pytest
 
 from services.comparison.cells import Result
 from services.comparison.runner import run_cell
@@ -40,9 +39,11 @@ def test_each_event_is_named_where_it_is_logged() -> None:
     assert {getattr(names, name) for name in found} >= set(EVENTS)
 
 
-def test_a_warning_that_nobody_gave_advice_for_is_told() -> None:
-    with pytest.raises(KeyError):
-        script("messages").advice("volcano.erupted")
+def test_every_warning_has_a_remedy_of_its_own() -> None:
+    warned = {getattr(names, name) for name in script("messages").warned()}
+    remedies = {name: EVENTS[name].remedy for name in warned}
+    assert {name for name, remedy in remedies.items() if not remedy} == set()
+    assert len(set(remedies.values())) == len(remedies), "a remedy belongs to one message"
 
 
 def test_readme_begins_with_the_numbers_of_the_comparison() -> None:

@@ -130,7 +130,7 @@ def test_a_service_of_which_nothing_is_heard_has_an_alert() -> None:
 
 
 def test_a_stream_that_is_not_followed_has_an_alert() -> None:
-    assert any(names.STREAMS_ASIDE.exposed in rule["expr"] for rule in ALERTS)
+    assert any(names.STREAMS_QUARANTINED.exposed in rule["expr"] for rule in ALERTS)
 
 
 def test_the_operators_page_has_no_runbook_without_an_alert() -> None:

@@ -40,10 +40,10 @@ class Counted:
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
-        self._before = dict(instruments._kept_of(metric).values)
+        self._before = dict(instruments._values_of(metric).values)
 
     def by(self, *labels: str) -> float:
-        return instruments._kept_of(self._metric).values.get(labels, 0) - self._before.get(
+        return instruments._values_of(self._metric).values.get(labels, 0) - self._before.get(
             labels, 0
         )
 
@@ -83,7 +83,7 @@ async def test_a_refusal_over_budget_is_counted() -> None:
 
 
 async def test_a_node_that_is_set_aside_is_counted_by_its_cause() -> None:
-    scene, aside = Scene(), Counted(names.SET_ASIDE)
+    scene, aside = Scene(), Counted(names.EXCLUSIONS)
     await scene.node("n1")
     core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
     await reserved(scene, core, pod("a", cpus=1))

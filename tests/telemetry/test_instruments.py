@@ -11,7 +11,7 @@ from shared.telemetry.instruments import worked
 
 
 def test_a_block_that_waits_works_less_than_it_lasts_and_counts_though_it_raised() -> None:
-    kept = instruments._kept_of(names.DECIDE_CPU).values
+    kept = instruments._values_of(names.DECIDE_CPU).values
     before_s, began_s = kept.get((), 0.0), time.perf_counter()
     with pytest.raises(ValueError, match="by itself"):
         _sleep_and_fail()

@@ -1,6 +1,5 @@
-"""Every name is declared once, with a sentence, and used; a metric is recorded with exactly its
-labels and shown as declared.
-"""
+"""Every name is declared once, has a sentence and is used. A metric is recorded with exactly its
+labels and shown as declared."""
 
 from __future__ import annotations
 
@@ -17,10 +16,19 @@ from shared.telemetry.setup import TelemetrySettings, set_up
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = {
-    **{name: metric.says for name, metric in declare.METRICS.items()},
+    **{name: metric.help for name, metric in declare.METRICS.items()},
     **declare.SPANS,
-    **declare.EVENTS,
+    **{name: event.meaning for name, event in declare.EVENTS.items()},
 }
+
+
+REMEDIES = {name: event.remedy for name, event in declare.EVENTS.items() if event.remedy}
+
+
+@pytest.mark.parametrize("remedy", sorted(REMEDIES.values()))
+def test_a_remedy_is_a_sentence(remedy: str) -> None:
+    assert remedy[0].isupper() or remedy[0] == "`"
+    assert remedy.endswith(".")
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))
@@ -63,7 +71,7 @@ def test_metrics_are_shown_under_their_declared_names() -> None:
     page = telemetry.metrics_page().decode()
     for metric in declare.METRICS.values():
         assert f"# TYPE {metric.exposed} {metric.kind}" in page
-        assert metric.says.replace("\\", "\\\\") in page
+        assert metric.help.replace("\\", "\\\\") in page
 
 
 def test_a_metric_refuses_labels_that_it_does_not_declare() -> None:

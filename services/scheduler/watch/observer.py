@@ -147,7 +147,7 @@ class Observer:
                 watching_since_s = self._clock.monotonic_s()
                 await self._watch(kind, version, lease)
             except (WatchExpiredError, Relist) as reason:
-                self._out.warning(names.RELIST, kind=kind, reason=type(reason).__name__)
+                self._out.warning(names.KUBE_RELIST, kind=kind, reason=type(reason).__name__)
             except KubeUnavailableError as error:
                 self._was_listed(kind)
                 if isinstance(error, UnknownKindError) and kind in OPTIONAL:
@@ -234,7 +234,7 @@ class Observer:
         kind, version, before = judged.listed.kind, judged.listed.version, judged.before
         if judged.shows_set_back:
             self._out.warning(
-                names.SET_BACK,
+                names.KUBE_SET_BACK,
                 kind=kind,
                 version=version,
                 unbound=len(judged.listed.unbound),
@@ -242,7 +242,7 @@ class Observer:
             )
         if before is not None and before.lacked:
             self._out.warning(
-                names.MASS_ABSENCE_JUDGED,
+                names.KUBE_MASS_ABSENCE_JUDGED,
                 kind=kind,
                 ended=len(judged.confirmed),
                 doubted=len(before.lacked),
@@ -250,7 +250,7 @@ class Observer:
         if judged.is_mass:
             count(names.MASS_ABSENCES, kind=kind)
             self._out.warning(
-                names.MASS_ABSENCE,
+                names.KUBE_MASS_ABSENCE,
                 kind=kind,
                 absent=len(judged.unconfirmed),
                 known=judged.known,
@@ -330,8 +330,10 @@ class Observer:
         events = self._events_of_list(kind, shown)
         self._ahead[kind] = {identity(kind, obj): _version(obj) for obj in shown}
         if events or lacking:
-            count(names.UNTOLD, len(events) + len(lacking), kind=kind)
-            self._out.warning(names.UNTOLD_FOUND, kind=kind, shown=len(events), absent=len(lacking))
+            count(names.MISSED_CHANGES, len(events) + len(lacking), kind=kind)
+            self._out.warning(
+                names.CHANGES_MISSED, kind=kind, shown=len(events), absent=len(lacking)
+            )
         await self._writer.append(events, lease)
         unconfirmed = await self._confirm(kind, lacking, lease)
         ended = {address(event).about: check.version for event in lacking}
