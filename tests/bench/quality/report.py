@@ -10,12 +10,17 @@ from pathlib import Path
 from rich.table import Table
 
 from services.comparison import delays
-from services.comparison.cells import DENSE, REPORTS, ROWS, Result
+from services.comparison.cells import DENSE, REPORTS, ROWS, Result, RowName
 from tests.bench.quality.aims import Group, Runs, aims, groups, mean
 
 BEGIN = "<!-- results: made by scripts/quality_page.py from docs/quality.jsonl -->"
 END = "<!-- end of results -->"
 PAGE_COLUMNS = ("row", "ran", "rejected", "unexplained", "mean wait s", "p99 wait s", "withheld")
+RANKED: tuple[RowName, ...] = (
+    "ledger, proof",
+    "ledger, proof, LeastAllocated",
+    "ledger, proof, MostAllocated",
+)
 WIDTH = 0.8 / len(ROWS)
 COLUMNS = (
     "row", "tasks", "ran", "rejected", "after an end", "overtaken", "unexplained", "mean wait s", "p99 wait s",
@@ -98,13 +103,29 @@ def block(results: Sequence[Result]) -> str:
     missed = [line for line in judged if ": met: " not in line]
     lines = [BEGIN, f"{len(judged) - len(missed)} of {len(judged)} aims are met. Not met:", ""]
     lines += [f"- {line}" for line in missed]
+    ranked = [group for group in cells if group.rows.keys() == set(RANKED)]
     lines += ["", "| " + " | ".join(PAGE_COLUMNS) + " |", "|---|---:|---:|---:|---:|---:|---:|"]
     for group in cells:
-        lines.append(f"| **{group.title}** |")
-        lines += ["| " + " | ".join(_page_row(runs)) + " |" for runs in group.rows.values()]
+        if group not in ranked:
+            lines.append(f"| **{group.title}** |")
+            lines += ["| " + " | ".join(_page_row(runs)) + " |" for runs in group.rows.values()]
+    lines += ["", "Mean and p99 wait in s by strategy; ran and rejected by the default:", ""]
+    lines += [
+        "| cell | KeepRoom | Least | Most | ran | rejected |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for group in ranked:
+        waits = [f"{row[4]}, {row[5].partition(' ')[0]}" for row in map(_page_row, _by_rank(group))]
+        lines.append(
+            f"| {group.title} | {' | '.join([*waits, *_page_row(_by_rank(group)[0])[1:3]])} |"
+        )
     for group in cells:
         lines += _stories(group)
     return "\n".join([*lines, "", *_delays(), END])
+
+
+def _by_rank(group: Group) -> list[Runs]:
+    return [group.rows[row] for row in RANKED]
 
 
 def with_block(page: str, results: Sequence[Result]) -> str:
