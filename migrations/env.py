@@ -11,7 +11,7 @@ from alembic import context
 from sqlalchemy.engine import Connection
 
 from shared.eventlog.postgres_engine import make_engine
-from shared.runtime.secret_file import given
+from shared.runtime.secret_file import value_or_file
 
 
 def run(connection: Connection) -> None:
@@ -23,7 +23,7 @@ def run(connection: Connection) -> None:
 
 async def run_from_environment() -> None:
     """The way of the alembic command."""
-    url = given(os.environ, "TOPOLOG_DATABASE_URL")
+    url = value_or_file(os.environ, "TOPOLOG_DATABASE_URL")
     if not url:
         raise SystemExit(
             "TOPOLOG_DATABASE_URL is not set; try: TOPOLOG_DATABASE_URL=postgresql://... alembic upgrade head"  # noqa: E501

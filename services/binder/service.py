@@ -56,7 +56,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
         differs=settings.fold_differs,
         vouches=True,
     )
-    service.health.tell("awaits", lambda: core.waits(projector.state))
+    service.health.show("awaits", lambda: core.waits(projector.state))
     binder = Binder(log, kube, projector, settings, service.clock)
     evictor = Evictor(log, kube, projector, settings, service.clock)
     hearers += [binder, evictor]

@@ -17,7 +17,7 @@ from services.embedded.child import ChildEvent
 from services.embedded.errors import ChildFailedError, EmbeddedError
 from services.embedded.postgres import PORT
 from services.embedded.supervisor import Supervisor
-from shared.runtime.secret_file import SecretUnreadable, given
+from shared.runtime.secret_file import SecretUnreadable, value_or_file
 
 DEFAULT_DATA_DIR = "/var/lib/topolog"
 MONITOR_PORT = 8222
@@ -51,7 +51,7 @@ def secret(name: str, optional: bool = False) -> str:
     if optional and file and not os.environ.get(name) and not os.path.exists(file):
         return ""
     try:
-        return given(os.environ, name)
+        return value_or_file(os.environ, name)
     except SecretUnreadable as error:
         problem, _, remedy = str(error).partition("; ")
         raise EmbeddedError(f"{name}_FILE: {problem}", remedy.capitalize()) from None

@@ -55,7 +55,7 @@ class Logins:
         try:
             while True:
                 try:
-                    await callout.answer_for_ever(
+                    await callout.serve_requests(
                         url, self.callout.password, judge, self._told, _own(nats)
                     )
                 except Exception as error:  # whatever it is: without answers no exporter comes in

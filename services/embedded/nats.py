@@ -18,7 +18,7 @@ from services.embedded.files import write
 from services.embedded.nats_credentials import load, users
 from services.embedded.ports import HOST, free_port, port_is_free
 from shared.bus import callout
-from shared.bus.streams import StreamLimits
+from shared.bus.port import StreamLimits
 from shared.bus.subjects import REPORT_STREAM, REPORT_SUBJECTS, inbox_prefix
 
 CHILD_NAME = "nats"

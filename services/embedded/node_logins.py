@@ -16,7 +16,7 @@ import msgspec
 
 from services.embedded.nats_credentials import rights
 from shared.bus import callout, pod_tokens
-from shared.bus.callout import Asked, Grant
+from shared.bus.callout import Grant, LoginRequest
 from shared.bus.nkeys import Issuer
 from shared.kube.port import Answer, Lost, Object
 
@@ -69,7 +69,7 @@ class NodeLogins:
         self._said = said
         self._told = ""
 
-    async def judge(self, who: Asked) -> bytes:
+    async def judge(self, who: LoginRequest) -> bytes:
         """The answer to a server's question."""
         now_s = int(time.time())
         try:

@@ -19,7 +19,7 @@ from shared.events.envelope import Envelope
 from shared.events.quarantine import UNFOLDABLE, QuarantinedStreams
 from shared.ledger.digest import digest
 from shared.ledger.state import Ledger
-from shared.runtime.asking import get
+from shared.runtime.http_get import get
 from shared.telemetry.reasons import plain
 
 TIMEOUT_S = 5.0

@@ -38,7 +38,7 @@ from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
-from shared.runtime.held import Held
+from shared.runtime.lent_lease import LentLease
 from shared.runtime.marks import Promises
 from shared.runtime.projector import Fold, Folded, Projector
 from shared.runtime.waiting import set_within
@@ -103,7 +103,7 @@ class Decider:
     def __init__(
         self,
         log: EventLog,
-        held: Held,
+        held: LentLease,
         clock: Clock,
         batch_pods: int = BATCH_PODS,
         resync_period_s: float = 0.0,

@@ -18,7 +18,7 @@ from services.scheduler.handlers import ROLE, Decider, fold_of
 from services.scheduler.settings import SchedulerSettings, chosen
 from services.scheduler.watch.event_writer import ROLE as OBSERVER
 from services.scheduler.watch.observer import Observer
-from shared.bus.streams import StreamLimits
+from shared.bus.port import StreamLimits
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.catalog import EXTENT
@@ -28,9 +28,9 @@ from shared.runtime import api_readiness, lean
 from shared.runtime.api_readiness import ApiReadiness
 from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.groups import lease_losses
-from shared.runtime.held import Held
 from shared.runtime.http import json_response
-from shared.runtime.leadership import NOBODY_LEADS, Leadership
+from shared.runtime.leadership import NO_LEADER, Leadership
+from shared.runtime.lent_lease import LentLease
 from shared.runtime.log_size import watch_size
 from shared.runtime.membership import Membership
 from shared.runtime.projector import Folded, Projector
@@ -55,7 +55,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         logs.get("scheduler").warning(names.UNWISE_ARGUMENT, problem=warning)
     log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
-    held = Held()
+    held = LentLease()
     decider = Decider(log, held, service.clock, settings.batch_pods, choice.resync_period_s)
     observers: list[Observer] = []
     extenders: list[Extender] = []
@@ -87,7 +87,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         differs=settings.fold_differs,
         vouches=True,
     )
-    service.health.tell("awaits", unlisted)
+    service.health.show("awaits", unlisted)
     lean.replaying()
     service.task("fold", projector.run)
     service.task("decide", lambda: _decide(decider, projector))
@@ -137,14 +137,14 @@ def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider
 
 def _awaited(service: Service, role: str) -> None:
     """Until the role says so itself: a service that was ready must not cease to be."""
-    service.health.check(f"role {role}", lambda: NOBODY_LEADS)
+    service.health.check(f"role {role}", lambda: NO_LEADER)
 
 
 def _join(
     service: Service,
     settings: SchedulerSettings,
     log: EventLog,
-    held: Held,
+    held: LentLease,
     decider: Decider,
     projector: Projector[SchedulerCore],
 ) -> None:
@@ -159,10 +159,10 @@ def _join(
         "disagrees": lambda: projector.disagrees,
     }
     membership = Membership(
-        log, role, service.holder, heard=decider.share_out, **knowing, **leading
+        log, role, service.holder, changed=decider.share_out, **knowing, **leading
     )
-    service.health.tell(
-        "sharing", lambda: {**membership.said(), "queue": len(projector.state.queue)}
+    service.health.show(
+        "sharing", lambda: {**membership.details(), "queue": len(projector.state.queue)}
     )
 
     async def join() -> None:

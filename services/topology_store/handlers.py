@@ -31,7 +31,7 @@ from shared.events.report_events import (
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
-from shared.runtime.held import Held
+from shared.runtime.lent_lease import LentLease
 from shared.runtime.projector import Folded, Projector
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count
@@ -57,7 +57,7 @@ class Reports:
     by node; `heard_s` when each node was last believed, on the monotonic clock."""
 
     def __init__(
-        self, log: EventLog, held: Held, bus: Bus, clock: Clock, exporter_wins: bool = True
+        self, log: EventLog, held: LentLease, bus: Bus, clock: Clock, exporter_wins: bool = True
     ) -> None:
         self._held = held
         self._exporter_wins = exporter_wins

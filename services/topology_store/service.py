@@ -20,7 +20,7 @@ from services.topology_store.silence import ROLE as SILENCE
 from services.topology_store.silence import Silence
 from services.topology_store.startup_taint import StartupTaint
 from shared.bus.jetstream import JetStreamBus
-from shared.bus.streams import StreamLimits
+from shared.bus.port import StreamLimits
 from shared.eventlog.port import EventLog, Lease
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.snapshots import fingerprint
@@ -31,8 +31,8 @@ from shared.runtime.app import Service, Work, run_service
 from shared.runtime.consumer import ConsumerOptions
 from shared.runtime.groups import lease_losses
 from shared.runtime.health import Health
-from shared.runtime.held import Held
 from shared.runtime.leadership import Leadership
+from shared.runtime.lent_lease import LentLease
 from shared.runtime.membership import Membership
 from shared.runtime.projector import Fold, Projector
 from shared.telemetry import logs, names
@@ -52,7 +52,7 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     streams = BusStreams(bus, service.clock)
     service.health.check("streams of the bus", streams.waits_for)
     service.task("streams of the bus", streams.make, lasts=False)
-    held = Held()
+    held = LentLease()
     reports = Reports(log, held, bus, service.clock, exporter_wins=settings.reports == "both")
     leasing: dict[str, Any] = {
         "ttl_s": settings.lease_ttl_s,
@@ -61,7 +61,7 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     }
     membership = Membership(log, ROLE, service.holder, **leasing)
     service.task("member", lambda: membership.run(held.keep))
-    service.health.tell("sharing", membership.said)
+    service.health.show("sharing", membership.details)
     service.task("fold", follow(log, reports, service.health).run)
     if settings.reports != "nrt":
         service.task("reports", reports.run)

@@ -54,7 +54,7 @@ class Silence:
     @property
     def deaf(self) -> bool:
         """Whether this process does not hear the bus."""
-        return self._bus.unheard_s() > DEAF_AFTER_S
+        return self._bus.since_echo_s() > DEAF_AFTER_S
 
     def waits_for(self) -> str:
         """For readiness."""
@@ -89,7 +89,7 @@ class Silence:
 
     def account(self) -> None:
         """Move the moment up to which silence counts; after a time of deafness nobody was silent."""
-        until_s = self._clock.monotonic_s() - self._bus.unheard_s()
+        until_s = self._clock.monotonic_s() - self._bus.since_echo_s()
         if until_s <= self._until_s:
             return
         if until_s - self._until_s > DEAF_AFTER_S:

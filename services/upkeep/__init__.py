@@ -1,3 +1,3 @@
-"""What an operator does to a log: skip a fact that cannot be read, begin a timeline, look after its
-life. The log, not pods.
+"""Administration of a log: skip an unreadable event, begin a timeline, export, import, archive,
+redact.
 """

@@ -1,9 +1,9 @@
-"""`topolog log archive`: full partitions behind every consumer become files and compressed blocks;
-no reader loses anything.
+"""`topolog log archive`: full partitions behind every consumer become files and compressed blocks,
+without loss for any reader.
 
-A partition is first written to a checked file of its own, then turned into blocks that the database
-keeps in place of its rows, in one transaction. Whoever reads, a service that starts cold too, reads
-on as if the rows were there. Again after an interruption, it goes on where it was.
+A partition is first written to a verified file, then its rows are replaced with blocks in the
+database, in one transaction. Readers, including services that start cold, read on as before. After
+an interruption the same command continues.
 """
 
 from __future__ import annotations
@@ -23,28 +23,26 @@ DAY_US = 86_400 * 1_000_000
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What stays in rows: what is younger than `older_than_days`, and as much as `keep_bytes` hold.
-    0 is no limit of that kind; without any limit all that may go goes."""
+    """What stays in rows: events younger than `older_than_days`, and `keep_bytes` of events. 0
+    disables a limit; without limits everything possible is archived."""
 
     older_than_days: float = 0.0
     keep_bytes: int = 0
 
 
 class Archived(msgspec.Struct, frozen=True):
-    """One partition that was archived; `file` is "" where none was asked for."""
+    """One archived partition; `file` is "" if no file was requested."""
 
     first: int
     last: int
     file: str
 
 
-def due(seen: Status, limits: Limits, now_us: int) -> list[Partition]:
-    """Which partitions go, oldest first: full ones, with nobody at or below their last position.
-    Pure.
-    """
-    found, bytes_left = [], sum(partition.bytes for partition in seen.partitions)
-    for partition in seen.partitions:
-        if not partition.full or partition.last >= seen.lowest:
+def due(status: Status, limits: Limits, now_us: int) -> list[Partition]:
+    """Return the partitions to archive, oldest first: full ones below every consumer. Pure."""
+    partitions, bytes_left = [], sum(partition.bytes for partition in status.partitions)
+    for partition in status.partitions:
+        if not partition.full or partition.last >= status.lowest:
             break
         old = (
             limits.older_than_days > 0
@@ -53,9 +51,9 @@ def due(seen: Status, limits: Limits, now_us: int) -> list[Partition]:
         large = limits.keep_bytes > 0 and bytes_left > limits.keep_bytes
         if not (old or large or limits == Limits()):
             break
-        found.append(partition)
+        partitions.append(partition)
         bytes_left -= partition.bytes
-    return found
+    return partitions
 
 
 async def archive(
@@ -81,12 +79,12 @@ async def archive(
 
 
 def _read_back(file: Path) -> None:
-    """Nothing is dropped for a file that cannot be read."""
+    # Rows are only dropped for a file that can be read back.
     try:
         for _ in checked(file):
             pass
     except HistoryFileError as error:
         raise UpkeepRefused(
-            f"what was just written cannot be read: {error}",
-            "look at the disk; nothing was archived",
+            f"the file that was just written cannot be read: {error}",
+            "check the disk; nothing was archived",
         ) from error

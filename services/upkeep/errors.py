@@ -1,4 +1,4 @@
-"""Why a piece of upkeep was not done, and what to do about it."""
+"""Why an operation was refused, and what to do about it."""
 
 from __future__ import annotations
 

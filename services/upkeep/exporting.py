@@ -1,4 +1,4 @@
-"""`topolog log export`: a range of the log as one checked file, which is there whole or not at all."""
+"""`topolog log export`: a range of the log as one verified file, complete or not written at all."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.redactions import redactions
 
 PAGE = 10_000
+# Consumers whose checkpoint is kept in the log; all others fold.
 CONSUMERS = ("relay",)
-"""Those whose place is kept in the log; all others fold."""
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """What stands in the file."""
-
     file: str
     first: int
     last: int
@@ -35,10 +33,10 @@ async def export(
     last: int,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Exported:
-    """Write positions `first`..`last`. An interruption leaves `out` as it was, beside `out`.partial
-    only when it was killed. Raises UpkeepRefused."""
+    """Write positions `first`..`last`. An interruption leaves `out` unchanged; a kill also leaves
+    `out`.partial. Raises UpkeepRefused."""
     if not 1 <= first <= last:
-        raise UpkeepRefused(f"there is nothing from {first} to {last}", "topolog log status")
+        raise UpkeepRefused(f"there are no events from {first} to {last}", "topolog log status")
     with replacing(out) as file:
         header = await _header(log, first, last)
         writer, position = Writer(file, header), first - 1
@@ -52,28 +50,28 @@ async def export(
             position = page[-1].position
             progress(position)
         if await _redacted(log, first, last) != header.redacted:
-            raise UpkeepRefused("facts were redacted while they were written", "the same again")
+            raise UpkeepRefused("events were redacted during the export", "run the command again")
         digest = writer.end()
     return Exported(str(out), first, last, out.stat().st_size, digest)
 
 
 async def _header(log: EventLog, first: int, last: int) -> Header:
     identity = await log.identity()
-    before = await log.read(first - 2, 1) if first > 1 else []
+    previous = await log.read(first - 2, 1) if first > 1 else []
     checkpoints = {name: min(await log.load_checkpoint(name), last) for name in CONSUMERS}
     return Header(
         log_id=identity.log_id,
         timeline=identity.timeline,
         first=first,
         last=last,
-        before=before[0].chain.hex() if before else "",
+        before=previous[0].chain.hex() if previous else "",
         redacted=await _redacted(log, first, last),
         checkpoints={name: position for name, position in checkpoints.items() if position},
     )
 
 
 async def _redacted(log: EventLog, first: int, last: int) -> dict[int, str]:
-    """What was masked in the range, also where the fact that says so lies behind it."""
+    """Return the redactions in the range, even if the event that records them is outside."""
     return {
         position: digest
         for position, digest in (await redactions(log)).items()

@@ -1,9 +1,9 @@
 """`topolog log import`: an empty database becomes the log of an exported history, on a new
-timeline. All of it, or nothing.
+timeline, completely or not at all.
 
-A full log that still stood on the timeline of the one it was copied from would be followed as if it
-were that one. What was redacted after the history's end stands in the file's header alone: the new
-timeline begins with saying so.
+Without a new timeline, readers of the original log would follow the copy as if it were the same.
+Redactions after the end of the history are only in the file's header, so the new timeline begins
+with events that record them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 
 import msgspec
 
-from services.upkeep.arriving import ANOTHER_COPY, Arriving, Problem
 from services.upkeep.errors import UpkeepRefused
+from services.upkeep.history_checks import ANOTHER_COPY, HistoryChecks, Problem
 from shared.eventlog.errors import LogNotMigrated, LogUnavailable
 from shared.eventlog.history_file import Block, HistoryFileError, checked, header_of
-from shared.eventlog.migrate import upgrade_or_tell
+from shared.eventlog.migrate import upgrade_with_message
 from shared.eventlog.opening import OPERATOR, opening
 from shared.eventlog.port import Commit, Draft, LogIdentity
 from shared.eventlog.postgres_care import NotEmpty, take_in
-from shared.eventlog.redactions import told_by
+from shared.eventlog.redactions import redactions_in
 from shared.events import streams
 from shared.events.envelope import Envelope
 from shared.events.log_events import FactsRedacted
@@ -34,8 +34,6 @@ BY, WHY = "topolog log import", "redacted after the end of the imported history"
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """Whose history the database holds now, up to where, and which timeline goes on from there."""
-
     log_id: str
     last: int
     timeline: int
@@ -45,13 +43,12 @@ async def import_history(
     url: str, file: Path, now_us: int, progress: Callable[[int], None] = lambda _: None
 ) -> Imported:
     """Migrate the database, fill it and begin a timeline, or leave it empty. Raises UpkeepRefused,
-    LogBusy, LoginTooWeak.
-    """
-    untold: dict[int, str] = {}
+    LogBusy, LoginTooWeak."""
+    unrecorded: dict[int, str] = {}
 
-    def begun(identity: LogIdentity) -> list[Commit]:
+    def first_commits(identity: LogIdentity) -> list[Commit]:
         crash_point("import.filled")
-        return [opening(identity, now_us), *_redactions(identity, untold, now_us)]
+        return [opening(identity, now_us), *_redactions(identity, unrecorded, now_us)]
 
     try:
         header = header_of(file)
@@ -60,15 +57,15 @@ async def import_history(
                 f"{file} begins at position {header.first}",
                 "import a whole history: topolog log export --out FILE",
             )
-        untold |= header.redacted
-        await upgrade_or_tell(url)
-        identity = await take_in(url, header, _blocks(file, untold, progress), begun)
+        unrecorded |= header.redacted
+        await upgrade_with_message(url)
+        identity = await take_in(url, header, _blocks(file, unrecorded, progress), first_commits)
     except HistoryFileError as error:
         raise UpkeepRefused(str(error), ANOTHER_COPY) from error
     except NotEmpty as error:
         if error.log_id == header.log_id:
             raise UpkeepRefused(
-                f"{error}, of this very history", "topolog log status; there is nothing to import"
+                f"{error}, of the same history", "topolog log status; there is nothing to import"
             ) from error
         raise UpkeepRefused(
             str(error), f"{ANOTHER_DATABASE}; or --data-dir with a new folder"
@@ -79,20 +76,19 @@ async def import_history(
 
 
 def _blocks(
-    file: Path, untold: dict[int, str], progress: Callable[[int], None]
+    file: Path, unrecorded: dict[int, str], progress: Callable[[int], None]
 ) -> Iterator[Sequence[Envelope]]:
-    """The file's blocks; what a fact among them says of redactions goes from `untold`. Raises
-    UpkeepRefused.
-    """
-    arriving = Arriving()
+    """Yield the file's blocks; a redaction that their events record is removed from `unrecorded`.
+    Raises UpkeepRefused."""
+    checks = HistoryChecks()
     for item in checked(file):
         if isinstance(item, Block):
-            _require_none(arriving.see(item.envelopes), file)
+            _require_none(checks.see(item.envelopes), file)
             yield item.envelopes
-            for position in told_by(item.envelopes):
-                untold.pop(position, None)
+            for position in redactions_in(item.envelopes):
+                unrecorded.pop(position, None)
             progress(item.envelopes[-1].position)
-    _require_none(arriving.finish(), file)
+    _require_none(checks.finish(), file)
 
 
 def _require_none(problem: Problem | None, file: Path) -> None:
@@ -103,8 +99,8 @@ def _require_none(problem: Problem | None, file: Path) -> None:
         )
 
 
-def _redactions(identity: LogIdentity, untold: dict[int, str], now_us: int) -> Iterator[Commit]:
-    rows = iter(sorted(untold.items()))
+def _redactions(identity: LogIdentity, unrecorded: dict[int, str], now_us: int) -> Iterator[Commit]:
+    rows = iter(sorted(unrecorded.items()))
     while part := dict(islice(rows, ROWS_A_FACT)):
         commit_id = f"redact/{identity.log_id}/{identity.timeline}/{min(part)}"
         yield Commit(

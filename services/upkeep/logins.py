@@ -1,6 +1,4 @@
-"""The logins of services and readers, with passwords in files: made where there are none, taken
-again where there are.
-"""
+"""Create the logins of services and readers, with passwords in files, or reuse these files."""
 
 from __future__ import annotations
 
@@ -13,12 +11,15 @@ from shared.eventlog.errors import LoginTooWeak, LogNotMigrated, LogUnavailable
 from shared.eventlog.postgres_connection import LOST_CONNECTION, unavailable
 from shared.eventlog.postgres_logins import LOGINS, make_login
 
-OWNER = "--database-url postgresql://OWNER:PASSWORD@HOST/DATABASE of the log, whose owner may create roles"
+OWNER = (
+    "--database-url postgresql://OWNER:PASSWORD@HOST/DATABASE of the log; "
+    "the owner needs the right to create roles"
+)
 
 
 async def make_logins(url: str, folder: Path) -> dict[str, Path]:
-    """Each login's password stands in `folder/LOGIN.password`; returns the files. Another password
-    in a file, and the command again, rotates it. Raises UpkeepRefused."""
+    """Create the logins with the passwords in `folder/LOGIN.password`; return the files. To rotate
+    a password, write its file and run the command again. Raises UpkeepRefused."""
     files = {login: folder / f"{login}.password" for login in LOGINS}
     try:
         for login, file in files.items():
@@ -31,21 +32,21 @@ async def make_logins(url: str, folder: Path) -> dict[str, Path]:
 
 
 def _password(file: Path) -> str:
-    """The password in the file, which is made, for its owner's eyes, where it is not there."""
+    """Return the password in the file; create the file, readable by its owner only, if needed."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if file.exists():
-            found = file.read_text().strip()
-            if len(found) < 8:
+            password = file.read_text().strip()
+            if len(password) < 8:
                 raise UpkeepRefused(
-                    f"the password in {file} has {len(found)} characters",
+                    f"the password in {file} has {len(password)} characters",
                     "write at least 8, or remove the file",
                 )
-            return found
-        made = secrets.token_urlsafe(24)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            opened.write(made + "\n")
-        return made
+            return password
+        password = secrets.token_urlsafe(24)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as output:
+            output.write(password + "\n")
+        return password
     except (OSError, UnicodeDecodeError) as error:
         raise UpkeepRefused(
             f"{file} cannot be used: {error}", "name another folder with --password-dir"

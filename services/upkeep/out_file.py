@@ -1,8 +1,7 @@
-"""A file that is there whole or not at all, and that one process writes at a time: written beside,
-then put in its place.
+"""A file that is replaced completely or not at all, and that one process writes at a time: written
+next to the target, then renamed.
 
-Only a regular file is replaced; through a link, what it leads to is, and the link stays. Must not
-know what is written.
+Only a regular file is replaced. A symbolic link stays, and its target is replaced.
 """
 
 from __future__ import annotations
@@ -30,15 +29,14 @@ _OTHERS = {
 
 @contextmanager
 def replacing(out: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `out` at the end; where anything is raised, `out`
-    stays as it was. Only who is killed leaves OUT.partial, which the next one writes over. Raises
-    UpkeepRefused."""
+    """Open a file that replaces `out` at the end; after an exception `out` is unchanged. Only a
+    killed process leaves OUT.partial, which the next one overwrites. Raises UpkeepRefused."""
     try:
         target = Path(os.path.realpath(out))
         _require_regular(out, target)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(target.name + ENDING)
-        with _alone(out, partial) as file:
+        with _locked(out, partial) as file:
             try:
                 if target.exists():
                     os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
@@ -59,7 +57,6 @@ def replacing(out: Path) -> Iterator[BinaryIO]:
 
 
 def _require_regular(out: Path, target: Path) -> None:
-    """What is there is a file that may be replaced, or nothing is."""
     try:
         mode = stat.S_IFMT(target.stat().st_mode)
     except FileNotFoundError:
@@ -70,38 +67,37 @@ def _require_regular(out: Path, target: Path) -> None:
         )
     if mode != stat.S_IFREG:
         raise UpkeepRefused(
-            f"{out} is {_OTHERS.get(mode, 'no regular file')}", f"name a file: --out backup{SUFFIX}"
+            f"{out} is {_OTHERS.get(mode, 'not a regular file')}",
+            f"name a file: --out backup{SUFFIX}",
         )
 
 
 @contextmanager
-def _alone(out: Path, partial: Path) -> Iterator[BinaryIO]:
-    """The partial file, empty and locked: the lock goes with whoever holds it, however that one
-    ends.
-    """
-    opened = os.open(
+def _locked(out: Path, partial: Path) -> Iterator[BinaryIO]:
+    """The partial file, empty and locked; the lock ends with its process."""
+    descriptor = os.open(
         partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666
     )
-    with os.fdopen(opened, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who held it may have put it in its place since it was opened here.
-            free = os.path.samestat(os.fstat(opened), os.stat(partial))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The previous holder may have renamed the file after it was opened here.
+            free = os.path.samestat(os.fstat(descriptor), os.stat(partial))
         except (BlockingIOError, FileNotFoundError):
             free = False
         if not free:
             raise UpkeepRefused(
-                f"another export writes {out} just now",
+                f"another export is writing {out}",
                 "wait for it, or name another file with --out",
             )
-        os.ftruncate(opened, 0)
+        os.ftruncate(descriptor, 0)
         yield file
 
 
 def _sync(folder: Path) -> None:
-    """The name is on the disk too."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    # Makes the new name durable.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)

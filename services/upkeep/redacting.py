@@ -1,12 +1,13 @@
-"""Redaction: personal text of a pod that ended is masked wherever the log holds it; positions,
-versions and hash chain stay.
+"""Redaction: personal text of a pod that ended is masked everywhere in the log; positions, versions
+and hash chain stay.
 
-The pod's name becomes another one that is made from its uid, the same in every fact, so that all
-facts fold as before; values of its labels and annotations go. Reports list pods by name alone, so
-all that ever had one name get the other together: one of them by itself is refused. What each row
-was is kept by its hash in a fact about the redaction, written first: an interruption leaves nothing
-unexplained, and the same command again finishes it. Copies elsewhere (bus, backups, exports) are
-not reached.
+1. The pod's name is replaced with a name derived from its uid, the same in every event, so that all
+   events fold as before. Values of its labels and annotations are removed.
+2. Reports list pods by name only, so all pods that ever had the name are redacted together; a
+   single one is refused.
+3. An event records the original hash of each row. It is written first, so an interruption leaves no
+   unexplained change, and the same command finishes the work.
+4. Copies elsewhere (bus, backups, exports) are not reached.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Mask = Callable[[Collection[int], Callable[[str, bytes], bytes | None]], Awaitab
 
 
 class Redacted(msgspec.Struct, frozen=True):
-    """What was masked: how many rows, and the name that stands for these pods now."""
+    """The number of masked rows, and the new name of these pods."""
 
     pod: str
     uids: list[str]
@@ -49,70 +50,70 @@ async def redact(
     log: EventLog, pod: str, by: str, reason: str, now_us: int, mask: Mask
 ) -> list[Redacted]:
     """Redact every pod called `pod` (uid, name or namespace/name). `mask` writes payloads. Raises
-    UpkeepRefused, FilterError.
-    """
+    UpkeepRefused, FilterError."""
     head = await log.head()
-    asked = await require_pod(log, pod)
-    alike = await _alike(log, asked)
-    for key, uids in alike.items():
-        _require_all(key, uids, asked)
-    for uid in asked:
+    requested = await require_pod(log, pod)
+    namesakes = await _namesakes(log, requested)
+    for key, uids in namesakes.items():
+        _require_all(key, uids, requested)
+    for uid in requested:
         await _require_ended(log, uid)
-    await _require_forgotten(log, alike)
+    await _require_forgotten(log, namesakes)
     return [
-        await _redact(log, head, key, uids, by, reason, now_us, mask) for key, uids in alike.items()
+        await _redact(log, head, key, uids, by, reason, now_us, mask)
+        for key, uids in namesakes.items()
     ]
 
 
-async def _alike(log: EventLog, asked: list[str]) -> dict[str, list[str]]:
-    """Namespace/name -> all uids that ever had it, of each that one of these has."""
+async def _namesakes(log: EventLog, requested: list[str]) -> dict[str, list[str]]:
+    """Return, for each namespace/name of these pods, the uids of all pods that ever had it."""
     keys: dict[str, None] = {}
-    for uid in asked:
+    for uid in requested:
         async for _, event in readable_events_of(log, streams.pod(uid)):
             if isinstance(event, PodObserved):
                 keys[event.pod.key] = None
     return {key: await uids_of(log, key) for key in keys}
 
 
-def _require_all(key: str, uids: list[str], asked: list[str]) -> None:
-    others = [uid for uid in uids if uid not in asked]
-    if others:
-        shown = ", ".join(others[:NAMED]) + (
-            f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+def _require_all(key: str, uids: list[str], requested: list[str]) -> None:
+    missing = [uid for uid in uids if uid not in requested]
+    if missing:
+        shown = ", ".join(missing[:NAMED]) + (
+            f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         )
         raise UpkeepRefused(
-            f"others have the name {key} too (pod {shown}), and reports list pods by name alone",
-            f"all of them at once, when all have ended: topolog log redact {key} --reason ...",
+            f"other pods had the name {key}, too (pod {shown}), and reports list pods by name only",
+            f"redact them together once all have ended: topolog log redact {key} --reason ...",
         )
 
 
 async def _require_ended(log: EventLog, uid: str) -> None:
-    """Raises UpkeepRefused while the pod lives, or while the bus has not got its end."""
+    """Raise UpkeepRefused while the pod lives, or before the relay has passed its end."""
     ended = 0
     async for envelope, event in readable_events_of(log, streams.pod(uid)):
         ended = envelope.position if isinstance(event, PodEnded) else ended
     if not ended:
         raise UpkeepRefused(
             f"pod {uid} has not ended",
-            "the same once it has; folds need the names of pods that live",
+            "run the command again when it has; folds need the names of live pods",
         )
     relayed = await log.load_checkpoint(RELAY)
     if relayed and relayed < ended:
         raise UpkeepRefused(
-            f"the bus stands at position {relayed}, and the pod ended at {ended}",
-            "the same a little later",
+            f"the relay is at position {relayed}, and the pod ended at {ended}",
+            "run the command again a little later",
         )
 
 
 async def _require_forgotten(log: EventLog, keys: Collection[str]) -> None:
-    """What the ledger still remembers of a pod, it remembers by name."""
+    # The ledger identifies pods that reports may still list by name.
     ledger = await ledger_at(log)
     for key in keys:
         for node in ledger.nodes.values():
             if key in node.ended or key in (node.listed or {}):
                 raise UpkeepRefused(
                     f"node {node.name}'s reports may still list {key}",
-                    "the same after its next reports, which come with the next change on it",
+                    "run the command again after its next reports, which follow the next change",
                 )
 
 
@@ -126,70 +127,74 @@ async def _redact(
     now_us: int,
     mask: Mask,
 ) -> Redacted:
-    """Up to `head`, where no other pod had the name; who comes later with it keeps it."""
+    """Redact up to `head`, before which no other pod had the name; later pods keep it."""
     name = "redacted-" + sha256(uids[0].encode()).hexdigest()[:12]
-    namespace, _, called = key.partition("/")
-    masking = Masking(uids, namespace, called, name)
-    known, wanted, old = await redactions(log), list[int](), {uid: dict[int, str]() for uid in uids}
+    namespace, _, pod_name = key.partition("/")
+    masking = Masking(uids, namespace, pod_name, name)
+    recorded, positions, digests = (
+        await redactions(log),
+        list[int](),
+        {uid: dict[int, str]() for uid in uids},
+    )
     async for envelope in envelopes(log, 0, head):
         payload = masking.masked(envelope.stream, envelope.payload)
         if payload is not None and payload != envelope.payload:
-            wanted.append(envelope.position)
-            if envelope.position not in known:
-                old[masking.whose(envelope.stream)][envelope.position] = sha256(
+            positions.append(envelope.position)
+            if envelope.position not in recorded:
+                digests[masking.uid_of(envelope.stream)][envelope.position] = sha256(
                     envelope.payload
                 ).hexdigest()
-    for uid, all_rows in old.items():
+    for uid, all_rows in digests.items():
         for start in range(0, len(all_rows), ROWS_A_FACT):
             rows = dict(list(all_rows.items())[start : start + ROWS_A_FACT])
-            word = FactsRedacted(rows, uid, by, reason)
+            event = FactsRedacted(rows, uid, by, reason)
             commit_id = f"redact/{uid}/{min(rows)}/{len(rows)}"
-            await log.append([Commit(commit_id, ROLE, 0, now_us, (Draft(streams.LOG, word),))])
-    rows_masked = await mask(wanted, masking.masked) if wanted else 0
+            await log.append([Commit(commit_id, ROLE, 0, now_us, (Draft(streams.LOG, event),))])
+    rows_masked = await mask(positions, masking.masked) if positions else 0
     return Redacted(f"{namespace}/{name}", uids, name, rows_masked)
 
 
 class Masking:
-    """What the redaction of all pods of one name makes of payloads. Pure."""
+    """The redaction of payloads for all pods of one name. Pure."""
 
-    def __init__(self, uids: Sequence[str], namespace: str, name: str, instead: str) -> None:
+    def __init__(self, uids: Sequence[str], namespace: str, name: str, replacement: str) -> None:
         self._own_streams, self._first = {streams.pod(uid): uid for uid in uids}, uids[0]
-        self._namespace, self._name, self._instead = namespace, name, instead
+        self._namespace, self._name, self._replacement = namespace, name, replacement
         key = f"{namespace}/{name}"
         self._key = re.compile(rf"(?<![\w./-]){re.escape(key)}(?![\w.-])")
         self._own = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
 
-    def whose(self, stream: str) -> str:
-        """The uid that a fact is told to be redacted for: the stream's own, or the first."""
+    def uid_of(self, stream: str) -> str:
+        """Return the uid to record for an event: that of its stream, or the first."""
         return self._own_streams.get(stream, self._first)
 
     def masked(self, stream: str, payload: bytes) -> bytes | None:
-        """The payload without the text; None for what is no JSON."""
+        """Return the masked payload; None if it is not JSON."""
         if stream not in self._own_streams and self._name.encode() not in payload:
             return payload
         try:
             value = msgspec.json.decode(payload)
         except (msgspec.MsgspecError, ValueError):
             return None
-        found = (
+        masked = (
             self._own_event(value)
             if stream in self._own_streams
             else self._walked(value, self._key, self._of_key)
         )
-        return msgspec.json.encode(found) if found != value else payload
+        return msgspec.json.encode(masked) if masked != value else payload
 
     def _own_event(self, value: Any) -> Any:
-        """A fact of a pod's own stream: its labels and annotations go, its name everywhere."""
+        """Mask an event of a pod's own stream: label and annotation values, and its name."""
         if isinstance(value, dict) and isinstance(value.get("pod"), dict):
             pod = dict(value["pod"])
             for field in ("labels", "annotations"):
                 if field in pod:
                     pod[field] = dict.fromkeys(pod[field], "redacted")
             value = value | {"pod": pod}
-        return self._walked(value, self._own, lambda _: self._instead)
+        return self._walked(value, self._own, lambda _: self._replacement)
 
     def _of_key(self, _: re.Match[str]) -> str:
-        return f"{self._namespace}/{self._instead}"
+        return f"{self._namespace}/{self._replacement}"
 
     def _walked(
         self, value: Any, text: re.Pattern[str], instead: Callable[[re.Match[str]], str]
@@ -197,13 +202,13 @@ class Masking:
         if isinstance(value, str):
             return text.sub(instead, value)
         if isinstance(value, list):
-            return [self._walked(each, text, instead) for each in value]
+            return [self._walked(item, text, instead) for item in value]
         if isinstance(value, dict):
             walked = {
-                text.sub(instead, key): self._walked(each, text, instead)
-                for key, each in value.items()
+                text.sub(instead, key): self._walked(item, text, instead)
+                for key, item in value.items()
             }
             if (walked.get("namespace"), walked.get("pod")) == (self._namespace, self._name):
-                walked["pod"] = self._instead
+                walked["pod"] = self._replacement
             return walked
         return value

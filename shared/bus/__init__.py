@@ -1,3 +1,3 @@
-"""The bus: port, in-memory twin, JetStream adapter, subjects. Transport and doorbell, never the
-truth.
+"""The bus: port, in-memory implementation, JetStream adapter, subjects. It transports and wakes;
+the log is the only source of truth.
 """

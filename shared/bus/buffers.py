@@ -1,7 +1,7 @@
-"""What waits between the bus and a reader: only the newest matters, so the buffers are bounded by
-what they hold, not by time.
+"""Buffers between the bus and a reader. Only the newest message matters, so they are bounded by
+size, not by time.
 
-Reports: one message a subject. Doorbell: one number. Both end for their reader at `close`.
+Reports: one message per subject. Doorbell: one number. Both end for their reader at `close`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ MAX_BATCH = 1000
 
 
 class LatestReports:
-    """The newest message of each subject that its reader has not taken yet, in the order of first
-    arrival.
-    """
+    """The newest unread message of each subject, in order of first arrival."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Message] = {}
@@ -27,7 +25,7 @@ class LatestReports:
         self.refused = 0
 
     def put(self, message: Message) -> None:
-        """Keep a message; an older one of its subject is forgotten. Beyond MAX_SUBJECTS, new
+        """Keep a message; it replaces an older one of its subject. Beyond MAX_SUBJECTS, new
         subjects are counted and dropped: every node reports again within its interval."""
         if message.subject not in self._waiting and len(self._waiting) >= MAX_SUBJECTS:
             self.refused += 1
@@ -36,12 +34,12 @@ class LatestReports:
         self._filled.set()
 
     def close(self) -> None:
-        """The reader gets what is left and ends."""
+        """End the reader after the remaining messages."""
         self._closed = True
         self._filled.set()
 
     async def batches(self) -> AsyncIterator[list[Message]]:
-        """Whatever waits, at most MAX_BATCH at a time."""
+        """Yield the waiting messages, at most MAX_BATCH at a time."""
         while True:
             await self._filled.wait()
             subjects = list(self._waiting)[:MAX_BATCH]
@@ -54,7 +52,7 @@ class LatestReports:
 
 
 class Doorbell:
-    """The highest position heard that its reader has not taken yet."""
+    """The highest unread position."""
 
     def __init__(self) -> None:
         self._highest = 0
@@ -62,17 +60,15 @@ class Doorbell:
         self._closed = False
 
     def ring(self, position: int) -> None:
-        """`position` exists."""
         self._highest = max(self._highest, position)
         self._rung.set()
 
     def close(self) -> None:
-        """The reader ends."""
         self._closed = True
         self._rung.set()
 
     async def positions(self) -> AsyncIterator[int]:
-        """Positions heard; those heard while the reader was busy are told as the highest of them."""
+        """Yield positions; of several that arrive while the reader is busy only the highest."""
         while True:
             await self._rung.wait()
             if self._closed:
@@ -83,5 +79,5 @@ class Doorbell:
 
 
 def position_in(header: str) -> int:
-    """The position that a fact's header names, 0 for one that is damaged."""
+    """Return the position in an event's header, 0 if the header is damaged."""
     return int(header) if header.isascii() and header.isdigit() and len(header) < 19 else 0

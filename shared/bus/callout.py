@@ -1,8 +1,7 @@
-"""NATS' auth callout: the server asks who a client is, and is told what it may do, or that it may
-not come in.
+"""NATS' auth callout: the server asks about a client, and is answered with its rights or a refusal.
 
-Words of the protocol as values, and the client that hears the questions. Must not know by what a
-client is judged. Source: docs.nats.io, auth callout; nats-io/jwt v2 (authorization_request,
+Holds the protocol's messages and the client that serves the requests. Must not know how a client is
+judged. Source: docs.nats.io, auth callout; nats-io/jwt v2 (authorization_request,
 authorization_response, user).
 """
 
@@ -22,16 +21,17 @@ from shared.bus.pod_tokens import decoded, encoded
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
 USER = "logins"
-AT_ONCE = 16
-"""Questions that are judged at the same time; more wait, and the server waits for none longer than its own limit."""
+# Requests that are judged at the same time. Further ones wait, and the server waits no longer than
+# its own limit.
+MAX_CONCURRENT = 16
 MAX_WAITING = 1024
 _HEADER = encoded(b'{"typ":"JWT","alg":"ed25519-nkey"}')
 _VERSION = 2
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """Who wants to come in: the key that the server made up for this connection, the server, and
-    the token that was shown.
+class LoginRequest(msgspec.Struct, frozen=True):
+    """A login: the key that the server generated for this connection, the server's id, and the
+    token that the client sent.
     """
 
     user_key: str
@@ -39,11 +39,11 @@ class Asked(msgspec.Struct, frozen=True):
     token: str
 
     def __repr__(self) -> str:
-        return f"Asked({self.user_key!r})"
+        return f"LoginRequest({self.user_key!r})"
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a client may do, under which name, and until when (seconds since 1970)."""
+    """A client's rights, its name, and their expiry (seconds since 1970)."""
 
     name: str
     publish: Sequence[str]
@@ -69,42 +69,42 @@ class _Question(msgspec.Struct):
     nats: _Request
 
 
-def asked(data: bytes) -> Asked:
-    """A server's question. Raises ValueError."""
+def login_request(data: bytes) -> LoginRequest:
+    """Parse a server's request. Raises ValueError."""
     parts = data.decode("ascii", errors="replace").split(".")
     if len(parts) != 3:
-        raise ValueError("no question of a NATS server")
+        raise ValueError("not an authorization request of a NATS server")
     try:
         found = msgspec.json.decode(decoded(parts[1]), type=_Question).nats
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ValueError(f"no question of a NATS server: {error}") from None
-    return Asked(found.user_nkey, found.server_id.id, found.connect_opts.auth_token)
+        raise ValueError(f"not an authorization request of a NATS server: {error}") from None
+    return LoginRequest(found.user_nkey, found.server_id.id, found.connect_opts.auth_token)
 
 
-def granted(issuer: Issuer, who: Asked, grant: Grant, account: str, now_s: int) -> bytes:
-    """The answer that lets a client in, to the account of that name."""
+def granted(issuer: Issuer, request: LoginRequest, grant: Grant, account: str, now_s: int) -> bytes:
+    """Return the answer that admits a client to the account of that name."""
     rights = {"pub": {"allow": list(grant.publish)}, "sub": {"allow": list(grant.subscribe)}}
     limits = {"subs": -1, "data": -1, "payload": -1, "type": "user", "version": _VERSION}
     user = {
-        "sub": who.user_key,
+        "sub": request.user_key,
         "aud": account,
         "name": grant.name,
         "exp": grant.until_s,
         "nats": {**rights, **limits},
     }
-    return _answer(issuer, who, {"jwt": _signed(issuer, user, now_s)}, now_s)
+    return _answer(issuer, request, {"jwt": _signed(issuer, user, now_s)}, now_s)
 
 
-def denied(issuer: Issuer, who: Asked, reason: str, now_s: int) -> bytes:
-    """The answer that leaves a client outside; the reason stands in the server's log."""
-    return _answer(issuer, who, {"error": reason[:200]}, now_s)
+def denied(issuer: Issuer, request: LoginRequest, reason: str, now_s: int) -> bytes:
+    """Return the answer that rejects a client; the server logs the reason."""
+    return _answer(issuer, request, {"error": reason[:200]}, now_s)
 
 
-def _answer(issuer: Issuer, who: Asked, told: dict[str, str], now_s: int) -> bytes:
+def _answer(issuer: Issuer, request: LoginRequest, outcome: dict[str, str], now_s: int) -> bytes:
     body = {
-        "sub": who.user_key,
-        "aud": who.server,
-        "nats": {**told, "type": "authorization_response", "version": _VERSION},
+        "sub": request.user_key,
+        "aud": request.server,
+        "nats": {**outcome, "type": "authorization_response", "version": _VERSION},
     }
     return _signed(issuer, body, now_s).encode()
 
@@ -115,28 +115,26 @@ def _signed(issuer: Issuer, body: Mapping[str, object], now_s: int) -> str:
     return f"{text}.{encoded(issuer.sign(text.encode()))}"
 
 
-Judge = Callable[[Asked], Awaitable[bytes]]
+Judge = Callable[[LoginRequest], Awaitable[bytes]]
 
 
-async def answer_for_ever(
+async def serve_requests(
     url: str,
     password: str,
     judge: Judge,
-    said: Callable[[str], None],
+    log_problem: Callable[[str], None],
     tls: ssl.SSLContext | None = None,
 ) -> None:
-    """Hear the questions of the server at `url` and answer them; ends by cancellation. A question
-    that is none is left alone.
-    """
+    """Serve the requests of the server at `url` until cancelled. Malformed requests are ignored."""
     running: set[asyncio.Task[None]] = set()
-    places = asyncio.Semaphore(AT_ONCE)
+    places = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def answer(message: Msg) -> None:
         async with places:
             try:
-                await message.respond(await judge(asked(message.data)))
+                await message.respond(await judge(login_request(message.data)))
             except ValueError as error:
-                said(str(error))
+                log_problem(str(error))
 
     async def hear(message: Msg) -> None:
         if len(running) < MAX_WAITING:
@@ -145,7 +143,7 @@ async def answer_for_ever(
             task.add_done_callback(running.discard)
 
     async def trouble(error: Exception) -> None:
-        said(f"{type(error).__name__}: {error}")
+        log_problem(f"{type(error).__name__}: {error}")
 
     client = Client()
     await client.connect(

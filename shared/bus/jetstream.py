@@ -1,9 +1,8 @@
-"""The bus on NATS JetStream. The only module that imports the nats client, and where its habits are
-tamed:
+"""The bus on NATS JetStream. Works around three habits of the nats client:
 
-it gives up after 60 reconnects (here: never), buffers while it is away (here: bounded, and every
-message has an id, so that sending again is harmless), and prints tracebacks (here: log lines,
-without the credentials of the URL).
+it gives up after 60 reconnects (here: never), buffers while the server is away (here: bounded, and
+every message has an id, so that sending it again is harmless), and prints tracebacks (here: log
+lines without the credentials of the URL).
 """
 
 from __future__ import annotations
@@ -20,17 +19,16 @@ from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, Not
 
 from shared.bus import subjects
 from shared.bus.buffers import Doorbell, LatestReports, position_in
-from shared.bus.jetstream_client import Insistent, inbox_prefix, split_credentials
+from shared.bus.jetstream_client import FileAuthClient, inbox_prefix, split_credentials
 from shared.bus.jetstream_streams import heal, stream_configs
 from shared.bus.jetstream_subscription import (
     HEARTBEAT_S,
     Subscription,
-    pass_on_cancellation,
     stored_at,
 )
 from shared.bus.jetstream_tls import context, wanted
-from shared.bus.port import BusUnavailable, Message
-from shared.bus.streams import StreamLimits
+from shared.bus.port import BusUnavailable, Message, StreamLimits
+from shared.cancellation import pass_on_cancellation
 from shared.domain.secret_url import Address, text_of
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
@@ -40,17 +38,18 @@ WINDOW_MESSAGES = 256
 WINDOW_BYTES = 1 << 20
 PENDING_BYTES = 8 << 20
 ECHO_EVERY_S = 1.0
+# A hanging server, or one whose machine died, is noticed after two pings without an answer, and
+# replaced by another server of the URL.
 PING_EVERY_S = 3
-"""A server that hangs, or whose machine died, is noticed after two pings without an answer, and left for another one."""
 _TROUBLE = (NatsError, OSError, asyncio.TimeoutError)
 _DEFAULT_LIMITS = StreamLimits()
 _SUBJECTS = {"reports": subjects.REPORT_SUBJECTS, "facts": subjects.FACT_SUBJECTS}
 
 
 class JetStreamBus:
-    """A Bus. Connects in the background from the first use on, for ever; `patience_s` bounds what a
-    caller waits. `keeps_streams`: this user may make streams, and makes those anew that a full disk
-    has spoilt."""
+    """A Bus. It connects in the background from the first use on and never gives up; `patience_s`
+    bounds the wait of a caller. `keeps_streams`: this user may create streams, and recreates
+    streams that a full disk has broken."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class JetStreamBus:
         self._patience_s = patience_s
         self._limits = limits
         self._heartbeat_s = heartbeat_s
-        self._client = Insistent(address)
+        self._client = FileAuthClient(address)
         self._js: JetStreamContext = self._client.jetstream()
         self._connecting: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -79,18 +78,17 @@ class JetStreamBus:
         self._echoing: asyncio.Task[None] | None = None
         self._echoed_s: float | None = None
         self._trouble = ""
-        self._told = set[str]()
+        self._logged = set[str]()
         self._out = logs.get("bus")
 
-    # -- publishing
-    # -------------------------------------------------------------------------------------------------
+    # -- publishing --------------------------------------------------------------------------------
 
     async def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> None:
         await self.publish_many([Message(subject, data, headers)])
 
     async def publish_many(self, messages: list[Message]) -> None:
-        """In order. After trouble, everything from the first message without an acknowledgement is
-        sent again; the ids keep it from being stored twice."""
+        """Publish in order. After an error, everything from the first unacknowledged message is
+        sent again; the message ids prevent duplicates."""
         deadline_s = asyncio.get_running_loop().time() + self._patience_s
         async with self._publishing:
             done = 0
@@ -101,13 +99,13 @@ class JetStreamBus:
                     deadline_s = asyncio.get_running_loop().time() + self._patience_s
 
     async def _sent(self, window: list[Message], deadline_s: float) -> bool:
-        """Send a window and wait for its acknowledgements; False to have it sent again. Raises
+        """Send a window and wait for its acknowledgements; return False to send it again. Raises
         BusUnavailable.
         """
         stream = "reports" if window[0].subject.startswith("topolog.report.") else "facts"
         try:
             await self._ready(deadline_s)
-            if stream != "facts" or not await self._stands(window):
+            if stream != "facts" or not await self._all_stored(window):
                 await self._acknowledged(window)
         except _TROUBLE as error:
             pass_on_cancellation()
@@ -119,10 +117,11 @@ class JetStreamBus:
         count(names.BUS_PUBLISHED, len(window), stream=stream)
         return True
 
-    async def _stands(self, window: list[Message]) -> bool:
-        """Publish facts; whether all of them stand in the stream. One relay writes it: where first
-        and last, which alone are acknowledged, are as far apart there as here, what is between them
-        was taken too. What was not is to be sent again."""
+    async def _all_stored(self, window: list[Message]) -> bool:
+        """Publish events and return whether the stream stored all of them. Only the first and the
+        last are acknowledged. One relay writes the stream, so if their sequences are as far apart
+        as in the window, everything between them was stored, too. If not, the window is sent
+        again."""
         if len(window) < 2:
             return False
         first, *between, last = window
@@ -130,11 +129,11 @@ class JetStreamBus:
         for message in between:
             await self._client.publish(message.subject, message.data, headers=dict(message.headers))
         futures.append(await self._published(last))
-        begin, end = await self._answers(futures)
-        return bool(end.seq - begin.seq == len(window) - 1)
+        first_ack, last_ack = await self._answers(futures)
+        return bool(last_ack.seq - first_ack.seq == len(window) - 1)
 
     async def _acknowledged(self, window: list[Message]) -> None:
-        """Publish, with an acknowledgement each."""
+        """Publish with an acknowledgement for each message."""
         await self._answers([await self._published(message) for message in window])
 
     async def _published(self, message: Message) -> asyncio.Future[PubAck]:
@@ -143,15 +142,14 @@ class JetStreamBus:
         )
 
     async def _answers(self, futures: Sequence[asyncio.Future[PubAck]]) -> list[PubAck]:
-        """Shorter than the caller's patience: a message cut off with its connection is never
-        answered.
-        """
+        # Shorter than the caller's patience: a message that is cut off with its connection is never
+        # acknowledged.
         async with asyncio.timeout(min(max(self._patience_s / 4, 0.2), 2.0)):
             return await asyncio.gather(*futures)
 
     async def _repair(self, error: BaseException, stream: str) -> None:
-        """A wiped server has no streams, and one whose disk was full has streams that take nothing
-        for ever: make them again. A context whose publication failed half-way is replaced."""
+        """Create the streams again after a wipe or a full disk (a stream whose disk was full never
+        accepts messages again). A context whose publication failed half-way is replaced."""
         await asyncio.sleep(0.1)
         self._js = self._client.jetstream()
         if not self._keeps_streams or not self._client.is_connected:
@@ -171,11 +169,10 @@ class JetStreamBus:
                         names.BUS_STREAM_RECREATED, stream=config.name, problem=problem
                     )
 
-    # -- streams
-    # ----------------------------------------------------------------------------------------------------
+    # -- streams -----------------------------------------------------------------------------------
 
     async def ensure_streams(self) -> None:
-        """Create or update the two streams. Raises BusUnavailable."""
+        """Create or update the streams. Raises BusUnavailable."""
         deadline_s = asyncio.get_running_loop().time() + self._patience_s
         for config in stream_configs(self._limits):
             try:
@@ -188,12 +185,11 @@ class JetStreamBus:
         try:
             await self._js.add_stream(config)
         except BadRequestError:
-            # It exists with another configuration; what cannot be changed is an error that names
+            # It exists with another configuration. If a field cannot be changed, the error names
             # the stream.
             await self._js.update_stream(config)
 
-    # -- reading
-    # ----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def reports(self) -> AsyncIterator[list[Message]]:
         buffer = LatestReports()
@@ -205,7 +201,7 @@ class JetStreamBus:
                 filter_subject=subjects.REPORT_SUBJECTS,
             ),
             lambda message: (
-                self._heard_echo()
+                self._echo_received()
                 if message.subject == subjects.ECHO
                 else buffer.put(_message(message))
             ),
@@ -216,8 +212,8 @@ class JetStreamBus:
         return buffer.batches()
 
     async def _echo(self) -> None:
-        """Send through the stream of reports, for ever: what comes back proves the whole way, and
-        what fails heals the stream.
+        """Send through the report stream periodically: an echo that comes back proves the whole
+        path, and an error heals the stream.
         """
         while True:
             with contextlib.suppress(BusUnavailable):
@@ -225,10 +221,10 @@ class JetStreamBus:
             pass_on_cancellation()
             await asyncio.sleep(ECHO_EVERY_S)
 
-    def _heard_echo(self) -> None:
+    def _echo_received(self) -> None:
         self._echoed_s = asyncio.get_running_loop().time()
 
-    def unheard_s(self) -> float:
+    def since_echo_s(self) -> float:
         return (
             float("inf")
             if self._echoed_s is None
@@ -240,7 +236,7 @@ class JetStreamBus:
         self._follow(
             "facts",
             subjects.FACT_STREAM,
-            # After an interruption the newest fact rings for all that were missed.
+            # After an interruption the newest event rings for everything that was missed.
             lambda again: ConsumerConfig(
                 deliver_policy=DeliverPolicy.LAST if again else DeliverPolicy.NEW, headers_only=True
             ),
@@ -273,7 +269,7 @@ class JetStreamBus:
         self, stream: str, config: ConsumerConfig, cb: Callable[[Any], Awaitable[None]]
     ) -> Callable[[], Awaitable[None]]:
         inbox = self._client.new_inbox()
-        heard = await self._client.subscribe(
+        subscribed = await self._client.subscribe(
             inbox, cb=cb, pending_msgs_limit=65_536, pending_bytes_limit=64 << 20
         )
         config.deliver_subject = inbox
@@ -284,21 +280,20 @@ class JetStreamBus:
         try:
             info = await self._js.add_consumer(stream, config)
         except NotFoundError:
-            await heard.unsubscribe()
+            await subscribed.unsubscribe()
             await self.ensure_streams()
             raise
         except _TROUBLE:
-            await heard.unsubscribe()
+            await subscribed.unsubscribe()
             raise
 
         async def end() -> None:
-            await heard.unsubscribe()
+            await subscribed.unsubscribe()
             await self._js.delete_consumer(stream, info.name)
 
         return end
 
-    # -- connection
-    # -------------------------------------------------------------------------------------------------
+    # -- connection --------------------------------------------------------------------------------
 
     async def connected(self) -> bool:
         self._start()
@@ -315,7 +310,7 @@ class JetStreamBus:
             await asyncio.wait(tasks, timeout=2.0)
         for ending in self._endings:
             ending.close()
-        # Draining raises when the server is gone; there is nobody to tell.
+        # Draining raises if the server is gone, which is not an error here.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(2.0):
                 await (self._client.drain() if self._client.is_connected else self._client.close())
@@ -328,8 +323,8 @@ class JetStreamBus:
             self._connecting = asyncio.create_task(self._connect(), name="bus connect")
 
     async def _connect(self) -> None:
-        """Be connected for ever. The client reconnects by itself, but ends where the server throws
-        it out, as when its key was withdrawn or replaced: then another takes its place."""
+        """Keep a connection. The client reconnects by itself, but closes for good if the server
+        evicts it, for example because its key was revoked: then a new client replaces it."""
         while True:
             self._ended.clear()
             try:
@@ -357,7 +352,7 @@ class JetStreamBus:
             else:
                 await self._on_reconnected()
                 await self._ended.wait()
-                self._client = Insistent(self._address)
+                self._client = FileAuthClient(self._address)
                 self._js = self._client.jetstream()
             await asyncio.sleep(1.0)
 
@@ -373,41 +368,41 @@ class JetStreamBus:
             await asyncio.sleep(0.02)
 
     async def _on_error(self, error: BaseException) -> None:
-        """Each problem is told once while the connection is up, and once while it is down: it is
-        tried several times a second.
-        """
+        """Log each problem once per connection state, because the client retries several times a
+        second."""
         self._trouble = plain(error)
-        if self._trouble not in self._told:
-            self._told.add(self._trouble)
+        if self._trouble not in self._logged:
+            self._logged.add(self._trouble)
             self._out.warning(names.BUS_TROUBLE, problem=self._trouble)
 
     async def _on_disconnected(self) -> None:
-        self._told.clear()
+        self._logged.clear()
         set_gauge(names.BUS_CONNECTED, 0)
         self._out.warning(names.BUS_DOWN, servers=self._servers)
 
     async def _on_reconnected(self) -> None:
-        self._told.clear()
+        self._logged.clear()
         set_gauge(names.BUS_CONNECTED, 1)
         self._out.info(names.BUS_UP, servers=self._servers)
         for subscription in self._running.values():
             subscription.break_off("reconnect")
 
     def _unavailable(self, subject: str, error: BaseException) -> BusUnavailable:
-        servers = ", ".join(self._servers) or "an address not known yet"
+        servers = ", ".join(self._servers) or "an address that is not known yet"
         if isinstance(error, NoStreamResponseError):
             return BusUnavailable(
-                f"NATS at {servers} has no stream for {subject}; topology-store makes it at its start: does it run?"
+                f"NATS at {servers} has no stream for {subject}; topology-store creates it at its "
+                "start: is it running?"
             )
         reason = self._trouble if self._trouble and not self._client.is_connected else plain(error)
         return BusUnavailable(
-            f"NATS at {servers} did not take {subject} within {self._patience_s:g} s "
-            f"({reason}); is it up, with JetStream? check TOPOLOG_NATS_URL"
+            f"NATS at {servers} did not acknowledge {subject} within {self._patience_s:g} s "
+            f"({reason}); is it up, with JetStream? Check TOPOLOG_NATS_URL."
         )
 
 
 def _window(messages: list[Message], start: int) -> list[Message]:
-    """The next messages that may be unacknowledged together; at least one."""
+    """Return the next messages that may be unacknowledged together; at least one."""
     size_bytes, end = 0, start
     while end < len(messages) and end - start < WINDOW_MESSAGES:
         size_bytes += len(messages[end].data)

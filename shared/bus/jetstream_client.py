@@ -1,9 +1,9 @@
-"""The nats client as it is used here: who it is and whom it believes is read from files at every
-connection, so that replacing the files rotates them, and so is an address that is itself a file of
-a URL; a server without TLS hears nothing where TLS was asked for.
+"""The nats client as used here. Credentials and authorities are read from files at every
+connection, so that replacing a file rotates them; the address itself may be a file, too. A server
+without TLS receives no credentials if the URL asks for TLS.
 
-nats-py encrypts when the server asks for it, and tells the password in the clear to one that does
-not. Must not know streams.
+nats-py encrypts if the server asks for it, and sends the password in clear text to a server that
+does not. Must not know streams.
 """
 
 from __future__ import annotations
@@ -23,42 +23,41 @@ from shared.domain.secret_url import Address, bus_trouble, text_of
 from shared.telemetry.reasons import plain
 
 
-def _worth_telling(record: logging.LogRecord) -> bool:
-    """nats-py encrypts a plain stream in place, which makes asyncio warn at the end of every
-    connection: of nothing.
-    """
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Drop asyncio's warning at the end of every TLS connection: nats-py upgrades a plain stream in
+    place."""
     return "eof_received" not in str(record.msg)
 
 
-logging.getLogger("asyncio").addFilter(_worth_telling)
+logging.getLogger("asyncio").addFilter(_is_relevant)
 
 
-class Insistent(Client):
-    """A client of the servers of a URL; that URL says by which files
+class FileAuthClient(Client):
+    """A client of the servers of a URL, which names the files to read
     (`shared.bus.jetstream_tls.FILES`).
     """
 
     def __init__(self, address: Address) -> None:
         super().__init__()
         self._address = address
-        self.servers_told: tuple[str, ...] = ()
-        """HOST:PORT of every server of its cluster, as the server said last; empty without a cluster."""
+        # HOST:PORT of every server of the cluster, as the server last reported; empty without one.
+        self.cluster_addresses: tuple[str, ...] = ()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """The first word of a server, at every connection."""
+        """Check TLS at the server's first message of every connection."""
         url = text_of(self._address) if initial_connection else ""
         if wanted(url):
             if not info.get("tls_required"):
                 raise NatsError(
-                    "the server offers no TLS, which TOPOLOG_NATS_URL asks for; "
-                    "give it a certificate, or write nats:// without ca="
+                    "TOPOLOG_NATS_URL asks for TLS and the server offers none; "
+                    "give the server a certificate, or use nats:// without ca="
                 )
             self.options["tls"] = context(url)
-        self.servers_told = tuple(info.get("connect_urls") or ())
+        self.cluster_addresses = tuple(info.get("connect_urls") or ())
         await super()._process_info(info, initial_connection)
 
     def _connect_command(self) -> bytes:
-        """Who this is, in answer to the server's nonce."""
+        """Authenticate with the file's current content and the server's nonce."""
         url = text_of(self._address)
         if file := named(url, SEED):
             from shared.bus import nkeys
@@ -68,21 +67,21 @@ class Insistent(Client):
             self._signature_cb = lambda nonce: nkeys.signature(seed, nonce)
         elif file := named(url, TOKEN):
             self.options["token"], self._auth_configured = _token(file)[0], True
-        elif found := split_credentials(url)[1]:
-            self.options |= {"user": None, "password": None, "token": None, **found}
+        elif credential_fields := split_credentials(url)[1]:
+            self.options |= {"user": None, "password": None, "token": None, **credential_fields}
             self._auth_configured = True
         return bytes(super()._connect_command())
 
 
 def split_credentials(url: str) -> tuple[list[str], dict[str, str]]:
-    """Server URLs without userinfo, and the user and password that the first URL with any names.
-    Raises BusUnavailable for a URL that cannot be read as it was meant."""
+    """Return server URLs without userinfo, and the credentials in the first URL that has any.
+    Raises BusUnavailable for a malformed URL."""
     if trouble := bus_trouble(url):
         raise BusUnavailable(f"the URL of NATS {trouble}; check TOPOLOG_NATS_URL")
     servers: list[str] = []
     credentials: dict[str, str] = {}
-    for one in url.split(","):
-        parts = urlsplit(one.strip() if "://" in one else f"nats://{one.strip()}")
+    for server in url.split(","):
+        parts = urlsplit(server.strip() if "://" in server else f"nats://{server.strip()}")
         servers.append(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl())
         if parts.username and parts.password is None:
             credentials = credentials or {"token": unquote(parts.username)}
@@ -95,7 +94,7 @@ def split_credentials(url: str) -> tuple[list[str], dict[str, str]]:
 
 
 def inbox_prefix(url: str, user: str) -> str:
-    """Where answers to this client come. Raises NatsError for a seed or token that cannot be read."""
+    """Return the inbox prefix of this client. Raises NatsError for an unreadable seed or token."""
     if token := named(url, TOKEN):
         return subjects.exporters_inbox(_token(token)[1])
     file = named(url, SEED)
@@ -108,9 +107,7 @@ def inbox_prefix(url: str, user: str) -> str:
 
 
 def _token(file: str) -> tuple[str, str]:
-    """The text of a pod's token, which its kubelet replaces now and then, and the node that it
-    names.
-    """
+    """Return the pod's token, which its kubelet rotates, and the node that it names."""
     try:
         with open(file, "rb") as opened:
             text = opened.read(pod_tokens.MAX_BYTES + 1).decode("ascii").strip()
@@ -122,7 +119,7 @@ def _token(file: str) -> tuple[str, str]:
 
 
 def _login(file: str) -> Any:
-    """What is in a file of a seed. Imported here: only who has a seed pays for the library."""
+    # Imported here so that only clients with a seed load the library.
     from shared.bus import nkeys
 
     try:

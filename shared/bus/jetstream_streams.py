@@ -1,8 +1,8 @@
-"""The two streams as JetStream keeps them, and their cure. Must not know connections or messages.
+"""The streams as JetStream keeps them, and their repair.
 
-A stream whose disk was full answers no publication ever again, also after there is space
-(nats-server 2.15, measured): only when it is deleted and made anew. What it held is on the log or
-comes again.
+A stream whose disk was full never answers a publication again, even when there is space again
+(nats-server 2.15, measured). Only deleting and recreating it helps. Its content is on the log or is
+sent again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
 from shared.bus import subjects
-from shared.bus.streams import StreamLimits
+from shared.bus.port import StreamLimits
 
 _SERVER_FAULT = 500
 
 
 def stream_configs(limits: StreamLimits) -> list[StreamConfig]:
-    """Reports and facts."""
+    """Return the configurations of the report and event streams."""
     reports = StreamConfig(
         name=subjects.REPORT_STREAM,
         description="The newest report of every node.",
@@ -29,7 +29,7 @@ def stream_configs(limits: StreamLimits) -> list[StreamConfig]:
     )
     events = StreamConfig(
         name=subjects.FACT_STREAM,
-        description="A mirror of the event log; what is dropped here is still there.",
+        description="A mirror of the event log, which still holds what is dropped here.",
         subjects=[subjects.FACT_SUBJECTS],
         max_bytes=limits.event_bytes,
         max_age=limits.event_age_s,
@@ -44,13 +44,13 @@ def stream_configs(limits: StreamLimits) -> list[StreamConfig]:
 
 
 async def heal(js: JetStreamContext, config: StreamConfig) -> str:
-    """Make the stream anew if it is spoilt; what was wrong with it, empty for one that is well.
-    Raises what the client raises.
+    """Recreate the stream if it is broken; return the problem, "" if there was none. Raises what
+    the client raises.
     """
     assert config.name is not None
     try:
-        # To purge what nobody reads harms nothing, and a spoilt stream refuses it with the error
-        # that spoilt it.
+        # Purging an unread subject is harmless, and a broken stream refuses it with the error that
+        # broke it.
         await js.purge_stream(config.name, subject=_UNREAD[config.name])
     except NotFoundError:
         problem = "there is no such stream"

@@ -1,9 +1,8 @@
-"""One endless subscription to a stream: made anew at a gap, after silence, and after every
-reconnect.
+"""One endless subscription to a stream, renewed at a gap, after silence, and after every reconnect.
 
-The client's own ordered consumer stays deaf when its consumer vanishes in silence (nats.py issue
-510), so this one watches the consumer's sequence and its heartbeats itself. It works on the client
-through narrow calls and imports no driver.
+The client's ordered consumer hangs if its consumer disappears silently (nats.py issue 510), so this
+subscription watches the consumer's sequence and heartbeats itself. It uses the client through
+narrow calls and imports no driver.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from shared.cancellation import pass_on_cancellation
 from shared.telemetry import names
 from shared.telemetry.instruments import count
 
@@ -21,18 +21,9 @@ _STATUS = "Status"
 _LAST_CONSUMER = "Nats-Last-Consumer"
 
 
-def pass_on_cancellation() -> None:
-    """Raise CancelledError when this task was asked to stop and the client lost it: it does, when
-    an answer comes at the same moment (`asyncio.wait_for` before Python 3.12), and where it makes
-    an error of its own of a cancellation."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
 class Source(Protocol):
-    """How a subscription is opened: `cb` gets every message, heartbeats included; the answer ends
-    it again.
+    """Opens a subscription: `cb` receives every message, heartbeats included. Returns a function
+    that ends the subscription.
     """
 
     async def __call__(
@@ -41,7 +32,7 @@ class Source(Protocol):
 
 
 class Subscription:
-    """Runs until cancelled. `deliver(message)` gets each message that is not a heartbeat; it must
+    """Runs until cancelled. `deliver(message)` receives every message except heartbeats and must
     not block.
     """
 
@@ -57,17 +48,17 @@ class Subscription:
         self._deliver = deliver
         self._heartbeat_s = heartbeat_s
         self._sequence = 0
-        self._heard_s = 0.0
+        self._received_s = 0.0
         self._broken = asyncio.Event()
         self._cause = ""
 
     def break_off(self, cause: str) -> None:
-        """Make the subscription anew: something may have been missed."""
+        """Renew the subscription, because a message may be missing."""
         self._cause = self._cause or cause
         self._broken.set()
 
     async def run(self) -> None:
-        """Subscribe, and again whenever something may have been missed."""
+        """Subscribe, and again whenever a message may be missing."""
         again = False
         while True:
             self._sequence, self._cause = 0, ""
@@ -91,13 +82,11 @@ class Subscription:
             again = True
 
     async def _until_broken(self) -> None:
-        """Look whether something was heard as often as that could be too long ago, not at each
-        message.
-        """
+        # Wakes only when the silence could be too long, not at each message.
         loop = asyncio.get_running_loop()
-        self._heard_s = loop.time()
+        self._received_s = loop.time()
         while not self._broken.is_set():
-            silent_at_s = self._heard_s + 3 * self._heartbeat_s
+            silent_at_s = self._received_s + 3 * self._heartbeat_s
             if loop.time() >= silent_at_s:
                 self.break_off("silence")
                 return
@@ -106,7 +95,7 @@ class Subscription:
                     await self._broken.wait()
 
     async def _receive(self, message: Any) -> None:
-        self._heard_s = asyncio.get_running_loop().time()
+        self._received_s = asyncio.get_running_loop().time()
         headers = message.headers or {}
         if headers.get(_STATUS):
             last = headers.get(_LAST_CONSUMER, "")
@@ -122,22 +111,22 @@ class Subscription:
 
 
 def consumer_sequence(reply: str) -> int:
-    """How many messages the consumer had delivered with this one, from the acknowledgement subject;
-    0 when unreadable.
+    """Return how many messages the consumer has delivered, including this one, from the
+    acknowledgement subject; 0 if unreadable.
     """
     tokens = reply.split(".")
-    # $JS.ACK.stream.consumer.delivered.stream-seq.consumer-seq..., or with domain and account
-    # before the stream.
+    # $JS.ACK.stream.consumer.delivered.stream-seq.consumer-seq..., or with domain and account first
     index = 6 if len(tokens) == 9 else 8
     return int(tokens[index]) if len(tokens) > index and tokens[index].isdigit() else 0
 
 
 def stored_at(reply: str) -> tuple[int, int]:
-    """The stream's own sequence of the message, and when it was stored there (Unix microseconds),
-    from the acknowledgement subject; 0 when unreadable."""
+    """Return the message's sequence in its stream and the time at which it was stored (Unix
+    microseconds), from the acknowledgement subject; 0 if unreadable."""
     tokens = reply.split(".")
     index = 5 if len(tokens) == 9 else 7
     sequence, time_ns = (tokens[index], tokens[index + 2]) if len(tokens) > index + 2 else ("", "")
-    return int(sequence) if sequence.isdigit() else 0, int(
-        time_ns
-    ) // 1000 if time_ns.isdigit() else 0
+    return (
+        int(sequence) if sequence.isdigit() else 0,
+        int(time_ns) // 1000 if time_ns.isdigit() else 0,
+    )

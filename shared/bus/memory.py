@@ -1,4 +1,4 @@
-"""The in-memory twin of the bus, for tests and for simulations in one process."""
+"""The in-memory implementation of the bus, for tests and for simulations in one process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEDUPLICATED = 10_000
 
 
 class MemoryBus:
-    """A Bus in dicts. `down = True` makes it unavailable, as a server that is away."""
+    """A Bus in dicts. `down = True` makes it unavailable, like a server that is away."""
 
     def __init__(self) -> None:
         self.down = False
@@ -61,7 +61,7 @@ class MemoryBus:
     async def connected(self) -> bool:
         return not self.down and not self._closed
 
-    def unheard_s(self) -> float:
+    def since_echo_s(self) -> float:
         return float("inf") if self.down or self._closed else 0.0
 
     async def close(self) -> None:
@@ -74,7 +74,8 @@ class MemoryBus:
     def _check(self, subject: str) -> None:
         if self.down or self._closed:
             raise BusUnavailable(
-                f"the in-memory bus is {'closed' if self._closed else 'down'}; {subject} was not sent"
+                f"the in-memory bus is {'closed' if self._closed else 'down'}; "
+                f"{subject} was not sent"
             )
         if not subject.startswith(("topolog.report.", "topolog.fact.", "streams")):
             raise BusUnavailable(f"no stream takes the subject {subject}; use shared.bus.subjects")

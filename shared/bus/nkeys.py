@@ -1,9 +1,8 @@
-"""The keys by which a client proves to NATS who it is: Ed25519 seeds and public keys in NATS' text
-form, and files of seeds.
+"""The keys by which clients authenticate to NATS: Ed25519 seeds and public keys in NATS' text form,
+and files of seeds.
 
-A text is base32 of a prefix, 32 bytes and their CRC-16 (nats-io/nkeys); a seed's prefix tells its
-user's prefix too. A file of a seed names in its first line, after `#`, as whom its client hears
-answers. Must not know servers or connections.
+A text is base32 of a prefix, 32 bytes and their CRC-16 (nats-io/nkeys); the prefix of a seed
+includes the prefix of its kind. The first line of a seed file names, after `#`, the client's inbox.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ MAX_FILE_BYTES = 4096
 
 
 class KeyInvalid(ValueError):
-    """A text is no seed of a user; says what is wrong and never what the text was."""
+    """A text that is not a user's seed. The message never contains the text."""
 
 
 class Login(msgspec.Struct, frozen=True):
-    """What a file of a seed holds; `name` is empty where it gives none."""
+    """The content of a seed file; `name` is empty if the file has none."""
 
     name: str
     seed: str
@@ -38,8 +37,8 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class Issuer:
-    """An account's key that lives as long as this process: what it signs, a server that was told
-    `public` believes.
+    """A signing key of an account that lives as long as this process. Servers that are configured
+    with `public` trust its signatures.
     """
 
     def __init__(self) -> None:
@@ -47,32 +46,31 @@ class Issuer:
         self.public = _text(bytes([_ACCOUNT]) + bytes(self._key.verify_key))
 
     def sign(self, data: bytes) -> bytes:
-        """The 64 bytes of the signature."""
         return bytes(self._key.sign(data).signature)
 
 
 def new_seed() -> str:
-    """A seed that nobody has."""
+    """Return a new random seed."""
     return _text(bytes([_SEED | _USER >> 5, (_USER & 31) << 3]) + secrets.token_bytes(_BYTES))
 
 
 def public(seed: str) -> str:
-    """The public key, `U...`, by which a server knows who has the seed. Raises KeyInvalid."""
+    """Return the public key, `U...`, of a seed. Raises KeyInvalid."""
     return _text(bytes([_USER]) + bytes(_key(seed).verify_key))
 
 
 def signature(seed: str, nonce: str) -> bytes:
-    """The base64 of the signature of a server's nonce. Raises KeyInvalid."""
+    """Return the base64 signature of a server's nonce. Raises KeyInvalid."""
     return base64.b64encode(_key(seed).sign(nonce.encode()).signature)
 
 
 def file_text(login: Login) -> str:
-    """What a file of a seed holds."""
+    """Return the content of a seed file."""
     return f"# {login.name}\n{login.seed}\n"
 
 
 def read(path: Path) -> Login:
-    """The seed in a file, which its owner alone should be able to read. Raises KeyInvalid, OSError."""
+    """Read a seed file. Raises KeyInvalid, OSError."""
     with path.open("rb") as opened:
         lines = opened.read(MAX_FILE_BYTES).decode("ascii", errors="replace").split("\n")
     names = [line.lstrip("# ").strip() for line in lines if line.startswith("#")]
@@ -89,14 +87,15 @@ def _text(prefixed: bytes) -> str:
 def _key(seed: str) -> SigningKey:
     if not seed:
         raise KeyInvalid(
-            "holds no seed of a user: a line that begins with SU; make one with topolog nats credentials"
+            "holds no user seed (a line that begins with SU); "
+            "create one with topolog nats credentials"
         )
     try:
         raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
     except (binascii.Error, ValueError):
-        raise KeyInvalid("holds a seed that is no base32") from None
+        raise KeyInvalid("holds a seed that is not base32") from None
     if len(raw) != _BYTES + 4 or binascii.crc_hqx(raw[:-2], 0).to_bytes(2, "little") != raw[-2:]:
         raise KeyInvalid("holds a seed that was cut or altered")
     if raw[:2] != bytes([_SEED | _USER >> 5, (_USER & 31) << 3]):
-        raise KeyInvalid("holds a seed of something else than a user")
+        raise KeyInvalid("holds a seed of another kind than a user")
     return SigningKey(raw[2:-2])

@@ -1,4 +1,4 @@
-"""What services may ask of the bus. Two adapters (memory, JetStream) pass one contract suite."""
+"""What services may ask of the bus. Both adapters (memory, JetStream) pass one contract suite."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message: subject, headers (trace context, message id), body, the bus's own sequence in
-    its stream, and when it was stored there (Unix microseconds, 0 where the bus does not say)."""
+    """One message. `headers` hold trace context and message id. `sequence` and `time_us` are its
+    place in its stream and the time at which it was stored (Unix microseconds, 0 if unknown)."""
 
     subject: str
     data: bytes
@@ -19,45 +19,58 @@ class Message(msgspec.Struct, frozen=True):
     time_us: int = 0
 
 
+class StreamLimits(msgspec.Struct, frozen=True):
+    """Limits of the streams, whose content can always be sent again. `duplicate_window_s` is how
+    long a repeated message id is recognised, `replicas` the number of copies in a cluster."""
+
+    report_bytes: int = 128 << 20
+    report_age_s: float = 24 * 3600.0
+    event_bytes: int = 256 << 20
+    event_age_s: float = 24 * 3600.0
+    message_bytes: int = 1 << 20
+    duplicate_window_s: float = 120.0
+    replicas: int = 1
+
+
 class Bus(Protocol):
-    """Publish is at-least-once and idempotent by message id; a subscription may repeat and must not
-    be trusted to be complete.
+    """Publishing is at-least-once and idempotent by message id. A subscription may repeat messages
+    and may miss some.
     """
 
     async def ensure_streams(self) -> None:
-        """Create or update the two JetStream streams; idempotent."""
+        """Create or update the streams; idempotent."""
 
     async def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> None:
-        """Publish and wait for the stream's acknowledgement. Raises BusUnavailable after its own
-        bounded retries.
+        """Publish and wait for the stream's acknowledgement. Raises BusUnavailable after bounded
+        retries.
         """
 
     async def publish_many(self, messages: list[Message]) -> None:
-        """Publish in order with a bounded window of unacknowledged messages; returns when all are
+        """Publish in order with a bounded window of unacknowledged messages; return when all are
         acknowledged.
         """
 
     def reports(self) -> AsyncIterator[list[Message]]:
-        """Batches of reports: first the newest of every node, then each new one. Reconnects for
-        ever; ends on close.
+        """Yield batches of reports: first the newest of every node, then each new one. Reconnects
+        indefinitely; ends on close.
         """
 
     def events(self) -> AsyncIterator[int]:
-        """Positions heard on the fact stream from now on: a doorbell, never a complete list. Ends
-        on close.
+        """Yield positions received on the event stream from now on: a doorbell, not a complete
+        list. Ends on close.
         """
 
     async def connected(self) -> bool:
-        """For readiness."""
+        """Return whether there is a connection, for readiness."""
 
-    def unheard_s(self) -> float:
-        """How long ago this process surely heard what is reported: what it sent through the stream
-        of reports itself came back. Infinite before the first time; asked of a bus whose `reports`
-        are read. Silence of nodes since then is no evidence."""
+    def since_echo_s(self) -> float:
+        """Return the seconds since an echo of this process came back through the report stream;
+        infinite before the first echo. Since then, missing reports prove nothing about nodes. Only
+        meaningful while `reports` is read."""
 
     async def close(self) -> None:
         """Drain and disconnect; never raises."""
 
 
 class BusUnavailable(Exception):
-    """The bus could not be reached in time. Names the server and the subject."""
+    """The bus did not answer in time. Names the server and the subject."""

@@ -1,1 +1,1 @@
-"""The event log: port, in-memory twin, Postgres, cursor, snapshots, leases."""
+"""The event log: port, in-memory implementation, Postgres, cursor, snapshots, leases."""

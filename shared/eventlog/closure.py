@@ -1,10 +1,9 @@
-"""The code that a module runs on: its own source and that of every module of the project that it
-imports, however indirectly.
+"""The code that a module runs on: its source and the source of every project module that it
+imports, directly or indirectly.
 
-Read from the sources, not from what happens to be loaded, so that every process that starts from
-the same files finds the same. Imports for type checkers alone do not count. What is looked up at
-run time (a registry that others add to) must be given beside: it counts by its module, its name and
-its arguments.
+Modules are read from their source files, not from `sys.modules`, so that every process that starts
+from the same files computes the same result. Imports under TYPE_CHECKING do not count. Objects that
+are registered at run time are passed in by the caller; they count by module, name and arguments.
 """
 
 from __future__ import annotations
@@ -21,45 +20,46 @@ import msgspec
 import xxhash
 
 PROJECT = frozenset({"services", "shared", "plugins"})
+# The fields in which a statement holds nested statements.
 _BODIES = ("body", "handlers", "orelse", "finalbody", "cases")
-"""Where a statement holds others."""
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def closure(roots: Iterable[str]) -> tuple[str, ...]:
-    """Names of the modules that `roots` (names, too) run on, themselves included, sorted. Raises
+    """Return the sorted names of `roots` and of every module that they import. Raises
     ModuleNotFoundError.
     """
-    found, waiting = set[str](), list(roots)
+    modules, waiting = set[str](), list(roots)
     tops = PROJECT | {name.partition(".")[0] for name in waiting}
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in modules:
             continue
-        found.add(name)
+        modules.add(name)
         waiting += [
-            other for other in (*_parents(name), *_imports(name)) if other.partition(".")[0] in tops
+            imported
+            for imported in (*_parents(name), *_imports(name))
+            if imported.partition(".")[0] in tops
         ]
-    return tuple(sorted(found))
+    return tuple(sorted(modules))
 
 
 def code_fingerprint(roots: Iterable[str], registered: Iterable[object] = ()) -> str:
-    """16 hex digits over names and sources of the closure of `roots` and of what is `registered`,
-    and over the keys of the latter in their order: any change of any of its modules or arguments
-    changes them. Raises TypeError (`key_of`)."""
-    found = tuple(registered)
+    """Return 16 hex digits over names and sources of the closure of `roots` and `registered`, and
+    over the keys of `registered` in their order. Any change of these changes the digits. Raises
+    TypeError (`key_of`)."""
+    objects = tuple(registered)
     digest = xxhash.xxh3_64()
-    for name in closure([*roots, *(_kind(each).__module__ for each in found)]):
+    for name in closure([*roots, *(_kind(item).__module__ for item in objects)]):
         digest.update(f"\0{name}\0{source(name)}".encode())
-    for each in found:
-        digest.update(f"\0{key_of(each)}".encode())
+    for item in objects:
+        digest.update(f"\0{key_of(item)}".encode())
     return digest.hexdigest()
 
 
 def key_of(registered: object) -> str:
-    """What tells this class, function or object from its like: its name, and of a frozen
-    msgspec.Struct its arguments, encoded. Raises TypeError for an object of which arguments cannot
-    be told, or may change."""
+    """Return the key of a class, function or object: its name and, for a frozen msgspec.Struct, its
+    encoded arguments. Raises TypeError for an object whose arguments are unknown or mutable."""
     kind = _kind(registered)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if kind is registered:
@@ -67,19 +67,21 @@ def key_of(registered: object) -> str:
     frozen = isinstance(registered, msgspec.Struct) and registered.__struct_config__.frozen
     if not frozen and _has_arguments(registered):
         raise TypeError(
-            f"{name} is registered with arguments that no key tells: make it a frozen msgspec.Struct"
+            f"{name} is registered with arguments that cannot be fingerprinted; "
+            "make it a frozen msgspec.Struct"
         )
     try:
         hash(registered)
         return f"{name} {_ENCODER.encode(registered).decode()}" if frozen else name
     except TypeError as error:
         raise TypeError(
-            f"{name} is registered with arguments that no key tells ({error}): use plain immutable values"
+            f"{name} is registered with arguments that cannot be fingerprinted ({error}); "
+            "use plain immutable values"
         ) from error
 
 
 def _kind(registered: object) -> Any:
-    """The class or function itself, of objects their class."""
+    """Return the class or function itself, or the class of an object."""
     return registered if isinstance(registered, type) or callable(registered) else type(registered)
 
 
@@ -92,8 +94,8 @@ def _has_arguments(registered: object) -> bool:
 
 @cache
 def source(name: str) -> str:
-    """The text of a module; "" for a folder without one. Read once: what is followed and what is
-    told of are the same text.
+    """Return the text of a module; "" for a folder without `__init__.py`. Cached, so that imports
+    and fingerprint see the same text.
     """
     path = _path(name)
     return path.read_text() if path is not None else ""
@@ -101,14 +103,14 @@ def source(name: str) -> str:
 
 @cache
 def _path(name: str) -> Path | None:
-    found = importlib.util.find_spec(name)
-    if found is None:
+    spec = importlib.util.find_spec(name)
+    if spec is None:
         raise ModuleNotFoundError(f"no module {name!r} to fingerprint", name=name)
-    return Path(found.origin) if found.origin else None
+    return Path(spec.origin) if spec.origin else None
 
 
 def _parents(name: str) -> Iterator[str]:
-    """Packages run before what is in them."""
+    # A package runs before its modules.
     parts = name.split(".")
     return (".".join(parts[:count]) for count in range(1, len(parts)))
 
@@ -118,26 +120,26 @@ def _imports(name: str) -> tuple[str, ...]:
     package = name if _is_package(name) else name.rpartition(".")[0]
     tops = PROJECT | {package.partition(".")[0]}
     return tuple(
-        other
+        imported
         for node in _statements(_tree(source(name)))
-        for other in _imported(node, package, tops)
+        for imported in _imported(node, package, tops)
     )
 
 
 def _tree(text: str) -> ast.Module:
-    """The syntax tree; without what comes after the paragraph with the last `import`, even one
-    within a word: most of nearly every source, and of the time that a service's start spends here.
+    """Parse up to the end of the paragraph that holds the last `import`. Most of a source follows
+    that paragraph, and parsing it would dominate the start time of a service.
     """
     end = text.find("\n\n", text.rfind("import"))
     if end >= 0:
-        # The paragraph may end within a string or brackets: cut there, the text is no syntax.
+        # The paragraph may end inside a string or brackets; then the cut text does not parse.
         with contextlib.suppress(SyntaxError):
             return ast.parse(text[:end])
     return ast.parse(text)
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every statement but what only a type checker runs."""
+    """Yield every statement except those that only a type checker runs."""
     for body in _BODIES:
         for node in getattr(tree, body, ()):
             if not (isinstance(node, ast.If) and _is_type_checking(node.test)):
@@ -146,18 +148,12 @@ def _statements(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_type_checking(test: ast.expr) -> bool:
-    """`TYPE_CHECKING`, by whatever module."""
-    return (
-        test.id
-        if isinstance(test, ast.Name)
-        else test.attr
-        if isinstance(test, ast.Attribute)
-        else ""
-    ) == "TYPE_CHECKING"
+    name = test.id if isinstance(test, ast.Name) else getattr(test, "attr", "")
+    return bool(name == "TYPE_CHECKING")
 
 
 def _imported(node: ast.AST, package: str, tops: Set[str]) -> Iterator[str]:
-    """What a statement imports; of packages below `tops` also the modules in them."""
+    """Yield the modules that a statement imports; for packages below `tops`, also their modules."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -173,8 +169,8 @@ def _is_package(name: str) -> bool:
 
 
 def _holds(package: str, name: str) -> bool:
-    """Whether `name` is a module in the package, and no value of it."""
+    """Return whether `name` is a module in the package, not a value of it."""
     path = _path(package)
     return path is not None and any(
-        (path.parent / each).exists() for each in (f"{name}.py", f"{name}/__init__.py")
+        (path.parent / candidate).exists() for candidate in (f"{name}.py", f"{name}/__init__.py")
     )

@@ -1,14 +1,17 @@
-"""The position of one reader in the log, as a pure machine: replaying -> catching up -> live.
+"""The position of one reader in the log, as a pure state machine: replaying, catching up, live.
 
-Theory of operation. The reader asks `next_step` what to do, does it, and tells the cursor what came
-of it: `opened` (the log's identity and head), `received` (a page), `heard` (somebody says that a
-position exists). Hints may be lost, repeated, early or false; nothing is believed but a page, and a
-page must continue at `position + 1`. The cursor knows no clock and no I/O. Rules: (1) facts are
-delivered once each, in order, without a hole; (2) another log, another timeline, a head behind the
-position, or another chain at the position discards everything (`Reset`); (3) a hole is an error
-that stops the reader, never a guess. A page begins with the fact at the position itself, read
-again: its chain tells one history from another, also when a restored log has outgrown the reader
-before it looked.
+Theory of operation. The reader asks `next_step` what to do, does it, and passes the result to the
+cursor: `opened` (the log's identity and head), `received` (a page) or `hinted` (a position may
+exist). The cursor reads no clock and does no I/O.
+
+1. Events are delivered once, in order, without a hole. Only a page is trusted, and it must continue
+   at `position + 1`. Hints may be lost, repeated, early or false.
+2. Another log, another timeline, a head behind the position, or another chain at the position
+   discards everything (`Reset`).
+3. A hole is an error that stops the reader.
+
+A page begins with the event at the position itself, which is read again. Its chain identifies the
+history, even if a restored log has grown past the reader in the meantime.
 """
 
 from __future__ import annotations
@@ -24,9 +27,7 @@ from shared.events.envelope import Envelope
 
 
 class Phase(Enum):
-    """How far the reader is: behind the head that it found at start; past it; at the end of all
-    that it knows of.
-    """
+    """Progress: behind the head at start; past that head; at the end of the log."""
 
     REPLAYING = "replaying"
     CATCHING_UP = "catching up"
@@ -34,7 +35,7 @@ class Phase(Enum):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Step: read the page after this position, which is the reader's own less one (0 at the
+    """Step: read the page after this position, which is the reader's position minus one (0 at the
     beginning).
     """
 
@@ -42,7 +43,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Step: nothing is known beyond this position; wait for a hint or poll."""
+    """Step: no event is known beyond this position; wait for a hint or poll."""
 
     after: int
 
@@ -52,9 +53,9 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """The state folded so far belongs to another history: discard it; reading begins again at 1.
-    `lost` is what the reader had and finds no more, None where the log itself says that it is
-    another."""
+    """The folded state belongs to another history: discard it and read again from 1. `lost` is what
+    the reader had read and the log no longer holds; None if the log itself says that it is another
+    one."""
 
     cause: str
     lost: Lost | None = None
@@ -64,9 +65,9 @@ Step = Open | Read | Wait
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a reader stands. `chain` is that of the fact at `position`, None where it is to be
-    learnt. `known` is the highest position that is believed to exist; `promised` the highest that
-    did exist (an append was answered with it); `replay_to` the head at start."""
+    """The reader's place. `chain` is the chain of the event at `position`, None until it is read.
+    `known` is the highest position that is believed to exist. `promised` is the highest position
+    that an append returned. `replay_to` is the head at start."""
 
     position: int = 0
     chain: bytes | None = None
@@ -85,7 +86,6 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 def next_step(cursor: Cursor) -> Step:
-    """What the reader should do now."""
     if not cursor.opened_once:
         return Open()
     if cursor.known > cursor.position or not cursor.at_end:
@@ -94,13 +94,13 @@ def next_step(cursor: Cursor) -> Step:
 
 
 def reading(cursor: Cursor) -> Read:
-    """The read that goes on from here and checks where the reader stands."""
+    """Return the read that continues here and verifies the reader's own position."""
     return Read(max(cursor.position - 1, 0))
 
 
 def opened(cursor: Cursor, identity: LogIdentity, head: int) -> tuple[Cursor, Reset | None]:
-    """The log answered who it is and where its head stands; told at start, after a reconnect, and
-    at every poll.
+    """Apply the log's identity and head, which are read at start, after a reconnect and at every
+    poll.
     """
     cause = _reset_cause(cursor, identity, head)
     if cause:
@@ -122,60 +122,62 @@ def opened(cursor: Cursor, identity: LogIdentity, head: int) -> tuple[Cursor, Re
 
 
 def _reset_cause(cursor: Cursor, identity: LogIdentity, head: int) -> str:
-    before = cursor.identity
-    if before is not None and before.log_id != identity.log_id:
+    previous = cursor.identity
+    if previous is not None and previous.log_id != identity.log_id:
         return "other_log"
-    if before is not None and before.timeline != identity.timeline:
+    if previous is not None and previous.timeline != identity.timeline:
         return "other_timeline"
     return "head_behind" if head < max(cursor.position, cursor.promised) else ""
 
 
-def _lost(cursor: Cursor, found: LogIdentity | None, position: int) -> Lost | None:
-    """What the reader had, with its chain where it was read and not only promised; None of another
-    log, or of a timeline that began since: those say themselves that they are others."""
-    before = cursor.identity
+def _lost(cursor: Cursor, identity: LogIdentity | None, position: int) -> Lost | None:
+    """Return what the reader had read, with its chain if it was read and not only promised. Return
+    None for another log or a newer timeline: their identity already says so."""
+    previous = cursor.identity
     if (
-        before is None
-        or found is None
-        or found.log_id != before.log_id
-        or found.timeline > before.timeline
+        previous is None
+        or identity is None
+        or identity.log_id != previous.log_id
+        or identity.timeline > previous.timeline
     ):
         return None
     chain = cursor.chain if position == cursor.position else None
-    return Lost(found.timeline, before.timeline, position, chain or b"")
+    return Lost(identity.timeline, previous.timeline, position, chain or b"")
 
 
-def heard(cursor: Cursor, position: int) -> Cursor:
-    """Somebody says that `position` exists. It costs at most one read when untrue."""
+def hinted(cursor: Cursor, position: int) -> Cursor:
+    """Note that `position` may exist. A false hint costs at most one read."""
     if position <= cursor.known:
         return cursor
     return msgspec.structs.replace(cursor, known=position)
 
 
 def promised(cursor: Cursor, position: int) -> Cursor:
-    """The log answered that `position` exists: a head behind it belongs to another history."""
-    return heard(msgspec.structs.replace(cursor, promised=max(cursor.promised, position)), position)
+    """Note that an append returned `position`: a head behind it belongs to another history."""
+    return hinted(
+        msgspec.structs.replace(cursor, promised=max(cursor.promised, position)), position
+    )
 
 
 def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Envelope] | Reset]:
-    """The facts of a page that are new, in order, or that the page is of another history. Raises
-    LogBroken at a hole or disorder.
+    """Return the new events of a page in order, or Reset if the page belongs to another history.
+    Raises LogBroken at a hole or disorder.
 
-    A page without news says that nothing exists beyond the position, whatever hints said.
+    A page without new events means that the log ends at the position, whatever hints said.
     """
     cause = _stranger(cursor, page)
     if cause:
         return Cursor(), Reset(cause, _lost(cursor, cursor.identity, cursor.position))
-    known_before = next(
+    skipped = next(
         (count for count, envelope in enumerate(page) if envelope.position > cursor.position),
         len(page),
     )
-    fresh = list(page[known_before:])
+    fresh = list(page[skipped:])
     for position, envelope in enumerate(fresh, start=cursor.position):
         if envelope.position != position + 1:
             raise LogBroken(
-                f"after position {position} the log gave {envelope.position}: positions must have no hole; "
-                "stop, keep the database as it is, and run: topolog replay verify"
+                f"after position {position} the log returned {envelope.position}: positions must "
+                "have no hole. Stop, keep the database as it is, and run: topolog replay verify"
             )
     position, chain = cursor.position + len(fresh), page[-1].chain if page else cursor.chain
     at_end = not fresh
@@ -183,21 +185,19 @@ def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Env
     moved = msgspec.structs.replace(
         cursor, position=position, chain=chain, known=known, at_end=at_end
     )
-    # A page that reached all that is known ends the catching up without one more empty read.
+    # A page that reaches the last known position ends the catch-up without one more empty read.
     return (
         msgspec.structs.replace(moved, at_end=True) if position >= moved.known else moved
     ), fresh
 
 
 def _stranger(cursor: Cursor, page: Sequence[Envelope]) -> str:
-    """Why the page cannot continue what was read: its first fact is not the one where the reader
-    stands.
-    """
+    """Return why the page cannot continue the reader's history, "" if it can."""
     if cursor.position and not page:
         return "head_behind"
-    here = (
+    current = (
         next((envelope for envelope in page if envelope.position == cursor.position), None)
         if cursor.chain
         else None
     )
-    return "" if here is None or here.chain == cursor.chain else "other_history"
+    return "" if current is None or current.chain == cursor.chain else "other_history"

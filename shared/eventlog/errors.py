@@ -1,40 +1,38 @@
-"""What may go wrong with the log beyond an outcome: transport, a broken invariant, a misuse. Knows
-no adapter.
+"""Errors of the log that are not outcomes: transport, a broken invariant, misuse. Must not know
+adapters.
 """
 
 from __future__ import annotations
 
 
 class LogUnavailable(Exception):
-    """The log could not be reached in time; nothing is known about what was being appended until
-    its commit id is sent again.
+    """The log did not answer in time. The outcome of a pending append is unknown until its commit
+    id is sent again.
     """
 
 
 class LogBroken(Exception):
-    """The log contradicts its own promise (a hole, disorder); a reader must stop and an operator
-    must look.
-    """
+    """The log violates an invariant (a hole, disorder): readers stop and an operator must look."""
 
 
 class LogBusy(Exception):
-    """Somebody else rewrites the history just now; nothing was changed. Says, after a semicolon,
-    what to do.
+    """Another process rewrites the history at this moment; nothing was changed. The remedy follows
+    a semicolon.
     """
 
 
 class CommitInvalid(ValueError):
-    """A commit that no log can take: no facts, no id, or a fact too large. Names the commit and the
+    """A commit that no log accepts: no events, no id, or an event too large. Names commit and
     field.
     """
 
 
 class LoginTooStrong(Exception):
-    """A service logs in as somebody who may change facts, and that is refused here."""
+    """A service logs in as a user that may change events; production refuses that."""
 
 
 class LoginTooWeak(Exception):
-    """The login lacks the right; says, after a semicolon, whose has it."""
+    """The login lacks the right; the message names the login that has it after a semicolon."""
 
 
 class LogNotMigrated(Exception):

@@ -1,8 +1,7 @@
-"""A log that is read from files: an export, or a folder of archived ones. It answers what a reader
-asks, and takes nothing.
+"""A log that is read from files: one export, or a folder of archived ones. Read-only.
 
-The files are checked once, when they are opened; after that a block is unpacked when it is asked
-for, and few are kept.
+The files are verified once, when they are opened. A block is unpacked on demand, and few are
+cached.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome
 from shared.events.envelope import Envelope
 
 
-class _Where(msgspec.Struct, frozen=True):
-    """A block of one of the files."""
-
+class _BlockPlace(msgspec.Struct, frozen=True):
     path: Path
     first: int
     offset: int
@@ -42,16 +39,16 @@ class _Where(msgspec.Struct, frozen=True):
 
 
 class FileLog:
-    """An EventLog for readers. Raises HistoryFileError when it is opened on what is no history."""
+    """An EventLog for readers. Raises HistoryFileError if the file is not a history."""
 
     def __init__(self, headers: Sequence[Header]) -> None:
         self._headers = headers
         self.first, self.last = headers[0].first, headers[-1].last
+        # As the headers say; `redactions` also reads the events.
         self.redacted = {
             position: digest for header in headers for position, digest in header.redacted.items()
         }
-        """As headers say (`redactions` also asks the facts)."""
-        self._blocks: list[_Where] = []
+        self._blocks: list[_BlockPlace] = []
         self._starts: list[int] = []
         self._streams: dict[str, array[int]] = {}
         self._heads: dict[str, int] = {}
@@ -59,7 +56,7 @@ class FileLog:
 
     @classmethod
     def open(cls, path: Path) -> FileLog:
-        """A file, or all histories of a folder, which must continue each other."""
+        """Open a file, or all histories of a folder, which must continue each other."""
         try:
             files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
         except OSError as error:
@@ -70,10 +67,11 @@ class FileLog:
             ((header_of(file), file) for file in files), key=lambda pair: pair[0].first
         )
         log = cls([header for header, _ in ordered])
-        for (before, _), (after, file) in pairwise(ordered):
-            if after.log_id != before.log_id or after.first != before.last + 1:
+        for (previous, _), (following, file) in pairwise(ordered):
+            if following.log_id != previous.log_id or following.first != previous.last + 1:
                 raise HistoryFileError(
-                    f"{file} begins at {after.first}: it does not continue what ends at {before.last}"
+                    f"{file} begins at {following.first} and does not continue the file that ends "
+                    f"at {previous.last}"
                 )
         for _, file in ordered:
             for item in checked(file):
@@ -82,7 +80,9 @@ class FileLog:
         return log
 
     def _learn(self, path: Path, block: Block) -> None:
-        self._blocks.append(_Where(path, block.envelopes[0].position, block.offset, block.size))
+        self._blocks.append(
+            _BlockPlace(path, block.envelopes[0].position, block.offset, block.size)
+        )
         self._starts.append(block.envelopes[0].position)
         for envelope in block.envelopes:
             self._streams.setdefault(envelope.stream, array("q")).append(envelope.position)
@@ -114,7 +114,7 @@ class FileLog:
         return {stream: self._heads.get(stream, 0) for stream in streams}
 
     async def wait(self, after: int, timeout_s: float) -> bool:
-        """Nothing ever comes."""
+        """Return False after the timeout: a file does not grow."""
         if self.last <= after:
             await asyncio.sleep(timeout_s)
         return self.last > after
@@ -176,18 +176,18 @@ class FileLog:
 
     def _fixed(self) -> LogUnavailable:
         return LogUnavailable(
-            "a history in a file takes no facts; give --database-url of a running log, or --data-dir"
+            "a history file is read-only; give --database-url of a running log, or --data-dir"
         )
 
 
-def _unpacked(where: _Where) -> list[Envelope]:
+def _unpacked(place: _BlockPlace) -> list[Envelope]:
     try:
-        with where.path.open("rb") as file:
-            file.seek(where.offset)
-            return unpack(file.read(where.size))
+        with place.path.open("rb") as file:
+            file.seek(place.offset)
+            return unpack(file.read(place.size))
     except OSError as error:
-        raise LogUnavailable(f"{where.path} cannot be read any more: {error.strerror}") from error
+        raise LogUnavailable(f"{place.path} cannot be read any more: {error.strerror}") from error
     except HistoryFileError as error:
         raise LogBroken(
-            f"{where.path} was altered while it was read: {error}; the same again with another copy of it"
+            f"{place.path} was altered while it was read: {error}; try again with another copy"
         ) from error

@@ -1,6 +1,4 @@
-"""What a database says of the log that it holds, for people who look after it: one look, a few
-queries, nothing changed.
-"""
+"""What a database reports about its log, for operators: a few queries, read-only."""
 
 from __future__ import annotations
 
@@ -12,19 +10,20 @@ from shared.eventlog.postgres_connection import connect
 from shared.eventlog.postgres_logins import rights_of
 from shared.eventlog.revisions import newest_revision, revisions, works
 
+# Growth is measured over at most this many of the newest events.
 SPAN_FACTS = 100_000
-"""Growth is measured over at most so many of the newest facts."""
 
+# The time left of a lease that its holder released.
 GIVEN_UP_S = -1e9
-"""The time left of a lease that its holder gave up: it has none to have ended at."""
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """`works`: this release works on the schema, its own or a newer one; else nothing more is
-    known. `rank` says as what the login may change facts, if it may. `leases` are seconds left by
-    role, negative since it ran out. `span_*` measure growth over the newest facts: how many, how
-    many of them reserve a pod, and the seconds between the first and the last. `clock_skew_s` is
-    the database's clock less this machine's. `longest_*` is the stream of most facts."""
+    """`works`: this release works on the schema; otherwise only the revisions are known. `rank`
+    says as what the login may change events, "" if it may not. `leases` are the seconds left by
+    role, negative after expiry. `span_*` measure growth over the newest events: their number, how
+    many of them reserve a pod, and the seconds from first to last. `clock_skew_s` is the database's
+    clock minus this machine's. `longest_*` is the stream with the most events.
+    `synchronous_commit` is the setting under which the login's sessions commit."""
 
     revision: str
     newest_revision: str
@@ -44,7 +43,7 @@ class Inspection(msgspec.Struct, frozen=True):
 
 
 async def inspect(url: str) -> Inspection:
-    """Look once. Raises what the driver raises."""
+    """Query once. Raises what the driver raises."""
     connection = await connect(url, timeout_s=10.0)
     try:
         revision, works_from = await revisions(connection)

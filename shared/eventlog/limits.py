@@ -1,30 +1,28 @@
-"""The bounds of the log, in one place, and the check of a commit against them."""
+"""The limits of the log, and the check of a commit against them."""
 
 from __future__ import annotations
 
 from shared.eventlog.errors import CommitInvalid
 from shared.eventlog.port import ANY_VERSION, Commit, Draft
 
+# Commits in one append statement: above this the latency of a batch grows faster than its rate.
 MAX_BATCH_COMMITS = 500
-"""Commits that one append statement carries: above this the latency of the batch grows faster than its rate."""
-
 MAX_BATCH_BYTES = 8 << 20
 MAX_FACT_BYTES = 4 << 20
 MAX_COMMIT_FACTS = 2000
 MAX_QUEUED_JOBS = 1000
 MAX_PAGE = 10_000
+# A page ends with the event that reaches this many payload bytes. More than twice the largest
+# event, so that a page of several events has more than one.
 MAX_PAGE_BYTES = 16 << 20
-"""A page ends with the fact that reaches so many bytes of payloads, however many were asked for: more than twice the largest
-fact, so that whoever asks for more than one fact is given more than one."""
-
 MAX_SNAPSHOT_BYTES = 512 << 20
 MAX_NAME = 512
+# Newest marks kept for each release and projection; later releases are compared with them.
 KEPT_MARKS = 5
-"""Places of one code and projection whose marks are kept: what a code that comes later is compared at."""
 
 
 def check_commit(commit: Commit) -> None:
-    """Raise CommitInvalid for a commit that cannot be appended whatever the state of the log."""
+    """Raise CommitInvalid for a commit that no log accepts, whatever its state."""
     problem = _problem(commit) or next(
         (text for text in map(_draft_problem, commit.drafts) if text), ""
     )
@@ -42,7 +40,7 @@ def _problem(commit: Commit) -> str:
     if commit.epoch < 0:
         return f"epoch {commit.epoch} is negative; use 0 for a role without a lease"
     if not 0 < len(commit.drafts) <= MAX_COMMIT_FACTS:
-        return f"{len(commit.drafts)} facts; a commit has 1 to {MAX_COMMIT_FACTS}, split it"
+        return f"{len(commit.drafts)} events; a commit has 1 to {MAX_COMMIT_FACTS}, split it"
     return ""
 
 
@@ -57,8 +55,9 @@ def _draft_problem(draft: Draft) -> str:
 
 
 def check_payload(commit: Commit, stream: str, payload: bytes) -> None:
-    """Raise CommitInvalid for a fact larger than the log takes."""
+    """Raise CommitInvalid for an event larger than the limit."""
     if len(payload) > MAX_FACT_BYTES:
         raise CommitInvalid(
-            f"commit {commit.commit_id!r}: fact on {stream} has {len(payload)} bytes; the limit is {MAX_FACT_BYTES}, split it"
+            f"commit {commit.commit_id!r}: the event on {stream} has {len(payload)} bytes; "
+            f"the limit is {MAX_FACT_BYTES}, split it"
         )

@@ -1,8 +1,7 @@
-"""The in-memory twin of the log: the same answers as Postgres, for tests and for simulations in one
-process.
+"""The in-memory implementation of the log, for tests and for simulations in one process.
 
-It is plain on purpose: the Postgres adapter is compared with it, operation by operation. It keeps
-nothing after close.
+It gives the same answers as Postgres and is simple on purpose: tests compare the two operation by
+operation. It keeps nothing after close.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ def _loop_time() -> float:
 
 
 class MemoryEventLog:
-    """An EventLog in lists and dicts. `now_s` is the clock of the leases (default: the running
-    loop's).
-    """
+    """An EventLog in lists and dicts. `now_s` is the clock of the leases (default: the loop's)."""
 
     def __init__(self, log_id: str = "", now_s: Callable[[], float] = _loop_time) -> None:
         self._identity = LogIdentity(log_id or str(uuid.uuid4()), 1)
@@ -68,8 +65,8 @@ class MemoryEventLog:
     async def begin_timeline(self, now_us: int, lost: Lost | None = None) -> LogIdentity:
         if lost is not None and (lost.timeline != self._identity.timeline or self._has(lost)):
             return self._identity
-        known = max(self._identity.timeline, lost.followed if lost is not None else 0)
-        self._identity = LogIdentity(self._identity.log_id, known + 1)
+        highest = max(self._identity.timeline, lost.followed if lost is not None else 0)
+        self._identity = LogIdentity(self._identity.log_id, highest + 1)
         self._epochs = {role: epoch + 1 for role, epoch in self._epochs.items()}
         self._leases = {
             role: (Lease(role, "", lease.epoch), 0.0, 0.0)
@@ -79,9 +76,8 @@ class MemoryEventLog:
         return self._identity
 
     def _has(self, lost: Lost) -> bool:
-        """Whether it stands here still, as far as this can be told."""
-        gone = lost.commit_id and lost.commit_id not in self._seen
-        if gone or lost.position > len(self._events) or lost.followed > self._identity.timeline:
+        missing = lost.commit_id and lost.commit_id not in self._seen
+        if missing or lost.position > len(self._events) or lost.followed > self._identity.timeline:
             return False
         return not lost.chain or self._events[lost.position - 1].chain == lost.chain
 
@@ -136,7 +132,6 @@ class MemoryEventLog:
         return None
 
     def _holds(self, place: Place) -> bool:
-        """Whether `place` is one of this history."""
         if not 0 < place.position <= len(self._events):
             return place.position == 0
         return self._events[place.position - 1].chain == place.chain
@@ -159,8 +154,8 @@ class MemoryEventLog:
             causation=commit.causation,
             trace=commit.trace,
         )
-        before = self._events[-1].chain if self._events else BEGINNING
-        self._events.append(msgspec.structs.replace(envelope, chain=linked(before, envelope)))
+        previous = self._events[-1].chain if self._events else BEGINNING
+        self._events.append(msgspec.structs.replace(envelope, chain=linked(previous, envelope)))
         return envelope.version
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
@@ -169,12 +164,12 @@ class MemoryEventLog:
     async def read_stream(
         self, stream: str, after_version: int = 0, limit: int = 1000
     ) -> list[Envelope]:
-        found = (
+        events = (
             event
             for event in self._events
             if event.stream == stream and event.version > after_version
         )
-        return page_of(found, min(limit, MAX_PAGE))
+        return page_of(events, min(limit, MAX_PAGE))
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         return {stream: self._heads.get(stream, 0) for stream in streams}
@@ -190,18 +185,19 @@ class MemoryEventLog:
 
     async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
         now_s = self._now_s()
-        held, until_s, granted_s = self._leases.get(role, (Lease(role, "", 0), 0.0, ttl_s))
+        lease, until_s, granted_s = self._leases.get(role, (Lease(role, "", 0), 0.0, ttl_s))
         until_s = min(until_s, now_s + granted_s)
-        if held.holder == holder and held.epoch == self._epochs.get(role):
-            self._leases[role] = (held, now_s + ttl_s, ttl_s)
-            return held
-        if until_s > now_s and held.holder != holder:
-            self._leases[role] = (held, until_s, granted_s)
+        if lease.holder == holder and lease.epoch == self._epochs.get(role):
+            self._leases[role] = (lease, now_s + ttl_s, ttl_s)
+            return lease
+        if until_s > now_s and lease.holder != holder:
+            self._leases[role] = (lease, until_s, granted_s)
             return None
-        lease = Lease(role, holder, max(held.epoch, self._epochs.get(role, 0)) + 1)
-        self._epochs[role] = lease.epoch
-        self._leases[role] = (lease, now_s + ttl_s, ttl_s)
-        return lease
+        raised = max(lease.epoch, self._epochs.get(role, 0)) + 1
+        gained = Lease(role, holder, raised)
+        self._epochs[role] = raised
+        self._leases[role] = (gained, now_s + ttl_s, ttl_s)
+        return gained
 
     async def release(self, lease: Lease) -> None:
         if self._leases.get(lease.role, (None, 0.0, 0.0))[0] == lease:
@@ -211,19 +207,18 @@ class MemoryEventLog:
         return sum(len(event.payload) for event in self._events)
 
     async def members(self, role: str) -> list[Lease]:
-        return [
-            lease
-            for each in sorted(self._leases)
-            if each.startswith(f"{role}/") and (lease := self._alive(each))
+        roles = [
+            role_name for role_name in sorted(self._leases) if role_name.startswith(f"{role}/")
         ]
+        return [lease for role_name in roles if (lease := self._alive(role_name))]
 
     def _alive(self, role: str) -> Lease | None:
-        held, until_s, granted_s = self._leases[role]
-        if held.holder and until_s > self._now_s():
-            self._leases[role] = (held, min(until_s, self._now_s() + granted_s), granted_s)
-            return held
-        if held.holder:
-            self._leases[role] = (Lease(role, "", held.epoch), 0.0, 0.0)
+        lease, until_s, granted_s = self._leases[role]
+        if lease.holder and until_s > self._now_s():
+            self._leases[role] = (lease, min(until_s, self._now_s() + granted_s), granted_s)
+            return lease
+        if lease.holder:
+            self._leases[role] = (Lease(role, "", lease.epoch), 0.0, 0.0)
             self._epochs[role] += 1
         return None
 
@@ -265,17 +260,24 @@ class MemoryEventLog:
 
     async def save_mark(self, projection: str, mark: Mark) -> None:
         kept = await self.marks(projection)
-        if any((each.fingerprint, each.place) == (mark.fingerprint, mark.place) for each in kept):
+        if any(
+            (existing.fingerprint, existing.place) == (mark.fingerprint, mark.place)
+            for existing in kept
+        ):
             return
         same = sorted(
-            (each.place.position for each in [*kept, mark] if each.fingerprint == mark.fingerprint),
+            (
+                existing.place.position
+                for existing in [*kept, mark]
+                if existing.fingerprint == mark.fingerprint
+            ),
             reverse=True,
         )
         oldest = same[:KEPT_MARKS][-1]
         self._marks[projection] = [
-            each
-            for each in [*kept, mark]
-            if each.fingerprint != mark.fingerprint or each.place.position >= oldest
+            existing
+            for existing in [*kept, mark]
+            if existing.fingerprint != mark.fingerprint or existing.place.position >= oldest
         ]
 
     async def close(self) -> None:

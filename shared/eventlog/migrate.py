@@ -1,7 +1,6 @@
-"""Bring the database to the newest revision: once, by one process, however many start together.
+"""Migrate the database to the newest revision, once, however many processes start together.
 
-A process that finds the newest revision in place returns after one query and does not import
-Alembic.
+A process that sees the newest revision returns after one query and does not import Alembic.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.eventlog.errors import LogNotMigrated
 from shared.eventlog.postgres_connection import LOST_CONNECTION, unavailable
 from shared.eventlog.postgres_engine import make_engine
-from shared.eventlog.revisions import MIGRATIONS, foreign, is_ours, newest_revision, works
+from shared.eventlog.revisions import MIGRATIONS, foreign_database, is_ours, newest_revision, works
 
 _LOCK_KEY = 0x746F706F6C6F67
 _AWAY: tuple[type[Exception], ...] = (*LOST_CONNECTION, DBAPIError)
 
 
 async def current_revision(connection: AsyncConnection) -> str | None:
-    """The revision of the database, None for an empty one."""
     exists = await connection.scalar(
         text("SELECT to_regclass('public.alembic_version') IS NOT NULL")
     )
@@ -32,7 +30,8 @@ async def current_revision(connection: AsyncConnection) -> str | None:
 
 
 async def _works_from(connection: AsyncConnection) -> str:
-    """The oldest revision whose code works on the schema; "" where the schema is too old to say so."""
+    """Return the oldest revision whose code works on the schema, "" if the schema is older than
+    that table."""
     exists = await connection.scalar(
         text("SELECT to_regclass('public.schema_works_from') IS NOT NULL")
     )
@@ -43,8 +42,8 @@ async def _works_from(connection: AsyncConnection) -> str:
     return str(oldest or "")
 
 
-async def upgrade_or_tell(url: str) -> bool:
-    """The same for a person's eyes. Raises LogNotMigrated, LogUnavailable."""
+async def upgrade_with_message(url: str) -> bool:
+    """Migrate and report errors for operators. Raises LogNotMigrated, LogUnavailable."""
     try:
         return await upgrade(url)
     except _AWAY as error:
@@ -52,30 +51,33 @@ async def upgrade_or_tell(url: str) -> bool:
 
 
 async def upgrade(url: str) -> bool:
-    """Migrate to the newest revision; True when there was anything to do. Raises LogNotMigrated, or
+    """Migrate to the newest revision; return True if it changed anything. Raises LogNotMigrated, or
     what the driver raises.
     """
     engine = make_engine(url)
     try:
         async with engine.connect() as connection:
-            found = await current_revision(connection)
+            revision = await current_revision(connection)
             await connection.rollback()
-            if found is not None and works(found, await _works_from(connection), newest_revision()):
+            if revision is not None and works(
+                revision, await _works_from(connection), newest_revision()
+            ):
                 return False
-            return await _upgrade_locked(connection, found)
+            return await _upgrade_locked(connection, revision)
     finally:
         await engine.dispose()
 
 
-async def _upgrade_locked(connection: AsyncConnection, found: str | None) -> bool:
-    if found is not None and not is_ours(found):
-        raise foreign(found)
-    if found is not None and found > newest_revision():
+async def _upgrade_locked(connection: AsyncConnection, revision: str | None) -> bool:
+    if revision is not None and not is_ours(revision):
+        raise foreign_database(revision)
+    if revision is not None and revision > newest_revision():
         raise LogNotMigrated(
-            f"the log has revision {found}, this release knows {newest_revision()}; run a newer release"
+            f"the log has revision {revision}, this release knows {newest_revision()}; "
+            "run a newer release"
         )
-    # A session's lock, given up with the connection; the transaction after it sees what the holder
-    # before has committed.
+    # A session lock, which the connection releases when it closes. The transaction after it sees
+    # what the previous holder committed.
     await connection.execute(text("SET lock_timeout = '60s'"))
     await connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
     await connection.commit()

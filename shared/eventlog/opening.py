@@ -1,7 +1,7 @@
-"""The first commit on a timeline: it says in the log itself that one began, and why.
+"""The first commit on a timeline: it records that the timeline began, and why.
 
-A timeline begins after a restore by an operator's word, or by that of a reader that had read more
-than the log holds now. Must not know who reads.
+A timeline begins after a restore, by an operator's command or by a reader that had read more than
+the log holds now.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OPERATOR, READER = "operator", "reader"
 
 
 def opening(identity: LogIdentity, now_us: int, lost: Lost | None = None) -> Commit:
-    """`lost` is what a reader had, None where an operator begins the timeline."""
+    """Return the commit. `lost` is what a reader had read, None if an operator decides."""
     opened = LogOpened(identity.log_id, identity.timeline, lost.position if lost is not None else 0)
     commit_id = f"timeline/{identity.log_id}/{identity.timeline}"
     return Commit(

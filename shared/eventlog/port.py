@@ -1,7 +1,6 @@
-"""What every reader and writer may ask of the log. Outcomes are values; only broken transport
-raises.
+"""What readers and writers may ask of the log. Outcomes are values; only broken transport raises.
 
-The two adapters (memory, postgres) pass one contract suite (`tests/eventlog/contract.py`).
+Both adapters (memory, Postgres) pass one contract suite (`tests/eventlog/contract.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import msgspec
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 
+# An expectation that accepts any version of the stream.
 ANY_VERSION = -1
-"""Expectation that accepts whatever version the stream has."""
 
 
 class LogIdentity(msgspec.Struct, frozen=True):
@@ -26,8 +25,8 @@ class LogIdentity(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A position of one history: `chain` is that of the fact at `position` (empty at 0, and in rows
-    older than chains).
+    """A position of one history: `chain` is the chain of the event at `position` (empty at 0, and
+    in rows older than chains).
     """
 
     position: int = 0
@@ -35,9 +34,9 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """What a reader had and finds no more on the `timeline` that the log says it is on: the fact at
-    `position` with this `chain` (empty where only the position was known), the commit of this id,
-    which the log had said stands at `position`, or the timeline that it had `followed`."""
+    """What a reader had read and cannot find on the `timeline` that the log reports: the event at
+    `position` with this `chain` (empty if only the position was known), the commit of this id,
+    which the log had acknowledged at `position`, or the timeline that the reader `followed`."""
 
     timeline: int
     followed: int
@@ -47,9 +46,9 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """One fact to be appended. `expected` is the version that `stream` must have before this fact
-    (0 = the stream is new), or ANY_VERSION. Several drafts on one stream in one commit: the first
-    carries the expectation, the others' is not looked at."""
+    """An event to append. `expected` is the version that `stream` must have before this event (0: a
+    new stream), or ANY_VERSION. Of several drafts on one stream in a commit only the first carries
+    the expectation."""
 
     stream: str
     event: Event
@@ -57,14 +56,14 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """A small set of facts on one or more streams, all or nothing. `commit_id` makes a retry safe
-    for ever.
+    """A small set of events on one or more streams, all or nothing. `commit_id` makes any retry
+    safe.
 
-    `role` and `epoch` are the writer's fence (epoch 0: the role is not fenced). `time_us` is the
-    writer's clock. `seen` is where the fold stood that the commit was decided on: a log with
-    another history there answers Conflict on stream `log`. `follows` is the id of an earlier commit
-    of the same call: this one is appended only if that one was, by this call; else it is a Conflict
-    on its first stream. Versions do not tell whose fact made them.
+    `role` and `epoch` are the writer's fencing token (epoch 0: the role is not fenced). `time_us`
+    is the writer's clock. `seen` is the place of the fold that the commit was decided on: a log
+    with another history there answers Conflict on stream `log`. `follows` is the id of an earlier
+    commit of the same call: if that commit was not appended by this call, this one is a Conflict on
+    its first stream. Versions alone do not show which commit made them.
     """
 
     commit_id: str
@@ -80,7 +79,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True, tag=True):
-    """The facts stand at `first`..`last`; `versions` is the new version by stream."""
+    """The events are at `first`..`last`; `versions` is the new version by stream."""
 
     first: int
     last: int
@@ -88,7 +87,7 @@ class Appended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Duplicate(msgspec.Struct, frozen=True, tag=True):
-    """The commit id was seen before; its facts stand at `first`..`last`."""
+    """The commit id exists already; its events are at `first`..`last`."""
 
     first: int
     last: int
@@ -115,7 +114,7 @@ Outcome = Appended | Duplicate | Conflict | Fenced
 
 class Lease(msgspec.Struct, frozen=True):
     """A role held by `holder` until `ttl_s` after its last renewal, or until its session with the
-    log ends; `epoch` rises with every change of holder."""
+    log ends. `epoch` rises with every change of holder."""
 
     role: str
     holder: str
@@ -123,8 +122,8 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What the fold of one code (`fingerprint`) promised at a place: the `digest` of what no other
-    code may see otherwise.
+    """What the fold of one release (`fingerprint`) promised at a place: the `digest` of everything
+    that all releases must compute alike.
     """
 
     fingerprint: str
@@ -136,63 +135,63 @@ class EventLog(Protocol):
     """The log. Positions are 1..n without holes; a reader that sees anything else must stop."""
 
     async def identity(self) -> LogIdentity:
-        """The log's id and timeline."""
+        """Return the log's id and timeline."""
 
     async def head(self) -> int:
-        """The last position, 0 for an empty log."""
+        """Return the last position, 0 for an empty log."""
 
     async def size_bytes(self) -> int:
-        """What the log takes where it is kept, with indexes and all."""
+        """Return the size of the log in its store, with indexes."""
 
     async def begin_timeline(self, now_us: int, lost: Lost | None = None) -> LogIdentity:
-        """After a restore from a backup: consumers of the timeline before discard their state and
-        refold, every lease ends and every epoch is raised, so that no writer of the timeline before
-        goes on; `opening` comes first on it, in one step with it.
+        """Begin a timeline after a restore. Consumers of the previous timeline discard their state
+        and fold again. Every lease ends and every epoch is raised, so that no earlier writer
+        continues. `opening` is the first event, in the same transaction.
 
-        An operator says so (the owner's login; else LoginTooWeak), or a reader that `lost` what it
-        had. Then nothing is done where the log holds that after all (a replica that lagged for a
-        moment), or where another timeline has begun since."""
+        An operator calls this with the owner's login (otherwise LoginTooWeak), or a reader that
+        `lost` what it had read. For a reader nothing happens if the log holds that after all (a
+        replica that lagged) or if another timeline has begun since."""
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """Append each commit in order; one outcome each. A later commit sees the versions that an
-        earlier one made.
+        """Append each commit in order; one outcome for each. A later commit sees the versions of an
+        earlier one.
 
-        Raises CommitInvalid before anything is sent, LogUnavailable when the log did not answer in
-        time: then the same commit ids may be sent again, and what had been appended is answered
+        Raises CommitInvalid before anything is sent. Raises LogUnavailable if the log did not
+        answer in time: then send the same commit ids again; what was appended is answered with
         `Duplicate`."""
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-        """Facts at positions after+1.., in order, at most `limit`, and fewer where they are large
-        (`MAX_PAGE_BYTES`): only an empty page is the end."""
+        """Return events at positions after+1.. in order: at most `limit`, and fewer if they are
+        large (`MAX_PAGE_BYTES`). Only an empty page is the end."""
 
     async def read_stream(
         self, stream: str, after_version: int = 0, limit: int = 1000
     ) -> list[Envelope]:
-        """Facts of one stream in version order, bounded alike."""
+        """Return events of one stream in version order, with the same bounds."""
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
-        """The current version of each stream (0 when it does not exist)."""
+        """Return the current version of each stream (0 if it does not exist)."""
 
     async def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait until the head is beyond `after`; False on timeout."""
+        """Wait until the head is beyond `after`; return False on timeout."""
 
     async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
-        """Take or renew the role's lease. A new holder raises the epoch; None while another
-        holder's lease is alive.
+        """Acquire or renew the role's lease. A new holder raises the epoch. Return None while
+        another holder's lease is alive.
         """
 
     async def release(self, lease: Lease) -> None:
-        """Give the lease up early; harmless when it was lost."""
+        """Release the lease early; harmless if it was lost."""
 
     async def members(self, role: str) -> list[Lease]:
-        """The live leases of roles `<role>/...`, by role. Whoever is found gone is counted out for
-        good: its epoch is raised, so that it writes nothing more."""
+        """Return the live leases of roles `<role>/...`, sorted by role. An expired member is fenced
+        for good: its epoch is raised, so that its appends are rejected."""
 
     async def load_checkpoint(self, consumer: str) -> int:
-        """The last position whose effect `consumer` has completed, 0 when it is new."""
+        """Return the last position whose effect `consumer` has completed, 0 for a new consumer."""
 
     async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
-        """Move the checkpoint by compare-and-set; False when somebody else moved it."""
+        """Move the checkpoint by compare-and-set; return False if another process moved it."""
 
     async def load_snapshot(
         self, projection: str, fingerprint: str, until: int | None = None
@@ -211,11 +210,11 @@ class EventLog(Protocol):
         """
 
     async def marks(self, projection: str) -> list[Mark]:
-        """The kept marks of a projection on this history, of all codes, the newest place first."""
+        """Return the kept marks of a projection on this history, of all releases, newest first."""
 
     async def save_mark(self, projection: str, mark: Mark) -> None:
-        """Keep a mark: the first of its code at its place stays, the newest `KEPT_MARKS` places of
-        each code are kept.
+        """Keep a mark. The first mark of a release at a place stays; the newest `KEPT_MARKS` places
+        of each release are kept.
         """
 
     async def close(self) -> None:

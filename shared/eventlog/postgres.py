@@ -1,8 +1,7 @@
-"""The event log in Postgres: reads, versions, checkpoints, snapshots and leases; appending and
-waiting have their own files.
+"""The event log in Postgres: reads, versions, checkpoints, snapshots and leases. Appending and
+waiting have files of their own.
 
-Ordinary queries go through asyncpg's pool; appender, listener, reader and leases have a connection
-each.
+Ordinary queries use asyncpg's pool; appender, listener, reader and leases have a connection each.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from shared.eventlog.postgres_connection import (
     make_pool,
     unavailable,
 )
-from shared.eventlog.postgres_logins import require_modest
+from shared.eventlog.postgres_logins import require_limited_login
 from shared.eventlog.postgres_pages import READ, READ_STREAM, page_in
 from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_timelines import begin_timeline
@@ -49,7 +48,8 @@ INSERT INTO checkpoint AS c (consumer, position)
 _LOAD_SNAPSHOT = """
 SELECT s.position, s.chain, s.state FROM (
     SELECT position, chain, state FROM snapshot WHERE projection = $1 AND fingerprint = $2
-    UNION ALL SELECT position, chain, state FROM older_snapshot WHERE projection = $1 AND fingerprint = $2
+    UNION ALL SELECT position, chain, state FROM older_snapshot
+        WHERE projection = $1 AND fingerprint = $2
 ) s JOIN fact f ON f.position = s.position AND f.chain = s.chain
     WHERE s.position <= $3 ORDER BY s.position DESC LIMIT 1
 """
@@ -62,48 +62,58 @@ INSERT INTO older_snapshot (projection, fingerprint, position, chain, state)
     SET chain = excluded.chain, state = excluded.state, saved_at = now()
 """
 _SAVE_SNAPSHOT = """
-INSERT INTO snapshot AS s (projection, fingerprint, position, chain, state) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO snapshot AS s (projection, fingerprint, position, chain, state)
+    VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (projection, fingerprint) DO UPDATE
-    SET position = excluded.position, chain = excluded.chain, state = excluded.state, saved_at = now()
+    SET position = excluded.position, chain = excluded.chain, state = excluded.state,
+        saved_at = now()
     WHERE s.position <= excluded.position
        OR NOT EXISTS (SELECT 1 FROM fact f WHERE f.position = s.position AND f.chain = s.chain)
 """
 _SNAPSHOT_SIZES = """
-SELECT position, octet_length(state) AS bytes FROM snapshot WHERE projection = $1 AND fingerprint = $2
-UNION SELECT position, octet_length(state) FROM older_snapshot WHERE projection = $1 AND fingerprint = $2
+SELECT position, octet_length(state) AS bytes FROM snapshot
+    WHERE projection = $1 AND fingerprint = $2
+UNION SELECT position, octet_length(state) FROM older_snapshot
+    WHERE projection = $1 AND fingerprint = $2
 ORDER BY position DESC
 """
 _DELETE_OLDER_SNAPSHOTS = """
-DELETE FROM older_snapshot WHERE projection = $1 AND fingerprint = $2 AND position = ANY($3::bigint[])
+DELETE FROM older_snapshot
+    WHERE projection = $1 AND fingerprint = $2 AND position = ANY($3::bigint[])
 """
 _DROP_OLD_SNAPSHOTS = """
 WITH older AS (
     DELETE FROM older_snapshot WHERE projection = $1 AND fingerprint <> $2
         AND saved_at < now() - interval '7 days')
-DELETE FROM snapshot WHERE projection = $1 AND fingerprint <> $2 AND saved_at < now() - interval '7 days'
+DELETE FROM snapshot
+    WHERE projection = $1 AND fingerprint <> $2 AND saved_at < now() - interval '7 days'
 """
 
 _MARKS = """
 SELECT m.fingerprint, m.position, m.chain, m.digest FROM projection_mark m
-    JOIN fact f ON f.position = m.position AND f.chain = m.chain WHERE m.projection = $1 ORDER BY m.position DESC
+    JOIN fact f ON f.position = m.position AND f.chain = m.chain
+    WHERE m.projection = $1 ORDER BY m.position DESC
 """
 _SAVE_MARK = """
-INSERT INTO projection_mark AS m (projection, fingerprint, position, chain, digest) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO projection_mark AS m (projection, fingerprint, position, chain, digest)
+    VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (projection, fingerprint, position) DO UPDATE
-    SET chain = excluded.chain, digest = excluded.digest, made_at = now() WHERE m.chain <> excluded.chain
+    SET chain = excluded.chain, digest = excluded.digest, made_at = now()
+    WHERE m.chain <> excluded.chain
 """
 _DROP_OLD_MARKS = """
 DELETE FROM projection_mark WHERE projection = $1 AND (
     fingerprint <> $2 AND made_at < now() - interval '7 days'
     OR fingerprint = $2 AND position NOT IN (
-        SELECT m.position FROM projection_mark m JOIN fact f ON f.position = m.position AND f.chain = m.chain
+        SELECT m.position FROM projection_mark m
+            JOIN fact f ON f.position = m.position AND f.chain = m.chain
             WHERE m.projection = $1 AND m.fingerprint = $2 ORDER BY m.position DESC LIMIT $3))
 """
 
 
 class PostgresEventLog:
-    """An EventLog on a migrated database. `retry_for_s` bounds how long a lost database is hidden
-    from callers, `role` what the log may do where the user may do more."""
+    """An EventLog on a migrated database. A lost database is hidden from callers for `retry_for_s`.
+    `role` limits the rights of a user that has more."""
 
     def __init__(
         self,
@@ -120,7 +130,7 @@ class PostgresEventLog:
         self._archived = Archived(self._fetch)
         self._watch = HeadWatch(lambda: connect(address, settings, role=role), self._head_once)
         self._appender = Appender(
-            lambda: connect(address, settings, role=role), self._watch.heard, retry_for_s
+            lambda: connect(address, settings, role=role), self._watch.hinted, retry_for_s
         )
         self._session = Session(lambda: connect(address, settings, role=role))
         self._reader = Session(lambda: connect(address, settings, role=role))
@@ -129,15 +139,14 @@ class PostgresEventLog:
     async def open(
         cls, address: Address, *, production: bool | None = None, **options: Any
     ) -> PostgresEventLog:
-        """Connect and check the revision. Raises LogUnavailable, LogNotMigrated. Services say
-        whether this is `production`: then a login that may change facts is refused
-        (LoginTooStrong), else it is warned of; one that may only read is refused always
-        (LoginTooWeak)."""
+        """Connect and check the revision. Raises LogUnavailable, LogNotMigrated. Services pass
+        `production`: then a login that may change events raises LoginTooStrong, otherwise it is
+        logged as a warning. A read-only login always raises LoginTooWeak."""
         log = cls(address, **options)
         try:
             await log._retried(require_current)
             if production is not None:
-                await log._retried(lambda connection: require_modest(connection, production))
+                await log._retried(lambda connection: require_limited_login(connection, production))
         except BaseException:
             await log.close()
             raise
@@ -178,8 +187,8 @@ class PostgresEventLog:
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         rows = await self._fetch(_VERSIONS, list(streams))
-        found = {row["stream"]: row["version"] for row in rows}
-        return {stream: found.get(stream, 0) for stream in streams}
+        versions = {row["stream"]: row["version"] for row in rows}
+        return {stream: versions.get(stream, 0) for stream in streams}
 
     async def wait(self, after: int, timeout_s: float) -> bool:
         return await self._watch.wait(after, timeout_s)
@@ -191,8 +200,8 @@ class PostgresEventLog:
         return None if epoch is None else Lease(role, holder, epoch)
 
     async def release(self, lease: Lease) -> None:
-        asked = "SELECT topolog_release($1, $2, $3)"
-        await self._leasing(lambda c: c.execute(asked, lease.role, lease.holder, lease.epoch))
+        statement = "SELECT topolog_release($1, $2, $3)"
+        await self._leasing(lambda c: c.execute(statement, lease.role, lease.holder, lease.epoch))
 
     async def members(self, role: str) -> list[Lease]:
         rows = await self._leasing(lambda c: c.fetch("SELECT * FROM topolog_members($1)", role))
@@ -218,7 +227,8 @@ class PostgresEventLog:
     ) -> None:
         if len(state) > MAX_SNAPSHOT_BYTES:
             raise ValueError(
-                f"snapshot of {projection} has {len(state)} bytes; the limit is {MAX_SNAPSHOT_BYTES}"
+                f"snapshot of {projection} has {len(state)} bytes; "
+                f"the limit is {MAX_SNAPSHOT_BYTES}"
             )
         key = (projection, fingerprint)
         await self._retried(lambda c: c.execute(_KEEP_OLDER_SNAPSHOT, *key, place.position))
@@ -261,9 +271,8 @@ class PostgresEventLog:
         return await self._retried(lambda c: c.fetchrow(query, *values))
 
     async def _reading(self, after: int, limit: int) -> Any:
-        """Every consumer of a process reads pages for ever: a connection of its own is a third of
-        the cost of a pooled one.
-        """
+        """Read on a dedicated connection, which costs a third of a pooled one: every consumer of a
+        process reads pages all the time."""
         try:
             return await self._reader.run(lambda c: c.fetchrow(READ, after, limit, MAX_PAGE_BYTES))
         except LOST_CONNECTION as error:
@@ -273,8 +282,8 @@ class PostgresEventLog:
         return await self._retry(lambda: self._once(use))
 
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask what may be asked again, for as long as a lost connection may be hidden. The first
-        try is nearly always the last, and does without what the others need."""
+        """Repeat a repeatable call for as long as a lost connection may be hidden. The first try
+        nearly always succeeds, so it runs without the retry machinery."""
         with contextlib.suppress(LogUnavailable):
             return await ask()
         async for attempt in stamina.retry_context(
@@ -290,16 +299,14 @@ class PostgresEventLog:
         raise AssertionError("a retry context ends by return or raise")
 
     async def _leasing(self, use: Callable[[Any], Awaitable[T]]) -> T:
-        """Not retried: a lease that cannot be renewed in time must be seen as lost, not waited for."""
+        """Run without retries: a lease that cannot be renewed in time counts as lost."""
         try:
             return await self._session.run(use)
         except LOST_CONNECTION as error:
             raise self._unavailable(error) from error
 
     async def _once(self, use: Callable[[Any], Awaitable[T]]) -> T:
-        """Run `use` with a pooled asyncpg connection. Raises LogUnavailable when the connection was
-        lost.
-        """
+        """Run `use` with a pooled connection. Raises LogUnavailable if the connection was lost."""
         try:
             async with (await self._pool).acquire(timeout=_POOL_TIMEOUT_S) as connection:
                 try:

@@ -1,7 +1,7 @@
-"""Group commit: one appender task a process puts whatever waits into one statement.
+"""Group commit: one appender task per process sends all waiting commits in one statement.
 
-A batch whose answer was lost is sent again with the same commit ids: what had been appended comes
-back as `Duplicate`.
+If the answer to a batch is lost, the batch is sent again with the same commit ids; what was
+appended comes back as `Duplicate`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shared.telemetry.reasons import plain
 
 
 class _Job:
-    """Commits of one caller that travel in one batch, and where their outcomes go."""
+    """Commits of one caller that are sent in one batch, and the future of their outcomes."""
 
     def __init__(self, commits: Sequence[Encoded]) -> None:
         self.commits = commits
@@ -44,9 +44,7 @@ class _Job:
 
 
 class Appender:
-    """Batches of at most MAX_BATCH_COMMITS commits over one connection of its own, in the order of
-    arrival.
-    """
+    """Sends batches of at most MAX_BATCH_COMMITS commits over one connection, in order."""
 
     def __init__(
         self,
@@ -58,13 +56,13 @@ class Appender:
         self._appended = appended
         self._retry_for_s = retry_for_s
         self._queue: asyncio.Queue[_Job] = asyncio.Queue(MAX_QUEUED_JOBS)
-        self._held: _Job | None = None
+        self._postponed: _Job | None = None
         self._connection: Any = None
         self._task: asyncio.Task[None] | None = None
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """One outcome a commit. Raises CommitInvalid before anything is sent, LoginTooWeak for a
-        reader's login, LogUnavailable when retries run out."""
+        """Return one outcome per commit. Raises CommitInvalid before anything is sent, LoginTooWeak
+        for a reader's login, LogUnavailable when retries run out."""
         encoded = [encode_commit(commit) for commit in commits]
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="log appender")
@@ -77,7 +75,7 @@ class Appender:
         return answers
 
     async def close(self) -> None:
-        """Stop; jobs that wait get LogUnavailable."""
+        """Stop; waiting jobs fail with LogUnavailable."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -86,8 +84,8 @@ class Appender:
 
     async def _run(self) -> None:
         while True:
-            jobs = [self._held or await self._queue.get()]
-            self._held = None
+            jobs = [self._postponed or await self._queue.get()]
+            self._postponed = None
             self._gather(jobs)
             try:
                 await self._serve(jobs)
@@ -103,13 +101,13 @@ class Appender:
                 _finish_all(jobs, error)
 
     def _gather(self, jobs: list[_Job]) -> None:
-        """Add to `jobs` whatever waits, up to the limits; keep back the job that no longer fits."""
+        """Add waiting jobs up to the limits; postpone the job that no longer fits."""
         commits, size_bytes = len(jobs[0].commits), jobs[0].size_bytes
         while not self._queue.empty():
             job = self._queue.get_nowait()
             commits, size_bytes = commits + len(job.commits), size_bytes + job.size_bytes
             if commits > MAX_BATCH_COMMITS or size_bytes > MAX_BATCH_BYTES:
-                self._held = job
+                self._postponed = job
                 return
             jobs.append(job)
 
@@ -126,7 +124,7 @@ class Appender:
             answers = answers[len(job.commits) :]
 
     async def _send(self, batch: list[Encoded]) -> list[Outcome]:
-        """The first try is nearly always the last, and does without what the others need."""
+        # The first try nearly always succeeds, so it runs without the retry machinery.
         observe(names.APPEND_BATCH_COMMITS, len(batch))
         try:
             with contextlib.suppress(*LOST_CONNECTION):
@@ -170,7 +168,7 @@ class Appender:
             connection.terminate()
 
     def _abandon(self, error: LogUnavailable) -> None:
-        jobs = [self._held] if self._held else []
+        jobs = [self._postponed] if self._postponed else []
         while not self._queue.empty():
             jobs.append(self._queue.get_nowait())
         _finish_all(jobs, error)
@@ -182,7 +180,7 @@ def _finish_all(jobs: Sequence[_Job], error: BaseException) -> None:
 
 
 def _chunks(commits: list[Encoded]) -> list[list[Encoded]]:
-    """Cut at the limits of a batch, in order."""
+    """Split at the limits of a batch, in order."""
     chunks: list[list[Encoded]] = []
     size_bytes = 0
     for commit in commits:

@@ -1,8 +1,8 @@
-"""Reading archived facts as if they were rows: pages that begin below the first row come out of
+"""Read archived events as if they were rows: pages that begin below the first row come from
 compressed blocks.
 
-Only a page that lacks its beginning asks here, by one look at an index: a reader at the head, whose
-page holds the fact that it stands on, never does.
+Only a page that lacks its beginning queries the archive, by one index lookup. A reader at the head
+never does, because its page starts with the event at its own position.
 """
 
 from __future__ import annotations
@@ -20,55 +20,56 @@ from shared.events.envelope import Envelope
 _BLOCK_OF = "SELECT first, last, sha256, data FROM archived_block WHERE first <= $1 AND last >= $1"
 _BLOCK_AT = "SELECT first, last, sha256, data FROM archived_block WHERE first = $1"
 _BLOCKS_OF_STREAM = """
-SELECT block FROM archived_stream WHERE stream = $1 AND last_version > $2 ORDER BY first_version LIMIT 64
+SELECT block FROM archived_stream
+    WHERE stream = $1 AND last_version > $2 ORDER BY first_version LIMIT 64
 """
 
 Fetch = Callable[..., Awaitable[list[Any]]]
 
 
 class Archived:
-    """The blocks of one log. `fetch` runs a query; blocks that were read last are kept."""
+    """The blocks of one log. `fetch` runs a query; the blocks read last are cached."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._kept = KeptBlocks()
 
     async def completed(self, page: list[Envelope], after: int, limit: int) -> list[Envelope]:
-        """The page with what of it is archived before it."""
+        """Return the page, preceded by the archived events that belong to it."""
         if limit <= 0 or (page and page[0].position == after + 1):
             return page
-        found: list[Envelope] = []
+        events: list[Envelope] = []
         until, size = page[0].position if page else after + limit + 1, 0
-        while len(found) < limit and size < MAX_PAGE_BYTES and after + 1 + len(found) < until:
-            rows = await self._fetch(_BLOCK_OF, after + 1 + len(found))
+        while len(events) < limit and size < MAX_PAGE_BYTES and after + 1 + len(events) < until:
+            rows = await self._fetch(_BLOCK_OF, after + 1 + len(events))
             if not rows:
                 break
             try:
                 block = self._unpacked(rows[0])
             except LogBroken:
-                if not found:
+                if not events:
                     raise
-                return page_of(
-                    found, limit
-                )  # what comes before it is whole; whoever asks for it is told
-            more = block[after + 1 + len(found) - block[0].position :]
-            found += more
+                # The events before the broken block are intact; the next read raises.
+                return page_of(events, limit)
+            more = block[after + 1 + len(events) - block[0].position :]
+            events += more
             size += sum(len(envelope.payload) for envelope in more)
-        return page_of([*found, *page], limit) if found else page
+        return page_of([*events, *page], limit) if events else page
 
     async def completed_stream(
         self, page: list[Envelope], stream: str, after: int, limit: int
     ) -> list[Envelope]:
-        """The page of a stream with what of it is archived before it."""
+        """Return the page of a stream, preceded by the archived events that belong to it."""
         if limit <= 0 or (page and page[0].version == after + 1):
             return page
-        found: list[Envelope] = []
+        events: list[Envelope] = []
         size = 0
         for row in await self._fetch(_BLOCKS_OF_STREAM, stream, after):
             blocks = await self._fetch(_BLOCK_AT, row["block"])
             if not blocks:
                 raise LogBroken(
-                    f"the archived block from position {row['block']} is gone; restore it from a backup"
+                    f"the archived block from position {row['block']} is missing; "
+                    "restore it from a backup"
                 )
             block = self._unpacked(blocks[0])
             more = [
@@ -76,11 +77,11 @@ class Archived:
                 for envelope in block
                 if envelope.stream == stream and envelope.version > after
             ]
-            found += more
+            events += more
             size += sum(len(envelope.payload) for envelope in more)
-            if len(found) >= limit or size >= MAX_PAGE_BYTES:
-                return page_of(found, limit)
-        return page_of([*found, *page], limit)
+            if len(events) >= limit or size >= MAX_PAGE_BYTES:
+                return page_of(events, limit)
+        return page_of([*events, *page], limit)
 
     def _unpacked(self, row: Any) -> list[Envelope]:
         return self._kept.get(bytes(row["sha256"]), lambda: _unpacked(row))
@@ -93,13 +94,15 @@ def _unpacked(row: Any) -> list[Envelope]:
             f"the archived block from position {first} was altered; restore it from a backup"
         )
     try:
-        found = unpack(data)
+        events = unpack(data)
     except HistoryFileError as error:
         raise LogBroken(
-            f"the archived block from position {first} was altered ({error}); restore it from a backup"
+            f"the archived block from position {first} was altered ({error}); "
+            "restore it from a backup"
         ) from error
-    if [envelope.position for envelope in found] != list(range(first, last + 1)):
+    if [envelope.position for envelope in events] != list(range(first, last + 1)):
         raise LogBroken(
-            f"the archived block from position {first} does not hold {first} to {last}; restore it from a backup"
+            f"the archived block from position {first} does not hold {first} to {last}; "
+            "restore it from a backup"
         )
-    return found
+    return events

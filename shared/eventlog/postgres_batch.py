@@ -1,8 +1,7 @@
-"""A batch of commits as the parallel arrays that `topolog_append` takes, and its arrays back as
+"""Convert a batch of commits to the parallel arrays of `topolog_append`, and its arrays back to
 outcomes.
 
-Pure: it knows the function's signature (migrations/versions/0007_following.py) and nothing about
-connections.
+Pure: it knows the function's signature (migrations/versions/0007_following.py), not connections.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from shared.events.codec import encode, type_of
 
 APPEND = """
 SELECT * FROM topolog_append(
-    $1::text[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[], $9::text[],
-    $10::int[], $11::int[], $12::text[], $13::int[], $14::bigint[], $15::text[], $16::int[], $17::bytea[],
-    $18::int[], $19::bigint[], $20::bytea[], $21::int[])
+    $1::text[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::text[],
+    $8::bigint[], $9::text[], $10::int[], $11::int[], $12::text[], $13::int[], $14::bigint[],
+    $15::text[], $16::int[], $17::bytea[], $18::int[], $19::bigint[], $20::bytea[], $21::int[])
 """
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """A commit checked and encoded, ready to be put into a batch."""
+    """A checked and encoded commit, ready for a batch."""
 
     commit: Commit
     payloads: tuple[bytes, ...]
@@ -54,15 +53,13 @@ def encode_commit(commit: Commit) -> Encoded:
 
 
 def _roots(names: Sequence[str]) -> list[int]:
-    """For each name the 1-based index of its first occurrence."""
+    """Return the 1-based index of the first occurrence of each name."""
     first: dict[str, int] = {}
     return [first.setdefault(name, index) for index, name in enumerate(names, 1)]
 
 
 def _expectations(commit: Commit) -> list[int]:
-    """The first draft of a stream carries the commit's expectation; those after it on the same
-    stream carry none.
-    """
+    """Return the expectation of each draft: only the first draft of a stream carries one."""
     seen: set[str] = set()
     expected = []
     for draft in commit.drafts:
@@ -72,7 +69,7 @@ def _expectations(commit: Commit) -> list[int]:
 
 
 def arguments(batch: Sequence[Encoded]) -> list[list[Any]]:
-    """The arguments of APPEND, in order."""
+    """Return the arguments of APPEND, in order."""
     commits = [encoded.commit for encoded in batch]
     drafts: list[Draft] = [draft for commit in commits for draft in commit.drafts]
     owners = [index for index, commit in enumerate(commits, 1) for _ in commit.drafts]
@@ -104,19 +101,19 @@ def arguments(batch: Sequence[Encoded]) -> list[list[Any]]:
 
 
 def _follows(commits: Sequence[Commit]) -> list[int]:
-    """For each commit the 1-based index of the one that it follows, the last of that id before it;
-    0 for none, -1 where the batch lacks it: a call that is larger than a batch is cut."""
+    """Return for each commit the 1-based index of the commit that it follows (the last one of that
+    id before it); 0 for none, -1 if it is not in the batch, because large calls are split."""
     index: dict[str, int] = {}
-    found = []
+    indexes = []
     for number, commit in enumerate(commits, 1):
-        found.append(index.get(commit.follows, -1) if commit.follows else 0)
+        indexes.append(index.get(commit.follows, -1) if commit.follows else 0)
         index[commit.commit_id] = number
-    return found
+    return indexes
 
 
 def _places(commits: Sequence[Commit]) -> tuple[list[int], list[int], list[bytes]]:
-    """For each commit the 1-based index of the place that it was decided at (0: none), and those
-    places, each once.
+    """Return for each commit the 1-based index of the place that it was decided on (0: none), and
+    the distinct places.
     """
     index: dict[Place, int] = {}
     place_of = [
@@ -135,7 +132,7 @@ def _first_drafts(commits: Sequence[Commit]) -> list[int]:
 
 
 def outcomes(batch: Sequence[Encoded], row: Any) -> list[Outcome]:
-    """The outcome of each commit, from the row that APPEND answered with."""
+    """Return the outcome of each commit, from the row that APPEND returned."""
     starts = _first_drafts([encoded.commit for encoded in batch])
     return [
         _outcome(encoded.commit, index, start, row)
@@ -146,11 +143,11 @@ def outcomes(batch: Sequence[Encoded], row: Any) -> list[Outcome]:
 def _outcome(commit: Commit, index: int, start: int, row: Any) -> Outcome:
     code = row["outcome"][index]
     if code == 0:
-        made = zip(commit.drafts, row["versions"][start - 1 :], strict=False)
+        appended = zip(commit.drafts, row["versions"][start - 1 :], strict=False)
         return Appended(
             row["firsts"][index],
             row["lasts"][index],
-            {draft.stream: version for draft, version in made},
+            {draft.stream: version for draft, version in appended},
         )
     if code == 1:
         return Duplicate(row["firsts"][index], row["lasts"][index])

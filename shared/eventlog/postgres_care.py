@@ -1,9 +1,9 @@
-"""What the owner of a log may do to its tables, and nobody else: take a history in, mask payloads,
-archive. And its sizes.
+"""What only the owner of a log may do to its tables: import a history, mask payloads, archive. Also
+reports its sizes.
 
-Each is one transaction, and no two that rewrite history run beside each other: an interruption
-leaves the log as it was, and what one has read no other has changed when it is written. Must not
-know why anything is done.
+Each operation is one transaction, and an advisory lock keeps two of them from running at once. An
+interruption leaves the log as it was, and what a transaction has read does not change before it
+writes.
 """
 
 from __future__ import annotations
@@ -36,34 +36,38 @@ MASKED_AT_ONCE = 500
 _REWRITE_KEY, _REWRITE_WAIT_S = 0x746F706F72777274, 30
 _LOCK = "SELECT position, log_id FROM counter FOR UPDATE"
 _FILL_HEADS = """
-INSERT INTO stream_head (stream, version) SELECT stream, max(version) FROM fact GROUP BY stream;
-INSERT INTO commit_seen (commit_id, first, last) SELECT commit_id, min(position), max(position) FROM fact GROUP BY commit_id;
+INSERT INTO stream_head (stream, version)
+    SELECT stream, max(version) FROM fact GROUP BY stream;
+INSERT INTO commit_seen (commit_id, first, last)
+    SELECT commit_id, min(position), max(position) FROM fact GROUP BY commit_id;
 INSERT INTO writer (role, epoch) SELECT role, max(epoch) FROM fact WHERE epoch > 0 GROUP BY role
     ON CONFLICT (role) DO UPDATE SET epoch = greatest(writer.epoch, excluded.epoch);
 """
 _PARTITIONS = """
-SELECT c.oid::regclass::text AS name, substring(c.relname FROM 6)::bigint AS first, pg_total_relation_size(c.oid) AS bytes
-    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'fact'::regclass ORDER BY first
+SELECT c.oid::regclass::text AS name, substring(c.relname FROM 6)::bigint AS first,
+       pg_total_relation_size(c.oid) AS bytes
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'fact'::regclass ORDER BY first
 """
 _GROWING = """
-SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'public' AND c.relname IN
-        ('archived_block', 'archived_stream', 'commit_seen', 'stream_head', 'snapshot', 'older_snapshot',
-         'projection_mark')
+SELECT c.relname, pg_total_relation_size(c.oid)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'public' AND c.relname IN ('archived_block', 'archived_stream', 'commit_seen',
+        'stream_head', 'snapshot', 'older_snapshot', 'projection_mark')
 """
 
 
 class NotEmpty(Exception):
-    """The log holds facts already; `log_id` says of which history."""
+    """The log is not empty; `log_id` identifies its history."""
 
     def __init__(self, events: int, log_id: str) -> None:
-        super().__init__(f"the log holds {events} facts already")
+        super().__init__(f"the log already holds {events} events")
         self.log_id = log_id
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """Positions `first`..`last`; `full` when no append reaches it any more. `newest_us` is when its
-    last fact was written.
+    """Positions `first`..`last`; `full` if appends no longer reach it. `newest_us` is the time of
+    its last event.
     """
 
     name: str
@@ -75,10 +79,9 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The log by size: what stands in rows and what is archived. `lowest` is the lowest place that
-    a consumer or a snapshot stands at: nothing above it is archived. `bytes` is what the database
-    takes, `tables` what each table takes that grows, with its indexes; `archived_bytes` are those
-    of the compressed blocks alone."""
+    """Sizes of the log: rows and archive. `lowest` is the lowest position of a consumer or a
+    snapshot; nothing above it is archived. `bytes` is the size of the database, `tables` the size
+    of each growing table with its indexes, `archived_bytes` the size of the compressed blocks."""
 
     log_id: str
     timeline: int
@@ -100,13 +103,12 @@ async def take_in(
     blocks: Iterable[Sequence[Envelope]],
     opening: Callable[[LogIdentity], Sequence[Commit]],
 ) -> LogIdentity:
-    """Fill an empty log with a whole history and begin a new timeline of it, on which `opening`
-    comes first: nobody ever sees the one without the other. Raises NotEmpty, LogBusy,
-    LogUnavailable."""
+    """Fill an empty log with a whole history and begin a new timeline with the commits of
+    `opening`, in one transaction. Raises NotEmpty, LogBusy, LogUnavailable."""
     async with _owner(url) as connection, _rewriting(connection):
-        held = await connection.fetchrow(_LOCK)
-        if held["position"]:
-            raise NotEmpty(*held)
+        counter = await connection.fetchrow(_LOCK)
+        if counter["position"]:
+            raise NotEmpty(*counter)
         chain = BEGINNING
         for block in blocks:
             await connection.execute("SELECT topolog_roll($1)", block[-1].position)
@@ -131,14 +133,14 @@ async def take_in(
     return begun
 
 
+# Returns the replacement of a payload on a stream, None to keep it.
 Masked = Callable[[str, bytes], bytes | None]
-"""What stands in the place of a payload on a stream; None where it stays."""
 
 
 async def mask(url: str, positions: Collection[int], masked: Masked) -> int:
-    """Put what `masked` makes of them, as they are when nobody else rewrites, in the place of the
-    payloads at these positions, in rows and in the archive; snapshots, which may hold what they
-    held, go. Returns how many payloads there were. Raises LogBusy, LogUnavailable."""
+    """Replace the payloads at these positions, in rows and in the archive, with the result of
+    `masked`. Snapshots, which may hold the old text, are deleted. Returns the number of payloads.
+    Raises LogBusy, LogUnavailable."""
     async with _owner(url) as connection:
         async with _rewriting(connection):
             done = await _mask_archived(connection, positions, masked)
@@ -150,17 +152,17 @@ async def mask(url: str, positions: Collection[int], masked: Masked) -> int:
 
 
 async def _mask_rows(connection: Any, positions: Sequence[int], masked: Masked) -> int:
-    # Takes a lock that appends wait for, readers do not.
+    # This lock blocks appends, but not readers.
     await connection.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
     done = start = 0
     while start < len(positions):
-        asked = positions[start : start + MASKED_AT_ONCE]
-        page = page_in(await connection.fetchrow(READ_THESE, asked, BLOCK_BYTES))
-        start = bisect_right(positions, page[-1].position) if page else start + len(asked)
-        changed = [(event.position, masked(event.stream, event.payload)) for event in page]
+        chunk = positions[start : start + MASKED_AT_ONCE]
+        page = page_in(await connection.fetchrow(READ_THESE, chunk, BLOCK_BYTES))
+        start = bisect_right(positions, page[-1].position) if page else start + len(chunk)
+        changes = [(event.position, masked(event.stream, event.payload)) for event in page]
         await connection.executemany(
             "UPDATE fact SET payload = $2 WHERE position = $1",
-            [each for each in changed if each[1] is not None],
+            [change for change in changes if change[1] is not None],
         )
         done += len(page)
     await connection.execute("ALTER TABLE fact ENABLE TRIGGER fact_immutable")
@@ -172,15 +174,15 @@ async def _mask_archived(connection: Any, positions: Collection[int], masked: Ma
     for first, last in await connection.fetch(
         "SELECT first, last FROM archived_block ORDER BY first"
     ):
-        wanted = {position for position in positions if first <= position <= last}
-        if wanted:
+        covered = {position for position in positions if first <= position <= last}
+        if covered:
             data = await connection.fetchval(
                 "SELECT data FROM archived_block WHERE first = $1", first
             )
             packed = pack(
                 [
-                    _masked(each, masked) if each.position in wanted else each
-                    for each in unpack(data)
+                    _masked(event, masked) if event.position in covered else event
+                    for event in unpack(data)
                 ]
             )
             await connection.execute(
@@ -189,7 +191,7 @@ async def _mask_archived(connection: Any, positions: Collection[int], masked: Ma
                 packed,
                 sha256(packed).digest(),
             )
-            done += len(wanted)
+            done += len(covered)
     return done
 
 
@@ -199,17 +201,15 @@ def _masked(envelope: Envelope, masked: Masked) -> Envelope:
 
 
 async def require_owner(url: str) -> None:
-    """Raises LoginTooWeak, LogUnavailable: for whoever would find out only when there is something
-    to do.
-    """
+    """Raise LoginTooWeak or LogUnavailable early, before there is anything to do."""
     async with _owner(url):
         pass
 
 
 async def archive(url: str, partition: Partition) -> None:
-    """Turn the rows of a full partition into compressed blocks that the log reads as if they were
-    rows, a block at a time. A partition that somebody else has archived since is left as it is.
-    Raises LogBusy, LogUnavailable."""
+    """Replace the rows of a full partition with compressed blocks that the log reads like rows, one
+    block at a time. A partition that another process has archived since is left alone. Raises
+    LogBusy, LogUnavailable."""
     async with _owner(url) as connection, _rewriting(connection):
         if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition.name):
             return
@@ -226,13 +226,14 @@ async def _keep(connection: Any, block: Sequence[Envelope]) -> None:
         *(block[0].position, block[-1].position, sha256(packed).digest(), packed),
     )
     await connection.executemany(
-        "INSERT INTO archived_stream (stream, first_version, last_version, block) VALUES ($1, $2, $3, $4)",
+        "INSERT INTO archived_stream (stream, first_version, last_version, block)"
+        " VALUES ($1, $2, $3, $4)",
         [(stream, *versions, block[0].position) for stream, versions in _streams(block)],
     )
 
 
 async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[Envelope]]:
-    """All facts of the partition, a block of at most BLOCK_FACTS and about BLOCK_BYTES at a time."""
+    """Yield the partition's events in blocks of at most BLOCK_FACTS and about BLOCK_BYTES."""
     after = partition.first - 1
     while after < partition.last:
         page = page_in(
@@ -244,23 +245,25 @@ async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[E
             range(after + 1, after + 1 + len(page))
         ):
             raise LogUnavailable(
-                f"partition {partition.name} lacks facts after {after}: nothing was archived; topolog replay verify"
+                f"partition {partition.name} lacks events after {after}: nothing was archived; "
+                "run: topolog replay verify"
             )
         after += len(page)
         yield page
 
 
 def _streams(block: Sequence[Envelope]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Stream -> its first and last version in the block."""
-    found: dict[str, tuple[int, int]] = {}
+    """Yield each stream with its first and last version in the block."""
+    versions: dict[str, tuple[int, int]] = {}
     for envelope in block:
-        first, _ = found.get(envelope.stream, (envelope.version, 0))
-        found[envelope.stream] = first, envelope.version
-    yield from found.items()
+        first, _ = versions.get(envelope.stream, (envelope.version, 0))
+        versions[envelope.stream] = first, envelope.version
+    yield from versions.items()
 
 
 async def status(url: str) -> Status:
-    """Look once; whoever may read the log may. Raises LoginTooWeak, LogUnavailable."""
+    """Read the status; any login that may read the log is enough. Raises LoginTooWeak,
+    LogUnavailable."""
     try:
         async with _connected(url) as connection:
             return await _status(connection)
@@ -279,10 +282,11 @@ async def _status(connection: Any) -> Status:
         "SELECT max(position) AS position FROM snapshot GROUP BY projection"
     )
     archived = await connection.fetchrow(
-        "SELECT coalesce(max(last), 0) AS last, coalesce(sum(length(data)), 0)::bigint AS bytes FROM archived_block"
+        "SELECT coalesce(max(last), 0) AS last, coalesce(sum(length(data)), 0)::bigint AS bytes"
+        " FROM archived_block"
     )
     begins_us = await connection.fetchval("SELECT time_us FROM fact ORDER BY position LIMIT 1")
-    listed = [
+    partitions = [
         await _partition(connection, row, head) for row in await connection.fetch(_PARTITIONS)
     ]
     return Status(
@@ -296,8 +300,11 @@ async def _status(connection: Any) -> Status:
         archived["bytes"],
         begins_us or 0,
         checkpoints,
-        listed,
-        {"fact": sum(each.bytes for each in listed), **dict(await connection.fetch(_GROWING))},
+        partitions,
+        {
+            "fact": sum(partition.bytes for partition in partitions),
+            **dict(await connection.fetch(_GROWING)),
+        },
     )
 
 
@@ -321,15 +328,16 @@ async def _partition(connection: Any, row: Any, head: Any) -> Partition:
 
 @asynccontextmanager
 async def _owner(url: str) -> AsyncIterator[Any]:
-    """A connection with the owner's rights. Raises LoginTooWeak for anybody else, LogUnavailable
-    when the database goes away.
+    """A connection with the owner's rights. Raises LoginTooWeak for any other login, LogUnavailable
+    if the database goes away.
     """
     async with _connected(url) as connection:
         if not await connection.fetchval(
-            "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = to_regclass('public.fact')"
+            "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class"
+            " WHERE oid = to_regclass('public.fact')"
         ):
             raise LoginTooWeak(
-                "this is the owner's to do; give --database-url with the owner's login"
+                "only the owner of the log may do this; give --database-url with the owner's login"
             )
         yield connection
 
@@ -342,7 +350,7 @@ async def _connected(url: str) -> AsyncIterator[Any]:
         yield connection
     except asyncpg.LockNotAvailableError as error:
         raise LogBusy(
-            "somebody reads the log in one long transaction (a dump?); the same again when it has ended"
+            "a long transaction reads the log (a dump?); try again when it has ended"
         ) from error
     except LOST_CONNECTION as error:
         raise unavailable(url, error) from error
@@ -353,16 +361,15 @@ async def _connected(url: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _rewriting(connection: Any) -> AsyncIterator[None]:
-    """A transaction beside which no other one rewrites history: what was read in it is still so
-    when it is written. The lock is taken before anything is read, and goes with the transaction.
-    Raises LogBusy."""
+    """A transaction that excludes every other rewrite of the history. The lock is acquired before
+    anything is read and released with the transaction. Raises LogBusy."""
     async with connection.transaction():
         await connection.execute(f"SET LOCAL lock_timeout = '{_REWRITE_WAIT_S}s'")
         try:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _REWRITE_KEY)
         except asyncpg.LockNotAvailableError as error:
             raise LogBusy(
-                "another archive, redaction or import has been at work on this log; the same again when it has come to its end"
+                "another archive, redaction or import runs on this log; try again when it has ended"
             ) from error
         await connection.execute(f"SET LOCAL lock_timeout = '{SERVER_SETTINGS['lock_timeout']}'")
         yield

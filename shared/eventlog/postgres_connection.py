@@ -1,10 +1,10 @@
-"""How to reach Postgres: a connection, or a pool of them a process, and what a URL may show of
-itself in a log line. An address that is a file of a URL is read at every connection, so that a
-password in it is rotated without a restart.
+"""How to reach Postgres: single connections and a pool, and the part of a URL that may be logged.
+An address that is a file is read at every connection, so that its password can be rotated without a
+restart.
 
-Connections are made from the URL by asyncpg itself, so that every libpq form works (unix sockets,
-sslmode, pgpass). What services run on: must not import SQLAlchemy, whose engine only migrations
-need and which takes a third of a service's start.
+asyncpg makes connections from the URL itself, so that every libpq form works (unix sockets,
+sslmode, pgpass). Services must not import SQLAlchemy: only migrations need it, and it takes a third
+of a service's start.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from shared.domain.secret_url import POSTGRES, Address, database_trouble, shown,
 from shared.eventlog.errors import LogUnavailable
 from shared.telemetry.reasons import plain
 
+# Errors after which the same statement may be sent again on a new connection. A missing database is
+# being restored, a rejected login is being created or gets another password, a server that takes no
+# writes is no longer primary, or not yet.
 LOST_CONNECTION: tuple[type[Exception], ...] = (
     OSError,
     TimeoutError,
@@ -32,8 +35,6 @@ LOST_CONNECTION: tuple[type[Exception], ...] = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.ReadOnlySQLTransactionError,
 )
-"""Errors after which the same statement may be sent again on a new connection; a database that is not there is being restored, a
-login that is refused is being made or gets another password, a server that takes no writes is primary no more, or not yet."""
 
 SERVER_SETTINGS = {
     "application_name": "topolog",
@@ -43,55 +44,58 @@ SERVER_SETTINGS = {
     "idle_in_transaction_session_timeout": "10s",
 }
 
+# Milliseconds without an acknowledgement by the peer's kernel, seconds, seconds, count.
 _PROBES = {"TCP_USER_TIMEOUT": 5_000, "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 2}
-"""Milliseconds without an acknowledgement by the other side's kernel, seconds, seconds, how often."""
 
+# Roles of services and of readers (migration 0001). A process with the owner's URL uses one, too.
 WRITER, READER = "topolog_writer", "topolog_reader"
-"""What services and what readers of the log need (migration 0001): a process with the owner's URL keeps no more than that."""
 
-_STEP_DOWN = "SELECT set_config('role', rolname, false) FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER')"
+_STEP_DOWN = (
+    "SELECT set_config('role', rolname, false) FROM pg_roles"
+    " WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER')"
+)
 
 
 class Watchful(asyncpg.Connection):  # type: ignore[misc]
-    """Lost as soon as nobody is there: a server whose machine died says nothing, and its statement
-    would be waited for as long as a statement may take, while another server is primary long since.
-    A server that is only slow is waited for."""
+    """A connection that notices a dead peer. A server whose machine died sends nothing, and its
+    statement would wait for its full timeout although another server is primary by then. A slow
+    server is waited for."""
 
     def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
-        used = transport.get_extra_info("socket")
-        if used.family in (socket.AF_INET, socket.AF_INET6):
-            used.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connected = transport.get_extra_info("socket")
+        if connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in _PROBES.items():
                 if hasattr(socket, name):
-                    used.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+                    connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def plain_url(url: str) -> str:
-    """The URL without an SQLAlchemy driver name, as asyncpg reads it. Raises LogUnavailable for one
-    that cannot be read as it was meant."""
+    """Return the URL without an SQLAlchemy driver name, as asyncpg reads it. Raises LogUnavailable
+    for a malformed URL."""
     if trouble := database_trouble(url):
         raise LogUnavailable(f"the database URL {trouble}; check TOPOLOG_DATABASE_URL")
     return f"postgresql://{url.partition('://')[2]}"
 
 
 def masked_url(address: Address) -> str:
-    """The URL as it may be logged: without user, password and options."""
+    """Return the URL for logs: without user, password and options."""
     try:
         return shown(text_of(address), POSTGRES)
     except OSError as error:
-        return f"an address that cannot be had ({plain(error)})"
+        return f"an unreadable address ({plain(error)})"
 
 
 def unavailable(address: Address, error: Exception) -> LogUnavailable:
-    """What a lost connection is told as: which database, why, and what to look at."""
+    """Return the error for a lost connection: which database, why, and what to check."""
     standby = isinstance(
         error, asyncpg.ReadOnlySQLTransactionError | asyncpg.TargetServerAttributeNotMatched
     )
-    reason = "it takes no writes, as a standby does" if standby else plain(error)
+    reason = "it accepts no writes, like a standby" if standby else plain(error)
     return LogUnavailable(
         f"Postgres at {masked_url(address)} does not answer ({reason}); "
-        "is it up, and does TOPOLOG_DATABASE_URL name it and a login of its?"
+        "is it up, and does TOPOLOG_DATABASE_URL name it and a valid login?"
     )
 
 
@@ -102,9 +106,9 @@ async def connect(
     role: str = "",
     command_timeout_s: float | None = 60.0,
 ) -> Any:
-    """A raw asyncpg connection outside any pool, which steps down to `role` where that exists and
-    the user belongs to it (the owner does). A writer's is to the first server of the URL that takes
-    writes. Raises what asyncpg raises."""
+    """Return a raw asyncpg connection outside any pool. It steps down to `role` if that exists and
+    the user is a member (the owner is). A writer connects to the first server of the URL that
+    accepts writes. Raises what asyncpg raises."""
     connection = await asyncpg.connect(
         plain_url(text_of(address)),
         timeout=timeout_s,
@@ -121,15 +125,17 @@ async def connect(
 def make_pool(
     address: Address, size: int, settings: dict[str, str] | None = None, role: str = ""
 ) -> Any:
-    """At most `size` connections, made when they are needed and given back as they are: nothing
-    that runs on them changes its session. To be awaited before it is used."""
+    """Return a pool of at most `size` connections, made on demand. They are returned without a
+    reset, because no statement here changes the session. Await the pool before use."""
     if isinstance(address, str):
         plain_url(address)
 
-    async def made(*_: object, **__: object) -> Any:
+    async def open_connection(*_: object, **__: object) -> Any:
         return await connect(address, settings, role=role)
 
-    async def as_it_is(_connection: Any) -> None:
+    async def without_reset(_connection: Any) -> None:
         pass
 
-    return asyncpg.create_pool(connect=made, min_size=0, max_size=size, reset=as_it_is)
+    return asyncpg.create_pool(
+        connect=open_connection, min_size=0, max_size=size, reset=without_reset
+    )

@@ -1,8 +1,8 @@
-"""Logins of their own for those who write the log and those who read it: made by the owner, members
-of the migrations' roles.
+"""The logins of writers and readers of the log, created by the owner as members of the roles of the
+migrations.
 
-Passwords go to the server as SCRAM verifiers, so that none stands in its log. Made again with
-another password, a login is rotated.
+Passwords are sent to the server as SCRAM verifiers, so that they never appear in its log. Creating
+a login again with another password rotates it.
 """
 
 from __future__ import annotations
@@ -21,49 +21,46 @@ from shared.eventlog.postgres_connection import READER, WRITER, connect
 from shared.telemetry import logs, names
 
 SERVICE, VIEWER = "topolog_service", "topolog_viewer"
+# Login -> the role of which it is a member.
 LOGINS = {SERVICE: WRITER, VIEWER: READER}
-"""Login -> the role that it is a member of."""
 
 _ITERATIONS = 4096
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """What the user of a connection may do, by itself or by any role that it may become."""
+    """What the user of a connection may do, by itself or by any role that it may assume. `changes`:
+    it may update or delete rows of events, whoever owns them."""
 
     user: str
     superuser: bool
     owner: bool
     changes: bool
-    """It was granted what changes or removes rows of facts, whoever owns them."""
     appends: bool
 
     @property
     def rank(self) -> str:
-        """As what it may change facts; empty when it may not."""
+        """Return as what the user may change events, "" if it may not."""
         if self.superuser:
             return "a superuser of the database"
-        return (
-            "the owner of the log"
-            if self.owner
-            else "a writer of every table"
-            if self.changes
-            else ""
-        )
+        if self.owner:
+            return "the owner of the log"
+        return "a writer of every table" if self.changes else ""
 
     @property
     def problem(self) -> str:
-        """Why a service should not log in like this, with the remedy; empty when it may."""
+        """Return why a service should not use this login, with the remedy; "" if it may."""
         if not self.rank:
             return ""
         remedy = f"run: topolog database roles --password-dir DIR, and use {SERVICE}"
-        return f"the service logs in as {self.user}, {self.rank}, who may change facts; {remedy}"
+        return f"the service logs in as {self.user}, {self.rank}, which may change events; {remedy}"
 
 
 _RIGHTS = """
 SELECT session_user::text, bool_or(r.rolsuper), bool_or(r.oid = fact.relowner),
        bool_or(has_table_privilege(r.oid, fact.oid, 'UPDATE, DELETE, TRUNCATE')),
        bool_or(EXISTS (
-           SELECT FROM pg_proc p WHERE p.proname = 'topolog_append' AND has_function_privilege(r.oid, p.oid, 'EXECUTE')
+           SELECT FROM pg_proc p
+           WHERE p.proname = 'topolog_append' AND has_function_privilege(r.oid, p.oid, 'EXECUTE')
        ))
 FROM pg_class fact, pg_roles r
 WHERE fact.oid = 'public.fact'::regclass AND pg_has_role(session_user, r.oid, 'MEMBER')
@@ -71,18 +68,17 @@ WHERE fact.oid = 'public.fact'::regclass AND pg_has_role(session_user, r.oid, 'M
 
 
 async def rights_of(connection: Any) -> Rights:
-    """What the connection's user may do on a migrated database."""
     return Rights(*await connection.fetchrow(_RIGHTS))
 
 
-async def require_modest(connection: Any, production: bool) -> None:
-    """Warn of a login that may change facts; in production raise LoginTooStrong. Raises
-    LoginTooWeak for a reader's.
+async def require_limited_login(connection: Any, production: bool) -> None:
+    """Warn about a login that may change events; in production raise LoginTooStrong. Raises
+    LoginTooWeak for a reader's login.
     """
     rights = await rights_of(connection)
     if not rights.appends:
         raise LoginTooWeak(
-            f"the service logs in as {rights.user}, who may not append; give it {SERVICE} "
+            f"the service logs in as {rights.user}, which may not append; give it {SERVICE} "
             "(topolog database roles --password-dir DIR)"
         )
     if rights.problem and production:
@@ -92,42 +88,42 @@ async def require_modest(connection: Any, production: bool) -> None:
 
 
 async def make_login(url: str, login: str, password: str) -> bool:
-    """Make `login`, or give it this password; True when it is new. `url` is the owner's, who may
-    create roles. Logins are the whole server's: none is touched from a database without a log.
-    Raises LogNotMigrated, LoginTooWeak, or what asyncpg raises."""
+    """Create `login` or set its password; return True if it is new. `url` is the owner's, which
+    needs the right to create roles. Logins belong to the whole server, so a database without a log
+    is refused. Raises LogNotMigrated, LoginTooWeak, or what asyncpg raises."""
     connection = await connect(url)
     try:
         role = LOGINS[login]
         if not await connection.fetchval("SELECT to_regclass('public.stream_head') IS NOT NULL"):
             raise LogNotMigrated(
-                "the database holds no log; name the log's own, or migrate it first"
+                "the database holds no log; name the log's database, or migrate it first"
             )
         if not await connection.fetchval(
             "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", role
         ):
             raise LogNotMigrated(
-                f"the database has no role {role}; migrate it as a user who may create roles"
+                f"the database has no role {role}; migrate it as a user that may create roles"
             )
         exists = await connection.fetchval(
             "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", login
         )
         verb = "ALTER" if exists else "CREATE"
-        made = f"SELECT format('{verb} ROLE %I LOGIN PASSWORD %L', $1::text, $2::text)"
-        statement = await connection.fetchval(made, login, scram(password))
+        template = f"SELECT format('{verb} ROLE %I LOGIN PASSWORD %L', $1::text, $2::text)"
+        statement = await connection.fetchval(template, login, scram(password))
         async with connection.transaction():
             await connection.execute(statement)
             await connection.execute(f"GRANT {role} TO {login}")
         return not exists
     except asyncpg.InsufficientPrivilegeError as error:
         raise LoginTooWeak(
-            f"this login may not make others ({error}); give the owner's, who may create roles"
+            f"this login may not create roles ({error}); give the owner's login"
         ) from error
     finally:
         await connection.close()
 
 
 def scram(password: str, salt: bytes | None = None) -> str:
-    """The verifier that Postgres keeps of a password (SCRAM-SHA-256, RFC 5803)."""
+    """Return the verifier that Postgres stores for a password (SCRAM-SHA-256, RFC 5803)."""
     salt = os.urandom(16) if salt is None else salt
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, _ITERATIONS)
     client = hmac.digest(salted, b"Client Key", "sha256")

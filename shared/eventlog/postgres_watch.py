@@ -1,5 +1,5 @@
-"""Waiting for the head to move: LISTEN on one connection, with polling beside it, because a
-notification may be lost.
+"""Wait for the head to move: LISTEN on one connection, plus polling, because a notification may be
+lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _POLL_DEAF_S = 0.2
 
 
 class HeadWatch:
-    """Knows the highest head heard of and wakes those who wait for a higher one."""
+    """Tracks the highest known head and wakes the waiters below it."""
 
     def __init__(
         self, connect: Callable[[], Awaitable[Any]], head: Callable[[], Awaitable[int]]
@@ -32,8 +32,7 @@ class HeadWatch:
         self._task: asyncio.Task[None] | None = None
         self._listening = False
 
-    def heard(self, position: int) -> None:
-        """The head is at least `position`."""
+    def hinted(self, position: int) -> None:
         if position <= self._known:
             return
         self._known = position
@@ -45,7 +44,7 @@ class HeadWatch:
                 waiter.set_result(None)
 
     async def wait(self, after: int, timeout_s: float) -> bool:
-        """True as soon as the head is known to be beyond `after`, False on timeout."""
+        """Return True once the head is known to be beyond `after`, False on timeout."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._listen(), name="log listener")
         loop = asyncio.get_running_loop()
@@ -74,14 +73,12 @@ class HeadWatch:
             self._waiters.discard(waiter)
 
     async def _poll(self) -> None:
-        """Ask for the head; a restored backup may have set it back, and then only the answer
-        counts.
-        """
+        # A restored backup may have set the head back, so only the answer counts.
         self._polled_s = asyncio.get_running_loop().time()
         with contextlib.suppress(LogUnavailable, *LOST_CONNECTION):
             position = await self._head()
             self._known = min(self._known, position)
-            self.heard(position)
+            self.hinted(position)
 
     async def _listen(self) -> None:
         while True:
@@ -93,25 +90,23 @@ class HeadWatch:
                 pass
             finally:
                 self._listening = False
-                self._known = 0  # whoever answers next may be another database, which holds less
+                self._known = 0  # the next answer may come from another database with fewer events
                 if connection is not None:
                     connection.terminate()
             await asyncio.sleep(0.5)
 
     async def _hear(self, connection: Any) -> None:
-        """Listen until the connection ends."""
         ended = asyncio.Event()
         connection.add_termination_listener(lambda *_: ended.set())
         await connection.add_listener(
-            CHANNEL, lambda _c, _pid, _channel, payload: self.heard(int(payload))
+            CHANNEL, lambda _c, _pid, _channel, payload: self.hinted(int(payload))
         )
         self._listening = True
-        self._polled_s = -math.inf  # what was appended before the channel was open was not told
+        self._polled_s = -math.inf  # appends before LISTEN were not notified
         self._wake()
         await ended.wait()
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

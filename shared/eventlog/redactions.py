@@ -1,4 +1,4 @@
-"""Which payloads were redacted, by the hash that each had: read before a chain is followed."""
+"""Which payloads were redacted, by their original hash. Needed before a chain is verified."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from shared.events.log_events import FactsRedacted
 
 
 async def redactions(log: EventLog) -> dict[int, str]:
-    """Position -> SHA-256 (hex) of the payload as it was appended. A history in a file may end
-    before the fact that says so: then its header does."""
-    found = dict(log.redacted) if isinstance(log, FileLog) else {}
+    """Return position -> SHA-256 (hex) of the payload as it was appended. A history file may end
+    before the event that says so; then its header does."""
+    digests = dict(log.redacted) if isinstance(log, FileLog) else {}
     async for envelope in envelopes_of(log, streams.LOG):
-        for position, digest in told_by([envelope]).items():
-            found.setdefault(position, digest)
-    return found
+        for position, digest in redactions_in([envelope]).items():
+            digests.setdefault(position, digest)
+    return digests
 
 
-def told_by(envelopes: Iterable[Envelope]) -> dict[int, str]:
-    """What these facts say was redacted; of two words on one position the first."""
-    found: dict[int, str] = {}
+def redactions_in(envelopes: Iterable[Envelope]) -> dict[int, str]:
+    """Return the redactions that these events record; the first event about a position counts."""
+    digests: dict[int, str] = {}
     for envelope in envelopes:
         if envelope.type == FactsRedacted.__name__:
             try:
@@ -36,5 +36,5 @@ def told_by(envelopes: Iterable[Envelope]) -> dict[int, str]:
             if isinstance(event, FactsRedacted):
                 for position, digest in event.rows.items():
                     if is_hash(digest):
-                        found.setdefault(position, digest)
-    return found
+                        digests.setdefault(position, digest)
+    return digests

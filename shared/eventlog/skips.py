@@ -1,4 +1,4 @@
-"""Which facts operators have said to skip: read before a fold begins."""
+"""Which events operators skip. Needed before a fold begins."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from shared.events.log_events import FactSkipped
 
 
 async def skips(log: EventLog) -> dict[int, int]:
-    """Position of each skipped fact -> position of the fact that says so."""
-    found: dict[int, int] = {}
+    """Return position of each skipped event -> position of the event that says so."""
+    skipped: dict[int, int] = {}
     async for envelope, event in readable_events_of(log, streams.LOG):
         if isinstance(event, FactSkipped):
-            found.setdefault(event.position, envelope.position)
-    return found
+            skipped.setdefault(event.position, envelope.position)
+    return skipped

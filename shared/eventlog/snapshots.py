@@ -1,8 +1,8 @@
-"""A snapshot's seal and key: what makes it safe to be a disposable cache.
+"""Seal and key of a snapshot: they make it a disposable cache.
 
-The key is a fingerprint of everything that shapes the state: the source of the fold, of all that it
-imports, of decoding and of what was registered for it. A state that was damaged, or made by other
-code, is never used; the log is replayed instead.
+The key is a fingerprint of everything that shapes the state: the source of the fold and of its
+imports, of decoding, and of what was registered for it. A state that is damaged or was made by
+other code is never used; the log is replayed instead.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ KEPT_SNAPSHOT_BYTES = 256 << 20
 
 
 def fingerprint(fold: ModuleType, extra: str = "", registered: Iterable[object] = ()) -> str:
-    """The key of snapshots that this module's fold makes: its import closure, that of decoding,
-    what was `registered` at run time (in its order, with its modules and arguments), and `extra`
-    (settings). Raises TypeError for what has no key."""
+    """Return the key of snapshots of this module's fold: its import closure, decoding, `registered`
+    objects (in order, with modules and arguments) and `extra` (settings). Raises TypeError for an
+    object without a key."""
     code = code_fingerprint([fold.__name__, codec.__name__], registered)
     return f"{code}{xxhash.xxh3_64(extra.encode()).hexdigest()}"
 
@@ -54,12 +54,12 @@ def _gap(staying: Sequence[tuple[int, int]], index: int) -> float:
 
 
 def seal(state: bytes) -> bytes:
-    """The state with a checksum before it."""
+    """Return the state with a checksum before it."""
     return _MAGIC + xxhash.xxh3_128(state).digest() + state
 
 
 def unseal(sealed: bytes) -> bytes | None:
-    """The state, or None when as much as one bit of it is not what was sealed."""
+    """Return the state, or None if any bit differs from the sealed one."""
     start = len(_MAGIC) + 16
     state = sealed[start:]
     if (

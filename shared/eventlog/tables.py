@@ -1,7 +1,7 @@
-"""The tables of the log as SQLAlchemy sees them, for queries by people and tools (the hot path
-writes its own SQL).
+"""The tables of the log for SQLAlchemy, for queries by people and tools. Services use SQL of their
+own.
 
-The migrations make the tables; a test compares these declarations with a migrated database.
+The migrations create the tables; a test compares these declarations with a migrated database.
 """
 
 from __future__ import annotations

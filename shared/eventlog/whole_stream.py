@@ -1,6 +1,4 @@
-"""One stream from its first version to its last, page by page. What a fact means is the reader's
-matter.
-"""
+"""Read one stream from its first to its last version, page by page."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ PAGE = 1000
 async def envelopes_of(
     log: EventLog, stream: str, after: int = 0, most: int = sys.maxsize
 ) -> AsyncIterator[Envelope]:
-    """Every envelope of the stream after a version, in order of version, at most so many."""
+    """Yield the stream's envelopes after a version in order, at most `most`."""
     version, end = after, after + most
     while version < end and (
         page := await log.read_stream(stream, version, min(PAGE, end - version))
@@ -29,7 +27,7 @@ async def envelopes_of(
 
 
 async def readable_events_of(log: EventLog, stream: str) -> AsyncIterator[tuple[Envelope, Event]]:
-    """The stream's facts that this release can read; the others are passed over."""
+    """Yield the stream's events that this release can decode; the others are skipped."""
     async for envelope in envelopes_of(log, stream):
         try:
             event = decode(envelope)

@@ -1,3 +1,3 @@
-"""What every service runs on: settings, the service skeleton, consumers and projectors of the log,
+"""The base of every service: settings, service skeleton, consumers and projectors of the log,
 relay, leadership, clock.
 """

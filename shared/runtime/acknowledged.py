@@ -1,9 +1,7 @@
-"""What a writer was told that it appended, held against what the fold reads where that was to
-stand.
+"""Compare the commits that the log acknowledged with the events that the fold reads there.
 
-A log that was set back may have grown past such a place before the fold looked: neither its head
-nor the chain at the fold's own position tells then, and what was appended is forgotten by everybody
-but the writer. Must not know facts.
+A log that was set back may have grown past such a position before the fold reads it. Neither the
+head nor the chain at the fold's position shows that, and only the writer remembers the lost commit.
 """
 
 from __future__ import annotations
@@ -14,31 +12,31 @@ from shared.runtime.projector import Folded
 
 
 class Acknowledged:
-    """Position -> commit that the log said stands there, until the fold has passed it."""
+    """Position -> commit that the log acknowledged there, until the fold has passed it."""
 
     def __init__(self) -> None:
         self._made: dict[int, str] = {}
 
     def keep(self, commit: Commit, outcome: Outcome, folded_to: int) -> None:
-        """The log answered. Nothing can be told of what the fold has passed already."""
+        """Remember an acknowledged commit, unless the fold has already passed it."""
         last = getattr(outcome, "last", 0)
         if last > folded_to:
             self._made[last] = commit.commit_id
 
     def check(self, folded: Folded) -> None:
-        """A page was folded. Raises HistoryLost where somebody else's fact stands in the place of
-        one's own.
-        """
+        """Check a folded page. Raises HistoryLost if another commit is at such a position."""
         if not self._made or not folded:
             return
         for envelope, _ in folded:
-            made = self._made.pop(envelope.position, envelope.commit_id)
-            if made != envelope.commit_id:
+            expected = self._made.pop(envelope.position, envelope.commit_id)
+            if expected != envelope.commit_id:
                 self._made.clear()
-                raise HistoryLost(envelope.position, made)
-        to = folded[-1][0].position
-        self._made = {position: commit for position, commit in self._made.items() if position > to}
+                raise HistoryLost(envelope.position, expected)
+        folded_to = folded[-1][0].position
+        self._made = {
+            position: commit for position, commit in self._made.items() if position > folded_to
+        }
 
     def clear(self) -> None:
-        """Everything is read again."""
+        """Forget everything, because the log is read again."""
         self._made.clear()

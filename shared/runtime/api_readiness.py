@@ -1,8 +1,7 @@
-"""Whether the Kubernetes API answers and these credentials have the rights that the service needs:
-asked again and again.
+"""Check periodically whether the Kubernetes API answers and grants the rights that the service
+needs.
 
-Not ready is a matter for readiness alone: a restart mends no address and no role. Must not know
-what the rights are for.
+A failure only affects readiness, because a restart repairs neither an address nor a role.
 """
 
 from __future__ import annotations
@@ -19,21 +18,20 @@ from shared.telemetry.instruments import set_gauge
 
 COMPONENT = "kubernetes"
 NOT_ASKED = "not asked yet"
+# While there is a problem all rights are asked for every AGAIN_S, otherwise one right every
+# LOOK_EVERY_S in turn: each question is an entry in the API server's audit log.
 AGAIN_S = 2.0
 LOOK_EVERY_S = 5.0
-"""While something is wrong all is asked every AGAIN_S, else one right every LOOK_EVERY_S, each in its turn: of a service at
-rest these questions are all that the API server hears, and writes into its audit log."""
 
 
 class Reviews(Protocol):
-    """The one call that is needed of the Kubernetes port."""
-
+    # The only call of the Kubernetes port that is needed here.
     async def may(self, right: Right) -> Answer | Lost: ...
 
 
 class ApiReadiness:
-    """`problem` is a readiness check: what is wrong with the API as these credentials see it, empty
-    when nothing is. At least one right has to be asked for."""
+    """`problem` is a readiness check: the API's problem for these credentials, "" if there is none.
+    Needs at least one right."""
 
     def __init__(self, kube: Reviews, rights: Collection[Right], clock: Clock) -> None:
         self._kube = kube
@@ -43,45 +41,41 @@ class ApiReadiness:
         self._out = logs.get("kubernetes")
 
     def problem(self) -> str:
-        """What readiness waits for."""
         return self._problem
 
     async def run(self) -> None:
-        """Ask until cancelled."""
         while True:
             await self.ask()
             await (self._clock.sleep(AGAIN_S) if self._problem else self._while_well())
 
     async def _while_well(self) -> None:
-        """All is well until a question has no good answer."""
         for right in cycle(self._rights):
             await self._clock.sleep(LOOK_EVERY_S)
             if judge({right: await self._kube.may(right)}):
                 return
 
     async def ask(self) -> None:
-        """Ask for every right once."""
         answers = {}
         for right in self._rights:
             answers[right] = await self._kube.may(right)
             if unanswered(answers[right]):
                 break
-        found = judge(answers)
-        if found != self._problem and found:
-            self._out.warning(names.KUBE_NOT_READY, problem=found)
-        self._problem = found
-        set_gauge(names.KUBE_READY, 0 if found else 1)
+        problem = judge(answers)
+        if problem != self._problem and problem:
+            self._out.warning(names.KUBE_NOT_READY, problem=problem)
+        self._problem = problem
+        set_gauge(names.KUBE_READY, 0 if problem else 1)
 
 
 def unanswered(answer: Answer | Lost) -> bool:
-    """True when asking for further rights would only fail alike. An API without reviews (404) says
-    nothing about rights.
+    """Return True if further questions would fail alike. An API without reviews (404) says nothing
+    about rights.
     """
     return isinstance(answer, Lost) or (not answer.ok and answer.status != 404)
 
 
 def judge(answers: dict[Right, Answer | Lost]) -> str:
-    """The problem in words, with the remedy; empty when the API answers and refuses nothing."""
+    """Return the problem with its remedy, "" if the API answers and refuses nothing."""
     for answer in answers.values():
         if isinstance(answer, Lost):
             return f"the API does not answer: {answer.message}; see TOPOLOG_KUBECONFIG"
@@ -92,11 +86,10 @@ def judge(answers: dict[Right, Answer | Lost]) -> str:
         for right, answer in answers.items()
         if isinstance(answer, Answer) and _denied(answer)
     ]
-    return (
-        f"rights are missing: {', '.join(missing)}; apply k8s/base/rbac.yaml, or bind its ClusterRole"
-        if missing
-        else ""
-    )
+    if not missing:
+        return ""
+    rights = ", ".join(missing)
+    return f"missing rights: {rights}; apply k8s/base/rbac.yaml, or bind its ClusterRole"
 
 
 def _refused(answer: Answer) -> str:

@@ -1,10 +1,9 @@
 """The skeleton of a service: settings, telemetry, HTTP, tasks, signals, draining, exit codes.
 
-`build(service, settings)` composes: it opens what the service needs and names tasks, routes and
-closings. It decides nothing else. A service ends by a signal (exit 0), by a failed task (1), by
-settings (2), by an epoch that is no longer its own (3), or because the log, the bus or the
-Kubernetes API could not be reached, or not by that address, at start (4): by `build`, or by the
-task that opens what nothing else waits for.
+`build(service, settings)` opens what the service needs and names tasks, routes and closings. A
+service ends by a signal (exit 0), a failed task (1), invalid settings (2), a fenced epoch (3), or
+because the log, the bus or the Kubernetes API could not be reached at start (4), either in `build`
+or in the task that opens the connection.
 """
 
 from __future__ import annotations
@@ -41,13 +40,11 @@ from shared.telemetry.setup import Telemetry, TelemetrySettings, set_up
 S = TypeVar("S", bound=CommonSettings)
 Work = Callable[[], Coroutine[Any, Any, None]]
 CLOSE_TIMEOUT_S = 5.0
+# Seconds between two measurements of timer delay; a nearly idle service may use more.
 LOOP_WATCH_S = 1.0
-"""Between two looks at how late timers run; a service that has next to nothing to do may look less often."""
 
 
 class Exit(IntEnum):
-    """Why a service ended, as its exit code."""
-
     CLEAN = 0
     FAILED = 1
     SETTINGS = 2
@@ -56,7 +53,7 @@ class Exit(IntEnum):
 
 
 class Service:
-    """What `build` composes with."""
+    """The parts of one service, which `build` composes."""
 
     def __init__(
         self, name: str, settings: CommonSettings, telemetry: Telemetry, clock: Clock = SYSTEM_CLOCK
@@ -78,10 +75,9 @@ class Service:
         self._out = logs.get(name)
 
     def task(self, name: str, work: Work, *, drains: bool = False, lasts: bool = True) -> None:
-        """Run `work` for the service's life. One that `drains` sees `stopping` and returns by
-        itself within the grace; any other is cancelled at once. One that does not last is done when
-        it returns, and nobody need wonder that it does not run. An exception of a task ends the
-        service."""
+        """Run `work` for the service's life. A task that `drains` watches `stopping` and returns by
+        itself within the grace period; other tasks are cancelled at once. A task without `lasts` is
+        done when it returns. An exception in a task ends the service."""
         self._works.append((name, work, drains))
         if lasts:
             self._lasting.add(name)
@@ -89,24 +85,23 @@ class Service:
     def route(
         self, path: str, endpoint: Callable[..., Any], methods: list[str] | None = None
     ) -> None:
-        """Serve `endpoint(request)` under `path`."""
         assert self.http is not None
         self.http.add(Route(path, endpoint, methods=methods))
 
     def on_close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
-        """Close something when everything has stopped; last opened, first closed."""
+        """Close something after all tasks have ended, in reverse order of opening."""
         self._closings.append((name, close))
 
     def needs_kubernetes(self, kube: Reviews, rights: Collection[Right]) -> None:
-        """Not ready while the Kubernetes API does not answer these credentials, or lacks a right of
-        the service.
+        """Be unready while the Kubernetes API does not answer, or denies a right that the service
+        needs.
         """
         readiness = ApiReadiness(kube, rights, self.clock)
         self.health.check(api_readiness.COMPONENT, readiness.problem)
         self.task(api_readiness.COMPONENT, readiness.run)
 
     async def run(self) -> Exit:
-        """Serve until stopped; returns the exit code."""
+        """Serve until stopped; return the exit code."""
         running: dict[asyncio.Task[Any], bool] = {
             asyncio.create_task(work(), name=name): drains for name, work, drains in self._works
         }
@@ -126,7 +121,7 @@ class Service:
         return code
 
     async def serve_http(self) -> None:
-        """Open the HTTP server: health first, the service's routes as `build` names them."""
+        """Open the HTTP server with the health routes; `build` adds the service's routes."""
         settings = self._settings
         self.http = HttpServer(
             settings.http_host,
@@ -139,7 +134,7 @@ class Service:
         await self.http.start()
 
     async def close(self) -> None:
-        """Close what `build` opened, each within its time, whatever the others do."""
+        """Close what `build` opened, each within CLOSE_TIMEOUT_S, even if others fail."""
         for name, close in reversed(self._closings):
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -179,27 +174,27 @@ class Service:
         for task, drains in running.items():
             if not drains:
                 task.cancel()
-        left = {task for task in running if not task.done()}
-        if not left:
+        unfinished = {task for task in running if not task.done()}
+        if not unfinished:
             return
-        _, left = await asyncio.wait(left, timeout=self._settings.drain_grace_s)
-        for task in left:
+        _, unfinished = await asyncio.wait(unfinished, timeout=self._settings.drain_grace_s)
+        for task in unfinished:
             self._out.warning(names.DRAIN_EXCEEDED, what=task.get_name())
             task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=1.0)
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=1.0)
 
 
 Build = Callable[[Service, S], Awaitable[None]]
 
 
 def holder_name(service: str) -> str:
-    """A name that no other process ever had: for leases."""
+    """Return a unique name for the holder of a lease."""
     return f"{service}/{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
 
 
 async def _watch_loop(clock: Clock, every_s: float) -> None:
-    """Measure how late timers run: a blocked event loop is the cause of most strange delays."""
+    """Measure timer delay: a blocked event loop is the usual cause of unexplained latency."""
     while True:
         due_s = clock.monotonic_s() + every_s
         await clock.sleep(every_s)
@@ -215,7 +210,7 @@ def run_service(
     except SettingsInvalid as error:
         lines = "\n".join(f"  {problem}" for problem in error.problems)
         print(
-            f"{name} cannot start, {len(error.problems)} setting(s) to correct:\n{lines}",
+            f"{name} cannot start, {len(error.problems)} invalid setting(s):\n{lines}",
             file=sys.stderr,
         )
         return Exit.SETTINGS
@@ -235,19 +230,18 @@ def run_service(
 
 
 def exposed(settings: CommonSettings) -> str:
-    """What of the HTTP server is open to everybody on the network, and the remedy; empty when
-    nothing is.
-    """
+    """Return what the HTTP server exposes to the network, with the remedy; "" if nothing."""
     if settings.http_token or settings.tls().client_ca or is_loopback(settings.http_host):
         return ""
     return (
-        f"TOPOLOG_HTTP_HOST={settings.http_host} shows metrics and state to everybody who reaches it; "
-        "set TOPOLOG_HTTP_TOKEN (or TOPOLOG_HTTP_TOKEN_FILE) or TOPOLOG_HTTP_TLS_CLIENT_CA, or bind 127.0.0.1"
+        f"TOPOLOG_HTTP_HOST={settings.http_host} exposes metrics and state to the network; "
+        "set TOPOLOG_HTTP_TOKEN (or TOPOLOG_HTTP_TOKEN_FILE) or TOPOLOG_HTTP_TLS_CLIENT_CA, "
+        "or bind 127.0.0.1"
     )
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What the service's event loop is made by: uvloop's, where it is there."""
+    """Return uvloop's loop factory, or None if uvloop is not installed."""
     try:
         import uvloop
     except ImportError:

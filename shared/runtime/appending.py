@@ -1,7 +1,6 @@
-"""Appending until the log answers: what was decided stands while Postgres is away, and the same
-commits are sent again.
+"""Append until the log answers: while Postgres is away, the same commits are sent again.
 
-Commit ids make a second sending harmless. Must not know what is appended or what an outcome means.
+Commit ids make that harmless. Must not know what is appended or what an outcome means.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ PAUSE_S = 0.5
 async def append_until_answered(
     log: EventLog, clock: Clock, out: Any, commits: Sequence[Commit]
 ) -> list[Outcome]:
-    """The outcomes, one for each commit; `out` is the logger (`shared.telemetry.logs`) that hears
-    of each vain attempt.
-    """
+    """Return one outcome per commit. `out` is the logger for failed attempts."""
     while True:
         try:
             return await log.append(commits)

@@ -1,4 +1,4 @@
-"""The real clock: the only place where a service reads the time. Cores take times as values."""
+"""The real clock, the only place where a service reads the time. Cores take times as values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Unix time for people and facts, monotonic time for intervals, and sleeping."""
+    """Unix time for people and events, monotonic time for intervals, and sleeping."""
 
     def now_us(self) -> int:
         """Unix microseconds."""
@@ -17,12 +17,10 @@ class Clock(Protocol):
         """Seconds that never go back."""
 
     async def sleep(self, delay_s: float) -> None:
-        """Sleep."""
+        """Wait for `delay_s` seconds."""
 
 
 class SystemClock:
-    """The machine's clocks."""
-
     def now_us(self) -> int:
         return time.time_ns() // 1000
 

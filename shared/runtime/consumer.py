@@ -1,9 +1,9 @@
-"""A reader of the log: hands pages of facts to a handler, in order, once each, and finds out when
-the log is another one.
+"""A reader of the log: it passes pages of events to a handler, in order and once, and detects
+another history.
 
-The cursor decides; this file does what it says. The bus is a doorbell and may be absent: the log's
-own notification and a poll find everything. A fact that cannot be handled halts this consumer,
-loudly, and nothing else.
+The cursor decides; this module does the I/O. The bus is a doorbell and may be absent, because the
+log's own notification and a poll reach everything. An event that cannot be handled halts this
+consumer only, visibly.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shared.eventlog import cursor as machine
+from shared.cancellation import pass_on_cancellation
+from shared.eventlog import cursor as cursors
 from shared.eventlog.cursor import Cursor, Phase, Reset
 from shared.eventlog.errors import LogBroken, LogUnavailable
 from shared.eventlog.port import EventLog, LogIdentity, Lost
 from shared.events.codec import UndecodableEvent
 from shared.events.envelope import Envelope
-from shared.runtime.cancellation import pass_on_cancellation
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
 from shared.runtime.reading_ahead import ReadingAhead
@@ -36,11 +36,10 @@ MAX_WAITERS = 10_000
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
-    """`page_facts` a page at most (a log that is read from its beginning takes a twelfth longer in
-    pages of 1,000); `poll_s` between looks at head and identity when nothing is heard; `pause_s`
-    after the log was unavailable; `linger_s` at least from one page to the next, so that what
-    follows closely comes in one, unless somebody is in a hurry (`wait_for`): what comes after a
-    silence is read at once."""
+    """`page_events` bounds a page (1,000 instead of 4,000 make a replay a twelfth slower). `poll_s`
+    is the time between checks of head and identity without news. `pause_s` is the pause after the
+    log was unavailable. `linger_s` is the minimum time between pages, so that close events share a
+    page, except for waiters in a hurry (`wait_for`); an event after a pause is read at once."""
 
     page_events: int = 4000
     poll_s: float = 1.0
@@ -49,46 +48,39 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
 
 
 class Overtaken(Exception):
-    """Somebody else moved this consumer's checkpoint: two processes do one job, and this one must
-    stop.
+    """Another process moved this consumer's checkpoint: two processes do the same job, and this one
+    must stop.
     """
 
 
 class Refold(Exception):
-    """Raised by a handler: its state must be discarded and everything read again, for the cause
-    that it names.
-    """
+    """Raised by a handler: discard the state and read everything again, for the named cause."""
 
-    def lost(self, _found: LogIdentity | None) -> Lost | None:
-        """What the log, which says that it is this one, lost; None where that is not the cause."""
+    def lost(self, _identity: LogIdentity | None) -> Lost | None:
+        """Return what the log with this identity lost; None if that is not the cause."""
         return None
 
 
 class HistoryLost(Refold):
-    """Raised by a handler: the log had said that a commit stands at this position, and something
-    else stands there.
-    """
+    """Raised by a handler: another event is at the position where the log acknowledged a commit."""
 
     def __init__(self, position: int, commit_id: str) -> None:
         super().__init__("other_history")
         self.position, self.commit_id = position, commit_id
 
-    def lost(self, found: LogIdentity | None) -> Lost | None:
-        return (
-            None
-            if found is None
-            else Lost(found.timeline, found.timeline, self.position, commit_id=self.commit_id)
-        )
+    def lost(self, identity: LogIdentity | None) -> Lost | None:
+        if identity is None:
+            return None
+        return Lost(identity.timeline, identity.timeline, self.position, commit_id=self.commit_id)
 
 
 class Consumer:
-    """One reader. `handle` gets each page; `on_reset(cause)` must discard the state that was folded
-    so far.
+    """One reader. `handle` receives each page; `on_reset(cause)` must discard the folded state.
 
-    With `checkpoint`, reading begins after the saved position, and each page's end is saved after
-    its handler returned (compare-and-set: two consumers of one name cannot both go on). `start` is
-    the position that the state stands at. Who `vouches` begins a timeline where the log lost what
-    this reader had: nobody else may ever know of it.
+    With `checkpoint`, reading begins after the saved position, and the end of each page is saved
+    after its handler returned (compare-and-set: two consumers of one name cannot both go on).
+    `start` is the position of the initial state. A consumer that `vouches` begins a timeline if the
+    log lost what it had read, because no other process may know of it.
     """
 
     def __init__(
@@ -138,18 +130,17 @@ class Consumer:
 
     @property
     def phase(self) -> Phase:
-        """Replaying, catching up, or live."""
         return self._cursor.phase
 
     def seek(self, position: int, chain: bytes | None = None) -> None:
-        """Before `run`: the state stands at `position` (a snapshot was loaded); `chain` is that of
-        the fact there, if known.
+        """Set the start before `run`: a snapshot was loaded for `position`, where the event has
+        `chain`, if known.
         """
         self._cursor = Cursor(position=position, chain=chain)
 
     async def run(self) -> None:
-        """Consume until cancelled. Raises what the handler raises, except what halts this consumer
-        only.
+        """Consume until cancelled. Raises what the handler raises, unless it only halts this
+        consumer.
         """
         bell = asyncio.create_task(self._listen()) if self._doorbell else None
         try:
@@ -167,9 +158,8 @@ class Consumer:
                 await asyncio.gather(bell, return_exceptions=True)
 
     async def wait_for(self, position: int, timeout_s: float, hurry: bool = False) -> bool:
-        """Wait until everything up to `position`, which the log says it has, was handled; False on
-        timeout or a reset. In a `hurry` it is read at once, in a page of its own: many small pages
-        cost more."""
+        """Wait until everything up to `position`, an acknowledged one, was handled; return False on
+        timeout or reset. `hurry` reads it at once in a page of its own, which costs more."""
         if self.position >= position:
             return True
         self._promised = max(self._promised, position)
@@ -191,9 +181,7 @@ class Consumer:
             self._waiters.remove(waiter)
 
     async def insist(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask the log until it answers: a reader has nothing better to do, and readiness says that
-        it waits.
-        """
+        """Ask the log until it answers; readiness reports the problem meanwhile."""
         while True:
             try:
                 answer = await ask()
@@ -205,34 +193,31 @@ class Consumer:
                 self._trouble = ""
                 return answer
 
-    # -- steps
-    # ----------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     async def _one_step(self) -> None:
-        self._cursor, self._hinted = machine.heard(self._cursor, self._hinted), 0
-        self._cursor, self._promised = machine.promised(self._cursor, self._promised), 0
-        step = machine.next_step(self._cursor)
+        self._cursor, self._hinted = cursors.hinted(self._cursor, self._hinted), 0
+        self._cursor, self._promised = cursors.promised(self._cursor, self._promised), 0
+        step = cursors.next_step(self._cursor)
         if (
-            isinstance(step, machine.Open)
+            isinstance(step, cursors.Open)
             or self._clock.monotonic_s() - self._looked_s > 5 * self._options.poll_s
         ):
             await self._look()
-        elif isinstance(step, machine.Read):
+        elif isinstance(step, cursors.Read):
             await self._read(step.after)
         else:
             await self._wait(step.after)
 
     async def _look(self) -> None:
-        """Ask the log who it is, where its head stands, and whether the fact where this reader
-        stands is the one that it read.
-        """
+        """Read identity and head, and verify the event at this reader's position."""
         identity = await self.insist(self._log.identity)
         head = await self.insist(self._log.head)
         self._looked_s = self._clock.monotonic_s()
-        self._cursor, reset = machine.opened(self._cursor, identity, head)
+        self._cursor, reset = cursors.opened(self._cursor, identity, head)
         if reset is not None:
             await self._reset(reset)
-        await self._read(machine.reading(self._cursor).after)
+        await self._read(cursors.reading(self._cursor).after)
 
     async def _reset(self, reset: Reset) -> None:
         self._out.warning(names.CONSUMER_RESET, cause=reset.cause)
@@ -250,7 +235,7 @@ class Consumer:
             await self._save(0)
 
     async def _vouch(self, lost: Lost) -> None:
-        """Tell the log what it lacks; it looks itself, and begins a timeline unless somebody else
+        """Report a loss to the log, which verifies it and begins a timeline unless another process
         was first.
         """
         identity = await self.insist(lambda: self._log.begin_timeline(self._clock.now_us(), lost))
@@ -259,30 +244,32 @@ class Consumer:
             self._out.error(names.HISTORY_LOST, position=lost.position, timeline=identity.timeline)
 
     async def _read(self, after: int) -> None:
-        again = self._cursor.position - after
-        page = await self.insist(lambda: self._pages.read(after, self._options.page_events + again))
+        overlap = self._cursor.position - after
+        page = await self.insist(
+            lambda: self._pages.read(after, self._options.page_events + overlap)
+        )
         self._read_s = self._clock.monotonic_s()
-        moved, fresh = machine.received(self._cursor, page)
+        moved, fresh = cursors.received(self._cursor, page)
         if isinstance(fresh, Reset):
             self._cursor = moved
             return await self._reset(fresh)
         if fresh:
             if moved.phase is Phase.REPLAYING:
-                await self._pages.ask(machine.reading(moved).after, self._options.page_events + 1)
+                await self._pages.ask(cursors.reading(moved).after, self._options.page_events + 1)
             try:
                 with timed(names.HANDLER_LATENCY, consumer=self.name):
                     await self._handle(fresh)
-            except Refold as again:
+            except Refold as refold:
                 self._cursor = Cursor()
-                return await self._reset(Reset(str(again), again.lost(moved.identity)))
+                return await self._reset(Reset(str(refold), refold.lost(moved.identity)))
             if self._checkpoint:
                 await self._save(fresh[-1].position)
         self._cursor = moved
         return self._report(fresh)
 
     async def _save(self, position: int) -> None:
-        """Move the checkpoint from where this consumer stands. Raises Overtaken."""
-        before = (
+        """Move the checkpoint. Raises Overtaken."""
+        expected = (
             self._cursor.position
             if position
             else await self.insist(lambda: self._log.load_checkpoint(self.name))
@@ -290,20 +277,20 @@ class Consumer:
         uncertain = False
         while True:
             try:
-                moved = await self._log.save_checkpoint(self.name, position, before)
+                moved = await self._log.save_checkpoint(self.name, position, expected)
             except LogUnavailable:
                 uncertain = True
                 await self._clock.sleep(self._options.pause_s)
                 continue
-            # After a lost answer, finding the checkpoint where it was to be put means that it was
-            # put there.
+            # After a lost answer the checkpoint may already have its new value.
             if moved or (
                 uncertain
                 and await self.insist(lambda: self._log.load_checkpoint(self.name)) == position
             ):
                 return
             raise Overtaken(
-                f"consumer {self.name}: its checkpoint is no longer {before}; another process moved it"
+                f"consumer {self.name}: its checkpoint is no longer {expected}; "
+                "another process moved it"
             )
 
     def _report(self, fresh: Sequence[Envelope]) -> None:
@@ -333,24 +320,23 @@ class Consumer:
         return None
 
     async def _woken(self, after: int) -> bool:
-        """Wait for the log or the doorbell; False when neither was heard for a poll interval."""
-        heard = self._log.wait(after, self._options.poll_s)
+        """Wait for the log or the doorbell; return False after a poll interval without either."""
+        head_moved = self._log.wait(after, self._options.poll_s)
         try:
-            woken = await (heard if self._doorbell is None else self._or_rung(heard))
+            woken = await (head_moved if self._doorbell is None else self._or_rung(head_moved))
         except LogUnavailable:
             await self._clock.sleep(self._options.pause_s)
             return False
         if woken:
-            self._cursor = machine.heard(self._cursor, after + 1)
+            self._cursor = cursors.hinted(self._cursor, after + 1)
         return woken
 
-    async def _or_rung(self, heard: Coroutine[Any, Any, bool]) -> bool:
-        """Whichever comes first."""
+    async def _or_rung(self, head_moved: Coroutine[Any, Any, bool]) -> bool:
         self._rung.clear()
-        waits = {asyncio.ensure_future(heard), asyncio.ensure_future(self._rung.wait())}
+        waits = {asyncio.ensure_future(head_moved), asyncio.ensure_future(self._rung.wait())}
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            # Every result is looked at, so that an error of one is not lost behind the other.
+            # Look at every result, so that no error is lost.
             return sum(bool(wait.result()) for wait in done) > 0
         finally:
             for wait in waits:
@@ -358,7 +344,7 @@ class Consumer:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _listen(self) -> None:
-        """Hear the doorbell; when it breaks, the log's own notifications and polling remain."""
+        """Follow the doorbell; if it breaks, the log's notification and polling remain."""
         assert self._doorbell is not None
         while True:
             with contextlib.suppress(Exception):
@@ -367,11 +353,10 @@ class Consumer:
                     self._rung.set()
             await self._clock.sleep(self._options.pause_s)
 
-    # -- trouble
-    # --------------------------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------
 
     async def _halt(self, error: Exception) -> None:
-        """Stop for good, red, until an operator acts; the process and its other consumers go on."""
+        """Stop and be red until an operator acts; the process and its other consumers go on."""
         self._out.error(names.CONSUMER_HALTED, position=self.position, problem=str(error))
         set_gauge(names.CONSUMER_STOPPED, 1, consumer=self.name)
         self._health.fail(f"consumer {self.name}", str(error))

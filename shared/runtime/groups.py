@@ -1,6 +1,4 @@
-"""Task groups whose tasks may lose their lease: one LeaseLost comes out as itself, not inside a
-group.
-"""
+"""Raise a LeaseLost from a task group as itself, not inside an exception group."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from shared.runtime.leadership import LeaseLost
 
 @contextmanager
 def lease_losses() -> Iterator[None]:
-    """Around a TaskGroup: raise the LeaseLost that is anywhere in the group of errors, else the
-    group.
-    """
+    """Wrap a TaskGroup: raise a LeaseLost that is anywhere in its errors, else the group."""
     try:
         yield
     except BaseExceptionGroup as errors:

@@ -1,6 +1,4 @@
-"""What a process knows of its own health: red components (need an operator) and readiness (needs
-time).
-"""
+"""A process' health: red components (need an operator) and readiness (needs time)."""
 
 from __future__ import annotations
 
@@ -10,13 +8,13 @@ import msgspec
 
 
 class Status(msgspec.Struct, frozen=True):
-    """`red`: component -> what is wrong. `waiting`: component -> what it waits for. `said`:
-    component -> what else it says.
+    """`red`: component -> problem. `waiting`: component -> what it waits for. `details`: component
+    -> further information.
     """
 
     red: dict[str, str]
     waiting: dict[str, str]
-    said: dict[str, object] = {}
+    details: dict[str, object] = {}
 
     @property
     def healthy(self) -> bool:
@@ -28,39 +26,33 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Health:
-    """Collects what components say of themselves. A readiness check returns what it waits for,
-    empty when ready.
-    """
+    """Collects the health of components. A readiness check returns what it waits for, or ""."""
 
     def __init__(self) -> None:
         self._red: dict[str, str] = {}
         self._checks: dict[str, Callable[[], str]] = {}
-        self._told: dict[str, Callable[[], object]] = {}
+        self._details: dict[str, Callable[[], object]] = {}
 
     def fail(self, component: str, problem: str) -> None:
-        """The component stopped and will not go on by itself."""
+        """Mark the component red: it has stopped until an operator acts."""
         self._red[component] = problem
 
     def recover(self, component: str) -> None:
-        """The component works again."""
         self._red.pop(component, None)
 
     def check(self, component: str, waiting_for: Callable[[], str]) -> None:
-        """Ask `waiting_for` whenever readiness is asked."""
+        """Register a readiness check."""
         self._checks[component] = waiting_for
 
-    def tell(self, component: str, ask: Callable[[], object]) -> None:
-        """Show what `ask` returns (a JSON value) whenever health is asked: good to know, neither
-        good nor bad.
-        """
-        self._told[component] = ask
+    def show(self, component: str, ask: Callable[[], object]) -> None:
+        """Show the result of `ask` (a JSON value) in health responses; it affects nothing."""
+        self._details[component] = ask
 
     def status(self) -> Status:
-        """The state now."""
         waits = {name: ask() for name, ask in sorted(self._checks.items())}
-        said = {name: ask() for name, ask in sorted(self._told.items())}
+        details = {name: ask() for name, ask in sorted(self._details.items())}
         return Status(
             dict(sorted(self._red.items())),
             {name: text for name, text in waits.items() if text},
-            said,
+            details,
         )

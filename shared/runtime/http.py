@@ -1,9 +1,8 @@
-"""The small HTTP server of a service: /livez, /healthz, /readyz, /metrics, and the service's own
-routes.
+"""The HTTP server of a service: /livez, /healthz, /readyz, /metrics, and the service's routes.
 
-/livez answers while the event loop runs and is what a kubelet may restart on; /healthz is red (503)
-when a component stopped for an operator to look at, which a restart would not cure; /readyz is 503
-while anything is awaited.
+/livez answers while the event loop runs; a kubelet may restart the container on it. /healthz is 503
+if a component has stopped until an operator acts, which a restart would not cure. /readyz is 503
+while the service waits for anything.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ NO_TLS = HttpTls()
 
 
 def json_response(value: object, status_code: int = 200) -> Response:
-    """Any msgspec value as a JSON response."""
     return Response(
         msgspec.json.encode(value, enc_hook=str), status_code, media_type="application/json"
     )
@@ -43,7 +41,7 @@ def json_response(value: object, status_code: int = 200) -> Response:
 
 def _health_routes(health: Health, telemetry: Telemetry) -> list[BaseRoute]:
     def answer(status: Status, good: bool) -> Response:
-        body = {"ok": good, "red": status.red, "waiting": status.waiting, **status.said}
+        body = {"ok": good, "red": status.red, "waiting": status.waiting, **status.details}
         return json_response(body, 200 if good else 503)
 
     async def healthz(_request: Request) -> Response:
@@ -71,9 +69,7 @@ def _health_routes(health: Health, telemetry: Telemetry) -> list[BaseRoute]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling, and without its ten looks a second at whether to
-    stop: the service says so.
-    """
+    """uvicorn without its signal handling and without its polling ten times a second."""
 
     def __init__(
         self, config: uvicorn.Config, listener: socket.socket, tls: Certificates | None
@@ -100,7 +96,6 @@ class _Server(uvicorn.Server):
         await self._stop.wait()
 
     def stop(self) -> None:
-        """Finish what is being answered, then end."""
         self.should_exit = True
         self._stop.set()
 
@@ -109,7 +104,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves until `close`. `url` is known after `start`."""
+    """Serves until `close`. `url` is set by `start`."""
 
     def __init__(
         self,
@@ -140,17 +135,15 @@ class HttpServer:
         self.url = ""
 
     def add(self, route: BaseRoute) -> None:
-        """Serve one more route."""
         self._app.router.routes.append(route)
 
     def leave_out(self, path: str) -> None:
-        """Serve a path no more."""
         routes = self._app.router.routes
         routes[:] = [route for route in routes if getattr(route, "path", "") != path]
 
     async def start(self) -> None:
-        """Bind and serve. Raises OSError when the address is taken, HttpTlsError for certificates
-        that cannot be used.
+        """Bind and serve. Raises OSError if the address is in use, HttpTlsError for unusable
+        certificates.
         """
         tls = Certificates(self._wanted, self._tell_of_files) if self._wanted != NO_TLS else None
         listener = listening.listener(*self._address)
@@ -164,7 +157,7 @@ class HttpServer:
         logs.get("http").warning(names.HTTP_CERTIFICATE, problem=problem)
 
     async def close(self) -> None:
-        """Finish what is being answered, then stop."""
+        """Finish running requests, then stop."""
         if self._server is not None:
             self._server.stop()
         if self._task is not None:

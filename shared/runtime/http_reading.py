@@ -1,8 +1,4 @@
-"""How long a client may take to send a request, and how many may try at once: nobody's slowness
-keeps others from an answer.
-
-Knows bytes and time, and nothing of what is asked.
-"""
+"""Limit how long a client may take to send a request, and how many connections may wait for one."""
 
 from __future__ import annotations
 
@@ -12,15 +8,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shared.runtime.http_access import TLS
 
+# From the connection, or the first byte of a later request, to the last byte.
 READ_LIMIT_S = 5.0
-"""From the connection, or the first byte of a later request, to its last byte."""
 
+# Beyond this, the connection that has waited longest for its request is closed.
 MAX_CONNECTIONS = 1000
-"""Beyond, the connection that has waited longest for its client gives way."""
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with an end to waiting for a request."""
+    """uvicorn's protocol with a time limit for requests."""
 
     reading: asyncio.TimerHandle | None = None
 
@@ -28,12 +24,12 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._await_request()
         if len(self.connections) > MAX_CONNECTIONS:
-            waiting = [
-                each
-                for each in self.connections
-                if isinstance(each, TimedProtocol) and each.reading is not None
+            idle = [
+                connection
+                for connection in self.connections
+                if isinstance(connection, TimedProtocol) and connection.reading is not None
             ]
-            min(waiting, key=_due_s).give_up()
+            min(idle, key=_due_s).give_up()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -51,7 +47,6 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def give_up(self) -> None:
-        """Close a connection whose request did not come in time."""
         self._stop_waiting()
         self.transport.abort()
 

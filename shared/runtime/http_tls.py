@@ -1,9 +1,7 @@
-"""TLS of a port: the certificate, who signs for clients, which versions and ciphers; read again
-when a file changes.
+"""TLS of a port: certificate, client authority, versions and ciphers; reloaded when a file changes.
 
-Files are looked at when a client comes and not by a timer: a port that nobody asks costs nothing.
-New files that cannot be used (half of a rotation) leave the old ones in place. Must not know what
-is served. Source: RFC 8446, 5246, 7525.
+Files are checked at each handshake, not by a timer, so that an idle port costs nothing. If new
+files are unusable (half of a rotation), the old ones stay in use. Source: RFC 8446, 5246, 7525.
 """
 
 from __future__ import annotations
@@ -15,6 +13,8 @@ from shared.file_signature import Signature, signature
 from shared.runtime.settings import HttpTls
 from shared.telemetry.reasons import plain
 
+# Allowed cipher suites of TLS 1.2 by IANA's names -> OpenSSL's: with forward secrecy and
+# authentication.
 CIPHERS = {
     f"TLS_ECDHE_{signed}_WITH_{name}": f"ECDHE-{signed}-{openssl}"
     for signed in ("ECDSA", "RSA")
@@ -24,83 +24,86 @@ CIPHERS = {
         ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
     )
 }
-"""Cipher suites of TLS 1.2 that may be chosen from, by IANA's names and OpenSSL's: with forward secrecy and authentication."""
+# The suites of TLS 1.3 are always offered. If only these are named, TLS 1.2 is disabled.
 ALWAYS = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
-"""Those of TLS 1.3 are all good, and always offered; where no others are named, TLS 1.2 is not spoken."""
 
 
 class HttpTlsError(Exception):
-    """The port cannot be served as it was asked for; names setting or file, and a remedy."""
+    """The TLS settings are unusable; the message names setting or file, and a remedy."""
 
 
 class Certificates:
-    """What a port shows and trusts, as the files say now. `tell` hears why new files cannot be
-    used. `clients_must` show a certificate of the authority, or may. Raises HttpTlsError where the
-    files cannot be used at the start."""
+    """The port's TLS context, as the files are now. `report_problem` receives problems with new
+    files. `clients_must` present a certificate of the authority, or may. Raises HttpTlsError if the
+    files are unusable at the start."""
 
     def __init__(
-        self, wanted: HttpTls, tell: Callable[[str], None], clients_must: bool = False
+        self, settings: HttpTls, report_problem: Callable[[str], None], clients_must: bool = False
     ) -> None:
-        self._wanted, self._tell, self._clients_must = wanted, tell, clients_must
-        self._seen = _signatures(wanted)
-        _check(wanted)
-        self._newest = self.context = _context_of(wanted, clients_must)
+        self._settings, self._report_problem, self._clients_must = (
+            settings,
+            report_problem,
+            clients_must,
+        )
+        self._seen = _signatures(settings)
+        _check(settings)
+        self._newest = self.context = _context_of(settings, clients_must)
         self.context.sni_callback = self._begin
 
     def _begin(
         self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
     ) -> None:
-        """A handshake begins (OpenSSL tells so whether or not the client names a server): let it
-        have the newest files.
-        """
-        found = _signatures(self._wanted)
-        if found != self._seen:
-            self._seen = found
+        """Use the newest files for a handshake; OpenSSL calls this even without a server name."""
+        signatures = _signatures(self._settings)
+        if signatures != self._seen:
+            self._seen = signatures
             try:
-                self._newest = _context_of(self._wanted, self._clients_must)
+                self._newest = _context_of(self._settings, self._clients_must)
             except HttpTlsError as error:
-                self._tell(str(error))
+                self._report_problem(str(error))
         connection.context = self._newest
 
 
-def _check(wanted: HttpTls) -> None:
-    if not wanted.certificate or not wanted.key:
+def _check(settings: HttpTls) -> None:
+    if not settings.certificate or not settings.key:
         raise HttpTlsError(
-            "TOPOLOG_HTTP_TLS_CERTIFICATE and TOPOLOG_HTTP_TLS_KEY: one is not set; name both files, or neither"
+            "TOPOLOG_HTTP_TLS_CERTIFICATE and TOPOLOG_HTTP_TLS_KEY: one is not set; "
+            "set both, or neither"
         )
-    unknown = [name for name in wanted.ciphers if name not in (*CIPHERS, *ALWAYS)]
+    unknown = [name for name in settings.ciphers if name not in (*CIPHERS, *ALWAYS)]
     if unknown:
         raise HttpTlsError(
-            f"TOPOLOG_HTTP_TLS_CIPHERS: {unknown[0][:60]!r} is not offered; choose from {', '.join(CIPHERS)}"
+            f"TOPOLOG_HTTP_TLS_CIPHERS: {unknown[0][:60]!r} is not supported; "
+            f"choose from {', '.join(CIPHERS)}"
         )
 
 
-def _context_of(wanted: HttpTls, clients_must: bool) -> ssl.SSLContext:
+def _context_of(settings: HttpTls, clients_must: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    chosen = [CIPHERS[name] for name in wanted.ciphers or CIPHERS if name in CIPHERS]
-    newest = wanted.min_version == "1.3" or not chosen
+    chosen = [CIPHERS[name] for name in settings.ciphers or CIPHERS if name in CIPHERS]
+    newest = settings.min_version == "1.3" or not chosen
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
     context.set_ciphers(":".join(chosen or CIPHERS.values()))
-    # A session that is taken up again shows no certificate: it would outlive the authority that was
-    # taken away.
+    # A resumed session presents no certificate, so it would outlive a removed authority.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
     try:
-        # Without a password given, OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(wanted.certificate, wanted.key, password="")
+        # Without this password, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(settings.certificate, settings.key, password="")
     except (OSError, ValueError) as error:
         raise HttpTlsError(
-            f"{wanted.certificate} and {wanted.key}: {plain(error)}; give a certificate and its key, in PEM, without a password"
+            f"{settings.certificate} and {settings.key}: {plain(error)}; "
+            "give a certificate and its key, in PEM, without a password"
         ) from error
-    if wanted.client_ca:
-        _trust(context, wanted.client_ca, clients_must)
+    if settings.client_ca:
+        _trust(context, settings.client_ca, clients_must)
     return context
 
 
 def _trust(context: ssl.SSLContext, authority: str, clients_must: bool) -> None:
-    """Probes of the HTTP port have no certificate, so that a handshake without one goes on;
-    `http_access` refuses all but health then."""
+    # Probes of the HTTP port have no certificate, so a handshake without one succeeds, and
+    # `http_access` then allows only health.
     try:
         context.load_verify_locations(authority)
     except (OSError, ValueError) as error:
@@ -110,5 +113,5 @@ def _trust(context: ssl.SSLContext, authority: str, clients_must: bool) -> None:
     context.verify_mode = ssl.CERT_REQUIRED if clients_must else ssl.CERT_OPTIONAL
 
 
-def _signatures(wanted: HttpTls) -> list[Signature]:
-    return [signature(path) for path in (wanted.certificate, wanted.key, wanted.client_ca)]
+def _signatures(settings: HttpTls) -> list[Signature]:
+    return [signature(path) for path in (settings.certificate, settings.key, settings.client_ca)]

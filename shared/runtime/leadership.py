@@ -1,8 +1,7 @@
-"""Work that one process at a time may do: hold the role's lease, renew it, and stop the work before
-it can be another's.
+"""Work for one process at a time: hold the role's lease, renew it, and stop the work before another
+process can hold it.
 
-The lease is a courtesy that avoids waste; what makes it safe is the epoch that every append
-carries.
+The lease avoids wasted work; the epoch in every append makes it safe.
 """
 
 from __future__ import annotations
@@ -11,32 +10,32 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 
+from shared.cancellation import pass_on_cancellation
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import EventLog, Lease
-from shared.runtime.cancellation import pass_on_cancellation
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 
 Work = Callable[[Lease], Awaitable[None]]
-NOBODY_LEADS = "nobody is known to lead"
+NO_LEADER = "no process is known to lead"
+# How often a standby asks. The lease of a killed holder is free at once, so this is most of the
+# duration of a failover.
 STANDBY_S = 0.15
-"""How often a standby asks. A holder that was killed, or gave up, is free at once: this is most of what a failover takes."""
 
 
 class LeaseLost(Exception):
-    """Raised by work (for example on a `Fenced` outcome) to say that another process leads now: it
-    is stopped, not failed.
+    """Raised by work (for example on a `Fenced` outcome): another process leads now. The work is
+    stopped, not failed.
     """
 
 
 class Leadership:
-    """One role. `lease` is the one held now, or None. `holder` must be unique to the process (see
-    `holder_name`).
+    """One role. `lease` is the current lease, or None. `holder` must be unique (see `holder_name`).
 
-    With `health`, the process is ready while it leads, or while the log has said within the last
-    `ttl_s` that another does."""
+    With `health`, the process is ready while it leads, or if the log has reported another leader
+    within the last `ttl_s`."""
 
     def __init__(
         self,
@@ -63,12 +62,12 @@ class Leadership:
 
     def _waiting_for(self) -> str:
         led = self.lease is not None or self._clock.monotonic_s() - self._another_s <= self._ttl_s
-        return "" if led else NOBODY_LEADS
+        return "" if led else NO_LEADER
 
     async def run(self, work: Work) -> None:
-        """Wait for the lease, run `work(lease)` while it is held, and begin again when it is lost.
-        Ends when the work returns; raises what the work raises. Releases the lease when cancelled.
-        """
+        """Wait for the lease, run `work(lease)` while it lasts, and begin again when it is lost.
+        Returns when the work returns; raises what the work raises. Releases the lease when
+        cancelled."""
         while True:
             pass_on_cancellation()
             lease, renewed_s = await self._gain()
@@ -81,28 +80,27 @@ class Leadership:
             try:
                 lease = await self._claim()
             except LogUnavailable as error:
-                self._hear_of_log(str(error))
+                self._note_log(str(error))
             else:
-                self._hear_of_log("")
+                self._note_log("")
                 if lease is not None:
                     return lease, asked_s
                 self._another_s = self._clock.monotonic_s()
             await self._clock.sleep(min(STANDBY_S, self._ttl_s / 4))
 
-    def _hear_of_log(self, problem: str) -> None:
-        """Tell what is wrong with the log when it is news: it is asked several times a second.
-        Empty: it answered.
-        """
+    def _note_log(self, problem: str) -> None:
+        """Log a problem of the log when it changes ("" if it answered): it is asked several times a
+        second."""
         if problem and problem != self._trouble:
             self._out.warning(names.LOG_UNAVAILABLE, problem=problem)
         self._trouble = problem
 
     async def _claim(self) -> Lease | None:
-        """The lease, if it is free."""
+        """Return the lease if it is free."""
         return await self._log.acquire(self.role, self._holder, self._ttl_s)
 
     async def _lead(self, work: Work, lease: Lease, renewed_s: float) -> bool:
-        """True when the work is done, False when the lease was lost."""
+        """Return True if the work is done, False if the lease was lost."""
         self._enter(lease)
         running = asyncio.ensure_future(work(lease))
         try:
@@ -119,9 +117,8 @@ class Leadership:
     async def _renew_while(
         self, running: asyncio.Future[None], lease: Lease, renewed_s: float
     ) -> bool:
-        """Renew every third of the ttl; False as soon as the lease is another's, or a renewal is
-        overdue.
-        """
+        """Renew every third of the ttl; return False if another process has the lease, or a renewal
+        is overdue."""
         while True:
             done, _ = await asyncio.wait({running}, timeout=self._ttl_s / 3)
             if done:
@@ -157,8 +154,6 @@ class Leadership:
 
 
 async def stopped(running: asyncio.Future[None]) -> None:
-    """Cancel and wait; an error of work that is being stopped, or ended in the meantime, is not
-    news.
-    """
+    """Cancel and wait; ignore errors, because the work is unwanted."""
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

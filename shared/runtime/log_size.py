@@ -1,5 +1,5 @@
-"""Whether the log outgrows its room: told by a metric at every look, and by a warning before the
-room is full. Nothing is stopped: what to archive or to enlarge is for people to say.
+"""Report the size of the log as a metric, and warn before it reaches its limit. Nothing is stopped:
+operators decide whether to archive or to enlarge the disk.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from shared.telemetry import logs, names
 from shared.telemetry.instruments import set_gauge
 
 LOOK_S = 60.0
+# Warn above this share of the limit.
 NEAR_PERCENT = 80
-"""A log that takes more than this share of its limit is near it."""
 
 
 async def watch_size(log: EventLog, limit_bytes: int, clock: Clock) -> None:
-    """Look until cancelled. The warning is said once, and again after the log has become smaller."""
+    """Check until cancelled. Warn once, and again after the log has shrunk below the threshold."""
     set_gauge(names.LOG_LIMIT_BYTES, limit_bytes)
     near = False
     while True:
@@ -32,7 +32,7 @@ async def watch_size(log: EventLog, limit_bytes: int, clock: Clock) -> None:
 
 
 def _warn(size_bytes: int, limit_bytes: int) -> None:
-    remedy = "topolog log archive --older-than 30d; or more room, and TOPOLOG_LOG_LIMIT_GIB"
+    remedy = "topolog log archive --older-than 30d; or enlarge the disk and TOPOLOG_LOG_LIMIT_GIB"
     logs.get("log").warning(
         names.LOG_NEAR_LIMIT, bytes=size_bytes, limit_bytes=limit_bytes, remedy=remedy
     )

@@ -1,18 +1,16 @@
-"""A role that many processes hold at once: each under a lease of its own (`role/0`, `role/1`, ...),
-with an epoch of its own.
+"""A role that many processes hold at once, each under a lease (`role/0`, `role/1`, ...) and an
+epoch of its own.
 
-Members look after each other: who is gone or silent for longer than its lease is counted out by
-whoever looks next, and from then on the log refuses what it still sends. Two members may see
-different members for a moment: versions of streams settle what they both do. Must not know what is
-shared.
+Members watch each other: the next check fences a member that is gone or silent for longer than its
+lease, and the log then rejects its appends. Two members may briefly see different members; versions
+of streams resolve what both do. Must not know what is shared.
 
-Members of two releases live beside each other while services are replaced. One that meets facts
-which it cannot read is behind; where a member knows more of facts, it leaves its share to that one,
-and stands by until that one is gone. Among members that know as much as each other nobody leaves: a
-share that is done in part is better than one that nobody does. One whose fold promises pods
-something else than that of the release at work (`shared.runtime.marks`) takes no place beside it,
-as one that waits for a lease takes none, until that release is gone or an operator says that the
-change is meant.
+During a rolling update, members of two releases run side by side. A member that meets events it
+cannot read is behind. If another member's release knows more events, it yields its share and stands
+by until that member is gone. Among members that know the same events none yields, because a share
+that is done in part is better than a share that is not done. A process whose fold disagrees with
+the running release (`shared.runtime.marks`) takes no place until that release is gone or an
+operator confirms the change.
 """
 
 from __future__ import annotations
@@ -27,22 +25,23 @@ from shared.runtime.leadership import Leadership, LeaseLost, Work, stopped
 from shared.telemetry import names
 from shared.telemetry.instruments import set_gauge
 
+# Maximum number of members.
 PLACES = 64
-"""Members that a role may have."""
+# Seconds between two checks of the members.
 LOOK_S = 0.25
-"""How often a member looks after the others."""
 
-Heard = Callable[[tuple[str, ...], str], None]
+Changed = Callable[[tuple[str, ...], str], None]
+# In a holder's name, followed by the number of event schemas that its release knows. Older releases
+# do not have it and know fewer.
 _EXTENT = "#facts="
-"""In a holder's name, before how much of facts its release knows. Holders of releases that did not say so know less."""
 
 
 class Membership(Leadership):
-    """One member. `members` are the live ones by their leases' roles, the own one included; `heard`
-    is told of every change: the members and the own one, no members while this process is none.
-    `extent` is how much of facts this release knows, `behind` says whether the log holds facts that
-    it could not read, `disagrees` whether its fold differs from that of the release at work.
-    Otherwise as `Leadership`."""
+    """One member. `members` are the roles of the live ones, including this one. `changed` is called
+    at every change with members and own role, and without members while this process is none.
+    `extent` is how many event schemas this release knows, `behind` whether the log holds events
+    that it could not read, `disagrees` whether its fold differs from that of the running release.
+    Otherwise like `Leadership`."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class Membership(Leadership):
         role: str,
         holder: str,
         *,
-        heard: Heard | None = None,
+        changed: Changed | None = None,
         extent: int = 0,
         behind: Callable[[], bool] = lambda: False,
         disagrees: Callable[[], bool] = lambda: False,
@@ -59,35 +58,32 @@ class Membership(Leadership):
         super().__init__(log, role, f"{holder}{_EXTENT}{extent}" if extent else holder, **leading)
         self.members: tuple[str, ...] = ()
         self._shared = role
-        self._heard = heard
+        self._changed = changed
         self._extent = extent
         self._behind = behind
         self._disagrees = disagrees
-        self._left_to = ""
+        self._yielded_to = ""
 
-    def said(self) -> dict[str, object]:
-        """For health: the own place (empty: none), all that are taken, and to whom of another
-        release the share is left.
-        """
-        left = {"left_to": self._left_to} if self._left_to else {}
+    def details(self) -> dict[str, object]:
+        """For health: this process' place ("" if none), all taken places, and the member of another
+        release to which the share is yielded."""
+        yielded = {"left_to": self._yielded_to} if self._yielded_to else {}
         return {
             "member": self.lease.role if self.lease is not None else "",
             "members": list(self.members),
-            **left,
+            **yielded,
         }
 
     async def run(self, work: Work) -> None:
-        """Be a member for ever; `work(lease)` runs while this process is one, and begins when the
-        others are known.
-        """
+        """Be a member until cancelled; `work(lease)` begins when the other members are known."""
         await super().run(lambda lease: self._among_others(work, lease))
 
     async def _claim(self) -> Lease | None:
-        """The first place that is free; none while a newer release does what this one is behind
-        with, or any member is at work that this one disagrees with. Who has a place keeps it: two
-        that disagree would give theirs up to each other."""
+        """Acquire the first free place. None while a newer release serves what this one cannot
+        read, or while a member works with which this one disagrees. A member with a place keeps it,
+        because two that disagree would yield to each other."""
         members = await self._log.members(self._shared)
-        if self._leaves_to(members) or self._stands_back(members):
+        if self._yields_to(members) or self._waits_for_agreement(members):
             return None
         taken = {lease.role for lease in members}
         for place in range(PLACES):
@@ -109,7 +105,7 @@ class Membership(Leadership):
         finally:
             await stopped(looking)
             await stopped(running)
-            self._hear((), "")
+            self._note_members((), "")
 
     async def _look_after_others(self, lease: Lease) -> None:
         while True:
@@ -117,59 +113,57 @@ class Membership(Leadership):
             await self._look(lease)
 
     async def _look(self, lease: Lease) -> bool:
-        """Hear who is there; False while the log does not say. Raises LeaseLost where the own lease
-        is not among them.
-        """
+        """Read the members; return False if the log does not answer. Raises LeaseLost if the own
+        lease is not among them."""
         try:
             members = await self._log.members(self._shared)
         except LogUnavailable as error:
-            self._hear_of_log(str(error))
+            self._note_log(str(error))
             return False
-        self._hear_of_log("")
+        self._note_log("")
         if lease not in members:
-            raise LeaseLost(f"{lease.role}: counted out by another member")
-        if self._leaves_to(members):
-            raise LeaseLost(f"{lease.role}: left to {self._left_to}, of a newer release")
-        self._hear(tuple(each.role for each in members), lease.role)
+            raise LeaseLost(f"{lease.role}: fenced by another member")
+        if self._yields_to(members):
+            raise LeaseLost(f"{lease.role}: yielded to {self._yielded_to}, of a newer release")
+        self._note_members(tuple(each.role for each in members), lease.role)
         return True
 
-    def _leaves_to(self, members: list[Lease]) -> str:
-        """The member of a newer release that this one, being behind, leaves its share to; empty
-        where it keeps it.
-        """
+    def _yields_to(self, members: list[Lease]) -> str:
+        """Return the member of a newer release to which this one, being behind, yields; "" if
+        none."""
         newer = (
-            [each.role for each in members if extent_of(each.holder) > self._extent]
+            [member.role for member in members if extent_of(member.holder) > self._extent]
             if self._behind()
             else []
         )
-        self._left_to = newer[0] if newer else ""
-        return self._left_to
+        self._yielded_to = newer[0] if newer else ""
+        return self._yielded_to
 
-    def _stands_back(self, members: list[Lease]) -> bool:
-        others = (
-            [each.role for each in members if each.holder != self._holder]
+    def _waits_for_agreement(self, members: list[Lease]) -> bool:
+        working = (
+            [member.role for member in members if member.holder != self._holder]
             if self._disagrees()
             else []
         )
-        self._left_to = others[0] if others else ""
-        return bool(others)
+        self._yielded_to = working[0] if working else ""
+        return bool(working)
 
-    def _hear(self, members: tuple[str, ...], own: str) -> None:
+    def _note_members(self, members: tuple[str, ...], own_role: str) -> None:
         if members == self.members:
             return
         self._out.info(
             names.MEMBERS_CHANGED,
-            role=own or self.role,
+            role=own_role or self.role,
             members=list(members),
             before=list(self.members),
         )
         self.members = members
         set_gauge(names.MEMBERS, len(members), role=self._shared)
-        if self._heard is not None:
-            self._heard(members, own)
+        if self._changed is not None:
+            self._changed(members, own_role)
 
 
 def extent_of(holder: str) -> int:
-    """How much of facts the release of a lease's holder knows."""
-    said = holder.rpartition(_EXTENT)[2]
-    return int(said) if _EXTENT in holder and said.isascii() and said.isdigit() else 0
+    """Return how many event schemas the release of a lease's holder knows."""
+    details = holder.rpartition(_EXTENT)[2]
+    return int(details) if _EXTENT in holder and details.isascii() and details.isdigit() else 0

@@ -1,7 +1,7 @@
-"""Keeps the state of a pure fold up to date with the log: snapshot, replay, then live; and tells
-who waits for a position.
+"""Keep the state of a pure fold up to date with the log: snapshot, replay, then live; and wake
+waiters for a position.
 
-The fold changes its state in place and may not read a clock; the projector never decides anything.
+The fold changes its state in place and reads no clock; the projector decides nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ S = TypeVar("S")
 
 Folded = Sequence[tuple[Envelope, Event]]
 
+# Events that are decoded, folded and reported together: few enough to stay in the CPU's cache.
 AT_ONCE = 100
-"""Facts that are decoded, folded and told of together: so few are still in the processor's cache, and so is what they leave."""
 
 
 class Fold(msgspec.Struct, Generic[S], frozen=True):
-    """`evolve` changes the state in place; what it returns is not looked at. `dump` and `load` make
-    snapshots possible; `fingerprint` (`shared.eventlog.snapshots.fingerprint`) names everything
-    that shapes the state. `promises` is what all releases must see alike (`shared.runtime.marks`).
-    `pass_over` hears of a fact that is not folded (`shared.events.quarantine`), `set_aside` of a
-    stream whose facts no longer are: what it is about must not be acted on."""
+    """`evolve` changes the state in place; its result is ignored. `dump` and `load` make snapshots
+    possible; `fingerprint` (`shared.eventlog.snapshots.fingerprint`) covers everything that shapes
+    the state. `promises` are what all releases must compute alike (`shared.runtime.marks`).
+    `pass_over` is called for an event that is not folded (`shared.events.quarantine`), `set_aside`
+    for a stream that is quarantined: its subject must not be acted on."""
 
     initial: Callable[[], S]
     evolve: Callable[[S, Envelope, Event], object]
@@ -57,8 +57,8 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
 
 
 class Projector(Generic[S]):
-    """`state` at `place`, the position of one history. `after(state, folded)` runs after each page,
-    in the same turn: the state is consistent there.
+    """`state` at `place`, a position of one history. `after(state, folded)` runs after each page in
+    the same turn, so that the state is consistent.
 
     Takes the keyword arguments of `Consumer` (doorbell, health, clock, options).
     """
@@ -87,7 +87,7 @@ class Projector(Generic[S]):
         self._saved_at = 0
         self._out = logs.get(f"projector {name}")
         self._quarantined = QuarantinedStreams()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._health = health or Health()
         self.consumer = Consumer(
             name, log, self._handle, on_reset=self._reset, health=self._health, **consumer
@@ -104,23 +104,22 @@ class Projector(Generic[S]):
 
     @property
     def live(self) -> bool:
-        """Whether the state has reached the end of the log once since start or reset."""
+        """Whether the state has reached the end of the log since start or reset."""
         return self.consumer.live.is_set()
 
     @property
     def behind(self) -> bool:
-        """Whether the log holds facts that this code could not read or fold."""
+        """Whether the log holds events that this release could not read or fold."""
         return bool(self._quarantined.streams)
 
     @property
     def disagrees(self) -> bool:
-        """Whether this code promises pods something else than the release at work, and is to wait
-        until that is meant.
-        """
+        """Whether this release computes other promises than the running release and must wait for
+        an operator."""
         return self._marks is not None and bool(self._marks.problem())
 
     async def run(self) -> None:
-        """Load the snapshot if there is a usable one, then follow the log until cancelled."""
+        """Load a usable snapshot, then follow the log until cancelled."""
         self._quarantined = await self.consumer.insist(self._skips)
         if self._fold.keeps_snapshots:
             await self._load()
@@ -129,13 +128,11 @@ class Projector(Generic[S]):
         await self.consumer.run()
 
     async def wait_for(self, position: int, timeout_s: float, hurry: bool = False) -> bool:
-        """Wait until the state stands at `position` or beyond: how a writer reads its own writes.
-        False on timeout.
-        """
+        """Wait until the state is at `position` or beyond, so that a writer reads its own writes;
+        return False on timeout."""
         return await self.consumer.wait_for(position, timeout_s, hurry)
 
     async def wait_live(self) -> None:
-        """Wait until the state has caught up with the log."""
         await self.consumer.live.wait()
 
     async def _handle(self, page: Sequence[Envelope]) -> None:
@@ -151,7 +148,7 @@ class Projector(Generic[S]):
             await self.save()
 
     def _runs(self, page: Sequence[Envelope]) -> Iterator[Sequence[Envelope]]:
-        """The page, cut behind each fact where a mark may be due, and into pieces."""
+        """Cut the page after each position at which a mark may be due, and into pieces."""
         first, start = page[0].position, 0
         for position in (
             self._marks.may_be_due(first, page[-1].position, self.live)
@@ -163,9 +160,7 @@ class Projector(Generic[S]):
         yield from _pieces(page[start:] if start else page)
 
     async def _fold_run(self, page: Sequence[Envelope]) -> None:
-        """Fold all of it. Hearers know before anybody else has a turn. Raises Refold at news of a
-        skip.
-        """
+        """Fold a run in one turn of the event loop. Raises Refold at a new FactSkipped."""
         folded: list[tuple[Envelope, Event]] = []
         try:
             events = self._quarantined.events_of(page)
@@ -177,14 +172,13 @@ class Projector(Generic[S]):
             for envelope in page[done:]:
                 self._fold_one(envelope, folded)
         finally:
-            # What was folded before an error is part of the state, and its hearers must know it.
+            # Events before an error are part of the state, so `after` must receive them.
             if folded and self._after is not None:
                 await _finished(self._after(self.state, folded))
 
     def _fold_readable(self, read: Folded, folded: list[tuple[Envelope, Event]]) -> int:
-        """Fold facts as they come, without a look at each; returns how many were folded: all, or
-        those before one that the fold cannot take, which sets its stream aside. Of a log that is
-        read from its beginning this saves a twentieth."""
+        """Fold events without looking at each; return how many were folded: all, or those before an
+        event that the fold rejects, which quarantines its stream. Saves a twentieth of a replay."""
         evolve, state, done = self._fold.evolve, self.state, 0
         try:
             for envelope, event in read:
@@ -195,7 +189,7 @@ class Projector(Generic[S]):
         finally:
             folded += read[:done]
             if done:
-                self._stands_behind(read[done - 1][0])
+                self._set_place(read[done - 1][0])
         return done
 
     def _fold_one(self, envelope: Envelope, folded: list[tuple[Envelope, Event]]) -> None:
@@ -203,48 +197,49 @@ class Projector(Generic[S]):
         if event is None:
             return self._pass_over(envelope)
         if isinstance(event, FactSkipped) and event.position not in self._quarantined.skipped:
-            raise Refold(f"fact {event.position} is to be skipped")
+            raise Refold(f"event {event.position} is to be skipped")
         try:
             self._fold.evolve(self.state, envelope, event)
         except UNFOLDABLE as error:
             self._quarantined.quarantine(envelope, error)
             return self._pass_over(envelope)
         folded.append((envelope, event))
-        return self._stands_behind(envelope)
+        return self._set_place(envelope)
 
     def _pass_over(self, envelope: Envelope) -> None:
         self._fold.pass_over(self.state, envelope)
-        self._stands_behind(envelope)
+        self._set_place(envelope)
         if envelope.stream in self._quarantined.streams:
-            self._tell_aside(envelope.stream, envelope.position)
+            self._report_quarantine(envelope.stream, envelope.position)
 
-    def _stands_behind(self, envelope: Envelope) -> None:
+    def _set_place(self, envelope: Envelope) -> None:
         self.place = Place(envelope.position, envelope.chain)
 
-    def _tell_aside(self, stream: str, position: int) -> None:
-        """Once for each stream, at the fact that it is set aside for: red until an operator acts."""
+    def _report_quarantine(self, stream: str, position: int) -> None:
+        """Report a quarantined stream once: red until an operator acts."""
         component, problem = (
-            f"{self.name}: stream {stream} is set aside",
+            f"{self.name}: stream {stream} is quarantined",
             self._quarantined.streams[stream],
         )
-        if component in self._told:
+        if component in self._reported:
             return
-        self._told.add(component)
+        self._reported.add(component)
         self._fold.set_aside(self.state, stream)
         self._health.fail(
-            component, f"{problem}; to go on without it: topolog log skip {position} --reason TEXT"
+            component,
+            f"{problem}; to continue without it: topolog log skip {position} --reason TEXT",
         )
         self._out.error(names.STREAM_QUARANTINED, stream=stream, position=position, problem=problem)
-        set_gauge(names.STREAMS_QUARANTINED, len(self._told), projection=self.name)
+        set_gauge(names.STREAMS_QUARANTINED, len(self._reported), projection=self.name)
 
     async def _skips(self) -> QuarantinedStreams:
         return QuarantinedStreams(await skips(self._log))
 
     async def _reset(self, _cause: str) -> None:
         self._quarantined = await self.consumer.insist(self._skips)
-        for component in self._told:
+        for component in self._reported:
             self._health.recover(component)
-        self._told.clear()
+        self._reported.clear()
         set_gauge(names.STREAMS_QUARANTINED, 0, projection=self.name)
         self.state, self.place, self._saved_at = self._fold.initial(), Place(), 0
         if self._marks is not None:
@@ -253,7 +248,7 @@ class Projector(Generic[S]):
             await _finished(self._on_reset(self.state))
 
     async def save(self) -> None:
-        """Keep a snapshot of the state; a failure costs nothing but a longer replay."""
+        """Keep a snapshot; a failure only makes the next replay longer."""
         if not self._fold.keeps_snapshots or self._fold.dump is None or self._quarantined.streams:
             return None
         self._saved_at = self.position
@@ -268,16 +263,16 @@ class Projector(Generic[S]):
 
     async def _load(self) -> None:
         try:
-            found = await self._log.load_snapshot(self.name, self._fold.fingerprint)
+            snapshot = await self._log.load_snapshot(self.name, self._fold.fingerprint)
         except LogUnavailable:
-            found = None
-        if found is None or not self._quarantined.are_skips_known_at(found[0].position):
+            snapshot = None
+        if snapshot is None or not self._quarantined.known_to(snapshot[0].position):
             return count(names.SNAPSHOTS, projection=self.name, result="absent")
-        state = self._loaded(found[1])
+        state = self._loaded(snapshot[1])
         if state is None:
-            self._out.warning(names.SNAPSHOT_UNUSABLE, position=found[0].position)
+            self._out.warning(names.SNAPSHOT_UNUSABLE, position=snapshot[0].position)
             return count(names.SNAPSHOTS, projection=self.name, result="unusable")
-        self.state, self.place, self._saved_at = state, found[0], found[0].position
+        self.state, self.place, self._saved_at = state, snapshot[0], snapshot[0].position
         self.consumer.seek(self.place.position, self.place.chain)
         if self._on_reset is not None:
             await _finished(self._on_reset(self.state))
@@ -290,7 +285,7 @@ class Projector(Generic[S]):
         try:
             return self._fold.load(state)
         except Exception:
-            # Whatever is wrong with a cache, the remedy is the same: replay.
+            # Whatever is wrong with a cache, the remedy is a replay.
             return None
 
 

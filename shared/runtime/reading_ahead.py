@@ -1,8 +1,6 @@
-"""Pages of the log, of which the next can be asked for while this one is handled: who is far behind
-need not wait for each.
+"""Read pages of the log ahead: the next page is requested while the current one is handled.
 
-What was asked for early and is not wanted after all (the reader began anew) is dropped. Must not
-know what pages are for.
+A page that is no longer needed, because the reader began again, is dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from shared.events.envelope import Envelope
 
 
 class ReadingAhead:
-    """At most one page is asked for early."""
+    """At most one page is requested early."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -22,18 +20,16 @@ class ReadingAhead:
         self._early: asyncio.Task[list[Envelope]] | None = None
 
     async def ask(self, after: int, limit: int) -> None:
-        """Ask for a page that the log is known to have; returns when the question is on its way."""
+        """Request a page that the log is known to have; return when the request is sent."""
         self.drop()
         self._asked, self._early = (after, limit), asyncio.create_task(self._log.read(after, limit))
-        self._early.add_done_callback(_look_at)
-        # One turn asks; loops that gather what is written send it at the end of that turn.
+        self._early.add_done_callback(_retrieve_error)
+        # One turn sends; loops that batch writes send at the end of that turn.
         for _ in range(2):
             await asyncio.sleep(0)
 
     async def read(self, after: int, limit: int) -> list[Envelope]:
-        """The page, whenever it was asked for. Raises what the log raises; asked again, it is read
-        again.
-        """
+        """Return the page. Raises what the log raises; a repeated call reads again."""
         early = self._early
         if early is None or self._asked != (after, limit):
             self.drop()
@@ -42,13 +38,12 @@ class ReadingAhead:
         return await early
 
     def drop(self) -> None:
-        """What was asked for is not wanted any more."""
         if self._early is not None:
             self._early.cancel()
             self._early = None
 
 
-def _look_at(early: asyncio.Task[list[Envelope]]) -> None:
-    """An error of a page that nobody wants is nobody's."""
+def _retrieve_error(early: asyncio.Task[list[Envelope]]) -> None:
+    # The error of a dropped page does not matter; retrieving it silences asyncio.
     if not early.cancelled():
         early.exception()

@@ -1,8 +1,8 @@
-"""The log is the outbox: one relay mirrors it to the bus, from a position that moves by
+"""The log is the outbox: one relay mirrors it to the bus, from a checkpoint that moves by
 compare-and-set.
 
-A crash between publishing and moving the position publishes again; the bus drops what it has seen
-by message id.
+A crash between publishing and moving the checkpoint publishes again; the bus drops duplicates by
+message id.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from shared.telemetry.instruments import count, set_gauge
 from shared.telemetry.propagation import HEADER
 
 CONSUMER = "relay"
+# A larger event is published without its body (a server accepts 1 MiB per message): readers fetch
+# it from the log.
 MAX_BODY_BYTES = 900_000
-"""A larger fact is announced without its body (a server takes 1 MiB a message): whoever wants it reads the log."""
 
+# The bus is only a doorbell, so no reader waits for the relay, and each page costs a checkpoint.
 _OPTIONS = ConsumerOptions(page_events=500, linger_s=0.1)
-"""The bus is a doorbell beside the log's own notification: nobody waits for the relay, and each page costs a checkpoint."""
 
 
 class Relay:
-    """Runs under the lease of role `relay`; any number may be started."""
+    """Runs under the lease of role `relay`; any number of processes may start it."""
 
     def __init__(
         self,
@@ -56,7 +57,6 @@ class Relay:
         self._out = logs.get("relay")
 
     async def run(self) -> None:
-        """Relay until cancelled."""
         await self._leadership.run(self._lead)
 
     async def _lead(self, _lease: Lease) -> None:
@@ -96,7 +96,7 @@ class Relay:
 
 
 def message_of(identity: LogIdentity, envelope: Envelope) -> Message:
-    """The message by which the bus hears of a fact."""
+    """Return the message that announces an event."""
     entry = CATALOG.get(envelope.type)
     chain = envelope.chain.hex()
     headers = {

@@ -1,8 +1,6 @@
-"""Secrets in files: the text of one, and an address whose URL stands in one and is read again at
-every connection.
+"""Secrets in files, and addresses whose URL is in a file and is read again at every connection.
 
-Whoever rotates a password writes the file; a mounted Secret is replaced so too. Must not know which
-servers are meant.
+To rotate a password, write the file; a mounted Secret is replaced the same way.
 """
 
 from __future__ import annotations
@@ -16,31 +14,28 @@ from shared.file_signature import signature
 from shared.telemetry.reasons import plain
 
 MAX_BYTES = 65_536
+# Suffix of a variable that names the file of a secret: TOPOLOG_X_FILE.
 ENDING = "_FILE"
-"""Of a variable that names the file of a secret: TOPOLOG_X_FILE."""
-
 
 SECRETS = ("TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL", "TOPOLOG_HTTP_TOKEN")
 
-
+# A token, or a function that returns the current one.
 Token = str | Callable[[], str]
-"""A token, or what knows the one that counts now."""
 
 
 class SecretUnreadable(OSError):
-    """The file cannot be had, or holds nothing that can be used: names the file and the remedy,
-    never what is in it. A system's error, since it may be another one at the next look: the file is
-    just being written."""
+    """The file is unreadable or holds no usable value. The message names file and remedy, never the
+    content. An OSError, because the next read may succeed: the file may be half written."""
 
 
 class UrlFile:
-    """An `Address` (`shared.domain.secret_url`). `trouble` tells what is wrong with a URL."""
+    """An `Address` (`shared.domain.secret_url`). `trouble` returns what is wrong with a URL."""
 
     def __init__(self, path: str, trouble: Callable[[str], str]) -> None:
         self._path, self._trouble = path, trouble
 
     def __call__(self) -> str:
-        """The URL that stands there now. Raises SecretUnreadable."""
+        """Return the current URL. Raises SecretUnreadable."""
         url = read(self._path)
         if trouble := self._trouble(url):
             raise SecretUnreadable(f"the URL in {self._path} {trouble}")
@@ -51,8 +46,8 @@ class UrlFile:
 
 
 class SecretFile:
-    """A secret that stands in a file, read again when the file is another one or was written. While
-    it cannot be read, which it could at the start, what it held last counts: never nothing."""
+    """A secret in a file, read again when the file changes. While it is unreadable, which it was
+    not at the start, the previous value stays in use: never an empty one."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -60,12 +55,12 @@ class SecretFile:
         self._text = read(path)
 
     def __call__(self) -> str:
-        """What stands there now."""
-        seen = signature(self._path)
-        if seen != self._seen:
+        """Return the current secret."""
+        current = signature(self._path)
+        if current != self._seen:
             with suppress(SecretUnreadable):
                 self._text = read(self._path)
-                self._seen = seen
+                self._seen = current
         return self._text
 
     def __repr__(self) -> str:
@@ -73,7 +68,7 @@ class SecretFile:
 
 
 def read(path: str) -> str:
-    """The text without what is around it. Raises SecretUnreadable."""
+    """Return the stripped text. Raises SecretUnreadable."""
     try:
         with Path(path).open("rb") as opened:
             text = opened.read(MAX_BYTES).decode().strip()
@@ -82,7 +77,7 @@ def read(path: str) -> str:
             f"{path} cannot be read ({plain(error)}); name a readable file that holds the value"
         ) from None
     except UnicodeDecodeError:
-        raise SecretUnreadable(f"{path} is no text; write the value alone into it") from None
+        raise SecretUnreadable(f"{path} is not text; write only the value into it") from None
     if not text:
         raise SecretUnreadable(f"{path} is empty; write the value into it")
     return text
@@ -90,19 +85,17 @@ def read(path: str) -> str:
 
 @contextmanager
 def withheld() -> Iterator[None]:
-    """For the start of processes that inherit the environment and need none of its addresses and
-    tokens: they are out of it.
-    """
-    held = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
+    """Remove secrets from the environment while processes start that do not need them."""
+    removed = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(held)
+        os.environ.update(removed)
 
 
-def given(environment: Mapping[str, str], variable: str) -> str:
-    """A variable's value, else what stands in the file of `variable`_FILE; "" for neither. Raises
-    SecretUnreadable.
+def value_or_file(environment: Mapping[str, str], variable: str) -> str:
+    """Return a variable's value, else the content of the file that `variable`_FILE names, else "".
+    Raises SecretUnreadable.
     """
     file = environment.get(variable + ENDING, "")
     return environment.get(variable) or (read(file) if file else "")

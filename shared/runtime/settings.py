@@ -1,11 +1,11 @@
-"""Settings: a frozen msgspec struct filled from a YAML or TOML file and from TOPOLOG_* variables,
-every error told at once.
+"""Settings: a frozen msgspec struct, filled from a YAML or TOML file and from TOPOLOG_* variables;
+all errors are reported at once.
 
-A field `lease_ttl_s` is TOPOLOG_LEASE_TTL_S; a field `cycle` that is itself a struct with a field
-`batch` is TOPOLOG_CYCLE_BATCH. Environment wins over file, file over default. A secret may be named
-by a file, TOPOLOG_X_FILE, which counts where the variable itself is not set; the URLs of Postgres
-and NATS are read from theirs again at every connection. Unknown keys of a file are errors; unknown
-variables are not, because Kubernetes puts TOPOLOG_..._PORT there by itself.
+A field `lease_ttl_s` is TOPOLOG_LEASE_TTL_S; a field `batch` of a struct field `cycle` is
+TOPOLOG_CYCLE_BATCH. Environment overrides file, file overrides default. A secret may be in a file,
+TOPOLOG_X_FILE, which counts if the variable itself is not set; the URLs of Postgres and NATS are
+read from their file again at every connection. Unknown keys of a settings file are errors. Unknown
+variables are not, because Kubernetes sets TOPOLOG_..._PORT by itself.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ PREFIX = "TOPOLOG_"
 FILE_VARIABLE = "TOPOLOG_CONFIG"
 MAX_FILE_BYTES = 1 << 20
 
+# A text that is never printed.
 Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
-"""A text that is never printed."""
 
+# Empty if a service needs no database.
 DatabaseUrl = Annotated[
     str,
     msgspec.Meta(
@@ -40,7 +41,6 @@ DatabaseUrl = Annotated[
         extra={"secret": True, "trouble": database_trouble},
     ),
 ]
-"""Empty where a service needs none."""
 
 BusUrl = Annotated[
     str,
@@ -52,9 +52,9 @@ TlsVersion = typing.Literal["1.2", "1.3"]
 
 
 class HttpTls(msgspec.Struct, frozen=True):
-    """TLS of the HTTP port, by files in PEM, read again when they change; `certificate` empty:
-    none. With `client_ca` only clients with a certificate of that authority are told more than
-    health. `ciphers` are those of TLS 1.2, by IANA's names; none named: every good one."""
+    """TLS of the HTTP port, by PEM files that are reloaded when they change. No `certificate`: no
+    TLS. With `client_ca`, clients without a certificate of that authority only get health.
+    `ciphers` are those of TLS 1.2, by IANA's names; none: all recommended ones."""
 
     certificate: str = ""
     key: str = ""
@@ -64,7 +64,7 @@ class HttpTls(msgspec.Struct, frozen=True):
 
 
 class SettingsInvalid(ValueError):
-    """The settings cannot be used; `problems` has a line each, with the variable and the remedy."""
+    """The settings are invalid; `problems` has a line each, with variable and remedy."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -72,14 +72,13 @@ class SettingsInvalid(ValueError):
 
 
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every service takes. Seconds for `_s`; an `http_port` of 0 lets the system choose;
-    `nats_replicas` is on how many servers of a NATS cluster each stream lies (for services that
-    make streams). `http_token` is asked of whoever reads metrics and state. With `production` a
-    service refuses to start that is open to the network without it or clients' certificates, or
-    that finds itself the owner of the database. `database_url_file` and `nats_url_file` name files
-    of these URLs, which are read again at every connection, `http_token_file` one of the token,
-    read again when it changes. `fold_differs`: whether a process becomes ready that finds, catching
-    up, that it promises pods something else than the release at work (`shared.runtime.marks`)."""
+    """Settings of every service. `_s` are seconds. `http_port` 0 lets the system choose.
+    `nats_replicas` is the number of copies of each stream in a NATS cluster (for services that
+    create streams). `http_token` protects metrics and state. With `production`, a service refuses
+    to start without it or clients' certificates on an address that the network reaches, or with
+    the database owner's login. `database_url_file` and `nats_url_file` name files of these URLs,
+    `http_token_file` a file of the token. `fold_differs`: whether a process becomes ready if its
+    fold promises pods something else than the running release (`shared.runtime.marks`)."""
 
     database_url: DatabaseUrl = ""
     database_url_file: str = ""
@@ -101,47 +100,41 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     instance: str = ""
 
     def database(self) -> Address:
-        """The log's Postgres."""
-        return (
-            UrlFile(self.database_url_file, database_trouble)
-            if self.database_url_file
-            else self.database_url
-        )
+        if self.database_url_file:
+            return UrlFile(self.database_url_file, database_trouble)
+        return self.database_url
 
     def bus(self) -> Address:
-        """NATS."""
         return UrlFile(self.nats_url_file, bus_trouble) if self.nats_url_file else self.nats_url
 
     def token(self) -> Token:
-        """What is asked of whoever reads metrics and state."""
         return SecretFile(self.http_token_file) if self.http_token_file else self.http_token
 
     def tls(self) -> HttpTls:
-        """The HTTP port's TLS."""
         return self.http_tls
 
 
 class _Leaf(msgspec.Struct, frozen=True):
-    """One value to be set: where it stands in the struct, its variable, its type."""
+    """A single setting: its path in the struct, variable and type. `trouble` returns what is wrong
+    with a URL without repeating it."""
 
     path: tuple[str, ...]
     variable: str
     type: Any
     secret: bool
     trouble: Callable[[str], str] | None
-    """Tells what is wrong with a URL, and nothing of it."""
 
     @property
     def file_path(self) -> tuple[str, ...]:
-        """Where the name of this secret's file stands, if it is a setting too."""
+        """The path of the setting that names this secret's file."""
         return (*self.path[:-1], f"{self.path[-1]}_file")
 
 
 def load(kind: type[T], environment: Mapping[str, str], file: Path | None = None) -> T:
-    """The settings. The file defaults to TOPOLOG_CONFIG. Raises SettingsInvalid with every problem."""
+    """Load the settings. The file defaults to TOPOLOG_CONFIG. Raises SettingsInvalid."""
     problems: list[str] = []
-    named = environment.get(FILE_VARIABLE, "")
-    path = file or (Path(named) if named else None)
+    file_name = environment.get(FILE_VARIABLE, "")
+    path = file or (Path(file_name) if file_name else None)
     values = _read_file(path, kind, problems) if path else {}
     leaves = list(_leaves(kind))
     for leaf in leaves:
@@ -158,7 +151,7 @@ def load(kind: type[T], environment: Mapping[str, str], file: Path | None = None
 
 
 def masked(settings: msgspec.Struct) -> dict[str, Any]:
-    """The settings as they may be logged."""
+    """Return the settings without secrets, for logs."""
     shown: dict[str, Any] = typing.cast(
         dict[str, Any], scrub(msgspec.to_builtins(settings, enc_hook=str))
     )
@@ -169,12 +162,12 @@ def masked(settings: msgspec.Struct) -> dict[str, Any]:
 
 
 def variables(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
-    """(variable, type) of every setting, for documentation."""
+    """Return (variable, type) of every setting, for documentation."""
     return [(leaf.variable, _type_text(leaf.type)) for leaf in _leaves(kind)]
 
 
 def names(kind: type[msgspec.Struct]) -> set[str]:
-    """Every variable that `load` looks at."""
+    """Return every variable that `load` reads."""
     leaves = list(_leaves(kind))
     return {
         FILE_VARIABLE,
@@ -186,13 +179,13 @@ def names(kind: type[msgspec.Struct]) -> set[str]:
 def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[_Leaf]:
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
-        hint, here = hints[field.name], (*path, field.name)
+        hint, field_path = hints[field.name], (*path, field.name)
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-            yield from _leaves(hint, here)
+            yield from _leaves(hint, field_path)
         else:
             yield _Leaf(
-                here,
-                PREFIX + "_".join(here).upper(),
+                field_path,
+                PREFIX + "_".join(field_path).upper(),
                 hint,
                 bool(_extra(hint, "secret")),
                 _extra(hint, "trouble"),
@@ -204,10 +197,12 @@ def _extra(hint: Any, key: str) -> Any:
     return next((meta.extra[key] for meta in metas if meta.extra and key in meta.extra), None)
 
 
-def _text_of(leaf: _Leaf, environment: Mapping[str, str], named: Any, problems: list[str]) -> Any:
-    """`named` is what the settings file names as the secret's file."""
+def _text_of(
+    leaf: _Leaf, environment: Mapping[str, str], file_setting: Any, problems: list[str]
+) -> Any:
+    """Return a setting's value; `file_setting` names its secret's file in the settings file."""
     text = environment.get(leaf.variable)
-    file = environment.get(leaf.variable + ENDING) or named
+    file = environment.get(leaf.variable + ENDING) or file_setting
     if not text and leaf.secret and file:
         try:
             text = read(str(file))
@@ -219,9 +214,8 @@ def _text_of(leaf: _Leaf, environment: Mapping[str, str], named: Any, problems: 
 
 
 def _is_structured(hint: Any) -> bool:
-    """Whether the value is a list, a mapping or the like, which the environment gives as YAML or
-    comma-separated.
-    """
+    """Return whether the value is a collection, which the environment gives as YAML or
+    comma-separated."""
     hint = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return any(_is_structured(inner) for inner in typing.get_args(hint))
@@ -235,15 +229,13 @@ def _structured(leaf: _Leaf, text: str, problems: list[str]) -> Any:
         return _document(text)
     except ValueError:
         problems.append(
-            f"{leaf.variable}: is not readable; write [a, b] or {{k: v}}, or values with commas between"
+            f"{leaf.variable}: is not readable; write [a, b] or {{k: v}}, or comma-separated values"
         )
         return None
 
 
 def _document(text: str) -> Any:
-    """JSON is tried first: it is YAML too, and reading it costs no YAML library in memory. Raises
-    ValueError.
-    """
+    # JSON first: it is a subset of YAML, and parsing it needs no YAML library in memory.
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -277,29 +269,31 @@ def _check_keys(
     kind: type[msgspec.Struct],
     values: dict[str, Any],
     problems: list[str],
-    at: str = "",
+    prefix: str = "",
 ) -> None:
     hints = typing.get_type_hints(kind)
     for key in list(values):
         hint = hints.get(key)
         if hint is None:
-            near = difflib.get_close_matches(str(key), hints, 1)
+            similar = difflib.get_close_matches(str(key), hints, 1)
             advice = (
-                f"did you mean {at}{near[0]}?" if near else f"known are: {', '.join(sorted(hints))}"
+                f"did you mean {prefix}{similar[0]}?"
+                if similar
+                else f"valid settings: {', '.join(sorted(hints))}"
             )
-            problems.append(f"{path}: {at}{key} is not a setting; {advice}")
+            problems.append(f"{path}: {prefix}{key} is not a setting; {advice}")
             del values[key]
         elif (
             isinstance(hint, type)
             and issubclass(hint, msgspec.Struct)
             and isinstance(values[key], dict)
         ):
-            _check_keys(path, hint, values[key], problems, f"{at}{key}.")
+            _check_keys(path, hint, values[key], problems, f"{prefix}{key}.")
 
 
 def _convert(kind: type[T], values: dict[str, Any], problems: list[str]) -> T | None:
-    """Convert value by value, so that every error is found."""
-    good: dict[str, Any] = {}
+    """Convert value by value, so that every error is reported."""
+    valid: dict[str, Any] = {}
     for leaf in _leaves(kind):
         value = _get(values, leaf.path)
         if value is None:
@@ -307,27 +301,28 @@ def _convert(kind: type[T], values: dict[str, Any], problems: list[str]) -> T | 
         try:
             converted = msgspec.convert(value, leaf.type, strict=False)
             if leaf.trouble is not None and converted and (trouble := leaf.trouble(converted)):
-                named = ENDING if _get(values, leaf.file_path) else ""
-                problems.append(f"{leaf.variable}{named}: {trouble}")
+                suffix = ENDING if _get(values, leaf.file_path) else ""
+                problems.append(f"{leaf.variable}{suffix}: {trouble}")
             else:
-                _set(good, leaf.path, converted)
+                _set(valid, leaf.path, converted)
         except msgspec.ValidationError as error:
             shown = "" if leaf.secret else f", got {scrub(str(value)[:80])!r}"
-            problems.append(f"{leaf.variable}: {_plain(error)}{shown}; give {_wanted(leaf.type)}")
+            problems.append(f"{leaf.variable}: {_plain(error)}{shown}; give {_expected(leaf.type)}")
     try:
-        return msgspec.convert(msgspec.to_builtins(good, enc_hook=str), kind, strict=False)
+        return msgspec.convert(msgspec.to_builtins(valid, enc_hook=str), kind, strict=False)
     except msgspec.ValidationError as error:
         missing = re.search(r"missing required field `(\w+)`", str(error))
         if missing:
             problems.append(
-                f"{PREFIX}{missing[1].upper()}: is required; set it, or write {missing[1]} in the file"
+                f"{PREFIX}{missing[1].upper()}: is required; "
+                f"set it, or write {missing[1]} in the file"
             )
         elif not problems:
             problems.append(f"settings: {error}")
         return None
 
 
-def _wanted(hint: Any) -> str:
+def _expected(hint: Any) -> str:
     metas = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
     return next(
         (meta.description for meta in metas if meta.description),

@@ -1,6 +1,4 @@
-"""Waiting for an event, but not for ever. By the loop's own clock: a pause, and nothing that is
-decided by.
-"""
+"""Wait for an asyncio event with a time limit, by the loop's clock."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import asyncio
 
 
 async def set_within(event: asyncio.Event, limit_s: float) -> bool:
-    """Wait until the event is set; False when it was not within `limit_s`."""
+    """Wait until the event is set; return False if it is not set within `limit_s`."""
     try:
         async with asyncio.timeout(limit_s):
             return await event.wait()

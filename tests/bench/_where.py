@@ -27,7 +27,10 @@ RULES = (
         ("runtime/consumer.py:", "postgres_watch.py:", ":_process_notification"),
     ),
     ("appends", ("eventlog/postgres_append.py:", "runtime/appending.py:")),
-    ("leases, members", ("runtime/leadership.py:", "runtime/membership.py:", "runtime/held.py:")),
+    (
+        "leases, members",
+        ("runtime/leadership.py:", "runtime/membership.py:", "runtime/lent_lease.py:"),
+    ),
     ("events for people", ("binder/announcer.py:", "binder/untold.py:")),
     ("bindings", ("services/binder/",)),
     ("NodeResourceTopology objects", ("topology_store/mirror", "topology_store/objects.py:")),

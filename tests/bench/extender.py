@@ -39,7 +39,7 @@ from shared.events.cluster_events import NodeObserved
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
-from shared.runtime.held import Held
+from shared.runtime.lent_lease import LentLease
 from shared.runtime.projector import Projector
 from tests.fixtures.ports import free_port
 
@@ -144,7 +144,7 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
     bench = Bench(options)
     await bench.fill()
     decider, extenders = (
-        Decider(bench.log, Held(Lease("scheduler/topolog/0", "bench", 1)), SYSTEM_CLOCK),
+        Decider(bench.log, LentLease(Lease("scheduler/topolog/0", "bench", 1)), SYSTEM_CLOCK),
         list[Extender](),
     )
 

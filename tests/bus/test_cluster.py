@@ -15,8 +15,7 @@ import structlog
 from shared.bus import subjects
 from shared.bus.description import describe, size_of
 from shared.bus.jetstream import JetStreamBus
-from shared.bus.port import BusUnavailable
-from shared.bus.streams import StreamLimits
+from shared.bus.port import BusUnavailable, StreamLimits
 from shared.telemetry import names
 from tests.bus.contract import LIMIT_S, event_message, gather, reported_up_to, rung_up_to
 from tests.bus.nats_process import NatsProcess, cluster

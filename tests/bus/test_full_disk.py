@@ -86,7 +86,7 @@ async def test_streams_that_a_full_disk_has_spoilt_take_messages_again_when_ther
     bus = JetStreamBus(f"nats://127.0.0.1:{disk.port}", patience_s=2.0)
     await bus.ensure_streams()
     batches = bus.reports()
-    await until(lambda: bus.unheard_s() < 5)
+    await until(lambda: bus.since_echo_s() < 5)
     disk.fill()
     for message in (
         event_message(1, "full"),

@@ -48,7 +48,7 @@ async def test_services_and_exporters_reach_a_server_that_takes_tls_alone(
         JetStreamBus(exporters, patience_s=1.0, keeps_streams=False),
     )
     with pytest.raises(
-        BusUnavailable, match=r"has no stream for topolog\.report\.n1; topology-store makes it"
+        BusUnavailable, match=r"has no stream for topolog\.report\.n1; topology-store creates it"
     ):
         await exporter.publish(subjects.report("n1"), b"{}", {})
     await service.ensure_streams()

@@ -51,7 +51,7 @@ async def test_a_connection_to_who_is_primary_no_more_is_left(
     for connection in (postgres_log._appender._connection, postgres_log._session._connection):
         await connection.execute("SET default_transaction_read_only = on")
     await given(postgres_log, "b")
-    with pytest.raises(LogUnavailable, match="takes no writes"):
+    with pytest.raises(LogUnavailable, match="accepts no writes"):
         await postgres_log.acquire("r", "me", 5.0)
     assert await postgres_log.acquire("r", "me", 5.0) is not None
 
@@ -60,7 +60,7 @@ async def test_a_standby_is_not_written_to_until_it_is_promoted(log_url: str) ->
     name = urlsplit(log_url).path.removeprefix("/")
     operator = await connect(log_url)
     await operator.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
-    with pytest.raises(LogUnavailable, match="takes no writes, as a standby does"):
+    with pytest.raises(LogUnavailable, match="accepts no writes, like a standby"):
         await PostgresEventLog.open(log_url, retry_for_s=0.1)
     reader = await PostgresEventLog.open(log_url, retry_for_s=0.1, role=READER)
     assert await reader.head() == 0

@@ -16,7 +16,7 @@ from shared.eventlog.cursor import (
     Read,
     Reset,
     Wait,
-    heard,
+    hinted,
     next_step,
     opened,
     promised,
@@ -73,7 +73,7 @@ def polled(world: World) -> World:
 
 def moves(world: World) -> list[World]:
     """Every world that one event leads to."""
-    lied = world._replace(cursor=heard(world.cursor, world.head + 5))
+    lied = world._replace(cursor=hinted(world.cursor, world.head + 5))
     found = [
         world._replace(head=world.head + 1, hints=(*world.hints, world.head + 1)),
         stepped(world),
@@ -82,7 +82,7 @@ def moves(world: World) -> list[World]:
     ]
     for index, hint in enumerate(world.hints):
         rest = world.hints[:index] + world.hints[index + 1 :]
-        told = heard(world.cursor, hint)
+        told = hinted(world.cursor, hint)
         found += [
             world._replace(hints=rest, cursor=told),
             world._replace(cursor=told),
@@ -123,7 +123,7 @@ def test_a_reader_replays_then_catches_up_then_is_live() -> None:
     cursor, _ = opened(Cursor(), LOG, 3)
     phases = [cursor.phase]
     for page in ([1, 2], [3, 4], [5]):
-        cursor = heard(cursor, 5)
+        cursor = hinted(cursor, 5)
         cursor, _ = received(cursor, [envelope(position) for position in page])
         phases.append(cursor.phase)
     assert phases == [Phase.REPLAYING, Phase.REPLAYING, Phase.CATCHING_UP, Phase.LIVE]

@@ -40,7 +40,7 @@ async def test_a_second_export_into_the_same_file_is_refused_and_the_first_comes
     out, slow = tmp_path / "x.topolog.gz", Slow((await a_log())._events)
     first = asyncio.create_task(export(slow, out, 1, FACTS))
     await slow.there.wait()
-    with pytest.raises(UpkeepRefused, match="another export writes"):
+    with pytest.raises(UpkeepRefused, match="another export is writing"):
         await export(await a_log(), out, 1, 3)
     slow.go_on.set()
     assert (await first).last == FACTS

@@ -71,7 +71,7 @@ async def test_versions_of_a_stream_have_no_gap_and_do_not_come_twice(
     told = await refused(
         log_url, written(tmp_path / "x.topolog.gz", await changed(version=version))
     )
-    assert f"at position {AT}, pod/0 has version {version} there, and 4 is its next" in told.problem
+    assert f"at position {AT}, pod/0 has version {version}, expected version 4" in told.problem
     assert told.remedy == "import another copy of it"
 
 
@@ -87,12 +87,12 @@ async def test_versions_of_a_stream_have_no_gap_and_do_not_come_twice(
         ({"causation": -5}, "its causation is -5"),
         ({"stream": ""}, "its stream has 0 characters"),
         ({"stream": "s" * 10_000}, "its stream has 10000 characters"),
-        ({"stream": "pod/\x00"}, "its stream holds the character 0"),
+        ({"stream": "pod/\x00"}, "its stream contains the character 0"),
         ({"commit_id": ""}, "its commit_id has 0 characters"),
-        ({"role": ""}, "it names no role"),
-        ({"trace": "a\x00"}, "its trace holds the character 0"),
+        ({"role": ""}, "it has no role"),
+        ({"trace": "a\x00"}, "its trace contains the character 0"),
         ({"payload": b"x" * (2 * MAX_FACT_BYTES + 1)}, "its payload has"),
-        ({"chain": b"short"}, "its chain is no SHA-256"),
+        ({"chain": b"short"}, "its chain is not a SHA-256"),
     ],
 )
 async def test_values_that_no_log_takes_are_told_with_their_position(
@@ -100,7 +100,7 @@ async def test_values_that_no_log_takes_are_told_with_their_position(
 ) -> None:
     file = written(tmp_path / "x.topolog.gz", await changed(**values))
     told = await refused(log_url, file)
-    assert f"the fact at position {AT} is none that a log takes: {said}" in told.problem
+    assert f"the log would reject the event at position {AT}: {said}" in told.problem
     with pytest.raises(HistoryFileError, match=f"at position {AT}"):
         FileLog.open(file)
 
@@ -108,8 +108,8 @@ async def test_values_that_no_log_takes_are_told_with_their_position(
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"type": "PodTeleported"}, "PodTeleported is no kind of fact that this release knows"),
-        ({"schema": 77}, "has schema 77, and this release knows 1 to 1"),
+        ({"type": "PodTeleported"}, "PodTeleported is not a kind of event that this release knows"),
+        ({"schema": 77}, "has schema 77; this release knows 1 to 1"),
     ],
 )
 async def test_kinds_of_events_that_only_another_release_knows_are_for_it(
@@ -142,14 +142,14 @@ async def test_what_this_release_need_not_know_or_cannot_read_is_taken_as_the_lo
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        ({"log_id": ""}, "names no log"),
-        ({"log_id": "a\x00"}, "names no log"),
+        ({"log_id": ""}, "has no log id"),
+        ({"log_id": "a\x00"}, "has no log id"),
         ({"timeline": 0}, "timeline 0"),
         ({"timeline": HUGE}, "timeline a number of very many digits"),
-        ({"last": HUGE}, "it holds 1 to a number"),
-        ({"last": 1 << 62}, "it holds 1 to"),
-        ({"last": -1}, "it holds 1 to -1"),
-        ({"before": "zz"}, "no hash for what comes before"),
+        ({"last": HUGE}, "has the range 1 to a number"),
+        ({"last": 1 << 62}, "has the range 1 to"),
+        ({"last": -1}, "has the range 1 to -1"),
+        ({"before": "zz"}, "an invalid hash before the first event"),
         ({"checkpoints": {"relay": 10_000}}, "a consumer at position 10000"),
         ({"checkpoints": {"\x00": 1}}, "a consumer at position 1"),
         ({"version": HUGE}, "newer release (format a number"),

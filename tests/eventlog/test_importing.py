@@ -124,9 +124,9 @@ async def test_a_database_that_another_program_keeps_is_told_as_one(
     await owner.execute(
         f"CREATE TABLE alembic_version (version_num text); INSERT INTO alembic_version VALUES ('{revision}')"
     )
-    with pytest.raises(LogNotMigrated, match="another program's"):
+    with pytest.raises(LogNotMigrated, match="another program"):
         await require_current(owner)
-    with pytest.raises(UpkeepRefused, match="another program's"):
+    with pytest.raises(UpkeepRefused, match="another program"):
         await import_history(database_url, file, 1)
     assert await owner.fetchval("SELECT to_regclass('public.fact')") is None
     await owner.close()

@@ -229,9 +229,9 @@ async def test_only_the_owner_may(log: PostgresEventLog, log_url: str) -> None:
     )
     await owner.close()
     somebody = log_url.replace("//postgres@", "//somebody:x@")
-    with pytest.raises(LoginTooWeak, match="the owner's to do; "):
+    with pytest.raises(LoginTooWeak, match="only the owner of the log may do this; "):
         await care.archive(somebody, partition)
-    with pytest.raises(LoginTooWeak, match="the owner's to do; "):
+    with pytest.raises(LoginTooWeak, match="only the owner of the log may do this; "):
         await care.mask(somebody, [1], lambda *_: b"{}")
     with pytest.raises(
         LoginTooWeak,

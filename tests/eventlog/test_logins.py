@@ -232,7 +232,7 @@ async def test_logins_are_refused_in_words_where_there_is_no_log_or_the_login_ma
     await make_logins(log_url, tmp_path)
     for url, words in (
         (database_url, "the database holds no log"),
-        (as_user(log_url, f"{service}_viewer"), "may not make others"),
+        (as_user(log_url, f"{service}_viewer"), "may not create roles"),
         (as_user(log_url, "nobody"), 'role "nobody" does not exist'),
         ("postgresql://u:letters123@127.0.0.1:1/none", "does not answer"),
     ):
@@ -265,6 +265,6 @@ async def test_migrations_by_an_owner_who_may_make_no_login_end_in_words(
     monkeypatch.setenv("TOPOLOG_DATABASE_URL", as_user(log_url, service))
     monkeypatch.setenv("TOPOLOG_SERVICE_PASSWORD", "letters123")
     monkeypatch.setattr("services.embedded.run_migrations.SERVICE", service)
-    with pytest.raises(EmbeddedError, match="may not make others"):
+    with pytest.raises(EmbeddedError, match="may not create roles"):
         await serve()
     await owner.close()

@@ -90,7 +90,7 @@ async def test_an_altered_row_that_no_header_names_is_told_still(
         log._events[0], payload=log._events[0].payload.replace(b"n1", b"n2")
     )
     await export(log, tmp_path / "x.topolog.gz", 1, FACTS)
-    with pytest.raises(HistoryFileError, match="position 1 is not what was appended"):
+    with pytest.raises(HistoryFileError, match="position 1 differs from what was appended"):
         FileLog.open(tmp_path / "x.topolog.gz")
 
 
@@ -108,7 +108,7 @@ async def test_an_export_beside_a_redaction_is_refused(tmp_path: Path) -> None:
     log = Redacting("log-1")
     for each in (await a_log())._events:
         log._events.append(each)
-    with pytest.raises(UpkeepRefused, match="redacted while"):
+    with pytest.raises(UpkeepRefused, match="redacted during"):
         await export(log, tmp_path / "x.topolog.gz", 1, FACTS)
     assert list(tmp_path.iterdir()) == []
 
@@ -118,5 +118,5 @@ async def test_a_header_that_names_no_hash_is_told(tmp_path: Path, digest: str) 
     file = tmp_path / "x.topolog.gz"
     with file.open("wb") as opened:
         Writer(opened, Header(log_id="l", timeline=1, first=1, last=0, redacted={1: digest})).end()
-    with pytest.raises(HistoryFileError, match="its header names no hash for position 1"):
+    with pytest.raises(HistoryFileError, match="its header has an invalid hash for position 1"):
         FileLog.open(file)

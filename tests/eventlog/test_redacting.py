@@ -122,7 +122,7 @@ async def test_one_of_several_pods_of_a_name_is_not_redacted_alone(uid: str, oth
     before = list(log._events)
     with pytest.raises(
         UpkeepRefused,
-        match=rf"name ns/web-0 too \(pod {other}\).*topolog log redact ns/web-0 --reason",
+        match=rf"name ns/web-0, too \(pod {other}\).*topolog log redact ns/web-0 --reason",
     ):
         await redacted(log, uid)
     assert log._events == before
@@ -133,7 +133,7 @@ async def test_a_namesake_that_lives_keeps_all_of_them_from_being_redacted() -> 
     log = await a_log(alive)
     with pytest.raises(UpkeepRefused, match="pod u2 has not ended"):
         await redacted(log, "web-0")
-    with pytest.raises(UpkeepRefused, match=r"\(pod u2\).*when all have ended"):
+    with pytest.raises(UpkeepRefused, match=r"\(pod u2\).*once all have ended"):
         await redacted(log, "u1")
 
 

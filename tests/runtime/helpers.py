@@ -14,7 +14,7 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease, LogIdentity
 from shared.events.envelope import Envelope
 from shared.runtime.consumer import ConsumerOptions
-from shared.runtime.held import Held
+from shared.runtime.lent_lease import LentLease
 
 QUICK = ConsumerOptions(page_events=3, poll_s=0.03, pause_s=0.01)
 
@@ -77,9 +77,9 @@ def hole(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
     return lambda page: [event for event in page if event.position != at]
 
 
-def lent(role: str = "test/0", epoch: int = 1) -> Held:
+def lent(role: str = "test/0", epoch: int = 1) -> LentLease:
     """A lease that lasts."""
-    return Held(Lease(role, "test", epoch))
+    return LentLease(Lease(role, "test", epoch))
 
 
 @asynccontextmanager

@@ -133,7 +133,7 @@ async def test_a_right_that_is_taken_away_is_named_after_its_turn(taken: Right) 
     readiness = ApiReadiness(api, SCHEDULER, clock)
     with pytest.raises(asyncio.CancelledError):
         await readiness.run()
-    assert readiness.problem().startswith(f"rights are missing: {taken};")
+    assert readiness.problem().startswith(f"missing rights: {taken};")
 
 
 async def test_an_address_where_nobody_listens_is_not_ready() -> None:

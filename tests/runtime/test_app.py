@@ -130,7 +130,7 @@ def test_a_database_of_another_kind_is_named_with_the_other_errors_and_its_url_i
     process = spawn(database_url="sqlite://me:hunter2@h/x", http_port="99999")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (Exit.SETTINGS, "")
-    assert "2 setting(s) to correct" in err
+    assert "2 invalid setting(s)" in err
     assert "TOPOLOG_DATABASE_URL" in err
     assert "give postgresql://USER:PASSWORD@HOST/DATABASE" in err
     assert "hunter2" not in err

@@ -119,7 +119,7 @@ async def test_an_error_of_the_work_ends_the_leadership_and_frees_the_role() -> 
 async def test_a_process_is_ready_while_it_leads_or_another_is_known_to() -> None:
     log, work, health = LeasedLog(), Work(), {name: Health() for name in "ab"}
     leaders = {name: Leadership(log, "role", name, ttl_s=0.4, health=health[name]) for name in "ab"}
-    assert health["a"].status().waiting == {"role role": "nobody is known to lead"}
+    assert health["a"].status().waiting == {"role role": "no process is known to lead"}
     async with running(*(leader.run(work.of(name)) for name, leader in leaders.items())):
         await until(
             lambda: len(work.now) == 1 and all(each.status().ready for each in health.values())

@@ -8,7 +8,7 @@ import asyncio
 
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Fenced, Lease
-from shared.runtime.held import Held
+from shared.runtime.lent_lease import LentLease
 from shared.runtime.membership import LOOK_S, Membership
 from tests.eventlog.words import commit
 from tests.runtime.helpers import running, until
@@ -18,9 +18,9 @@ class Member:
     """One process: its membership, the lease that it lends out, what it heard."""
 
     def __init__(self, log: MemoryEventLog, name: str, ttl_s: float = 1.0) -> None:
-        self.held, self.heard = Held(), list[tuple[tuple[str, ...], str]]()
+        self.held, self.changes = LentLease(), list[tuple[tuple[str, ...], str]]()
         self.membership = Membership(
-            log, "role", name, ttl_s=ttl_s, heard=lambda *change: self.heard.append(change)
+            log, "role", name, ttl_s=ttl_s, changed=lambda *change: self.changes.append(change)
         )
 
     async def run(self) -> None:
@@ -38,12 +38,12 @@ async def test_every_member_has_a_place_of_its_own_and_hears_of_the_others() -> 
         await until(
             lambda: all(member.members == ("role/0", "role/1", "role/2") for member in members)
         )
-        assert {member.heard[-1][1] for member in members} == {"role/0", "role/1", "role/2"}
-        gone = members[1].heard[-1][1]
+        assert {member.changes[-1][1] for member in members} == {"role/0", "role/1", "role/2"}
+        gone = members[1].changes[-1][1]
         tasks[1].cancel()
         left = tuple(role for role in ("role/0", "role/1", "role/2") if role != gone)
         await until(lambda: members[0].members == members[2].members == left)
-        assert members[1].heard[-1] == ((), ""), "it knows that it is none any more"
+        assert members[1].changes[-1] == ((), ""), "it knows that it is none any more"
 
 
 async def test_a_paused_member_is_counted_out_and_writes_nothing_more() -> None:
@@ -97,7 +97,7 @@ class Release(Member):
             "role",
             name,
             ttl_s=1.0,
-            heard=lambda *change: self.heard.append(change),
+            changed=lambda *change: self.changes.append(change),
             extent=extent,
             behind=lambda: self.behind,
             disagrees=lambda: self.disagrees,
@@ -116,9 +116,9 @@ async def test_a_member_that_is_behind_leaves_its_share_to_a_newer_release_and_t
             old.behind = True
             await until(lambda: new.members == ("role/1",))
             assert old.members == ()
-            assert old.membership.said() == {"member": "", "members": [], "left_to": "role/1"}
+            assert old.membership.details() == {"member": "", "members": [], "left_to": "role/1"}
         await until(lambda: len(old.members) == 1)
-        assert "left_to" not in old.membership.said()
+        assert "left_to" not in old.membership.details()
 
 
 async def test_a_member_that_disagrees_takes_no_place_beside_the_release_at_work_until_that_is_meant() -> (
@@ -131,11 +131,11 @@ async def test_a_member_that_disagrees_takes_no_place_beside_the_release_at_work
         async with running(green.run()):
             await until(
                 lambda: (
-                    green.membership.said() == {"member": "", "members": [], "left_to": "role/0"}
+                    green.membership.details() == {"member": "", "members": [], "left_to": "role/0"}
                 )
             )
             await asyncio.sleep(3 * LOOK_S)
-            assert (blue.members, green.heard) == (("role/0",), []), (
+            assert (blue.members, green.changes) == (("role/0",), []), (
                 "the release at work decides alone"
             )
             green.disagrees = False
@@ -151,10 +151,10 @@ async def test_a_member_that_disagrees_takes_the_place_of_a_release_that_is_gone
     async with running(blue.run()) as (work,):
         await until(lambda: blue.members == ("role/0",))
         async with running(green.run()):
-            await until(lambda: "left_to" in green.membership.said())
+            await until(lambda: "left_to" in green.membership.details())
             work.cancel()
             await until(
-                lambda: green.membership.said() == {"member": "role/0", "members": ["role/0"]}
+                lambda: green.membership.details() == {"member": "role/0", "members": ["role/0"]}
             )
 
 
@@ -171,6 +171,6 @@ async def test_members_that_are_behind_and_of_one_release_keep_their_shares() ->
         await until(
             lambda: all(member.members == ("role/0", "role/1", "role/2") for member in members)
         )
-        changes = [len(member.heard) for member in members]
+        changes = [len(member.changes) for member in members]
         await asyncio.sleep(3 * LOOK_S)
-        assert [len(member.heard) for member in members] == changes
+        assert [len(member.changes) for member in members] == changes

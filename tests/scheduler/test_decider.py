@@ -32,7 +32,7 @@ from shared.events.scheduling_events import (
     PodVerdictChanged,
 )
 from shared.runtime.clock import SYSTEM_CLOCK
-from shared.runtime.held import Held
+from shared.runtime.lent_lease import LentLease
 from shared.runtime.membership import Membership
 from shared.runtime.projector import Fold, Projector
 from tests.ledger.given import held, pod, report, zone
@@ -89,7 +89,7 @@ class Scene:
         deciders: list[Decider] = []
         async with AsyncExitStack() as stack:
             for number in range(count):
-                held = Held()
+                held = LentLease()
                 member = Membership(self.log, "scheduler/topolog", f"s{number}")
                 decider = Decider(self.log, held, SYSTEM_CLOCK)
                 deciders.append(decider)
@@ -147,7 +147,7 @@ class Slow(SchedulerCore):
 
 async def test_batches_shrink_while_they_hold_up_the_process_and_grow_again(scene: Scene) -> None:
     core = Slow(CoreConfig())
-    decider = Decider(scene.log, Held(), core, batch_pods=100)
+    decider = Decider(scene.log, LentLease(), core, batch_pods=100)
     asked = []
     for _ in range(8):
         before_s = core.now_s
@@ -221,7 +221,10 @@ async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again
         (streams.node("n1"), NodeCharged("n1", large.uid)),
     ):
         await scene.tell(stream, event)
-    decider, lease = Decider(scene.log, Held(), SYSTEM_CLOCK), Lease("scheduler/topolog/0", "s", 1)
+    decider, lease = (
+        Decider(scene.log, LentLease(), SYSTEM_CLOCK),
+        Lease("scheduler/topolog/0", "s", 1),
+    )
     assert await decider._decide(core, lease)
     assert [one.uid for one in await scene._reserved()] == [large.uid]
     await fold_all(scene, core)
@@ -238,7 +241,7 @@ async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(
     """
     await scene.node("n1")
     await scene.pods(1)
-    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
+    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, LentLease(), SYSTEM_CLOCK)
     await fold_all(scene, core)
     if moved == "pod":
         await scene.tell(streams.pod("uid-p0"), PodEnded("uid-p0", "deleted"))
@@ -262,7 +265,7 @@ async def test_after_a_lost_race_it_reads_on_before_it_decides_again(scene: Scen
     """
     await scene.node("n1")
     await scene.pods(1)
-    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
+    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, LentLease(), SYSTEM_CLOCK)
     await fold_all(scene, core)
     await scene.tell(streams.node("n1"), NodeCharged("n1", "nobody"))
     await decider._decide(core, Lease("scheduler/topolog/0", "s", 1))
@@ -285,7 +288,7 @@ async def test_a_nomination_is_not_sent_where_the_verdict_before_it_was_lost(sce
     core = SchedulerCore(CoreConfig())
     await fold_all(scene, core)
     await scene.tell(streams.pod(high.uid), PodEnded(high.uid, "deleted"))
-    await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(
+    await Decider(scene.log, LentLease(), SYSTEM_CLOCK)._decide(
         core, Lease("scheduler/topolog/0", "s", 1)
     )
     assert core.counters.conflicts
@@ -299,7 +302,7 @@ async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes
     await scene.node("n1")
     await scene.pods(1, cpus=8)
     core = Slow(CoreConfig())
-    decider, lease = Decider(scene.log, Held(), core), Lease("scheduler/topolog/0", "s", 1)
+    decider, lease = Decider(scene.log, LentLease(), core), Lease("scheduler/topolog/0", "s", 1)
 
     async def turn(now_s: float) -> list[str]:
         core.now_s = now_s
@@ -396,7 +399,7 @@ async def test_a_skipped_event_moves_its_streams_version_so_that_the_stream_can_
         core.evolve(envelope, decode(envelope))
     await scene.tell(streams.node("n1"), NodeCharged("n1", "nobody"))
     core.pass_over((await scene.log.read(core.ledger.position))[0])
-    assert await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(
+    assert await Decider(scene.log, LentLease(), SYSTEM_CLOCK)._decide(
         core, Lease("scheduler/topolog/0", "s", 1)
     )
     assert len(await scene._reserved()) == 1
@@ -416,7 +419,7 @@ async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_e
     assert old is not None
     await asyncio.sleep(0.02)
     assert await scene.log.members("scheduler/topolog") == []
-    held = Held(old)
+    held = LentLease(old)
     decider = Decider(scene.log, held, SYSTEM_CLOCK)
     await decider._decide(core, old)
     assert await scene._reserved() == []
@@ -436,7 +439,10 @@ async def one_reserved(scene: Scene) -> tuple[SchedulerCore, Decider, Lease]:
     await scene.node("n1")
     await scene.pods(1)
     core = SchedulerCore(CoreConfig(dirty_after_rejections=1))
-    decider, lease = Decider(scene.log, Held(), SYSTEM_CLOCK), Lease("scheduler/topolog/0", "s", 1)
+    decider, lease = (
+        Decider(scene.log, LentLease(), SYSTEM_CLOCK),
+        Lease("scheduler/topolog/0", "s", 1),
+    )
     await fold_all(scene, core)
     await decider._decide(core, lease)
     return core, decider, lease

@@ -21,7 +21,7 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
-from shared.runtime.held import Held
+from shared.runtime.lent_lease import LentLease
 from shared.runtime.projector import Fold, Projector
 from shared.telemetry import instruments, names
 from shared.telemetry.declare import Metric
@@ -72,12 +72,12 @@ async def test_a_refusal_over_budget_is_counted() -> None:
         await scene.tell(stream, event)
     core = SchedulerCore(CoreConfig(cycle=LIMITS))
     await fold_all(scene, core)
-    await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, LEASE)
+    await Decider(scene.log, LentLease(), SYSTEM_CLOCK)._decide(core, LEASE)
     assert over.by() == 0
     late = msgspec.structs.replace(asks("late", 6), scheduler_name="topolog")
     await scene.tell(streams.pod(late.uid), PodObserved(late))
     await fold_all(scene, core)
-    await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, LEASE)
+    await Decider(scene.log, LentLease(), SYSTEM_CLOCK)._decide(core, LEASE)
     assert core.counters.refused == 1
     assert over.by() == 1
 
@@ -85,7 +85,7 @@ async def test_a_refusal_over_budget_is_counted() -> None:
 async def test_a_node_that_is_set_aside_is_counted_by_its_cause() -> None:
     scene, aside = Scene(), Counted(names.EXCLUSIONS)
     await scene.node("n1")
-    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
+    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, LentLease(), SYSTEM_CLOCK)
     await reserved(scene, core, pod("a", cpus=1))
     await scene.tell("pod/uid-a", PodEnded("uid-a", "rejected", "n1", WRONG, "no"))
     await fold_all(scene, core)
@@ -164,7 +164,7 @@ async def test_a_rejection_is_counted_when_it_happens_and_not_when_the_log_is_re
 ) -> None:
     scene = Scene()
     await scene.node("n1")
-    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
+    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, LentLease(), SYSTEM_CLOCK)
     fold: Fold[SchedulerCore] = Fold(
         lambda: core, lambda state, envelope, event: state.evolve(envelope, event)
     )

@@ -17,7 +17,7 @@ TTL_S = 5.0
 
 
 class Seat:
-    """What `shared.runtime.held.Held` is to the loops."""
+    """What `shared.runtime.lent_lease.LentLease` is to the loops."""
 
     def __init__(
         self, log: SimLog, role: str, holder: Callable[[], str], mark: Callable[[str], None]

@@ -21,7 +21,7 @@ from shared.events import streams
 from shared.events.codec import decode
 from shared.events.report_events import NodeReported
 from shared.runtime.health import Health
-from shared.runtime.held import Held
+from shared.runtime.lent_lease import LentLease
 from shared.runtime.membership import Membership
 from tests.runtime.helpers import lent, running, until
 from tests.topology_store.words import Hands, load, message, report
@@ -186,7 +186,7 @@ async def test_reports_travel_a_real_jetstream_into_the_log(
 
 async def test_a_store_that_was_counted_out_appends_its_report_under_a_new_epoch_only() -> None:
     log = MemoryEventLog("paused", lambda: now_s)
-    now_s, held = 0.0, Held()
+    now_s, held = 0.0, LentLease()
     store = Reports(log, held, MemoryBus(), Hands())
     member = Membership(log, "topology-store", "paused", ttl_s=0.5)
     async with running(member.run(held.keep)):

@@ -20,7 +20,7 @@ from services.embedded.ports import HOST, free_port
 from services.embedded.running import RunningService
 from services.embedded.up.options import UpOptions
 from shared.kube.connection import runs_plugin
-from shared.runtime.secret_file import SecretUnreadable, given
+from shared.runtime.secret_file import SecretUnreadable, value_or_file
 from shared.telemetry.reasons import plain
 
 SIMULATOR, STORE, SCHEDULER, BINDER, EXPORTER = (
@@ -130,7 +130,7 @@ def http_token() -> str:
     for none.
     """
     try:
-        return given(os.environ, "TOPOLOG_HTTP_TOKEN")
+        return value_or_file(os.environ, "TOPOLOG_HTTP_TOKEN")
     except SecretUnreadable:
         return ""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from shared.runtime.asking import get
+from shared.runtime.http_get import get
 
 ASK_TIMEOUT_S = 2.0
 LOOK_EVERY_S = 0.05
