@@ -266,7 +266,7 @@ class Projector(Generic[S]):
             snapshot = await self._log.load_snapshot(self.name, self._fold.fingerprint)
         except LogUnavailable:
             snapshot = None
-        if snapshot is None or not self._quarantined.known_to(snapshot[0].position):
+        if snapshot is None or not self._quarantined.are_skips_known_at(snapshot[0].position):
             return count(names.SNAPSHOTS, projection=self.name, result="absent")
         state = self._loaded(snapshot[1])
         if state is None:
