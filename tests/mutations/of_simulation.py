@@ -67,8 +67,8 @@ SIMULATED = (
     Mutation(
         "an intent does not compete with a withdrawal",
         "services/binder/handlers.py",
-        "Draft(stream, fact) if version is None else Draft(stream, fact, version)",
-        "Draft(stream, fact)",
+        "Draft(stream, event) if version is None else Draft(stream, event, version)",
+        "Draft(stream, event)",
         "S4|S7|S9",
         90089,
         202,
@@ -165,8 +165,8 @@ SIMULATED = (
     Mutation(
         "a victim is evicted before it is rehearsed and intended",
         "services/binder/evictor.py",
-        "            if each.intended and self._due(each) and _rehearsal(each.preemptor) not in self._busy:",
-        "            if self._due(each):",
+        "            if eviction.intended and self._is_due(eviction) and not is_rehearsing:",
+        "            if self._is_due(eviction):",
         "S7",
         90055,
     ),
