@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from services.cli.output import columns, console, json_line, table
-from services.replay.words import amounts_text, by_container, zones_list
+from services.replay.node_trouble import dirty_text, exclusion_text
+from services.replay.words import by_container
 from shared.domain.quantity import format_amount
 
 if TYPE_CHECKING:
@@ -78,12 +79,16 @@ def state(found: dict[str, Any]) -> None:
         out.print(
             table(
                 title,
-                ("zone", "resource", "#allocatable", "#surely free", "#free at best"),
+                ("zone", "resource", "#allocatable", "#guaranteed free", "#free at most"),
                 _zone_rows(node["zones"]),
             )
         )
         for problem in node["problems"]:
             out.print(problem, markup=False)
+        for exclusion in node["exclusions"]:
+            out.print(exclusion_text(exclusion), markup=False)
+        if node["dirty_mark"]:
+            out.print(dirty_text(node["dirty_mark"]), markup=False)
         for charge in node["charges"]:
             for line in _wrapped(_charge(charge), columns(), 2):
                 out.print(line, markup=False)
@@ -94,10 +99,7 @@ def _zone_rows(zones: list[dict[str, Any]]) -> list[list[str]]:
         [
             str(zone["zone"]),
             name,
-            *(
-                format_amount(name, held[key])
-                for key in ("allocatable", "surely_free", "free_at_best")
-            ),
+            *(format_amount(name, held[key]) for key in ("allocatable", "free_min", "free_max")),
         ]
         for zone in zones
         for name, held in zone["resources"].items()
@@ -105,21 +107,7 @@ def _zone_rows(zones: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _charge(charge: dict[str, Any]) -> str:
-    since = f"charged since position {charge['since']}"
-    held = "; ".join(
-        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in charge["held"].items()
-    )
-    if charge["state"] == "proven":
-        return f"{charge['pod']}  proven {f'on {held}' if held else 'to hold no zone'} ({since})"
-    if charge["state"] != "unproven":
-        return f"{charge['pod']}  needs no zone ({since})"
-    if held:
-        return f"{charge['pod']}  listed no more, and no word of its end: may still hold {held} ({since})"
-    predicted = f", predicted on {by_container(charge['predicted'])}" if charge["predicted"] else ""
-    possible = (
-        by_container(charge["possible"]) if charge["possible"] else zones_list(charge["charged"])
-    )
-    return f"{charge['pod']}  not proven: could be on {possible}{predicted} ({since})"
+    return f"{charge['pod']}  {charge['text']} (charged since position {charge['since']})"
 
 
 def stories(told: list[Story], as_json: bool) -> None:
@@ -223,8 +211,14 @@ def difference(found: Difference) -> None:
         markup=False,
     )
     if not found.differs:
-        out.print("no difference in pods, zones, charges and verdicts", markup=False)
+        out.print("no difference in pods, zones, charges and outcomes", markup=False)
         return
+    out.print(
+        f"{len(found.pods)} pod(s) and {len(found.nodes)} node(s) differ: "
+        f"{sum(len(node.charges) for node in found.nodes)} charge(s), "
+        f"{sum(len(node.zones) for node in found.nodes)} zone amount(s)",
+        markup=False,
+    )
     rows = [
         (each.pod, *(_arrow(pair) for pair in (each.stage, each.node, each.verdict)))
         for each in found.pods
@@ -243,9 +237,14 @@ def difference(found: Difference) -> None:
         for what, (before, after) in node.zones.items():
             resource = what.split()[2]
             out.print(
-                f"  {what.replace('_', ' ')}: {format_amount(resource, before)} -> {format_amount(resource, after)}",
+                f"  {_amount_label(what)}: "
+                f"{format_amount(resource, before)} -> {format_amount(resource, after)}",
                 markup=False,
             )
+
+
+def _amount_label(what: str) -> str:
+    return what.replace("free_min", "guaranteed free").replace("free_max", "free at most")
 
 
 def _arrow(pair: tuple[str, str]) -> str:
@@ -257,7 +256,8 @@ def why_not(found: WhyNot) -> None:
     """The answer, then the near miss in full."""
     out = console()
     out.print(
-        f"{found.pod} on {found.node} at position {found.position}, {found.time}",
+        f"{found.pod} on {found.node} at position {found.position}, {found.time}"
+        + (f" ({found.when})" if found.when else ""),
         markup=False,
         style="bold",
     )

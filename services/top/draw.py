@@ -76,7 +76,7 @@ def _head(scene: Scene, width: int) -> list[Text]:
     lines += [Text(note, style="cyan") for note in scene.notes[-2:]]
     if width >= 100 or scene.view.page == "nodes":
         legend = Text(f"{scene.resource or 'no reports yet'}: ", style="bold")
-        for sign, word in ((USED, "used"), (CHARGED, "charged, not proven"), (FREE, "free")):
+        for sign, word in ((USED, "used"), (CHARGED, "charged, unconfirmed"), (FREE, "free")):
             legend.append(sign * 2, _STYLES[sign]).append(f" {word}  ")
         lines.append(legend.append(f"sorted: {SORTS[scene.view.sort]}", "dim"))
     if scene.view.typing or scene.view.search:

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from services.replay.words import amounts_text, by_container, zones_list
 from shared.domain.report import Zone
 from shared.domain.resources import CPU, MEMORY
-from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
+from shared.ledger.state import Ledger, LedgerNode
 
 STAGES = ("pending", "reserved", "intended", "bound", "running")
 
@@ -135,22 +134,3 @@ def stages_of(ledger: Ledger) -> dict[str, int]:
 def totals_of(ledger: Ledger) -> Totals:
     """Everything that goes over all nodes and pods."""
     return Totals(resources_of(ledger.nodes.values()), queue_of(ledger), stages_of(ledger))
-
-
-def charge_in_words(charge: Charge, entry: LedgerPod | None) -> str:
-    """Where a charged pod is, in words: predicted, charged, proven."""
-    predicted = (
-        f", predicted on {by_container(entry.predicted)}"
-        if entry is not None and entry.predicted
-        else ""
-    )
-    if not charge.demand:
-        return "needs no zone"
-    held = "; ".join(
-        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items())
-    )
-    if charge.confirmed:
-        return f"proven {f'on {held}' if held else 'to hold no zone'}{predicted}"
-    if held:
-        return f"listed no more, and no word of its end: may still hold {held}"
-    return f"not proven: could be on {zones_list({zone for zones in charge.possible.values() for zone in zones})}{predicted}"

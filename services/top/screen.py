@@ -20,6 +20,7 @@ from rich.live import Live
 
 from services.replay.filters import FilterError
 from services.replay.telling import explain
+from services.replay.words import placement_text
 from services.top import model
 from services.top.draw import Scene, draw
 from services.top.follow import Follower
@@ -255,7 +256,8 @@ def node_page(follower: Follower, name: str) -> list[str]:
         parts = [f"zone {bar.zone}: {_amounts(resource, bar)}" for bar in bars if bar.total]
         lines.append(f"  {resource}: " + "; ".join(parts))
     for charge in sorted(node.charges.values(), key=lambda charge: charge.key):
-        where = model.charge_in_words(charge, follower.ledger.pods.get(charge.uid))
+        entry = follower.ledger.pods.get(charge.uid)
+        where = placement_text(charge, entry.predicted if entry else {}, node.report)
         lines.append(f"  {charge.key}: {where} (since position {charge.charged_at})")
     return lines
 
