@@ -207,7 +207,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Around, Check, NotHandled
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, NotHandled
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
@@ -226,9 +226,9 @@ class Tribe:
             raise NotHandled("several tribes")
         return spec.get("tribe")
 
-    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         """Return the check for nodes of another tribe."""
-        taken = {node: tribe for tribe, nodes in around.neighbours.keeping(self.name) for node in nodes}
+        taken = {node: tribe for tribe, nodes in view.placed_pods.keeping(self.name) for node in nodes}
 
         def check(node_info: NodeInfo) -> Refusal | None:
             other = taken.get(node_info.name, kept)
