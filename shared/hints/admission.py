@@ -49,7 +49,7 @@ class AdmissionOutcome(NamedTuple):
 
     `states` are all that it may leave, and `refused` is True if some choice of the kubelet rejects
     it. `zones` are the masks by container of the first way, 0 for a container without a mask.
-    `too_many_states`: it may leave more states than are told apart, and `states` is empty."""
+    `too_many_states`: it may leave more states than the search follows, and `states` is empty."""
 
     states: tuple[NodeState, ...]
     refused: bool
@@ -98,18 +98,20 @@ class KubeletModel:
 
     def later(self, states: NodeState) -> tuple[NodeState, ...]:
         """Return what the node may become without an admission or an end, one step each."""
-        after = self._later.get(states)
-        if after is None:
+        next_states = self._later.get(states)
+        if next_states is None:
             if len(self._later) >= REMEMBERED:
                 self._later.clear()
-            after = self._later[states] = tuple(self._next_states(states))
-        return after
+            next_states = self._later[states] = tuple(self._next_states(states))
+        return next_states
 
     def _next_states(self, states: NodeState) -> list[NodeState]:
-        after: list[NodeState] = []
-        for at, (manager, state) in enumerate(zip(self.managers, states, strict=True)):
-            after += [(*states[:at], later, *states[at + 1 :]) for later in manager.later(state)]
-        return after
+        next_states: list[NodeState] = []
+        for index, (manager, state) in enumerate(zip(self.managers, states, strict=True)):
+            next_states += [
+                (*states[:index], later, *states[index + 1 :]) for later in manager.later(state)
+            ]
+        return next_states
 
     def released(self, states: NodeState, held: Sequence[ZonedAmount]) -> NodeState:
         """Return the node state after the end of a pod that held this."""
@@ -149,8 +151,8 @@ class KubeletModel:
                 return AdmissionOutcome((), refused, too_many_states=True)
             refused = refused or not all(longer)
             ways = [way for some in longer for way in some]
-        after = dict.fromkeys([self._after_admission(way) for way in ways])
-        return AdmissionOutcome(tuple(after), refused, ways[0].zones if ways else ())
+        final_states = dict.fromkeys([self._after_admission(way) for way in ways])
+        return AdmissionOutcome(tuple(final_states), refused, ways[0].zones if ways else ())
 
     def _hint(
         self, states: NodeState, reusable: tuple[Reusable, ...], requests: ManagerRequests
@@ -159,11 +161,11 @@ class KubeletModel:
         if self.topology_manager.policy == NONE:
             return NO_HINT
         single = NO_OPINION
-        for manager, state, left, requested in zip(
+        for manager, state, reused, requested in zip(
             self.managers, states, reusable, requests, strict=True
         ):
             if requested:
-                single &= self._single(manager, state, left, requested)
+                single &= self._single(manager, state, reused, requested)
         if single > 0:
             lowest = single & -single
             return Hint(None if self._is_everything(lowest) else lowest, True)
@@ -173,8 +175,8 @@ class KubeletModel:
             raise TooManyChoicesError
         quadruples = zip(self.managers, states, reusable, requests, strict=True)
         hints = [
-            manager.hints(state, left, requested) if requested else None
-            for manager, state, left, requested in quadruples
+            manager.hints(state, reused, requested) if requested else None
+            for manager, state, reused, requested in quadruples
         ]
         hint, admitted = merge(self.topology_manager, hints)
         return hint if admitted else None
@@ -203,15 +205,19 @@ class KubeletModel:
         if hint is None:
             return []
         ways = [(way.states, way.reusable)]
-        for at, (manager, requested) in enumerate(zip(self.managers, container.asked, strict=True)):
+        for index, (manager, requested) in enumerate(
+            zip(self.managers, container.asked, strict=True)
+        ):
             if not requested:
                 continue
             longer = []
             for states, kept in ways:
-                after = manager.allocate(states[at], kept[at], requested, container.kind, hint)
-                for state, left in after:
-                    next_states = (*states[:at], state, *states[at + 1 :])
-                    longer.append((next_states, (*kept[:at], left, *kept[at + 1 :])))
+                allocations = manager.allocate(
+                    states[index], kept[index], requested, container.kind, hint
+                )
+                for state, reused in allocations:
+                    node_state = (*states[:index], state, *states[index + 1 :])
+                    longer.append((node_state, (*kept[:index], reused, *kept[index + 1 :])))
             ways = longer
         zones = (*way.zones, hint.mask or 0)
         return [_Way(states, kept, zones) for states, kept in ways]
@@ -222,11 +228,13 @@ class KubeletModel:
         hint = whole or self._hint(way.states, way.reusable, container.asked)
         if hint is None:
             return True
-        for manager, state, left, requested in zip(
+        for manager, state, reused, requested in zip(
             self.managers, way.states, way.reusable, container.asked, strict=True
         ):
             try:
-                if requested and not manager.allocate(state, left, requested, container.kind, hint):
+                if requested and not manager.allocate(
+                    state, reused, requested, container.kind, hint
+                ):
                     return True
             except TooManyWaysError:
                 continue
@@ -236,4 +244,4 @@ class KubeletModel:
         if not any(way.reusable):
             return way.states
         triples = zip(self.managers, way.states, way.reusable, strict=True)
-        return tuple([manager.after_admission(state, left) for manager, state, left in triples])
+        return tuple([manager.after_admission(state, reused) for manager, state, reused in triples])

@@ -7,8 +7,8 @@
    if none of them can be rejected because of it.
 
 3. `reachable_states` follows every order of the pending admissions, from every state that the report
-   allows. `judge_newcomer` then asks in each of these states. Pods that ask for the same are told
-   apart by number only.
+   allows. `judge_newcomer` then asks in each of these states. Pods that ask for the same
+   count as one kind, by number.
 
 4. The search is bounded in steps, never in time, so that a decision can be reproduced. If the
    budget ends, the answer is "unknown": the pod waits for the next report.
@@ -107,10 +107,10 @@ def reachable_states(
     unexplored = list(reached)
     while unexplored:
         search_state = unexplored.pop()
-        for after in _next(model, kinds, search_state, may_be_rejected, budget):
-            if after not in reached:
-                reached[after] = None
-                unexplored.append(after)
+        for next_state in _next(model, kinds, search_state, may_be_rejected, budget):
+            if next_state not in reached:
+                reached[next_state] = None
+                unexplored.append(next_state)
     # A pod that is known to run was admitted in fact: states in which it is still pending are past.
     running = [kind for kind, pod in enumerate(kinds) if pod.is_admitted]
     current = [state for state in reached if not any(state.pending[kind] for kind in running)]
@@ -137,18 +137,18 @@ def _next(
     """One pod is admitted, or a pod with init containers starts to run. A rejected pod leaves the
     state as it was; a pod that is known to run was not rejected."""
     states, counts = search_state
-    after = [SearchState(later, counts) for later in model.later(states)]
+    next_states = [SearchState(later, counts) for later in model.later(states)]
     for kind, count in enumerate(counts):
         if not count:
             continue
         budget.spend()
         outcome = _admit(model, states, kinds[kind].request)
         rest = (*counts[:kind], count - 1, *counts[kind + 1 :])
-        after += [SearchState(left, rest) for left in outcome.states]
+        next_states += [SearchState(node_state, rest) for node_state in outcome.states]
         if outcome.refused and not kinds[kind].is_admitted:
             may_be_rejected.add(kind)
-            after.append(SearchState(states, rest))
-    return after
+            next_states.append(SearchState(states, rest))
+    return next_states
 
 
 def _admit(model: KubeletModel, states: NodeState, request: HintRequest) -> AdmissionOutcome:
@@ -170,7 +170,7 @@ def judge_newcomer(
 ) -> SearchResult:
     """Return the result for the new pod: "admitted" only if it is admitted from all of `before`.
 
-    UNKNOWN if no state is possible, because what is known of the other pods is contradictory."""
+    UNKNOWN if no state is possible, because the facts about the other pods contradict each other."""
     possible = [reachable for reachable in before if reachable.search_states]
     if not possible:
         return UNKNOWN
@@ -194,15 +194,17 @@ def _judge(
             return "refused"
         if any(pending):
             outcome = _admit(model, states, newcomer)
-            reached.update(dict.fromkeys(SearchState(left, pending) for left in outcome.states))
+            reached.update(
+                dict.fromkeys(SearchState(node_state, pending) for node_state in outcome.states)
+            )
     unexplored = list(reached)
     while unexplored:
         may_be_rejected = set[int]()
         search_state = unexplored.pop()
-        for after in _next(model, before.kinds, search_state, may_be_rejected, budget):
-            if any(after.pending) and after not in reached:
-                reached[after] = None
-                unexplored.append(after)
+        for next_state in _next(model, before.kinds, search_state, may_be_rejected, budget):
+            if any(next_state.pending) and next_state not in reached:
+                reached[next_state] = None
+                unexplored.append(next_state)
         if may_be_rejected - before.may_be_rejected:
             return "endangers"
     return "admitted"

@@ -54,8 +54,8 @@ class ReusableCpus(NamedTuple):
 
 
 class CpuCountManager(ResourceManager):
-    """`zones` have CPUs and ascend. `capacity` counts all CPUs of a zone, `allocatable` those that
-    are not reserved. `pooled`: zones do not matter. `by_socket`: see paragraph 3 above."""
+    """`zones` have CPUs and ascend. `capacity` counts all CPUs of a zone, `allocatable` its
+    unreserved ones. `pooled`: zones do not matter. `by_socket`: see paragraph 3 above."""
 
     def __init__(
         self,
@@ -138,8 +138,8 @@ class CpuCountManager(ResourceManager):
         if kind != "init" and not mask & (mask - 1) and not any(kept.counts):
             position = mask.bit_length() - 1  # nothing to reuse, one zone: nearly always
             if position >= 0 and state[position] >= count:
-                after = (*state[:position], state[position] - count, *state[position + 1 :])
-                return ((after, reusable),)
+                free = (*state[:position], state[position] - count, *state[position + 1 :])
+                return ((free, reusable),)
             picks = _picks(state, nothing, count, mask)
             return [(_minus(state, taken), reusable) for taken, _ in picks]
         return [
@@ -160,15 +160,15 @@ class CpuCountManager(ResourceManager):
         kind: ContainerKind,
         request: tuple[int, int],
     ) -> tuple[Counts, Reusable]:
-        after = _minus(state, taken)
+        free = _minus(state, taken)
         if kind == "init":
             counts = _plus(kept.counts, taken)
             is_first = not any(kept.counts)
-            return after, ReusableCpus(
+            return free, ReusableCpus(
                 counts, request if is_first or kept.again == request else None
             )
         counts = _minus(kept.counts, reused)
-        return after, ReusableCpus(counts) if any(counts) else None
+        return free, ReusableCpus(counts) if any(counts) else None
 
     def release(self, state: Counts, held: Sequence[ZonedAmount]) -> Counts:
         """Never more than the zone's allocatable CPUs become free."""
@@ -203,11 +203,11 @@ class CpuCountManager(ResourceManager):
 
 
 def _minus(counts: Sequence[int], others: Sequence[int]) -> Counts:
-    return tuple([count - other for count, other in zip(counts, others, strict=True)])
+    return tuple([count - subtrahend for count, subtrahend in zip(counts, others, strict=True)])
 
 
 def _plus(counts: Sequence[int], others: Sequence[int]) -> Counts:
-    return tuple([count + other for count, other in zip(counts, others, strict=True)])
+    return tuple([count + addend for count, addend in zip(counts, others, strict=True)])
 
 
 def _picks(state: Counts, kept: ReusableCpus, count: int, mask: int) -> list[tuple[Counts, Counts]]:
@@ -219,7 +219,7 @@ def _picks(state: Counts, kept: ReusableCpus, count: int, mask: int) -> list[tup
     rooms = [*state, *kept.counts]
     if sum(rooms) < count:
         return []
-    aligned = [room if mask >> at % zones & 1 else 0 for at, room in enumerate(rooms)]
+    aligned = [room if mask >> index % zones & 1 else 0 for index, room in enumerate(rooms)]
     if sum(aligned) >= count:
         picks = ways(count, aligned)
     else:

@@ -9,8 +9,8 @@
 3. Under Topology Manager policy none zones do not matter: a resource is one group.
 
 4. Unhealthy devices that no report lists may lie in any zone. The kubelet gives none of them away,
-   but counts them when it decides how few zones are enough, and so what it prefers. A `View` is one
-   way in which it may see them (`shared.hints.hidden_devices`).
+   but counts them when it decides how few zones are enough, and so which zones it prefers. A `View` is
+   one way to see them (`shared.hints.hidden_devices`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class DeviceCountManager(ResourceManager):
         self._single = lru_cache(maxsize=1 << 13)(self._zones_alone)
         # By row: mask of a zone -> its group, if no other group touches the zone.
         self._alone = [
-            {mask: at for at, mask in enumerate(pool.masks) if _is_alone(pool.masks, mask)}
+            {mask: group for group, mask in enumerate(pool.masks) if _is_alone(pool.masks, mask)}
             for _, pool in pools
         ]
         # By row: (bit of a zone, devices that touch it).
@@ -177,7 +177,7 @@ class DeviceCountManager(ResourceManager):
         self, resource: str, amounts: Collection[int], zones: Collection[int]
     ) -> list[View | None]:
         """Return every way to see the resource that matters to pods that ask for these amounts, if
-        unhealthy devices may lie in these zones besides those that are listed.
+        unhealthy devices may lie in these zones, besides the listed devices.
 
         More devices touch no more zones, and each further zone has some or none. Raises
         TooManyWaysError."""
@@ -203,7 +203,7 @@ class DeviceCountManager(ResourceManager):
         return views
 
     def over(self, state: Devices, zones: Collection[int]) -> Devices:
-        """Return the state as a kubelet sees it whose hints run over all these zones."""
+        """Return the state for a kubelet with hints over all these zones."""
         views, all_zones = state.views or (None,) * len(self.pools), tuple(sorted(zones))
         seen = [view or self._view_over(row, all_zones) for row, view in enumerate(views)]
         return Devices(state.free, tuple(seen)) if any(seen) else state
@@ -227,9 +227,9 @@ class DeviceCountManager(ResourceManager):
         """Each resource in turn: reusable devices, then those under the hint, then others, then
         those without a zone. Raises TooManyWaysError."""
         if reusable is None and kind != "init":
-            after = self._from_one_group(state, requested, hint.mask or 0)
-            if after is not None:
-                return ((after, None),)
+            free = self._from_one_group(state, requested, hint.mask or 0)
+            if free is not None:
+                return ((free, None),)
         rows = [(self._rows.get(name, -1), amount) for name, amount in requested]
         for row, amount in rows:
             if row < 0 or sum(state.free[row]) + sum(_kept(reusable, row, 0)) < amount:
@@ -237,8 +237,8 @@ class DeviceCountManager(ResourceManager):
         allocations: list[tuple[Devices, Reusable]] = [(state, reusable)]
         for row, amount in rows:
             longer: list[tuple[Devices, Reusable]] = []
-            for before, left in allocations:
-                longer += self._allocate_row(before, left, row, amount, kind, hint.mask)
+            for devices, reused in allocations:
+                longer += self._allocate_row(devices, reused, row, amount, kind, hint.mask)
             if len(longer) > MOST:
                 raise TooManyWaysError
             allocations = longer
@@ -276,9 +276,9 @@ class DeviceCountManager(ResourceManager):
             ]
         allocations: list[tuple[Devices, Reusable]] = []
         for taken in _picks(masks, free, amount - sum(kept), mask):
-            after = state.with_free(row, _minus(free, taken))
-            left = _keep(reusable, row, kept, taken, kept, kind)
-            allocations += [(after, way) for way in _read_both_ways(left, row, masks, kind)]
+            devices = state.with_free(row, _minus(free, taken))
+            reused = _keep(reusable, row, kept, taken, kept, kind)
+            allocations += [(devices, way) for way in _read_both_ways(reused, row, masks, kind)]
         return allocations
 
     def release(self, state: Devices, held: Sequence[ZonedAmount]) -> Devices:
@@ -289,17 +289,17 @@ class DeviceCountManager(ResourceManager):
                 continue
             pool = self.pools[row][1]
             mask = pool.masks[0] if self.pooled else mask_of(item.zones)
-            after = []
+            counts = []
             for group, free, size in zip(pool.masks, state.free[row], pool.sizes, strict=True):
                 change = item.amount if group == mask else 0
-                after.append(min(max(0, free + change), size))
-            state = state.with_free(row, tuple(after))
+                counts.append(min(max(0, free + change), size))
+            state = state.with_free(row, tuple(counts))
         return state
 
     def taken(self, before: Devices, after: Devices) -> tuple[Counts, ...]:
         """By resource and group, including what init containers keep for the pod's life."""
         rows = zip(before.free, after.free, strict=True)
-        return tuple([_minus(free, left) for free, left in rows])
+        return tuple([_minus(free, remaining) for free, remaining in rows])
 
     def given_back(self, state: Devices, taken: tuple[Counts, ...]) -> Devices:
         rows = zip(state.free, taken, strict=True)
@@ -318,11 +318,20 @@ def _kept(reusable: Reusable, row: int, groups: int) -> Counts:
 def _keep(
     reusable: Reusable, row: int, kept: Counts, taken: Counts, reused: Counts, kind: ContainerKind
 ) -> Reusable:
-    """Return what is left to reuse after a container took new devices and reused others."""
-    after = _plus(kept, taken) if kind == "init" else _minus(kept, reused)
+    """Return the reusable devices after a container took new devices and reused others."""
+    now_kept = _plus(kept, taken) if kind == "init" else _minus(kept, reused)
     counts = dict(reusable) if isinstance(reusable, tuple) else {}
-    counts[row] = after
-    return tuple(sorted((at, left) for at, left in counts.items() if any(left))) or None
+    counts[row] = now_kept
+    return (
+        tuple(
+            sorted(
+                (row_number, group_counts)
+                for row_number, group_counts in counts.items()
+                if any(group_counts)
+            )
+        )
+        or None
+    )
 
 
 def _still_to_touch(
@@ -332,10 +341,10 @@ def _still_to_touch(
     and the zone masks of that, each of which the set must touch.
 
     Devices that they left in no zone count for nothing here; a `strict` kubelet has no hint then."""
-    left = [
+    kept_groups = [
         (mask, count) for mask, count in zip(masks, kept, strict=True) if count and (mask or strict)
     ]
-    return amount - sum([count for _, count in left]), [mask for mask, _ in left]
+    return amount - sum([count for _, count in kept_groups]), [mask for mask, _ in kept_groups]
 
 
 def _read_both_ways(
@@ -344,8 +353,8 @@ def _read_both_ways(
     """Return the ways to read devices without a zone that an init container keeps, of a resource
     that has zones.
 
-    The kubelet ignores devices whose plugin sends no topology. Devices whose topology names no zone
-    touch none, and no hint can contain them (1.36, generateDeviceTopologyHints). No report says
+    The kubelet ignores devices whose plugin sends no topology. Devices whose topology is empty
+    touch no zone, and no hint can contain them (1.36, generateDeviceTopologyHints). No report says
     which of the two it is, so the second way gets a mark."""
     kept = dict(reusable) if isinstance(reusable, tuple) else {}
     counts = zip(masks, kept.get(row, ()), strict=False)
@@ -376,11 +385,13 @@ def _picks(masks: tuple[int, ...], free: Counts, need: int, mask: int | None) ->
     if mask is None:
         return ways(need, free)
     if mask in masks and free[group := masks.index(mask)] >= need and _touches_one(masks, mask):
-        return [tuple([need if at == group else 0 for at in range(len(free))])]
+        return [tuple([need if position == group else 0 for position in range(len(free))])]
     picks: list[Counts] = [(0,) * len(free)]
     turns = [_turn(zones, mask) for zones in masks]
     for turn in range(3):
-        rooms = [count if at == turn else 0 for at, count in zip(turns, free, strict=True)]
+        rooms = [
+            count if position == turn else 0 for position, count in zip(turns, free, strict=True)
+        ]
         step = min(need, sum(rooms))
         need -= step
         chosen = ways(step, rooms)
@@ -399,11 +410,11 @@ def _touches_one(masks: Sequence[int], mask: int) -> bool:
 
 
 def _plus(counts: Counts, others: Counts) -> Counts:
-    return tuple([count + other for count, other in zip(counts, others, strict=True)])
+    return tuple([count + addend for count, addend in zip(counts, others, strict=True)])
 
 
 def _minus(counts: Counts, others: Counts) -> Counts:
-    return tuple([count - other for count, other in zip(counts, others, strict=True)])
+    return tuple([count - subtrahend for count, subtrahend in zip(counts, others, strict=True)])
 
 
 class DeviceHints(HintProvider, frozen=True):
@@ -453,16 +464,16 @@ def _sum(groups: Iterable[_Group]) -> _Group:
 
 
 def _by_device(report: Report, placements: Sequence[Placement]) -> _Pools:
-    held: dict[str, set[str]] = {}
+    held_ids: dict[str, set[str]] = {}
     for placement in placements:
         for item in placement.held:
             if is_device(item.resource):
-                held.setdefault(item.resource, set()).update(_ids(item.ids))
+                held_ids.setdefault(item.resource, set()).update(_ids(item.ids))
     pools: _Pools = {}
     groups = sorted(report.devices or (), key=lambda group: (group.resource, mask_of(group.zones)))
     for group in groups:
         healthy = _ids(group.ids)
-        free = len(healthy - held.get(group.resource, set()))
+        free = len(healthy - held_ids.get(group.resource, set()))
         pools.setdefault(group.resource, {})[mask_of(group.zones)] = _Group(len(healthy), free)
     return pools
 

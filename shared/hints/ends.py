@@ -4,8 +4,8 @@
    decides which zones it got. Admissions and ends are followed in every order that is possible
    (`orders`).
 
-2. A pod that the report lists gives back what is listed for it. A pod that came and went since the
-   report gives back what it took on the way that is followed.
+2. A pod that the report lists gives back its listed amounts. A pod that came and went since the
+   report gives back the amounts that it took in the order that is followed.
 
 3. The search is bounded in steps as in `admission_orders`, which then judges the new pod.
 
@@ -72,10 +72,10 @@ class _Search:
         reached = dict.fromkeys(_OrderedState(states, self._orders.everything) for states in bases)
         unexplored = list(reached)
         while unexplored:
-            for after in self._next(unexplored.pop()):
-                if after not in reached:
-                    reached[after] = None
-                    unexplored.append(after)
+            for next_state in self._next(unexplored.pop()):
+                if next_state not in reached:
+                    reached[next_state] = None
+                    unexplored.append(next_state)
         current = [state for state in reached if not state.ahead & ~self._orders.optional]
         search_states = dict.fromkeys(self._count_pending(state) for state in current)
         return ReachableStates(
@@ -92,17 +92,17 @@ class _Search:
             admissions, ends = self._orders.next(ahead)
             count += len(admissions)
             for step in (*admissions, *ends):
-                after = ahead & ~self._surely_over(step)
-                if after not in reached:
-                    reached.add(after)
-                    unexplored.append(after)
+                still_ahead = ahead & ~self._surely_over(step)
+                if still_ahead not in reached:
+                    reached.add(still_ahead)
+                    unexplored.append(still_ahead)
         return count
 
     def _surely_over(self, step: int) -> int:
         """Return the transitions that are over at some point after this one.
 
         0 if no way may get that far: a pod that is known to have been admitted may be rejected in
-        these states, and what it took is not known."""
+        these states, and the amounts that it took are not known."""
         number = self._orders.steps[step].pod
         pod = self._pods[number]
         if isinstance(pod, PendingAdmission):

@@ -62,7 +62,7 @@ def with_hidden(
     most: int,
 ) -> tuple[NodeState, ...] | None:
     """Return every base in every way to see these resources, None for more than `most` states."""
-    at, manager = _device_manager(managers)
+    row, manager = _device_manager(managers)
     if manager is None:
         return tuple(bases)
     try:
@@ -74,7 +74,7 @@ def with_hidden(
     ways = [dict(zip(asked, chosen, strict=True)) for chosen in product(*views)]
     return tuple(
         [
-            (*base[:at], manager.seen(base[at], way), *base[at + 1 :])
+            (*base[:row], manager.seen(base[row], way), *base[row + 1 :])
             for base in bases
             for way in ways
         ]
@@ -84,19 +84,19 @@ def with_hidden(
 def also_over_every_zone(
     managers: Sequence[ResourceManager], bases: Collection[NodeState], zones: Collection[int]
 ) -> tuple[NodeState, ...]:
-    """Return every base, and also as a kubelet sees it whose hints run over every zone. Only hints
+    """Return every base, and also the base of a kubelet with hints over every zone. Only hints
     that are not preferred differ."""
-    at, manager = _device_manager(managers)
+    row, manager = _device_manager(managers)
     if manager is None:
         return tuple(bases)
-    wide = [(*base[:at], manager.over(base[at], zones), *base[at + 1 :]) for base in bases]
+    wide = [(*base[:row], manager.over(base[row], zones), *base[row + 1 :]) for base in bases]
     return tuple(dict.fromkeys([*bases, *wide]))
 
 
 def _device_manager(
     managers: Sequence[ResourceManager],
 ) -> tuple[int, DeviceCountManager | None]:
-    for at, manager in enumerate(managers):
+    for row, manager in enumerate(managers):
         if isinstance(manager, DeviceCountManager):
-            return at, manager
+            return row, manager
     return -1, None

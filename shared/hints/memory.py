@@ -2,8 +2,8 @@
 
 1. If the report has the manager's checkpoint, its own figures of free memory and groups are exact.
 
-2. Otherwise free is what is allocatable less the listed blocks, and less what the report counts as
-   used beyond them. A zone of a group is alone again in the kubelet's state once a block of its own
+2. Otherwise free memory is the allocatable amount less the listed blocks, and less the amount that
+   the report counts as used beyond them. A zone of a group is alone again in the kubelet's state once a block of its own
    was put there, even if that block has ended: each zone of a group may be alone or not.
 """
 
@@ -47,19 +47,21 @@ class MemoryHints(HintProvider, frozen=True):
             [tuple([_amounts(tables[zone], name).allocatable for zone in zones]) for name in names]
         )
         manager = _manager(zones, names, allocatable)
-        held = [
+        blocks = [
             item for placement in placements for item in placement.held if is_memory(item.resource)
         ]
-        ordered = sorted(held, key=lambda item: (item.zones, item.resource, item.amount))
+        ordered = sorted(blocks, key=lambda item: (item.zones, item.resource, item.amount))
         state = manager.hold(manager.empty(), ordered)
         if "memory" in report.checkpoints and any(zone.free for zone in report.zones):
             return Observed(manager, (_by_checkpoint(manager, state, report),))
         free = []
         for name, row in zip(names, state.free, strict=True):
-            used = [_unexplained(_amounts(tables[zone], name), zone, name, held) for zone in zones]
-            free.append(tuple([left - more for left, more in zip(row, used, strict=True)]))
-        state = state._replace(free=tuple(free), loose=_loose(held))
-        shared = {zone for item in held if len(item.zones) > 1 for zone in item.zones}
+            used = [
+                _unexplained(_amounts(tables[zone], name), zone, name, blocks) for zone in zones
+            ]
+            free.append(tuple([unlisted - more for unlisted, more in zip(row, used, strict=True)]))
+        state = state._replace(free=tuple(free), loose=_loose(blocks))
+        shared = {zone for item in blocks if len(item.zones) > 1 for zone in item.zones}
         bounds = frozenset({SEVERAL_GROUPS}) if shared else frozenset[str]()
         return Observed(manager, _ways_to_group(state, zones, shared), bounds)
 
@@ -75,16 +77,16 @@ def _ways_to_group(state: Memory, zones: tuple[int, ...], shared: set[int]) -> t
 
 
 def _loose(held: Sequence[ZonedAmount]) -> tuple[int, ...]:
-    """Return masks of zones that share blocks: what is free there depends on what was free when
-    each block was booked."""
+    """Return masks of zones that share blocks. The free bytes of each of these zones depend on the
+    order in which blocks were booked."""
     masks: list[int] = []
     for mask in dict.fromkeys(mask_of(item.zones) for item in held if len(item.zones) > 1):
         joined, separate = mask, []
-        for other in masks:
-            if other & mask:
-                joined |= other
+        for earlier in masks:
+            if earlier & mask:
+                joined |= earlier
             else:
-                separate.append(other)
+                separate.append(earlier)
         masks = [*separate, joined]
     return tuple(sorted(masks))
 

@@ -168,25 +168,31 @@ class MemoryBlockManager(ResourceManager):
         masks, sizes = enumerate_masks(self.zones), mask_sizes(self.zones)
         positions, least = self.capable(requested)
         if state.loose:
-            allowed = [at for at in positions if self._allowed(state, masks[at])]
-            fitting = [at for at in allowed if self._holds(state, masks[at], requested, kept)]
-            return [Hint(masks[at], sizes[at] == least) for at in fitting]
+            allowed = [index for index in positions if self._allowed(state, masks[index])]
+            fitting = [
+                index for index in allowed if self._holds(state, masks[index], requested, kept)
+            ]
+            return [Hint(masks[index], sizes[index] == least) for index in fitting]
         for name, amount in requested:
             sums = mask_sums(self.zones, state.free[self._rows[name]]) if name in self._rows else []
             positions = tuple(
-                [at for at in positions if sums[at] + kept.bytes_for(masks[at], name) >= amount]
+                [
+                    index
+                    for index in positions
+                    if sums[index] + kept.bytes_for(masks[index], name) >= amount
+                ]
             )
         return [
-            Hint(masks[at], sizes[at] == least)
-            for at in positions
-            if self._allowed(state, masks[at])
+            Hint(masks[index], sizes[index] == least)
+            for index in positions
+            if self._allowed(state, masks[index])
         ]
 
     def _holds(
         self, state: Memory, mask: int, requested: RequestedAmounts, kept: ReusableMemory
     ) -> bool:
         """Return True if enough is free on the zones of the mask. Raises TooManyChoicesError if
-        that depends on where in `loose` zones it is free."""
+        that depends on which `loose` zones have it."""
         return all(
             self._enough(state, mask, name, amount - kept.bytes_for(mask, name))
             for name, amount in requested
@@ -238,9 +244,9 @@ class MemoryBlockManager(ResourceManager):
         if not requested:
             return ((state, reusable),)
         if hint.mask and reusable is None and kind != "init" and not state.loose:
-            after = self._in_one_zone(state, requested, hint.mask)
-            if after is not None:
-                return ((after, None),)
+            remaining = self._in_one_zone(state, requested, hint.mask)
+            if remaining is not None:
+                return ((remaining, None),)
         mask = self._final_mask(state, reusable, requested, hint)
         if not mask:
             return ()
@@ -252,17 +258,25 @@ class MemoryBlockManager(ResourceManager):
 
     def _in_one_zone(self, state: Memory, requested: RequestedAmounts, mask: int) -> Memory | None:
         """The usual case: the one zone of the hint has enough, and there is nothing to reuse."""
-        at = self._at.get(mask.bit_length() - 1, -1)
-        if mask & (mask - 1) or at < 0:
+        position = self._at.get(mask.bit_length() - 1, -1)
+        if mask & (mask - 1) or position < 0:
             return None
         free = list(state.free)
         for name, amount in requested:
             row = self._rows.get(name, -1)
-            if row < 0 or free[row][at] < amount:
+            if row < 0 or free[row][position] < amount:
                 return None
-            free[row] = (*free[row][:at], free[row][at] - amount, *free[row][at + 1 :])
-        groups = (*state.groups[:at], mask, *state.groups[at + 1 :])
-        blocks = (*state.blocks[:at], state.blocks[at] + len(requested), *state.blocks[at + 1 :])
+            free[row] = (
+                *free[row][:position],
+                free[row][position] - amount,
+                *free[row][position + 1 :],
+            )
+        groups = (*state.groups[:position], mask, *state.groups[position + 1 :])
+        blocks = (
+            *state.blocks[:position],
+            state.blocks[position] + len(requested),
+            *state.blocks[position + 1 :],
+        )
         return Memory(groups, blocks, tuple(free), state.waiting, state.loose)
 
     def _final_mask(
@@ -288,33 +302,33 @@ class MemoryBlockManager(ResourceManager):
         """Return the state with the block booked, of which `reused` bytes are held already."""
         rest, row = max(block.size - reused, 0), self._rows[block.resource]
         groups, blocks, free = list(state.groups), list(state.blocks), list(state.free[row])
-        for at in self._in_order(state, block.mask):
-            taken = min(rest, max(0, free[at]))
+        for position in self._in_order(state, block.mask):
+            taken = min(rest, max(0, free[position]))
             rest -= taken
-            free[at] -= taken
+            free[position] -= taken
         for zone in nodes_of(block.mask):
-            at = self._at[zone]
-            groups[at], blocks[at] = block.mask, blocks[at] + 1
+            position = self._at[zone]
+            groups[position], blocks[position] = block.mask, blocks[position] + 1
         rows = _with_row(state.free, row, free)
         return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=rows)
 
     def _give_back(self, state: Memory, block: Block) -> Memory:
-        """Each zone gives what it can in order of id, whichever block took it there."""
+        """Zones give back in order of id, each as much as it can, whichever block took it there."""
         rest, row = block.size, self._rows[block.resource]
         groups, blocks, free = list(state.groups), list(state.blocks), list(state.free[row])
-        for at in self._in_order(state, block.mask):
-            given = min(rest, max(0, self.allocatable[row][at] - free[at]))
+        for position in self._in_order(state, block.mask):
+            given = min(rest, max(0, self.allocatable[row][position] - free[position]))
             rest -= given
-            free[at] += given
+            free[position] += given
         for zone in nodes_of(block.mask):
-            at = self._at[zone]
-            blocks[at] = max(0, blocks[at] - 1)
-            groups[at] = groups[at] if blocks[at] else 1 << zone
+            position = self._at[zone]
+            blocks[position] = max(0, blocks[position] - 1)
+            groups[position] = groups[position] if blocks[position] else 1 << zone
         rows = _with_row(state.free, row, free)
         return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=rows)
 
     def _in_order(self, state: Memory, mask: int) -> list[int]:
-        """Positions of the mask's zones, lowest first, then of those that are loose together with
+        """Positions of the mask's zones, lowest first, then of zones that are loose together with
         one of them."""
         loose = 0
         for group in state.loose:
@@ -332,7 +346,7 @@ class MemoryBlockManager(ResourceManager):
         return state
 
     def blocks_of(self, held: Sequence[ZonedAmount]) -> list[Block]:
-        """Return the memory blocks among what is held, as far as their zones exist."""
+        """Return the memory blocks in `held`, as far as their zones exist."""
         zones = set(self.zones)
         return [
             Block(mask_of(item.zones), item.resource, item.amount)
@@ -351,10 +365,15 @@ class MemoryBlockManager(ResourceManager):
         rest = after
         for block in inits:
             rest = self._give_back(rest, block)
-        for at, zone in enumerate(self.zones):
-            if before.blocks[at] != after.blocks[at] and after.groups[at] != 1 << zone:
+        for position, zone in enumerate(self.zones):
+            if (
+                before.blocks[position] != after.blocks[position]
+                and after.groups[position] != 1 << zone
+            ):
                 raise TooManyChoicesError
-        free = tuple([_minus(row, left) for row, left in zip(before.free, rest.free, strict=True)])
+        free = tuple(
+            [_minus(row, remaining) for row, remaining in zip(before.free, rest.free, strict=True)]
+        )
         return TakenMemory(_minus(rest.blocks, before.blocks), free, inits)
 
     def given_back(self, state: Memory, taken: TakenMemory) -> Memory:
@@ -379,14 +398,14 @@ class MemoryBlockManager(ResourceManager):
     def later(self, state: Memory) -> Sequence[Memory]:
         """One of the waiting pods runs; pods with equal blocks lead to the same state."""
         return [
-            self._stop_waiting(state, at)
-            for at, blocks in enumerate(state.waiting)
-            if not at or state.waiting[at - 1] != blocks
+            self._stop_waiting(state, index)
+            for index, blocks in enumerate(state.waiting)
+            if not index or state.waiting[index - 1] != blocks
         ]
 
-    def _stop_waiting(self, state: Memory, at: int) -> Memory:
-        blocks = state.waiting[at]
-        state = state._replace(waiting=(*state.waiting[:at], *state.waiting[at + 1 :]))
+    def _stop_waiting(self, state: Memory, index: int) -> Memory:
+        blocks = state.waiting[index]
+        state = state._replace(waiting=(*state.waiting[:index], *state.waiting[index + 1 :]))
         for block in blocks:
             state = self._give_back(state, block)
         return state
@@ -396,12 +415,12 @@ def _reusable(reusable: Reusable) -> ReusableMemory:
     return reusable if isinstance(reusable, ReusableMemory) else NOTHING
 
 
-def _with_row(rows: Table, at: int, row: Sequence[int]) -> Table:
-    return (*rows[:at], tuple(row), *rows[at + 1 :])
+def _with_row(rows: Table, index: int, row: Sequence[int]) -> Table:
+    return (*rows[:index], tuple(row), *rows[index + 1 :])
 
 
 def _minus(amounts: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
-    return tuple([amount - other for amount, other in zip(amounts, others, strict=True)])
+    return tuple([amount - subtrahend for amount, subtrahend in zip(amounts, others, strict=True)])
 
 
 def _best(hints: list[Hint]) -> Hint | None:
@@ -418,16 +437,16 @@ def _best(hints: list[Hint]) -> Hint | None:
 
 
 def _after(kept: ReusableMemory, blocks: Sequence[Block], kind: ContainerKind) -> ReusableMemory:
-    """Return what is left to reuse, and what earlier init containers still hold, after a container
-    took these blocks."""
+    """Return the reusable bytes, and the blocks that earlier init containers still hold, after a
+    container took these blocks."""
     inits = list(kept.inits)
     for block in blocks:
         rest = block.size
-        for at, init in enumerate(inits):
+        for index, init in enumerate(inits):
             if (init.resource, init.mask) == (block.resource, block.mask):
                 reused = min(init.size, rest)
                 rest -= reused
-                inits[at] = init._replace(size=init.size - reused)
+                inits[index] = init._replace(size=init.size - reused)
     reuse = {(mask, name): size for mask, name, size in kept.reuse}
     for block in blocks:
         key = block.mask, block.resource
@@ -438,5 +457,5 @@ def _after(kept: ReusableMemory, blocks: Sequence[Block], kind: ContainerKind) -
             reuse[key] = max(size - block.size, 0)
     if kind == "init":
         inits += blocks
-    left = tuple(sorted((mask, name, size) for (mask, name), size in reuse.items() if size))
-    return ReusableMemory(left, tuple(inits))
+    reusable = tuple(sorted((mask, name, size) for (mask, name), size in reuse.items() if size))
+    return ReusableMemory(reusable, tuple(inits))

@@ -21,7 +21,7 @@ UNKNOWN_DISTANCE = 255
 
 
 class ObservedNode(NamedTuple):
-    """`bases` are the states that the report allows. `bounds` names what is open, if there are
+    """`bases` are the states that the report allows. `bounds` names the reasons if there are
     several."""
 
     model: KubeletModel
@@ -55,7 +55,7 @@ def _model(
     distances: tuple[tuple[int, ...], ...] | None,
     managers: tuple[ResourceManager, ...],
 ) -> KubeletModel:
-    """Nodes of one kind share their model, and what it remembers."""
+    """Nodes of one kind share their model and its remembered answers."""
     closest = None
     if distances is not None and policy != NONE:
         closest = dict(zip(zones, distances, strict=True))
@@ -69,5 +69,7 @@ def _distances(report: Report) -> tuple[tuple[int, ...], ...] | None:
     if report.options.get(PREFER_CLOSEST) != "true":
         return None
     zones = sorted(report.zones, key=lambda zone: zone.id)
-    rows = [[zone.costs.get(other.id, UNKNOWN_DISTANCE) for other in zones] for zone in zones]
+    rows = [
+        [zone.costs.get(neighbour.id, UNKNOWN_DISTANCE) for neighbour in zones] for zone in zones
+    ]
     return tuple([row_of(row, zones[-1].id) for row in rows])

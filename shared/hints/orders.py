@@ -31,7 +31,7 @@ NOT_YET = 1 << 62
 class EndedPod(NamedTuple):
     """A pod that ended. Positions are of the log, and 0 for unknown.
 
-    If the report lists the pod, `held` is what it lists. If not, the pod has a `request`, and
+    If the report lists the pod, `held` has the listed amounts. If not, the pod has a `request`, and
     `since` is True if it is known to have come after the report; otherwise it may have come and
     gone before. It was sent after `sent_at`, was known to run at `runs_at` and to have ended at
     `ended`. By the node's clock it was admitted before second `started_s` was over, and held what
@@ -66,7 +66,7 @@ class Orders:
     """Which transitions may happen next.
 
     Sets of transitions are bit sets; the transition that was heard of first is the lowest bit.
-    `everything` has all of them, `optional` those that need not happen, and `of` those of each pod."""
+    `everything` has all of them, `optional` the unnecessary ones, and `of` has a set for each pod."""
 
     def __init__(self, pods: Sequence[Pod]) -> None:
         transitions: list[Transition] = []
@@ -75,12 +75,12 @@ class Orders:
         self.steps = tuple(sorted(transitions, key=_heard_of))
         self.everything = (1 << len(self.steps)) - 1
         self.of = [0] * len(pods)
-        for at, step in enumerate(self.steps):
-            self.of[step.pod] |= 1 << at
+        for index, step in enumerate(self.steps):
+            self.of[step.pod] |= 1 << index
         self.optional = 0
         for own_steps, pod in zip(self.of, pods, strict=True):
             self.optional |= own_steps if _is_optional(pod) else 0
-        admissions = [(1 << at, step) for at, step in enumerate(self.steps) if not step.ends]
+        admissions = [(1 << index, step) for index, step in enumerate(self.steps) if not step.ends]
         self._admissions = sum(bit for bit, _ in admissions)
         self._before: list[int] = []
         for end in self.steps:
@@ -90,7 +90,7 @@ class Orders:
         self._nexts: dict[int, tuple[list[int], list[int]]] = {}
 
     def next(self, ahead: int) -> tuple[list[int], list[int]]:
-        """Return the admissions and the ends that may be next, of those that are `ahead`.
+        """Return the admissions and the ends in `ahead` that may be next.
 
         If no admission can precede the next end that was heard of, that end is next: the order of
         several ends between two admissions does not matter."""
@@ -104,15 +104,19 @@ class Orders:
             return [], []
         possible = ahead & self._begun[(ahead & -ahead).bit_length() - 1]
         admissions = _numbers(possible & self._admissions)
-        ends = [at for at in _numbers(possible & ~self._admissions) if not self._before[at] & ahead]
+        ends = [
+            index
+            for index in _numbers(possible & ~self._admissions)
+            if not self._before[index] & ahead
+        ]
         return admissions, ends if admissions else ends[:1]
 
 
 def _begun(steps: Sequence[Transition]) -> list[int]:
-    """Return by transition those that may have happened before it was heard of."""
-    by_first = sorted(range(len(steps)), key=lambda at: steps[at].first)
-    firsts = [steps[at].first for at in by_first]
-    earlier = [0, *accumulate(1 << at for at in by_first)]
+    """Return by transition all that may have happened before it was heard of."""
+    by_first = sorted(range(len(steps)), key=lambda index: steps[index].first)
+    firsts = [steps[index].first for index in by_first]
+    earlier = [0, *accumulate(1 << index for index in by_first)]
     return [earlier[bisect_left(firsts, step.last)] for step in steps]
 
 
@@ -154,8 +158,8 @@ def _came_first(admission: Transition, other: Transition) -> bool:
 
 
 def relevant(pending: Sequence[PendingAdmission], ended_pods: Sequence[EndedPod]) -> list[EndedPod]:
-    """Return the ended pods that may matter: those that the report lists, and those that may have
-    been on the node together with a pod that is pending, or with another one that matters. The
+    """Return the ended pods that may matter: listed pods, and pods that may have been on the node
+    together with a pending pod, or with another pod that matters. The
     others leave the node as if they had never come."""
     listed = [pod for pod in ended_pods if pod.request is None]
     others = [pod for pod in ended_pods if pod.request is not None]
@@ -182,8 +186,12 @@ def disorder(pending: Sequence[PendingAdmission], ended_pods: Sequence[EndedPod]
     for admission in steps:
         if admission.ends:
             continue
-        for other in steps:
-            overlap = admission.first < other.last and other.first < admission.last
-            if overlap and admission.pod != other.pod and not _came_first(admission, other):
+        for transition in steps:
+            overlap = admission.first < transition.last and transition.first < admission.last
+            if (
+                overlap
+                and admission.pod != transition.pod
+                and not _came_first(admission, transition)
+            ):
                 pairs += 1
     return pairs

@@ -15,7 +15,7 @@ Theory of operation
 3. A state is an immutable, hashable value of the provider's own choice: the number of free devices,
    a bit set of free CPUs. Equal states are judged once, so a state holds nothing that does not
    influence an answer. `observe` returns several states if the report leaves several open, and then
-   names what is open in `Observed.bounds`.
+   gives the reasons in `Observed.bounds`.
 
 4. Every question goes to the resource manager together with a state, and every change returns a new
    state. If the kubelet or a device plugin may choose among several ways, `allocate` returns one
@@ -152,7 +152,7 @@ class ResourceManager:
 class Observed(msgspec.Struct, frozen=True):
     """What a provider makes of a report.
 
-    `states` are all that agree with the report. If there are several, `bounds` names what is open
+    `states` are all that agree with the report. If there are several, `bounds` names the reasons
     (`memory groups`), for events and `explain`."""
 
     manager: ResourceManager

@@ -57,7 +57,7 @@ def _all_by_amounts(providers: tuple[HintProvider, ...]) -> bool:
 
 
 def beyond_amounts(resource: str) -> bool:
-    """Return True if the resource has a provider whose answers depend on more than zone amounts."""
+    """Return True if more than zone amounts decides about the resource."""
     owner = owner_of(resource)
     return owner >= 0 and not PROVIDERS[owner].by_amounts
 

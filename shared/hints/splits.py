@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-# Ways that are told apart: enough for any choice of 4 out of 8 zones. An allocation with more of
+# Ways that a search follows: enough for any choice of 4 out of 8 zones. An allocation with more of
 # them is beyond any budget of a search.
 MOST = 256
 
 
 class TooManyChoicesError(Exception):
-    """More choices than are told apart."""
+    """More choices than a search follows."""
 
 
 class TooManyWaysError(TooManyChoicesError):
-    """The manager does not reject the container, in more ways than are told apart."""
+    """The manager does not reject the container, in more ways than a search follows."""
 
 
 def splits(amount: int, rooms: Sequence[int]) -> Iterator[tuple[int, ...]]:

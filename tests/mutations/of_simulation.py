@@ -32,8 +32,8 @@ SIMULATED = (
     Mutation(
         "what is listed for a pod that ended is free though its namesake holds it",
         "shared/ledger/view.py",
-        "        if key not in live:",
-        "        if True:",
+        "    ended = {key for key in node.ended if key not in live and not is_contradicted(node, key)}",
+        "    ended = set(node.ended)",
         "S11",
         90089,
         295,
@@ -41,7 +41,7 @@ SIMULATED = (
     Mutation(
         "a pod that ended keeps its charge",
         "shared/ledger/pods.py",
-        'take(ledger, entry, at.position, event.cause != "rejected", event.finished_s)',
+        "take(ledger, entry, at.position, came, event.finished_s, absent)",
         "pass",
         "S9|ledger|L2",
         90023,
