@@ -273,7 +273,9 @@ EVERY_PROVIDER = "tests/hints/test_every_provider.py"
 A_PROVIDER: dict[str, Step] = {
     "file": lambda at: at.new("shared/hints/seats.py", SEATS),
     "import": lambda at: at.put(
-        REGISTRY, "\nKUBELETS_OWN: ", "from shared.hints.seats import Seats\n"
+        REGISTRY,
+        "\n# The managers that the kubelet model",
+        "from shared.hints.seats import Seats\n",
     ),
     "line": lambda at: at.put(REGISTRY, ")\n\n\ndef owner_of(", "    Seats(),\n"),
     "example": lambda at: at.put(
@@ -359,7 +361,7 @@ def test_a_registered_provider_is_used_wherever_the_recipe_says(tmp_path: Path) 
     assert [word for word in registered if word not in at.recipe] == []
 
 
-def test_one_of_ones_own_among_the_kubelets_is_told(tmp_path: Path) -> None:
+def test_a_new_provider_among_the_kubelets_own_is_reported(tmp_path: Path) -> None:
     at = follow(tmp_path, "Add a hint provider", "line")
-    at.put(REGISTRY, ')\n"""The managers that', "    Seats(),\n")
+    at.put(REGISTRY, ")\n\nPROVIDERS: ", "    Seats(),\n")
     assert "test_what_is_taken_for_the_kubelets_own_is" in at.test(REGISTERED)
