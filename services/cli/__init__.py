@@ -1,1 +1,1 @@
-"""The `topolog` command: parses, calls a room, prints. Decides nothing itself."""
+"""The `topolog` command: parse options, call a room, print. Decides nothing itself."""

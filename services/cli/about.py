@@ -1,4 +1,4 @@
-"""`topolog --version` and `topolog completion SHELL`: what the command says of itself."""
+"""`topolog --version` and `topolog completion SHELL`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import completion as scripts
 
-from services.cli.output import EXIT_USAGE, CommandError
+from services.cli.output import EXIT_USAGE, CommandError, say, say_verbatim
 from shared.domain.version import VERSION
 
 SHELLS = ("bash", "zsh", "fish")
@@ -19,9 +19,9 @@ def register(app: typer.Typer) -> None:
     app.command("completion")(completion)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"topolog {VERSION}")
+def _version(requested: bool) -> None:
+    if requested:
+        say(f"topolog {VERSION}")
         raise typer.Exit
 
 
@@ -33,18 +33,24 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Place pods onto NUMA zones, and remember. Start with: topolog up"""
+    """Topolog schedules pods onto NUMA zones and keeps an event log.
+
+    Start with: topolog up
+    """
 
 
 def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
-    """Print the completion script of a shell. For bash: source <(topolog completion bash)."""
+    """Print the completion script of a shell.
+
+    For bash: source <(topolog completion bash)
+    """
     if shell not in SHELLS:
         raise CommandError(
-            f"no completion for {shell!r}: there are {', '.join(SHELLS)}",
+            f"there is no completion for {shell!r}, only for {', '.join(SHELLS)}",
             "topolog completion bash",
             EXIT_USAGE,
         )
     script = scripts.get_completion_script(  # type: ignore[attr-defined]
         prog_name="topolog", complete_var="_TOPOLOG_COMPLETE", shell=shell
     )
-    typer.echo(script)
+    say_verbatim(script)

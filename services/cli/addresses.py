@@ -1,6 +1,9 @@
-"""The options that name servers, `--database-url` and `--nats-url`: from the command line, a
-variable, or the file that a variable names. One that cannot be read as it was meant is refused
-before anybody takes it apart, and nothing of it is shown."""
+"""The options `--database-url`, `--nats-url` and `--data-dir`: from the command line, a variable,
+or the file that a variable names.
+
+A URL that cannot be read as it was meant is refused before it is parsed, and no part of it is
+shown, because a misread password would end up in the message.
+"""
 
 from __future__ import annotations
 
@@ -12,114 +15,115 @@ from typing import Any, Literal
 import typer
 
 from services.cli.output import EXIT_USAGE, CommandError
+from services.cli.paths import path_option
 from shared.domain.secret_url import bus_trouble, database_trouble, looks_like_url
 from shared.runtime.secret_file import ENDING, SecretUnreadable, read
 
 DATABASE, BUS, TOKEN = "TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL", "TOPOLOG_HTTP_TOKEN"
 FILE = "file://"
 
+# How `--data-dir` relates to an address option. "instead": it replaces the address and beats the
+# environment. "combined": both may be given. "unrelated": it is ignored here.
+DataDirUse = Literal["instead", "combined", "unrelated"]
 
-DataDirIs = Literal["instead", "beside", "another matter"]
-"""What `--data-dir` is to an address: it is named instead of it, and beats the environment; the same, but both may be written; or
-it has nothing to do with it."""
 
-
-def database_option(help: str = "The log's Postgres.", data_dir: DataDirIs = "instead") -> Any:
-    """`--database-url`. It may name an exported history instead; `log_source` says where."""
+def database_option(
+    help: str = "URL of the log's Postgres, or a file of `topolog log export`.",
+    data_dir: DataDirUse = "instead",
+) -> Any:
+    """Declare `--database-url`. `log_source` says where it may name an exported history."""
     return _option("--database-url", DATABASE, check_database, help, data_dir)
 
 
-def bus_option(help: str = "The bus.", data_dir: DataDirIs = "beside") -> Any:
-    """`--nats-url`."""
+def bus_option(help: str = "URL of NATS.", data_dir: DataDirUse = "combined") -> Any:
+    """Declare `--nats-url`."""
     return _option("--nats-url", BUS, check_bus, help, data_dir)
 
 
 def data_dir_option(
-    help: str = "A data folder of `topolog up`, running or stopped; beats the environment.",
+    help: str = "Data folder of `topolog up`, running or stopped. Overrides the environment.",
 ) -> Any:
-    """`--data-dir` of a verb that has an address too: looked at first."""
-    return typer.Option("--data-dir", is_eager=True, help=help)
+    """Declare `--data-dir` of a verb that has an address option, too. It is read first."""
+    return path_option("--data-dir", is_eager=True, help=help)
 
 
 def _option(
-    flag: str, variable: str, check: Callable[[str, str], None], help: str, data_dir: DataDirIs
+    flag: str, variable: str, check: Callable[[str, str], None], help: str, data_dir: DataDirUse
 ) -> Any:
     return typer.Option(
-        flag, envvar=variable, callback=_asked(flag, variable, check, data_dir), help=help
+        flag, envvar=variable, callback=_reader(flag, variable, check, data_dir), help=help
     )
 
 
-def check_database(text: str, named: str = f"--database-url ({DATABASE})") -> None:
-    """Refuse what is neither a database's URL nor the path of a file. Raises CommandError."""
-    if looks_like_url(text.removeprefix(FILE)) and not is_there(path_of(text)):
-        _refuse(named, database_trouble(text))
+def check_database(text: str, source: str = f"--database-url ({DATABASE})") -> None:
+    """Raise CommandError if the text is neither a database URL nor the path of a file."""
+    if looks_like_url(text.removeprefix(FILE)) and not exists(path_of(text)):
+        _refuse(source, database_trouble(text))
 
 
 def path_of(text: str) -> Path:
-    """The file that is named where a URL may be."""
+    """Return the file that is named in place of a URL."""
     path = Path(text.removeprefix(FILE))
     try:
         return path.expanduser()
-    except RuntimeError:  # of a user that nobody knows: a name as any other
+    except RuntimeError:  # the `~name` of an unknown user is an ordinary file name
         return path
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is such a file or folder, as far as one may know."""
+def exists(path: Path) -> bool:
+    """Return whether there is such a file or folder; False if the system does not answer."""
     try:
         return path.exists()
     except (OSError, ValueError):
         return False
 
 
-def check_bus(text: str, named: str = f"--nats-url ({BUS})") -> None:
-    """Refuse what is no URL of NATS. Raises CommandError."""
-    _refuse(named, bus_trouble(text))
+def check_bus(text: str, source: str = f"--nats-url ({BUS})") -> None:
+    """Raise CommandError if the text is no NATS URL."""
+    _refuse(source, bus_trouble(text))
 
 
 def http_token() -> str:
-    """What services are asked with, from TOPOLOG_HTTP_TOKEN or the file that
-    TOPOLOG_HTTP_TOKEN_FILE names; "" for none.
+    """Return the token for the services' HTTP ports, from TOPOLOG_HTTP_TOKEN or the file that
+    TOPOLOG_HTTP_TOKEN_FILE names; "" if neither is set.
     """
-    return os.environ.get(TOKEN) or (
-        _text(TOKEN + ENDING, file) if (file := os.environ.get(TOKEN + ENDING, "")) else ""
-    )
+    token = os.environ.get(TOKEN)
+    file = os.environ.get(TOKEN + ENDING, "")
+    return token or (_text(TOKEN + ENDING, file) if file else "")
 
 
 def file_of(variable: str, text: str) -> str:
-    """The file that a URL stands in, where its variable names one and no other URL was given; ""
-    else.
+    """Return the file that holds the URL `text`, if its variable names one and no other URL was
+    given; else "".
     """
     file = os.environ.get(variable + ENDING, "")
-    return (
-        file
-        if file and text and not os.environ.get(variable) and _text(variable + ENDING, file) == text
-        else ""
-    )
+    if not file or not text or os.environ.get(variable):
+        return ""
+    return file if _text(variable + ENDING, file) == text else ""
 
 
-def _asked(
-    flag: str, variable: str, check: Callable[[str, str], None], data_dir: DataDirIs
+def _reader(
+    flag: str, variable: str, check: Callable[[str, str], None], data_dir: DataDirUse
 ) -> Callable[..., str]:
-    def found(ctx: typer.Context, param: typer.CallbackParam, value: str) -> str:
-        written = (
-            value
-            and str(getattr(ctx.get_parameter_source(param.name or ""), "name", ""))
-            == "COMMANDLINE"
-        )
-        if data_dir != "another matter" and ctx.params.get("data_dir") is not None:
-            if not written:
+    def read_option(ctx: typer.Context, param: typer.CallbackParam, value: str) -> str:
+        source = getattr(ctx.get_parameter_source(param.name or ""), "name", "")
+        on_command_line = bool(value) and str(source) == "COMMANDLINE"
+        if data_dir != "unrelated" and ctx.params.get("data_dir") is not None:
+            if not on_command_line:
                 return ""
             if data_dir == "instead":
-                remedy = f"one of them: {ctx.command_path} --help"
-                raise CommandError(f"--data-dir and {flag} each name a log", remedy, EXIT_USAGE)
+                raise CommandError(
+                    f"--data-dir and {flag} both name a log",
+                    f"give one of them; see {ctx.command_path} --help",
+                    EXIT_USAGE,
+                )
         file = "" if value else os.environ.get(variable + ENDING, "")
         text = _text(variable + ENDING, file) if file else value
         if text:
             check(text, variable + ENDING if file else f"{flag} ({variable})")
         return text
 
-    return found
+    return read_option
 
 
 def _text(variable: str, file: str) -> str:
@@ -130,7 +134,7 @@ def _text(variable: str, file: str) -> str:
         raise CommandError(f"{variable}: {problem}", remedy, EXIT_USAGE) from None
 
 
-def _refuse(named: str, trouble: str) -> None:
+def _refuse(source: str, trouble: str) -> None:
     if trouble:
         problem, _, remedy = trouble.partition("; ")
-        raise CommandError(f"{named} {problem}", remedy, EXIT_USAGE)
+        raise CommandError(f"{source} {problem}", remedy, EXIT_USAGE)

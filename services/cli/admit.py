@@ -1,9 +1,9 @@
-"""`topolog admit`: would this kubelet take these pods, and where? And `--describe`: this host as a
-machine file.
+"""`topolog admit`: show whether a kubelet would admit pods, and on which zones. `--describe` prints
+this host as a machine file.
 
 Reads files, asks the kubelet model, prints. As in the kubelet, the Topology Manager with its
-resource managers speaks first, the node-level check (OutOfcpu and the like) after it, whatever the
-policy.
+resource managers decides first, and the node-level check (OutOfcpu and the like) runs after it,
+under every policy.
 """
 
 from __future__ import annotations
@@ -19,10 +19,19 @@ import typer
 import yaml
 
 from services.cli import pod_files
-from services.cli.admit_rows import as_rows, as_verdict
+from services.cli.admit_rows import as_object, as_rows
 from services.cli.machine_describe import describe
 from services.cli.machine_file import MachineFile, parse_machine
-from services.cli.output import EXIT_REJECTED, EXIT_USAGE, CommandError, console, json_line, table
+from services.cli.output import (
+    EXIT_REJECTED,
+    EXIT_USAGE,
+    CommandError,
+    json_line,
+    say,
+    say_table,
+    say_verbatim,
+)
+from services.cli.paths import STDIN, path_option
 from services.cli.pod_files import MAX_PODS, WrongManifest
 from services.exporter.folders import FolderTree
 from services.exporter.kubelet_config import MAX_FILE_BYTES as MAX_CONFIG_BYTES
@@ -37,12 +46,12 @@ from shared.kubelet.machine import KubeletState
 from shared.kubelet.node_level import shortage
 from shared.telemetry.reasons import plain
 
+# A file of pods may list all pods of a cluster.
 MAX_FILE_BYTES = 16 * 1024 * 1024
-"""Of pods, which may be all of a cluster's."""
 MAX_MACHINE_BYTES = 1024 * 1024
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 HEADER = """\
-# A machine for `topolog admit --machine FILE --pods PODS`, made from this host's /sys and kubelet configuration.
+# Machine for `topolog admit --machine FILE --pods PODS`, from this host's /sys and kubelet config.
 # Devices are not in /sys; add them: devices: {vendor.example/gpu: [{id: gpu-0, zones: [0]}]}
 """
 
@@ -54,33 +63,31 @@ def register(app: typer.Typer) -> None:
 
 def admit_command(
     machine: Annotated[
-        Path | None, typer.Option(help="The machine, a YAML file; --describe prints one.")
+        Path | None, path_option(help="Machine file (YAML); --describe prints one.")
     ] = None,
     pods: Annotated[
         Path | None,
-        typer.Option(
-            help="Pods, Deployments, Jobs and the like, YAML or JSON, one or many; - reads standard input."
+        path_option(
+            help="File of Pods, Deployments, Jobs and the like (YAML or JSON); - reads stdin."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON lines, one for each pod.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line per pod.")] = False,
     describe_host: Annotated[
         bool, typer.Option("--describe", help="Print this host as a machine file.")
     ] = False,
-    sysfs: Annotated[Path, typer.Option(help="The /sys tree that --describe reads.")] = Path(
-        "/sys"
-    ),
+    sysfs: Annotated[Path, path_option(help="The /sys tree that --describe reads.")] = Path("/sys"),
     kubelet_config: Annotated[
-        Path, typer.Option(help="The KubeletConfiguration that --describe reads, if it is there.")
+        Path, path_option(help="KubeletConfiguration that --describe reads if it exists.")
     ] = KUBELET_CONFIG,
 ) -> None:
-    """Admit pods in order on one machine: per container CPUs, memory, devices and hint, or the
-    kubelet's refusal.
+    """Show whether a kubelet would admit pods, and on which zones.
 
-    The containers of an admitted pod are started before the next pod comes. Exit code 3 when a pod
-    is rejected.
+    Admits the pods in order on one machine. Prints the CPUs, memory, devices and hint of each
+    container, or the kubelet's rejection. The containers of an admitted pod start before the next
+    pod is admitted. Exit code 3 if a pod is rejected.
     """
     if describe_host:
-        typer.echo(HEADER + described(sysfs, kubelet_config), nl=False)
+        say_verbatim(HEADER + described(sysfs, kubelet_config))
         return
     if machine is None or pods is None:
         raise CommandError(
@@ -90,24 +97,22 @@ def admit_command(
         )
     setup = load_machine(machine)
     state = started(setup, machine)
-    verdicts = list(admitted_in_order(state, load_pods(pods), setup.allocatable()))
-    show(verdicts, setup, as_json)
-    if not all(verdict.admitted for _, verdict in verdicts):
+    admissions = list(admitted_in_order(state, load_pods(pods), setup.allocatable()))
+    show(admissions, setup, as_json)
+    if not all(admission.admitted for _, admission in admissions):
         raise typer.Exit(EXIT_REJECTED)
 
 
 def described(sysfs: Path, kubelet_config: Path) -> str:
-    """This host as YAML."""
+    """Return this host as YAML."""
     tree = FolderTree(sysfs)
-    configuration: Any = (
-        next(iter(_documents(kubelet_config, MAX_CONFIG_BYTES)), {})
-        if kubelet_config.is_file()
-        else {}
-    )
+    configuration: Any = {}
+    if kubelet_config.is_file():
+        configuration = next(iter(_documents(kubelet_config, MAX_CONFIG_BYTES)), {})
     if not isinstance(configuration, dict):
         raise CommandError(
             f"{kubelet_config}: is no KubeletConfiguration",
-            "name another with --kubelet-config",
+            "name another file with --kubelet-config",
             EXIT_USAGE,
         )
     try:
@@ -118,11 +123,11 @@ def described(sysfs: Path, kubelet_config: Path) -> str:
 
 
 def load_machine(path: Path) -> MachineFile:
-    """The machine file at `path`. CommandError names field, value and remedy."""
+    """Return the machine at `path`. Raises CommandError with field, value and remedy."""
     documents = _documents(path, MAX_MACHINE_BYTES)
     if len(documents) != 1:
         raise CommandError(
-            f"{path}: holds {len(documents)} documents", "write one machine in one file", EXIT_USAGE
+            f"{path}: has {len(documents)} YAML documents", "write one machine per file", EXIT_USAGE
         )
     parsed = parse_machine(documents[0])
     if isinstance(parsed, ManifestError):
@@ -131,35 +136,40 @@ def load_machine(path: Path) -> MachineFile:
 
 
 def started(setup: MachineFile, path: Path) -> KubeletState:
-    """The kubelet on its empty machine. CommandError holds the kubelet's own words."""
+    """Return the kubelet on its empty machine. Raises CommandError with the kubelet's message."""
     built = build(setup.machine, setup.kubelet, setup.devices)
     if isinstance(built, ConfigError):
-        remedy = "correct the fields under `kubelet:` (reservedSystemCPUs, reservedMemory and policies must fit the zones)"
+        remedy = (
+            "correct the fields under `kubelet:` "
+            "(reservedSystemCPUs, reservedMemory and policies must fit the zones)"
+        )
         raise CommandError(f"{path}: kubelet: would not start: {built.message}", remedy, EXIT_USAGE)
     return built
 
 
 def load_pods(path: Path) -> list[Pod]:
-    """The pods of a file, in order: documents, or items of a List. CommandError names field, value
-    and remedy.
+    """Return the pods of a file in order: documents, or items of a List. Raises CommandError with
+    field, value and remedy.
     """
-    found = pod_files.read(_documents(path))
-    if isinstance(found, WrongManifest):
-        at = found.number
-        raise _wrong(path, found.error, f"correct document {at} of the file", f"document {at}: ")
-    for passed in found.passed_over:
-        typer.echo(f"{passed} holds no pods and is passed over", err=True)
-    pods = list(found.pods)
-    twice = [uid for uid, count in Counter(pod.uid for pod in pods).items() if count > 1]
-    if twice:
+    result = pod_files.read(_documents(path))
+    if isinstance(result, WrongManifest):
+        number = result.number
+        raise _wrong(
+            path, result.error, f"correct document {number} of the file", f"document {number}: "
+        )
+    for skipped in result.skipped:
+        say(f"{skipped} has no pods and is skipped", to=sys.stderr)
+    pods = list(result.pods)
+    duplicates = [uid for uid, count in Counter(pod.uid for pod in pods).items() if count > 1]
+    if duplicates:
         raise CommandError(
-            f"{path}: metadata.name: {twice[0]!r} is there twice",
-            "give each pod a name of its own",
+            f"{path}: metadata.name: {duplicates[0]!r} is used twice",
+            "give each pod a unique name",
             EXIT_USAGE,
         )
     if not pods or len(pods) > MAX_PODS:
         raise CommandError(
-            f"{path}: holds {len(pods)} pods",
+            f"{path}: has {len(pods)} pods",
             f"write 1 to {MAX_PODS} pods, separated by ---",
             EXIT_USAGE,
         )
@@ -169,46 +179,49 @@ def load_pods(path: Path) -> list[Pod]:
 def admitted_in_order(
     state: KubeletState, pods: list[Pod], allocatable: Amounts
 ) -> Iterator[tuple[Pod, Admission]]:
-    """Each pod with the kubelet's verdict; an admitted pod's containers start before the next pod
-    comes.
+    """Yield each pod with the kubelet's answer. The containers of an admitted pod start before the
+    next pod is admitted.
     """
     running: list[Pod] = []
     for pod in pods:
-        verdict = admit(state, pod)
-        short = shortage(allocatable, running, pod) if verdict.admitted else None
+        admission = admit(state, pod)
+        short = shortage(allocatable, running, pod) if admission.admitted else None
         if short is not None:
-            verdict = Admission(remove(verdict.state, pod.uid), False, short.reason, short.message)
-        state = verdict.state
-        if verdict.admitted:
+            without_pod = remove(admission.state, pod.uid)
+            admission = Admission(without_pod, False, short.reason, short.message)
+        state = admission.state
+        if admission.admitted:
             state = start_containers(state, pod)
             running.append(pod)
-        yield pod, verdict
+        yield pod, admission
 
 
-def show(verdicts: list[tuple[Pod, Admission]], setup: MachineFile, as_json: bool) -> None:
-    """Print the verdicts, and what the kubelet left undone."""
+def show(admissions: list[tuple[Pod, Admission]], setup: MachineFile, as_json: bool) -> None:
+    """Print the kubelet's answers, and the requests that it ignores."""
     aligned = setup.kubelet.topology_policy != "none"
     if as_json:
-        for pod, verdict in verdicts:
-            json_line(as_verdict(pod, verdict, aligned, not_offered(pod, setup)))
+        for pod, admission in admissions:
+            json_line(as_object(pod, admission, aligned, not_offered(pod, setup)))
         return
-    columns = ("pod", "verdict", "container", "zones", "cpus", "memory", "devices")
-    rows = [row for pod, verdict in verdicts for row in as_rows(pod, verdict, aligned)]
-    console().print(table("", columns, rows))
-    for pod, verdict in verdicts:
-        if not verdict.admitted:
-            typer.echo(f"{pod.key} rejected: {verdict.reason}: {verdict.message}")
+    columns = ("pod", "result", "container", "zones", "cpus", "memory", "devices")
+    say_table(
+        columns, [row for pod, admission in admissions for row in as_rows(pod, admission, aligned)]
+    )
+    for pod, admission in admissions:
+        if not admission.admitted:
+            say(f"{pod.key} rejected: {admission.reason}: {admission.message}")
         for resource in not_offered(pod, setup):
-            typer.echo(
-                f"{pod.key} asks for {resource}, which no device plugin of this machine offers; the kubelet ignores it"
+            say(
+                f"{pod.key} requests {resource}, which no device plugin of this machine offers; "
+                "the kubelet ignores it"
             )
     if not aligned:
-        typer.echo("Topology Manager policy none: nothing was aligned to a zone")
+        say("Topology Manager policy none: nothing is aligned to a zone")
 
 
 def not_offered(pod: Pod, setup: MachineFile) -> list[str]:
-    """Extended resources that the machine has no devices for. The kubelet leaves them to the
-    scheduler.
+    """Return the requested extended resources that the machine has no devices for. The kubelet
+    leaves them to the scheduler.
     """
     return [
         name for name in effective_request(pod) if is_device(name) and name not in setup.devices
@@ -219,21 +232,21 @@ def _wrong(path: Path, error: ManifestError, remedy: str, prefix: str = "") -> C
     return CommandError(f"{path}: {prefix}{error}", remedy, EXIT_USAGE)
 
 
-def _documents(path: Path, most_bytes: int = MAX_FILE_BYTES) -> list[Any]:
-    """The file's YAML, as far as it is no longer than it should be: a wrong one of some megabytes
-    takes minutes.
+def _documents(path: Path, max_bytes: int = MAX_FILE_BYTES) -> list[Any]:
+    """Return the file's YAML documents. The size is limited because parsing some megabytes of wrong
+    YAML takes minutes.
     """
     try:
-        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
-            raw = file.read(most_bytes + 1)
+        with nullcontext(sys.stdin.buffer) if str(path) == STDIN else path.open("rb") as file:
+            raw = file.read(max_bytes + 1)
     except OSError as error:
         raise CommandError(
-            f"{path}: {plain(error).partition(':')[0]}", "name a file that can be read", EXIT_USAGE
+            f"{path}: {plain(error).partition(':')[0]}", "name a readable file", EXIT_USAGE
         ) from error
-    if len(raw) > most_bytes:
+    if len(raw) > max_bytes:
         raise CommandError(
-            f"{path}: more than {most_bytes} bytes",
-            f"name a file of at most {most_bytes} bytes",
+            f"{path}: more than {max_bytes} bytes",
+            f"name a file of at most {max_bytes} bytes",
             EXIT_USAGE,
         )
     try:

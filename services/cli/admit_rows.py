@@ -1,6 +1,4 @@
-"""An admission's verdict as table rows and as JSON. Must not know where pods and machines come
-from.
-"""
+"""A kubelet's admission as table rows and as JSON. Must not know files."""
 
 from __future__ import annotations
 
@@ -14,33 +12,34 @@ from shared.kubelet.masks import nodes_of
 from shared.kubelet.memory_state import Block
 
 
-def as_verdict(
-    pod: Pod, verdict: Admission, aligned: bool = True, not_offered: list[str] | None = None
+def as_object(
+    pod: Pod, admission: Admission, aligned: bool = True, not_offered: list[str] | None = None
 ) -> dict[str, Any]:
-    """One pod's verdict; CPUs as Linux lists ("" is the shared pool), memory in bytes, zones as
-    ids. `aligned` is false under policy none; `not_offered` names extended resources that no device
-    plugin of the machine offers."""
-    shown: dict[str, Any] = {
+    """Return one pod's admission as JSON. CPUs are Linux lists ("" is the shared pool), memory is
+    in bytes, zones are ids. `aligned` is False under policy none; `not_offered` names extended
+    resources that no device plugin of the machine offers."""
+    result: dict[str, Any] = {
         "pod": pod.key,
         "qos": pod.qos,
-        "admitted": verdict.admitted,
+        "admitted": admission.admitted,
         "aligned": aligned,
     }
     if not_offered:
-        shown["not_offered"] = not_offered
-    if not verdict.admitted:
-        return {**shown, "reason": verdict.reason, "message": verdict.message}
-    return {**shown, "containers": [_container(each) for each in verdict.containers]}
+        result["not_offered"] = not_offered
+    if not admission.admitted:
+        return {**result, "reason": admission.reason, "message": admission.message}
+    return {**result, "containers": [_container(container) for container in admission.containers]}
 
 
-def _container(got: ContainerAssignment) -> dict[str, Any]:
-    zones = None if got.hint.mask is None else list(nodes_of(got.hint.mask))
+def _container(assignment: ContainerAssignment) -> dict[str, Any]:
+    mask = assignment.hint.mask
+    zones = None if mask is None else list(nodes_of(mask))
     return {
-        "name": got.name,
-        "hint": {"zones": zones, "preferred": got.hint.preferred},
-        "cpus": got.cpu_list,
-        "memory": [_block(block) for block in got.memory],
-        "devices": {resource: list(ids) for resource, ids in got.devices.items()},
+        "name": assignment.name,
+        "hint": {"zones": zones, "preferred": assignment.hint.preferred},
+        "cpus": assignment.cpu_list,
+        "memory": [_block(block) for block in assignment.memory],
+        "devices": {resource: list(ids) for resource, ids in assignment.devices.items()},
     }
 
 
@@ -48,37 +47,31 @@ def _block(block: Block) -> dict[str, Any]:
     return {"resource": block.resource, "bytes": block.size, "zones": list(nodes_of(block.mask))}
 
 
-def as_rows(pod: Pod, verdict: Admission, aligned: bool = True) -> Iterator[tuple[str, ...]]:
-    """A row for each container, or one row for a refusal."""
-    if not verdict.admitted:
+def as_rows(pod: Pod, admission: Admission, aligned: bool = True) -> Iterator[tuple[str, ...]]:
+    """Yield a row per container, or one row for a rejected pod."""
+    if not admission.admitted:
         yield pod.key, "rejected", "", "", "", "", ""
         return
-    first = (pod.key, "admitted")
-    for got in verdict.containers:
+    first_cells = (pod.key, "admitted")
+    for assignment in admission.containers:
         yield (
-            *first,
-            got.name,
-            _zones(got) if aligned else "not aligned",
-            got.cpu_list or "shared",
-            _memory(got),
-            _devices(got),
+            *first_cells,
+            assignment.name,
+            _zones(assignment) if aligned else "not aligned",
+            assignment.cpu_list or "shared",
+            ", ".join(map(_block_text, assignment.memory)),
+            ", ".join(f"{name}: {' '.join(ids)}" for name, ids in assignment.devices.items()),
         )
-        first = ("", "")
+        first_cells = ("", "")
 
 
-def _zones(got: ContainerAssignment) -> str:
-    if got.hint.mask is None:
+def _zones(assignment: ContainerAssignment) -> str:
+    if assignment.hint.mask is None:
         return "any"
-    text = ",".join(map(str, nodes_of(got.hint.mask)))
-    return text if got.hint.preferred else f"{text} (not preferred)"
+    text = ",".join(map(str, nodes_of(assignment.hint.mask)))
+    return text if assignment.hint.preferred else f"{text} (not preferred)"
 
 
-def _memory(got: ContainerAssignment) -> str:
-    return ", ".join(
-        f"{format_amount(block.resource, block.size)} {block.resource} on {','.join(map(str, nodes_of(block.mask)))}"
-        for block in got.memory
-    )
-
-
-def _devices(got: ContainerAssignment) -> str:
-    return ", ".join(f"{resource}: {' '.join(ids)}" for resource, ids in got.devices.items())
+def _block_text(block: Block) -> str:
+    zones = ",".join(map(str, nodes_of(block.mask)))
+    return f"{format_amount(block.resource, block.size)} {block.resource} on {zones}"

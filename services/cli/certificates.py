@@ -1,4 +1,4 @@
-"""`topolog certificates`: an authority and a certificate for NATS, where nobody else issues them."""
+"""`topolog certificates`: an authority and a certificate for NATS, if nothing else issues them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Annotated
 
 import typer
 
-from services.cli.output import CommandError, json_line
+from services.cli.output import CommandError, json_line, say
+from services.cli.paths import path_option
 from services.embedded.errors import DataFolderError
 
+# The names by which clients and routes call the servers of k8s/components/nats and nats-cluster.
 IN_A_CLUSTER = (
     *(f"nats{suffix}" for suffix in ("", ".topolog", ".topolog.svc", ".topolog.svc.cluster.local")),
     *(f"nats-{number}.nats-peers" for number in range(3)),
     "localhost",
     "127.0.0.1",
 )
-"""What clients and routes call the servers of k8s/components/nats and nats-cluster."""
 
 
 def register(app: typer.Typer) -> None:
@@ -25,55 +26,55 @@ def register(app: typer.Typer) -> None:
 
 
 def certificates_command(
-    folder: Annotated[
-        Path, typer.Option("--dir", help="Where the files are kept; made where they are not.")
-    ],
+    folder: Annotated[Path, path_option("--dir", help="Folder of the files; created if missing.")],
     name: Annotated[
         list[str] | None,
-        typer.Option(help="What clients call the server; may be repeated. Default: as in k8s/."),
+        typer.Option(help="Name of the server, repeatable. Default: the names in k8s/."),
     ] = None,
     client: Annotated[
         list[str] | None,
         typer.Option(
-            help="Make NAME.crt and NAME.key too, for a client that NATS asks for one; repeatable."
+            help="Also create NAME.crt and NAME.key for a client certificate, repeatable."
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON line instead of sentences.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line.")] = False,
 ) -> None:
-    """Make an authority and a certificate of it for NATS, with which clients and servers talk by
-    TLS.
+    """Create an authority and a TLS certificate for NATS.
 
-    Run again it keeps what is there, and makes the certificate anew for other names or when less
-    than a year of it is left.
+    A second run keeps the files. It replaces the certificate if the names differ, or if it expires
+    within a year.
     """
     from services.embedded.certificates import client as client_files
     from services.embedded.certificates import ensure
 
-    wanted = client or []
+    clients = client or []
     try:
-        files = ensure(folder, name or IN_A_CLUSTER, wanted)
+        files = ensure(folder, name or IN_A_CLUSTER, clients)
     except DataFolderError as error:
         raise CommandError(error.problem, error.remedy) from error
-    made = {each: client_files(folder, each) for each in wanted}
+    pairs = {client_name: client_files(folder, client_name) for client_name in clients}
     if as_json:
-        clients = {each: [str(own.certificate), str(own.key)] for each, own in made.items()}
         json_line(
             {
                 "ca": str(files.ca),
                 "certificate": str(files.certificate),
                 "key": str(files.key),
-                "clients": clients,
+                "clients": {
+                    client_name: [str(pair.certificate), str(pair.key)]
+                    for client_name, pair in pairs.items()
+                },
             }
         )
         return
-    print(f"authority: {files.ca}\ncertificate: {files.certificate}\nkey: {files.key}")
-    for each, own in made.items():
-        print(
-            f"client {each}: {own.certificate}, {own.key} (in TOPOLOG_NATS_URL: cert=FILE&key=FILE)"
+    say(f"authority: {files.ca}")
+    say(f"certificate: {files.certificate}")
+    say(f"key: {files.key}")
+    for client_name, pair in pairs.items():
+        say(
+            f"client {client_name}: {pair.certificate}, {pair.key} "
+            "(in TOPOLOG_NATS_URL: cert=FILE&key=FILE)"
         )
     if name:
-        return  # of another server, whose secret has a name of its own
+        return  # a server with other names has a secret of another name
     parts = " ".join(f"--from-file={file}" for file in (files.ca, files.certificate, files.key))
-    print(f"kubectl -n topolog create secret generic topolog-nats-tls {parts}")
+    say(f"kubectl -n topolog create secret generic topolog-nats-tls {parts}")

@@ -1,7 +1,6 @@
-"""Which variables the settings of each service declare: what `topolog up` hands on of its own
-environment to that service.
-
-Here, because the supervisor starts services and imports none."""
+"""The variables that each service's settings declare. `topolog up` passes only these on to the
+service. They are collected here because the supervisor starts services without importing them.
+"""
 
 from __future__ import annotations
 
@@ -23,5 +22,5 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
 
 
 def declared() -> dict[str, tuple[str, ...]]:
-    """By service, sorted."""
+    """Return the sorted variables of each service."""
     return {service: tuple(sorted(names(kind))) for service, kind in _KINDS.items()}

@@ -1,8 +1,5 @@
-"""`topolog compare`: the same workload, side by side, without NUMA awareness, as the upstream
-plugin, and with Topolog.
-
-Rows come from `services.comparison`; here they are drawn while they count up, and told in one
-table.
+"""`topolog compare`: the same workload without NUMA awareness, with the upstream plugin, and with
+Topolog. `services.comparison` plays it; this file draws the counters and prints the table.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from services.cli.output import (
     console,
     is_screen,
     json_line,
+    say_table,
     table,
 )
 
@@ -31,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    zones: Annotated[int, typer.Option(help="NUMA zones a node: 2, 4 or 8.")] = 2,
+    zones: Annotated[int, typer.Option(help="NUMA zones per node: 2, 4 or 8.")] = 2,
     reports: Annotated[
         str, typer.Option(help="Seconds between reports of a node: 1, 10 or 60; or change.")
     ] = "1",
@@ -39,11 +37,13 @@ def compare(
         int, typer.Option(help="Virtual seconds; 600 gives the numbers of README.")
     ] = 600,
     jobs: Annotated[
-        int, typer.Option(help="Processes at once; 0 is one a CPU.", min=0, max=64)
+        int, typer.Option(help="Processes at once; 0 means one per CPU.", min=0, max=64)
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="A line a row, at the end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON line per row at the end.")
+    ] = False,
 ) -> None:
-    """Play the same pods on the same machines with four schedulers: who is rejected, who waits.
+    """Compare four schedulers on the same pods and nodes.
 
     24 dense nodes, load 0.9, virtual time, a fixed seed: the same numbers on every machine. More
     cells: docs/quality.md.
@@ -51,23 +51,23 @@ def compare(
     from services.comparison.cells import DENSE_ZONES, REPORTS
     from services.comparison.side_by_side import NAMES, RowFailed, cell, play
 
-    for flag, value, known in (("--zones", zones, DENSE_ZONES), ("--reports", reports, REPORTS)):
-        if value not in known:
+    for flag, value, allowed in (("--zones", zones, DENSE_ZONES), ("--reports", reports, REPORTS)):
+        if value not in allowed:
             raise CommandError(
-                f"{flag} is {value}; there are {', '.join(map(str, known))}",
+                f"{flag} must be one of {', '.join(map(str, allowed))} (found {value})",
                 "topolog compare",
                 EXIT_USAGE,
             )
     if not 10 <= horizon <= 3600:
         raise CommandError(
-            f"--horizon is {horizon}; give 10 to 3600 virtual seconds",
+            f"--horizon must be 10 to 3600 virtual seconds (found {horizon})",
             "topolog compare",
             EXIT_USAGE,
         )
     cells = [cell(row, zones, cast("Any", reports), horizon) for row in NAMES]
-    with _Counting(not as_json) as counting:
+    with _Counters(not as_json) as counters:
         try:
-            results = play(cells, counting.show, jobs or os.cpu_count() or 1)
+            results = play(cells, counters.show, jobs or os.cpu_count() or 1)
         except RowFailed as error:
             raise CommandError(str(error), "topolog compare --jobs 1", EXIT_FAILED) from error
     rows = [_row(NAMES[result.cell.row], result) for result in results]
@@ -75,10 +75,10 @@ def compare(
         for row in rows:
             json_line(row)
         return
-    cells_of = ("row", "tasks", "ran", "rejected", "wait_p99_s")
-    shown = [[str(row[name]) for name in cells_of] for row in rows]
-    console().print(
-        table("", ("", "#tasks", "#ran", "#rejected by kubelets", "#p99 wait s"), shown)
+    keys = ("row", "tasks", "ran", "rejected", "wait_p99_s")
+    say_table(
+        ("", "#tasks", "#ran", "#rejected by kubelets", "#p99 wait s"),
+        [[str(row[key]) for key in keys] for row in rows],
     )
 
 
@@ -92,20 +92,20 @@ def _row(name: str, result: Any) -> dict[str, Any]:
     }
 
 
-class _Counting:
-    """The counters while they run: a table on a terminal, nothing elsewhere."""
+class _Counters:
+    """The counters during a run: a table on a terminal, nothing in a pipe."""
 
-    def __init__(self, wanted: bool) -> None:
+    def __init__(self, enabled: bool) -> None:
         from rich.live import Live
 
         self._newest: dict[str, Any] = {}
         self._live = (
             Live(console=console(), auto_refresh=False, transient=True)
-            if wanted and is_screen()
+            if enabled and is_screen()
             else None
         )
 
-    def __enter__(self) -> _Counting:
+    def __enter__(self) -> _Counters:
         if self._live is not None:
             self._live.start()
         return self
@@ -115,7 +115,7 @@ class _Counting:
             self._live.stop()
 
     def show(self, snapshot: Any) -> None:
-        """A row went on."""
+        """Redraw after a row has advanced."""
         self._newest[snapshot.row] = snapshot
         if self._live is None:
             return
@@ -123,10 +123,10 @@ class _Counting:
 
         rows = []
         for row, name in NAMES.items():
-            one = self._newest.get(row)
-            share = one.share if one is not None else 0.0
+            newest = self._newest.get(row)
+            share = newest.share if newest is not None else 0.0
             bar = "█" * round(share * BAR) + "·" * (BAR - round(share * BAR))
-            counts = [one.ran, one.rejected, one.waiting] if one is not None else [0, 0, 0]
+            counts = (newest.ran, newest.rejected, newest.waiting) if newest else (0, 0, 0)
             rows.append([name, bar, *map(str, counts)])
         self._live.update(
             table("", ("", "time", "#ran", "#rejected", "#waiting"), rows), refresh=True

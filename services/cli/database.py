@@ -1,6 +1,4 @@
-"""`topolog database ...`: options in, rows out. What is done to the database lives in
-`services.upkeep`.
-"""
+"""`topolog database ...`: options in, rows out. `services.upkeep` changes the database."""
 
 from __future__ import annotations
 
@@ -11,12 +9,12 @@ from typing import Annotated
 import typer
 
 from services.cli.addresses import database_option
-from services.cli.output import EXIT_USAGE, CommandError, json_line
+from services.cli.output import EXIT_USAGE, CommandError, json_line, say
+from services.cli.paths import path_option
+from services.cli.verbs import group
 from services.upkeep.errors import UpkeepRefused
 
-database_app = typer.Typer(
-    help="Look after the database of the log, as its owner.", no_args_is_help=True
-)
+database_app = group("Manage the logins of the log's database.")
 
 
 def register(app: typer.Typer) -> None:
@@ -26,30 +24,27 @@ def register(app: typer.Typer) -> None:
 
 @database_app.callback()
 def _group() -> None:
-    """Look after the database of the log, as its owner."""
+    """Manage the logins of the log's database."""
 
 
 @database_app.command("roles")
 def roles_command(
     password_dir: Annotated[
-        Path,
-        typer.Option(help="Folder of the passwords, a file each; made where they are not there."),
+        Path, path_option(help="Folder with one password file per login; created if missing.")
     ],
-    database_url: Annotated[str, database_option("The owner's URL.")] = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON line instead of sentences.")
-    ] = False,
+    database_url: Annotated[str, database_option("URL with the owner's login.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line.")] = False,
 ) -> None:
-    """Make logins of their own for services (topolog_service) and readers (topolog_viewer).
+    """Create separate logins for services (topolog_service) and readers (topolog_viewer).
 
-    Services need no more than to append, to lease and to keep snapshots; readers only read. Write
-    another password into a file and run this again to rotate it.
+    Services can append, hold leases and keep snapshots, and nothing more; readers can only read.
+    To rotate a password, change its file and run this again.
     """
     from services.upkeep.logins import make_logins
 
     if not database_url:
         raise CommandError(
-            "no database is named",
+            "no database is given",
             "--database-url postgresql://OWNER:PASSWORD@HOST/DATABASE",
             EXIT_USAGE,
         )
@@ -61,7 +56,5 @@ def roles_command(
         json_line({login: str(file) for login, file in files.items()})
         return
     for login, file in files.items():
-        print(f"{login}: password in {file}")
-    print(
-        "give services TOPOLOG_DATABASE_URL with topolog_service, readers one with topolog_viewer"
-    )
+        say(f"{login}: password in {file}")
+    say("use topolog_service in the TOPOLOG_DATABASE_URL of services, topolog_viewer for readers")

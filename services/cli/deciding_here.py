@@ -1,6 +1,7 @@
-"""What `explain`, `why-not` and `whatif` decide again with: the scheduler's settings as this shell
-has them, and the code that is installed here. Its addresses are no matter: the history may be a
-file, which no scheduler would take for a database."""
+"""The rules by which `explain`, `why-not` and `whatif` decide again: the scheduler's settings in
+this shell, and the code that is installed. Addresses are left out, because the history may be a
+file, which no scheduler accepts as a database.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +17,16 @@ _ADDRESSES = {*SECRETS, *(name + ENDING for name in SECRETS)}
 
 
 def choice_here(environment: Mapping[str, str]) -> Choice:
-    """Raises SettingsInvalid."""
-    return chosen(
-        load(
-            SchedulerSettings,
-            {name: value for name, value in environment.items() if name not in _ADDRESSES},
-        )
-    )
+    """Return the configuration that a scheduler would start with. Raises SettingsInvalid."""
+    settings = {name: value for name, value in environment.items() if name not in _ADDRESSES}
+    return chosen(load(SchedulerSettings, settings))
 
 
 def deciding_here(environment: Mapping[str, str]) -> Deciding:
-    """Raises CommandError for settings that no scheduler would start with."""
+    """Return the rules to decide with. Raises CommandError for invalid settings."""
     try:
         core = choice_here(environment).core
     except SettingsInvalid as error:
-        problem = "the scheduler's settings cannot be used: " + "; ".join(error.problems)
-        raise CommandError(problem, "correct these variables, or unset them", EXIT_USAGE) from error
+        problem = "the scheduler's settings are invalid: " + "; ".join(error.problems)
+        raise CommandError(problem, "correct or unset these variables", EXIT_USAGE) from error
     return Deciding(core.cycle, core.provenance, core.upstream is not None, core.scheduler_name)

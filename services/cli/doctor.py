@@ -1,8 +1,7 @@
-"""`topolog doctor`: looks at an installation from outside and says what is wrong, each finding with
-what mends it.
+"""`topolog doctor`: examine an installation from outside and print findings with remedies.
 
-Asks database, bus and Kubernetes API once each; what an answer means is `services.doctor`'s matter.
-Exit code 1 when a problem was found, 0 else.
+Asks the database, the bus and the Kubernetes API once each; `services.doctor` judges the answers.
+Exit code 1 if there is a problem, else 0.
 """
 
 from __future__ import annotations
@@ -12,21 +11,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from services.cli.addresses import bus_option, data_dir_option, database_option
 from services.cli.log_source import LogSource
-from services.cli.output import (
-    EXIT_FAILED,
-    EXIT_OK,
-    EXIT_USAGE,
-    CommandError,
-    console,
-    json_line,
-    table,
-)
+from services.cli.output import EXIT_FAILED, EXIT_OK, CommandError, json_line, say_table
+from services.cli.paths import kubeconfig_option
 from services.doctor import bus, cluster, database, nodes, reading
-from services.doctor.finding import Finding, problem, warning
+from services.doctor.finding import Finding, note, problem, warning
 from services.doctor.nodes import Machine
 from services.replay.reading import envelopes, fold_one
 from shared.eventlog.port import EventLog
@@ -38,9 +31,25 @@ from shared.kube.rights import BY_SERVICE, TOPOLOGY_GROUP, Right
 from shared.ledger.state import Ledger
 from shared.telemetry.logs import scrub_text
 
-LATELY_US = 24 * 3600 * 1_000_000
+REJECTIONS_WITHIN_US = 24 * 3600 * 1_000_000
 BUS_PATIENCE_S = 15
+STOPPED = "not checked: topolog up does not run on this data folder"
+NAMESPACE = "topolog"
+# The exporters of `topolog up --kubeconfig` run as pods; the other services run beside it.
+ALWAYS_PODS = ("exporter",)
 _RANK = {"problem": 0, "warning": 1, "note": 2}
+
+
+class Installation(msgspec.Struct, frozen=True):
+    """Addresses of one installation. Services run as pods in `namespace`, or if it is empty as
+    processes of `topolog up`. A stopped data folder has no `running` services.
+    """
+
+    database_url: str
+    nats_url: str = ""
+    kubeconfig: str = ""
+    namespace: str = ""
+    running: bool = True
 
 
 def register(app: typer.Typer) -> None:
@@ -52,179 +61,181 @@ def doctor_command(
     database_url: Annotated[str, database_option()] = "",
     nats_url: Annotated[str, bus_option()] = "",
     kubeconfig: Annotated[
-        str,
-        typer.Option(
-            "--kubeconfig",
-            envvar="TOPOLOG_KUBECONFIG",
-            help="A kubeconfig or URL; else this pod's account.",
-        ),
+        str, kubeconfig_option("Kubeconfig file or API URL. Default: this pod's service account.")
     ] = "",
     namespace: Annotated[
         str,
         typer.Option(
-            help="Where the services run as pods; '' where they do not: their rights are then these credentials'."
+            help="Namespace of the services. Empty if they are not pods: "
+            "then the rights of the current credentials are checked."
         ),
-    ] = "topolog",
+    ] = NAMESPACE,
     data_dir: Annotated[
-        Path | None, data_dir_option("A data folder of a running `topolog up`.")
+        Path | None, data_dir_option("Data folder of `topolog up`, running or stopped.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON line for each finding.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line per finding.")] = False,
 ) -> None:
-    """Look at an installation from outside: database, bus, rights, reports, kubelets; say what to
-    do about each finding.
+    """Check an installation and print a remedy for each problem.
+
+    Checks the database, the bus, the rights of the services, the reports and the kubelets. A check
+    that is not possible is listed, too. Exit code 1 if there is a problem.
     """
-    urls = _places(database_url, nats_url, kubeconfig, data_dir)
-    findings = asyncio.run(examine(*urls, namespace if database_url else ""))
-    findings.sort(key=lambda found: _RANK[found.severity])
+
+    async def examined() -> list[Finding]:
+        if database_url:
+            return await examine(Installation(database_url, nats_url, kubeconfig, namespace))
+        source = LogSource("", data_dir)
+        async with source.database(make=False) as url:
+            running = not source.started_here
+            return await examine(
+                Installation(
+                    url,
+                    nats_url or (source.nats_url() if running else ""),
+                    kubeconfig or source.kubeconfig(running),
+                    running=running,
+                )
+            )
+
+    findings = asyncio.run(examined())
+    findings.sort(key=lambda finding: _RANK[finding.severity])
     if as_json:
-        for found in findings:
-            json_line(found)
+        for finding in findings:
+            json_line(finding)
     else:
-        rows = [(found.severity, found.about, found.seen, found.mend) for found in findings]
-        console().print(table("", ("severity", "about", "seen", "what mends it"), rows))
-    raise typer.Exit(
-        EXIT_FAILED if any(found.severity == "problem" for found in findings) else EXIT_OK
+        rows = [
+            (finding.severity, finding.about, finding.seen, finding.remedy) for finding in findings
+        ]
+        say_table(("severity", "about", "seen", "remedy"), rows)
+    has_problem = any(finding.severity == "problem" for finding in findings)
+    raise typer.Exit(EXIT_FAILED if has_problem else EXIT_OK)
+
+
+async def examine(target: Installation) -> list[Finding]:
+    """Return all findings. A part that does not answer is a finding, too."""
+    findings = await _database(target)
+    findings += await _bus(target)
+    kube_findings, machines = await _cluster(target)
+    findings += kube_findings
+    schema_is_wrong = any(
+        finding.about == database.ABOUT
+        and finding.severity == "problem"
+        and "revision" in finding.seen
+        for finding in findings
     )
-
-
-def _places(
-    database_url: str, nats_url: str, kubeconfig: str, data_dir: Path | None
-) -> tuple[str, str, str]:
-    """Database, bus and API: as given, or as the data folder of a running `topolog up` says."""
-    if database_url:
-        return database_url, nats_url, kubeconfig
-    from services.embedded.data_dir import default_data_dir, read_addresses
-
-    addresses = read_addresses(data_dir or default_data_dir())
-    if not addresses.database_url:
-        raise CommandError(
-            "no database to look at: nothing runs on the data folder",
-            "--database-url, or topolog up",
-            EXIT_USAGE,
-        )
-    return (
-        addresses.database_url,
-        nats_url or addresses.nats_url or "",
-        kubeconfig or LogSource("", data_dir).kubeconfig(),
-    )
-
-
-async def examine(
-    database_url: str, nats_url: str, kubeconfig: str, namespace: str
-) -> list[Finding]:
-    """Everything that is found. What cannot be asked is a finding too. Without a namespace the
-    services are processes of a data folder: their login is the database's owner, and their rights
-    are those of the kubeconfig."""
-    found = await _database(database_url, pods=bool(namespace))
-    found += await _bus(nats_url)
-    kube_findings, machines = await _cluster(kubeconfig, namespace)
-    found += kube_findings
-    if not any(
-        one.about == database.ABOUT and one.severity == "problem" and "revision" in one.seen
-        for one in found
-    ):
-        async with LogSource(database_url, None) as log:
+    if not schema_is_wrong:
+        async with LogSource(target.database_url, None) as log:
             ledger, rejections, quarantined = await fold(log)
-        found += nodes.judge(ledger, machines, rejections)
-        found += reading.judge(quarantined)
-    return found
+        findings += nodes.judge(ledger, machines, rejections)
+        findings += reading.judge(quarantined)
+    return findings
 
 
-async def _database(url: str, *, pods: bool) -> list[Finding]:
+async def _database(target: Installation) -> list[Finding]:
     from shared.eventlog.inspection import inspect
 
     try:
-        return list(database.judge(await inspect(url), pods=pods))
-    except Exception as error:  # the driver's errors have no names out here
+        seen = await inspect(target.database_url)
+    except Exception as error:  # the driver's errors have no names outside shared.eventlog
         raise CommandError(
             f"the database does not answer: {scrub_text(str(error))}", "check TOPOLOG_DATABASE_URL"
         ) from error
+    return list(database.judge(seen, in_cluster=bool(target.namespace), running=target.running))
 
 
-async def _bus(url: str) -> list[Finding]:
-    if not url:
-        return [warning(bus.ABOUT, "not looked at: no address", "--nats-url, or TOPOLOG_NATS_URL")]
+async def _bus(target: Installation) -> list[Finding]:
+    if not target.running:
+        return [note(bus.ABOUT, STOPPED)]
+    if not target.nats_url:
+        return [
+            warning(bus.ABOUT, "not checked: no address is given", "--nats-url or TOPOLOG_NATS_URL")
+        ]
     from shared.bus.description import describe
 
     try:
         async with asyncio.timeout(BUS_PATIENCE_S):
-            return list(bus.judge(await describe(url)))
-    except Exception as error:  # the client's errors have no names out here
-        told = scrub_text(str(error)) or type(error).__name__
+            return list(bus.judge(await describe(target.nats_url)))
+    except Exception as error:  # the client's errors have no names outside shared.bus
+        reason = scrub_text(str(error)) or type(error).__name__
         return [
             problem(
                 bus.ABOUT,
-                f"NATS does not answer: {told}",
+                f"NATS does not answer: {reason}",
                 "kubectl -n topolog get pods -l app=nats",
             )
         ]
 
 
-async def _cluster(kubeconfig: str, namespace: str) -> tuple[list[Finding], dict[str, Machine]]:
+async def _cluster(target: Installation) -> tuple[list[Finding], dict[str, Machine]]:
     from shared.kube.client import KubeClient
 
+    if not target.running and not target.kubeconfig:
+        return [note(cluster.ABOUT, STOPPED)], {}
+    remedy = "--kubeconfig or TOPOLOG_KUBECONFIG"
     try:
-        kube = KubeClient(kubeconfig)
+        kube = KubeClient(target.kubeconfig)
     except KubeUnavailableError as error:
-        return [problem(cluster.ABOUT, str(error), "--kubeconfig, or TOPOLOG_KUBECONFIG")], {}
+        return [problem(cluster.ABOUT, str(error), remedy)], {}
     try:
         served = await kube.served_versions(TOPOLOGY_GROUP)
         if isinstance(served, Lost):
-            return [
-                problem(
-                    cluster.ABOUT,
-                    f"the API does not answer: {served.message}",
-                    "--kubeconfig, or TOPOLOG_KUBECONFIG",
-                )
-            ], {}
-        found = list(cluster.judge_definition(served))
-        found += cluster.judge_rights(await _rights(kube, namespace))
-        return found, {
-            name: machine
-            for name, machine in map(machine_of, (await kube.list("nodes")).items)
-            if name
-        }
+            seen = f"the API does not answer: {served.message}"
+            return [problem(cluster.ABOUT, seen, remedy)], {}
+        findings = list(cluster.judge_definition(served))
+        findings += await _rights(kube, target.namespace)
+        machines = map(machine_of, (await kube.list("nodes")).items)
+        return findings, {name: machine for name, machine in machines if name}
     except KubeUnavailableError as error:
         return [problem(cluster.ABOUT, str(error), "a kubeconfig that may list nodes")], {}
     finally:
         await kube.close()
 
 
-async def _rights(kube: Kube, namespace: str) -> dict[str, dict[Right, bool]]:
-    """Each service's rights, as the API answers for its account (for these credentials without a
-    namespace); those that may not be asked for are left out."""
-    held: dict[str, dict[Right, bool]] = {}
+async def _rights(kube: Kube, namespace: str) -> list[Finding]:
+    """Ask the API for each right of each service: of its service account if it runs as a pod, else
+    of the current credentials. A service without an answer is reported as not checked.
+    """
+    answers: dict[str, dict[Right, bool]] = {}
+    unanswered: dict[str, str] = {}
+    accounts: dict[str, str] = {}
     for service, rights in BY_SERVICE.items():
+        is_pod = bool(namespace) or service in ALWAYS_PODS
+        account = f"system:serviceaccount:{namespace or NAMESPACE}:{service}" if is_pod else ""
+        accounts[service] = account
         for right in sorted(rights):
-            answer = await kube.may(
-                right, f"system:serviceaccount:{namespace}:{service}" if namespace else ""
-            )
+            answer = await kube.may(right, account)
             if isinstance(answer, Answer) and answer.ok:
-                held.setdefault(service, {})[right] = bool(
-                    (answer.body.get("status") or {}).get("allowed")
-                )
-    return held
+                status = answer.body.get("status") or {}
+                answers.setdefault(service, {})[right] = bool(status.get("allowed"))
+            else:
+                unanswered[service] = _reason(answer)
+                break
+    return list(cluster.judge_rights(answers, unanswered, accounts))
+
+
+def _reason(answer: Answer | Lost) -> str:
+    if isinstance(answer, Lost):
+        return answer.message
+    return answer.message or f"the API answered {answer.status} {answer.reason}".rstrip()
 
 
 def machine_of(node: dict[str, Any]) -> tuple[str, Machine]:
-    """Name, kubelet version and readiness of a Node object."""
+    """Return name, kubelet version and readiness of a Node object."""
     status = node.get("status") or {}
     conditions = {
-        one.get("type"): one.get("status")
-        for one in status.get("conditions") or []
-        if isinstance(one, dict)
+        condition.get("type"): condition.get("status")
+        for condition in status.get("conditions") or []
+        if isinstance(condition, dict)
     }
     version = str((status.get("nodeInfo") or {}).get("kubeletVersion", ""))
-    return str((node.get("metadata") or {}).get("name", "")), Machine(
-        version, conditions.get("Ready") == "True"
-    )
+    name = str((node.get("metadata") or {}).get("name", ""))
+    return name, Machine(version, conditions.get("Ready") == "True")
 
 
 async def fold(log: EventLog) -> tuple[Ledger, Counter[str], dict[str, str]]:
-    """The ledger at the head, by node how many pods its kubelet rejected within the last day of the
-    log, and by stream what is wrong with those that this release sets aside."""
+    """Return the ledger at the head, the kubelet rejections of the log's last day by node, and the
+    reason of each quarantined stream."""
     ledger, quarantined = Ledger(), QuarantinedStreams(await skips(log))
-    rejected: list[tuple[int, str]] = []
+    rejections: list[tuple[int, str]] = []
     newest_us = 0
     async for envelope in envelopes(log):
         newest_us = envelope.time_us
@@ -237,6 +248,7 @@ async def fold(log: EventLog) -> tuple[Ledger, Counter[str], dict[str, str]]:
         node = entry.node if entry is not None else ""
         event, _ = fold_one(ledger, envelope, quarantined)
         if isinstance(event, PodEnded) and event.cause == "rejected":
-            rejected.append((envelope.time_us, node))
-    lately = Counter(node for at_us, node in rejected if node and at_us > newest_us - LATELY_US)
-    return ledger, lately, quarantined.streams
+            rejections.append((envelope.time_us, node))
+    since_us = newest_us - REJECTIONS_WITHIN_US
+    recent = Counter(node for time_us, node in rejections if node and time_us > since_us)
+    return ledger, recent, quarantined.streams

@@ -1,7 +1,6 @@
-"""`topolog exporter`: what the exporter would say about a recorded moment of a node, and what its
-settings are.
+"""`topolog exporter`: print the report of a recorded node, and check the exporter's settings.
 
-Must not decide anything: it names folders, calls the exporter's core and prints.
+Decides nothing: it calls the exporter's core and prints.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from services.cli.output import EXIT_USAGE, CommandError
+from services.cli.output import EXIT_USAGE, CommandError, say, say_verbatim
+from services.cli.paths import path_option
+from services.cli.verbs import group
 from services.exporter import core, precedence, recorded
 from services.exporter.kubelet_config import KubeletConfigError
 from services.exporter.rte_config import RteConfigError
@@ -25,25 +26,26 @@ from shared.domain.report import Report
 from shared.kube.nrt import to_nrt
 from shared.runtime.settings import SettingsInvalid
 
-app = typer.Typer(help="The node agent: reports of nodes.", no_args_is_help=True)
+app = group("Inspect the node agent: its reports and settings.")
 
 
 def register(root: typer.Typer) -> None:
-    """Add `exporter` to the `topolog` command."""
+    """Mount the verbs."""
     root.add_typer(app, name="exporter")
 
 
 @app.command("report")
 def report_command(
     recording: Annotated[
-        Path, typer.Option(help="Folder with list.pb or list.json and allocatable.pb or .json.")
+        Path,
+        path_option(help="Folder with list.pb or list.json, and allocatable.pb or .json."),
     ],
-    sysfs: Annotated[Path, typer.Option(help="Root of the node's /sys tree.")] = Path("/sys"),
+    sysfs: Annotated[Path, path_option(help="Root of the node's /sys tree.")] = Path("/sys"),
     node: Annotated[
-        str, typer.Option(help="Name of the node; else the recording's folder name.")
+        str, typer.Option(help="Node name. Default: the name of the recording's folder.")
     ] = "",
     kubelet_config: Annotated[
-        Path | None, typer.Option(help="KubeletConfiguration in YAML or JSON.")
+        Path | None, path_option(help="KubeletConfiguration in YAML or JSON.")
     ] = None,
     method: Annotated[
         str, typer.Option(help=f"Fingerprint: {' or '.join(core.METHODS)}.")
@@ -52,9 +54,7 @@ def report_command(
         bool, typer.Option("--json", help="Print the NodeResourceTopology object.")
     ] = False,
 ) -> None:
-    """Print the report of a recorded moment, as a table or as a NodeResourceTopology v1alpha2
-    object.
-    """
+    """Print the report of a recorded node as a table or a NodeResourceTopology v1alpha2 object."""
     if method not in core.METHODS:
         raise CommandError(
             f"--method {method!r} is unknown",
@@ -62,7 +62,7 @@ def report_command(
             EXIT_USAGE,
         )
     try:
-        made = recorded.report(
+        report = recorded.report(
             recording, sysfs, node or recording.resolve().name, kubelet_config, core.Rules(method)
         )
     except (RecordingError, SysfsError, KubeletConfigError) as error:
@@ -70,38 +70,40 @@ def report_command(
         raise CommandError(
             problem or remedy, remedy if problem else "topolog exporter report --help", EXIT_USAGE
         ) from error
-    typer.echo(json.dumps(to_nrt(made), indent=2) if as_json else _text(made))
+    say_verbatim(json.dumps(to_nrt(report), indent=2) if as_json else _text(report))
 
 
 @app.command("config", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def config_command(
     context: typer.Context,
     dump: Annotated[
-        bool, typer.Option("--dump", help="Print every setting and where its value came from.")
+        bool, typer.Option("--dump", help="Print every setting and its origin.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the exporter's settings: give the flags that the exporter is given, in the environment
-    that it has.
-    """
+    """Check the exporter's settings, from its flags and its environment."""
     try:
-        found = precedence.gathered(context.args, os.environ)
-        lines = precedence.dump(found)
+        gathered = precedence.gathered(context.args, os.environ)
+        lines = precedence.dump(gathered)
     except (RteConfigError, SettingsInvalid) as error:
         raise CommandError(
-            str(error), "correct what is named, or see docs/exporter.md", EXIT_USAGE
+            str(error), "correct the named setting; see docs/exporter.md", EXIT_USAGE
         ) from error
     if as_json:
-        document = {"settings": [msgspec.to_builtins(line) for line in lines], "left_out": [
-            msgspec.to_builtins(each) for each in found.left_out]}  # fmt: skip
-        typer.echo(json.dumps(document, indent=2))
+        document = {
+            "settings": [msgspec.to_builtins(line) for line in lines],
+            "left_out": [msgspec.to_builtins(key) for key in gathered.left_out],
+        }
+        say_verbatim(json.dumps(document, indent=2))
     elif dump:
-        typer.echo("\n".join(f"{line.setting} = {line.value!r}  ({line.origin})" for line in lines))
-        for each in found.left_out:
-            typer.echo(f"left out: {each.origin}: {each.reason}")
+        for line in lines:
+            say(f"{line.setting} = {line.value!r}  ({line.origin})")
+        for key in gathered.left_out:
+            say(f"left out: {key.origin}: {key.reason}")
     else:
-        typer.echo(
-            f"{len(lines)} settings hold, {len(found.left_out)} keys are left out; see them with --dump"
+        say(
+            f"{len(lines)} settings are valid, {len(gathered.left_out)} keys are left out; "
+            "list them with --dump"
         )
 
 
@@ -109,22 +111,19 @@ def _text(report: Report) -> str:
     lines = [
         f"{report.node}: {report.policy}, scope {report.scope}, fingerprint {report.fingerprint}"
     ]
-    for zone, told in zip(to_nrt(report)["zones"], report.zones, strict=True):
-        lines.append(
-            f"  {zone['name']}: distances {', '.join(str(cost['value']) for cost in zone['costs'])}"
-        )
+    for nrt_zone, zone in zip(to_nrt(report)["zones"], report.zones, strict=True):
+        distances = ", ".join(str(cost["value"]) for cost in nrt_zone["costs"])
+        lines.append(f"  {nrt_zone['name']}: distances {distances}")
         lines += [
-            f"    {one['name']}: {one['available']} of {one['allocatable']} available, capacity {one['capacity']}"
-            for one in zone["resources"]
+            f"    {resource['name']}: {resource['available']} of {resource['allocatable']} "
+            f"available, capacity {resource['capacity']}"
+            for resource in nrt_zone["resources"]
         ]
         bounds = [
             f"{name} {format_amount(name, amount)}"
-            for name, amount in sorted(told.bounds.items())
+            for name, amount in sorted(zone.bounds.items())
             if amount
         ]
-        lines += (
-            [f"    at most, as no manager of the kubelet pins it: {', '.join(bounds)}"]
-            if bounds
-            else []
-        )
+        if bounds:
+            lines.append(f"    at most, because no kubelet manager pins it: {', '.join(bounds)}")
     return "\n".join(lines)

@@ -1,7 +1,6 @@
-"""A pod that the log does not know but Kubernetes does: most often another scheduler's, which
-nobody noticed.
+"""A pod that Kubernetes has and the log does not: most often a pod of another scheduler.
 
-Asks the API for one pod by name. What is told: whose it is, and how to send it to Topolog.
+Asks the API for one pod by name; says which scheduler it uses and how to use Topolog for it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ SCHEDULER_NAME = "topolog"
 
 
 class ForeignPod(msgspec.Struct, frozen=True):
-    """What Kubernetes says of it."""
+    """The pod as Kubernetes has it."""
 
     key: str
     uid: str
@@ -24,26 +23,27 @@ class ForeignPod(msgspec.Struct, frozen=True):
     node: str = ""
 
     def lines(self) -> list[str]:
-        """What it is, and what to do."""
+        """Return its state and what to do."""
         if self.scheduler_name == SCHEDULER_NAME:
             return [
-                f"{self.phase} in Kubernetes, asks for Topolog, and is not in the log yet",
-                "is the scheduler service running? topolog replay log --follow shows it when it is seen",
+                f"{self.phase} in Kubernetes, uses schedulerName {SCHEDULER_NAME}, "
+                "and is not in the log yet",
+                "check that the scheduler service runs; "
+                "topolog replay log --follow shows the pod when it is observed",
             ]
         name = self.key.partition("/")[2]
-        placed = f", placed on {self.node}" if self.node else ", and no node has it"
+        placed = f"placed on {self.node}" if self.node else "not placed on a node"
         return [
-            f"{self.phase} in Kubernetes{placed}",
-            f"its schedulerName is {self.scheduler_name}: Topolog does not place it, and nobody told you so",
-            f"to send it here: set spec.schedulerName: {SCHEDULER_NAME} in its manifest (of a Deployment: in spec.template.spec) "
-            f"and make it anew (kubectl delete pod {name}); the field of a pod that is there cannot be changed",
+            f"{self.phase} in Kubernetes, {placed}",
+            f"the pod uses schedulerName: {self.scheduler_name}, so Topolog ignores it",
+            f"to use Topolog, set spec.schedulerName: {SCHEDULER_NAME} in its manifest "
+            "(in a Deployment: spec.template.spec.schedulerName)",
+            f"schedulerName is immutable: delete and recreate the pod (kubectl delete pod {name})",
         ]
 
 
 async def foreign_pod(pod: str, kubeconfig: str) -> ForeignPod | None:
-    """The pod as Kubernetes has it; None without a cluster to ask, or when it has none of that
-    name.
-    """
+    """Return the pod as Kubernetes has it; None without a cluster, or without such a pod."""
     if not kubeconfig:
         return None
     namespace, slash, name = pod.partition("/")
@@ -57,21 +57,16 @@ async def foreign_pod(pod: str, kubeconfig: str) -> ForeignPod | None:
         await kube.close()
     if not isinstance(answer, Answer) or not answer.ok:
         return None
-    return _read(answer.body)
-
-
-def _read(body: object) -> ForeignPod | None:
     try:
-        seen = msgspec.convert(body, _Pod)
+        body = msgspec.convert(answer.body, _Pod)
     except msgspec.ValidationError:
         return None
-    spec = seen.spec
     return ForeignPod(
-        f"{seen.metadata.namespace}/{seen.metadata.name}",
-        seen.metadata.uid,
-        spec.schedulerName,
-        seen.status.phase,
-        spec.nodeName,
+        f"{body.metadata.namespace}/{body.metadata.name}",
+        body.metadata.uid,
+        body.spec.schedulerName,
+        body.status.phase,
+        body.spec.nodeName,
     )
 
 

@@ -1,9 +1,8 @@
-"""The kubelet's configuration in a machine file: fields of a KubeletConfiguration, those that
-admission depends on.
+"""The kubelet section of a machine file: the KubeletConfiguration fields that admission depends on.
 
-Other fields of a KubeletConfiguration are accepted and ignored, so that a node's own file can be
-pasted in. Defaults are the kubelet's (1.36). Must not know what the managers do with a value: they
-refuse wrong ones in the kubelet's words.
+Other fields of a KubeletConfiguration are accepted and ignored, so that a node's file can be pasted
+in. Defaults are the kubelet's (1.36). Must not know how the managers use a value: they refuse wrong
+values with the kubelet's messages.
 """
 
 from __future__ import annotations
@@ -21,45 +20,45 @@ DEFAULT_EVICTION = "100Mi"
 
 
 class NodeSection(msgspec.Struct, frozen=True):
-    """What the node-level check depends on: memory that is reserved, the hard eviction threshold of
-    memory (bytes, or a share of the machine's), and how many pods the kubelet takes."""
+    """Settings of the node-level check: reserved memory, the hard eviction threshold of memory
+    (bytes, or a share of the machine's memory), and the maximal number of pods."""
 
     reserved_memory_bytes: int = 0
     eviction: int | float = 100 * 2**20
     max_pods: int = DEFAULT_MAX_PODS
 
     def eviction_bytes(self, memory_bytes: int) -> int:
-        """The threshold in bytes."""
-        return (
-            int(memory_bytes * self.eviction) if isinstance(self.eviction, float) else self.eviction
-        )
+        """Return the threshold in bytes."""
+        if isinstance(self.eviction, float):
+            return int(memory_bytes * self.eviction)
+        return self.eviction
 
 
 def node_section(doc: Json, path: str = "kubelet") -> NodeSection:
-    """The node-level settings of a KubeletConfiguration. Raises RefusedError naming the field."""
+    """Return the node-level settings. Raises RefusedError with the field."""
     reserved = sum(
         fields.amounts(doc, name, path).get(MEMORY, 0)
         for name in ("kubeReserved", "systemReserved")
     )
     max_pods = fields.integer(doc, "maxPods", path) or DEFAULT_MAX_PODS
     if max_pods < 0:
-        raise refuse(join(path, "maxPods"), max_pods, "write how many pods the kubelet takes")
+        raise refuse(join(path, "maxPods"), max_pods, "write the maximal number of pods")
     return NodeSection(reserved, _eviction(doc, path), max_pods)
 
 
 def _eviction(doc: Json, path: str) -> int | float:
-    """`evictionHard: {memory.available: 100Mi}` or `5%`."""
-    where = join(path, "evictionHard")
+    """Return the threshold of `evictionHard: {memory.available: 100Mi}`, or of `5%` as a share."""
+    field = join(path, "evictionHard")
     text = fields.texts(doc, "evictionHard", path).get("memory.available", DEFAULT_EVICTION)
     if not text.endswith("%"):
-        return fields.amounts({"all": {MEMORY: text}}, "all", where)[MEMORY]
+        return fields.amounts({"all": {MEMORY: text}}, "all", field)[MEMORY]
     try:
         share = float(text[:-1]) / 100
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
         raise refuse(
-            join(where, "memory.available"),
+            join(field, "memory.available"),
             text,
             "write an amount such as 100Mi or a share such as 5%",
         )
@@ -67,7 +66,7 @@ def _eviction(doc: Json, path: str) -> int | float:
 
 
 def kubelet_config(doc: Json, path: str = "kubelet") -> KubeletConfig:
-    """The settings of a KubeletConfiguration. Raises RefusedError naming the field."""
+    """Return the settings of the managers. Raises RefusedError with the field."""
     return KubeletConfig(
         topology_policy=fields.text(doc, "topologyManagerPolicy", path) or "none",
         topology_scope=fields.text(doc, "topologyManagerScope", path) or "container",
@@ -96,15 +95,15 @@ def _reserved_cpu_milli(doc: Json, path: str) -> int:
 
 def _reserved_memory(doc: Json, path: str) -> dict[int, Amounts]:
     reserved: dict[int, Amounts] = {}
-    for where, entry in fields.objects(doc, "reservedMemory", path):
-        zone = fields.integer(entry, "numaNode", where, -1)
+    for entry_path, entry in fields.objects(doc, "reservedMemory", path):
+        zone = fields.integer(entry, "numaNode", entry_path, -1)
         if zone < 0 or zone in reserved:
             raise refuse(
-                join(where, "numaNode"),
+                join(entry_path, "numaNode"),
                 entry.get("numaNode"),
                 "write the id of a zone, each zone once",
             )
-        reserved[zone] = fields.amounts(entry, "limits", where)
+        reserved[zone] = fields.amounts(entry, "limits", entry_path)
     return reserved
 
 

@@ -1,4 +1,4 @@
-"""`topolog log ...`: options in, rows out. What is done to the log lives in `services.upkeep`."""
+"""`topolog log ...`: options in, rows out. `services.upkeep` changes the log."""
 
 from __future__ import annotations
 
@@ -14,27 +14,31 @@ import typer
 from services.cli import window
 from services.cli.addresses import data_dir_option, database_option
 from services.cli.log_source import LogSource
-from services.cli.output import EXIT_USAGE, CommandError, json_line
+from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line, say
+from services.cli.paths import path_option
 from services.cli.progress import progress_bar
+from services.cli.verbs import group
 from services.cli.window import From, To
-from services.replay.filters import FilterError
+from services.replay.filters import FilterError, UnknownPod
 from services.upkeep.errors import UpkeepRefused
 from shared.eventlog.port import EventLog
 
 T = TypeVar("T")
 
-log_app = typer.Typer(
-    help="Look after the log itself: what an operator says about it becomes a fact.",
-    no_args_is_help=True,
-)
+log_app = group("Administer the event log: export, import, archive, redact.")
 
 Database = Annotated[str, database_option()]
 DataDir = Annotated[Path | None, data_dir_option()]
-Json = Annotated[bool, typer.Option("--json", help="A JSON line instead of a sentence.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the verbs of this file and of `log_life`."""
+    app.add_typer(log_app, name="log")
 
 
 def run(source: LogSource, use: Callable[[EventLog], Awaitable[T]]) -> T:
-    """Open the log, run, close; what upkeep refuses becomes one problem and one remedy."""
+    """Open the log, run `use` on it, close it. A refusal becomes one problem and one remedy."""
 
     async def session() -> T:
         async with source as log:
@@ -45,7 +49,8 @@ def run(source: LogSource, use: Callable[[EventLog], Awaitable[T]]) -> T:
     except UpkeepRefused as refused:
         raise CommandError(refused.problem, refused.remedy) from refused
     except FilterError as error:
-        raise CommandError(str(error), error.remedy or "topolog log --help", EXIT_USAGE) from error
+        exit_code = EXIT_FAILED if isinstance(error, UnknownPod) else EXIT_USAGE
+        raise CommandError(str(error), error.remedy or "topolog log --help", exit_code) from error
 
 
 @log_app.command("skip")
@@ -53,38 +58,46 @@ def skip_command(
     position: Annotated[
         int,
         typer.Argument(
-            help="Position of the fact, as health, verify and replay name it.", min=1, max=2**63 - 1
+            help="Position of the event, as in health, verify and replay.", min=1, max=2**63 - 1
         ),
     ],
-    reason: Annotated[str, typer.Option(help="Why; kept in the log.")],
+    reason: Annotated[str, typer.Option(help="Reason; kept in the log.")],
     database_url: Database = "",
     data_dir: DataDir = None,
-    force: Annotated[bool, typer.Option("--force", help="Also a fact that can be read.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Skip a readable event, too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Count a fact as never told, so that its stream, which was set aside, goes on without it.
+    """Skip an event that cannot be read, so that its quarantined stream is followed again.
 
-    Every service then folds the log anew, without that fact. Nothing is removed.
+    Every service then folds the log again without that event. Nothing is removed.
     """
     from services.upkeep.skipping import skip
 
     now_us = time.time_ns() // 1000
-    row, at = run(
+    row, skip_position = run(
         LogSource(database_url, data_dir, writes=True),
-        lambda log: skip(log, position, who(), reason[:500], now_us, force),
+        lambda log: skip(log, position, user_name(), reason[:500], now_us, force),
     )
     if as_json:
-        json_line({"skipped": position, "type": row.type, "stream": row.stream, "position": at})
+        json_line(
+            {
+                "skipped": position,
+                "type": row.type,
+                "stream": row.stream,
+                "position": skip_position,
+            }
+        )
     else:
-        print(
-            f"fact {position} ({row.type} on {row.stream}) counts as never told (position {at}); services fold the log anew"
+        say(
+            f"event {position} ({row.type} on {row.stream}) is skipped (position {skip_position}); "
+            "services fold the log again"
         )
 
 
 @log_app.command("export")
 def export_command(
     out: Annotated[
-        Path, typer.Option("--out", help="The file to write; FILE.topolog.gz by convention.")
+        Path, path_option("--out", help="File to write, by convention FILE.topolog.gz.")
     ],
     database_url: Database = "",
     data_dir: DataDir = None,
@@ -92,13 +105,12 @@ def export_command(
     to: To = None,
     as_json: Json = False,
 ) -> None:
-    """Write the log, or a range of it, to one compressed file that carries its own hash.
+    """Export the log, or a range of it, to one compressed file with a checksum.
 
-    Replay reads a whole history where it takes --database-url, and `topolog log import` restores a
-    log from it. A file that begins later (--from) is a piece, as for a backup of what is new:
-    replay reads it in a folder with the pieces before it, import takes whole histories alone. An
-    interruption leaves FILE as it was. FILE is a regular file, no device or pipe; where it is a
-    link, what that leads to is replaced. One export at a time writes it.
+    Replay commands read a whole history as --database-url FILE, and `topolog log import` restores
+    a log from it. A file with --from is a piece, for example an incremental backup: replay reads it
+    in a folder together with the pieces before it, and import does not accept it. An interrupted
+    export leaves FILE as it was. FILE is a regular file, not a device or pipe; a link is followed.
     """
     from services.upkeep.exporting import Exported, export
 
@@ -114,23 +126,23 @@ def export_command(
     written = run(LogSource(database_url, data_dir), write)
     if as_json:
         json_line(written)
-    else:
-        size = (
-            f"{written.bytes / 1e6:,.1f} MB" if written.bytes >= 1e5 else f"{written.bytes:,} bytes"
-        )
-        print(
-            f"positions {written.first} to {written.last} stand in {written.file} ({size}, sha256 {written.sha256[:16]}...)"
-        )
+        return
+    is_large = written.bytes >= 1e5
+    size = f"{written.bytes / 1e6:,.1f} MB" if is_large else f"{written.bytes:,} bytes"
+    say(
+        f"exported positions {written.first} to {written.last} to {written.file} "
+        f"({size}, sha256 {written.sha256[:16]}...)"
+    )
 
 
 @log_app.command("begin-timeline")
 def begin_timeline_command(
     database_url: Database = "", data_dir: DataDir = None, as_json: Json = False
 ) -> None:
-    """After a restore that the log cannot tell by itself: fold everything anew, list the cluster
-    anew, end every lease.
+    """Start a new timeline after a restore that the log cannot detect itself.
 
-    Needs the owner's login. A log that lost facts and went on is noticed without it.
+    Services then fold the log again and list the cluster again, and every lease ends. Needs the
+    owner's login. A log that lost events and was written to afterwards is detected without this.
     """
     now_us = time.time_ns() // 1000
     identity = run(
@@ -139,13 +151,14 @@ def begin_timeline_command(
     if as_json:
         json_line(identity)
     else:
-        print(
-            f"log {identity.log_id} is on timeline {identity.timeline}; services fold it anew and list the cluster"
+        say(
+            f"log {identity.log_id} is on timeline {identity.timeline}; "
+            "services fold it again and list the cluster"
         )
 
 
-def who() -> str:
-    """Who asks, as far as the system tells."""
+def user_name() -> str:
+    """Return the name of the current user, "" if the system does not know it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,5 +1,5 @@
-"""`topolog log import | archive | redact | status`: the life of a log. Options in, rows out; done
-by `services.upkeep`.
+"""`topolog log import | archive | redact | status`: options in, rows out. `services.upkeep` does
+the work.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.cli.addresses import data_dir_option, database_option
-from services.cli.log import Database, DataDir, Json, log_app, run, who
+from services.cli.log import Database, DataDir, Json, log_app, run, user_name
 from services.cli.log_source import LogSource
-from services.cli.output import EXIT_USAGE, CommandError, console, json_line, table
+from services.cli.output import EXIT_USAGE, CommandError, json_line, say, say_table
+from services.cli.paths import path_argument, path_option
 from services.cli.progress import progress_bar
 from services.replay.filters import clock
 from services.upkeep.errors import UpkeepRefused
@@ -26,45 +27,44 @@ from shared.domain.resources import MEMORY
 from shared.eventlog.port import EventLog
 
 if TYPE_CHECKING:
+    from services.upkeep.archiving import Archived
     from shared.eventlog.postgres_care import Status
 
+# The tables of the log that grow, in the user's words.
 WHAT = {
-    "fact": "facts in rows",
-    "archived_block": "archived facts, in compressed blocks",
-    "archived_stream": "which block holds what of a stream",
-    "commit_seen": "ids of commits, by which a retry is known",
+    "fact": "events in rows",
+    "archived_block": "archived events, in compressed blocks",
+    "archived_stream": "index of archived streams",
+    "commit_seen": "commit ids, to recognize retries",
     "stream_head": "versions of streams",
-    "snapshot": "snapshots of folds",
-    "projection_mark": "marks of folds",
+    "snapshot": "snapshots of projections",
+    "older_snapshot": "older snapshots, for questions about the past",
+    "projection_mark": "marks of projections",
 }
-"""The tables of the log that grow, in a person's words."""
 
 
 @log_app.command("import")
 def import_command(
-    file: Annotated[
-        Path, typer.Argument(help="A whole history, as `topolog log export` wrote it.")
-    ],
+    file: Annotated[Path, path_argument("Whole history, as written by `topolog log export`.")],
     database_url: Annotated[
-        str, database_option("An empty database, with its owner's login.")
+        str, database_option("URL of an empty database, with the owner's login.")
     ] = "",
     data_dir: Annotated[
-        Path | None, data_dir_option("A data folder for `topolog up`, made where it is not there.")
+        Path | None, data_dir_option("Data folder for `topolog up`; created if missing.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make an empty database the log of an exported history, on a new timeline.
+    """Import an exported history into an empty database, on a new timeline.
 
-    Services then fold it anew and list the cluster. The file is checked while it is read. All or
-    nothing: an interruption leaves the log empty, whenever it comes, and the same command again
-    begins anew.
+    Services then fold it and list the cluster. The file is verified while it is read. An
+    interrupted import leaves the log empty, and the same command starts again from the begin.
     """
     from services.upkeep.importing import Imported, import_history
     from shared.eventlog.history_file import HistoryFileError, header_of
 
     if not database_url and data_dir is None:
         raise CommandError(
-            "no database is named",
+            "no database is given",
             "--database-url postgresql://OWNER@HOST/EMPTY, or --data-dir",
             EXIT_USAGE,
         )
@@ -79,14 +79,15 @@ def import_command(
                 return await import_history(url, file, time.time_ns() // 1000, advance)
 
     try:
-        done = asyncio.run(fill())
+        imported = asyncio.run(fill())
     except UpkeepRefused as refused:
         raise CommandError(refused.problem, refused.remedy) from refused
     if as_json:
-        json_line({"log_id": done.log_id, "timeline": done.timeline, "last": done.last})
+        json_line({"log_id": imported.log_id, "timeline": imported.timeline, "last": imported.last})
     else:
-        print(
-            f"positions 1 to {done.last} of log {done.log_id} stand in the database, on timeline {done.timeline}"
+        say(
+            f"imported positions 1 to {imported.last} of log {imported.log_id}, "
+            f"on timeline {imported.timeline}"
         )
 
 
@@ -94,19 +95,18 @@ def import_command(
 def redact_command(
     pod: Annotated[
         str,
-        typer.Argument(help="Pod uid, name or namespace/name; all of that name must have ended."),
+        typer.Argument(help="Pod uid, name or namespace/name; all pods of that name must be over."),
     ],
-    reason: Annotated[str, typer.Option(help="Why; kept in the log.")],
+    reason: Annotated[str, typer.Option(help="Reason; kept in the log.")],
     database_url: Database = "",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Mask the name, labels and annotations of a pod that ended, wherever the log holds them.
+    """Mask the name, labels and annotations of an ended pod everywhere in the log.
 
-    Positions, versions and the hash chain stay, and the log says what was masked. Pods that had one
-    name, as those of a StatefulSet, are masked together: reports list pods by name alone. Needs the
-    owner's login. Copies that are not in the database (the bus until it forgets, backups, exports)
-    are not reached.
+    Positions, versions and the hash chain stay, and the log records the redaction. Pods of the same
+    name, as of a StatefulSet, are masked together, because reports list pods by name only. Needs
+    the owner's login. Copies outside the database (bus, backups, exports) are not reached.
     """
     from services.upkeep.redacting import Redacted, redact
     from shared.eventlog.postgres_care import mask
@@ -115,43 +115,39 @@ def redact_command(
 
     async def apply(log: EventLog) -> list[Redacted]:
         return await redact(
-            log, pod, who(), reason[:500], time.time_ns() // 1000, partial(mask, source.url)
+            log, pod, user_name(), reason[:500], time.time_ns() // 1000, partial(mask, source.url)
         )
 
-    for done in run(source, apply):
+    for redacted in run(source, apply):
         if as_json:
-            json_line(done)
-        else:
-            whose = (
-                f"{len(done.uids)} pods of one name"
-                if len(done.uids) > 1
-                else f"pod {done.uids[0]}"
-            )
-            print(
-                f"{done.rows} facts of {whose} are redacted; the name is {done.name} from the beginning on"
-            )
+            json_line(redacted)
+            continue
+        count = len(redacted.uids)
+        pods = f"{count} pods of one name" if count > 1 else f"pod {redacted.uids[0]}"
+        say(f"{redacted.rows} events of {pods} are redacted; the name is now {redacted.name}")
 
 
 @log_app.command("archive")
 def archive_command(
     to: Annotated[
         Path | None,
-        typer.Option("--to", help="Also write each partition to a checked file in this folder."),
+        path_option("--to", help="Also write each partition to a checked file in this folder."),
     ] = None,
-    older_than: Annotated[str, typer.Option(help="Only what is older, in days: 30d.")] = "",
+    older_than: Annotated[str, typer.Option(help="Archive only older partitions: 30d.")] = "",
     keep: Annotated[
-        str, typer.Option(help="Only as long as rows take more than this: 20GiB.")
+        str, typer.Option(help="Archive only while rows use more space than this: 20GiB.")
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be archived.")
+    ] = False,
     database_url: Database = "",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Compress rows that are full, old and behind every consumer to about a quarter of their size;
-    readers notice nothing.
+    """Compress old rows, which every consumer has read, to about a quarter of their size.
 
-    Compressed facts stay in the database, as every replay begins with the first one. Safe to
-    interrupt, and to run by a CronJob. Needs the owner's login.
+    Compressed events stay in the database and readable, because every replay begins with the first
+    one. Safe to interrupt, and to run as a CronJob. Needs the owner's login.
     """
     from services.upkeep.archiving import Archived, Limits, archive, due
     from shared.eventlog import postgres_care as care
@@ -164,84 +160,90 @@ def archive_command(
             await care.require_owner(source.url)
         partitions = due(await care.status(source.url), limits, time.time_ns() // 1000)
         if dry_run:
-            return [Archived(each.first, each.last, "") for each in partitions]
+            return [Archived(partition.first, partition.last, "") for partition in partitions]
         return await archive(
             log, partitions, to, lambda partition: care.archive(source.url, partition)
         )
 
-    done = run(source, apply)
-    for each in done if as_json else ():
-        json_line(each)
-    if not as_json:
-        verb = "would go" if dry_run else "are archived"
-        for each in done:
-            print(
-                f"positions {each.first} to {each.last} {verb}"
-                + (f", and stand in {each.file}" if each.file else "")
-            )
-        if not done:
-            print(
-                "nothing to archive: no full partition is old enough and behind every consumer; see topolog log status"
-            )
+    _print_archived(run(source, apply), "would be archived" if dry_run else "are archived", as_json)
+
+
+def _print_archived(archived: list[Archived], verb: str, as_json: bool) -> None:
+    for partition in archived:
+        if as_json:
+            json_line(partition)
+            continue
+        file = f", and written to {partition.file}" if partition.file else ""
+        say(f"positions {partition.first} to {partition.last} {verb}{file}")
+    if not archived and not as_json:
+        say(
+            "nothing to archive: no full partition is old enough and read by every consumer; "
+            "see topolog log status"
+        )
 
 
 @log_app.command("status")
 def status_command(
     database_url: Database = "", data_dir: DataDir = None, as_json: Json = False
 ) -> None:
-    """Show how large the log is and what of it takes the room, what is archived, and who keeps what
-    from being archived.
+    """Show the size of the log, what is archived, and which consumer keeps rows from archiving.
 
-    A reader's login is enough (topolog_viewer); to archive is the owner's.
+    A reader's login is enough (topolog_viewer); archiving needs the owner's.
     """
     from shared.eventlog import postgres_care as care
 
     source = LogSource(database_url, data_dir)
     if (file := source.file()) is not None:
-        remedy = f"topolog replay verify --database-url {file}; or --database-url postgresql://USER@HOST/DATABASE"
+        remedy = (
+            f"topolog replay verify --database-url {file}; "
+            "or --database-url postgresql://USER@HOST/DATABASE"
+        )
         raise CommandError(
-            f"{file} is a history in a file, which nothing is archived of", remedy, EXIT_USAGE
+            f"{file} is an exported history, which has no archive", remedy, EXIT_USAGE
         )
 
     async def look(_: EventLog) -> Status:
         return await care.status(source.url)
 
-    seen = run(source, look)
+    status = run(source, look)
     if as_json:
-        json_line(seen)
+        json_line(status)
         return
-    out = console()
-    for line in _lines(seen):
-        out.print(line, markup=False)
-    rest = seen.bytes - sum(seen.tables.values())
-    takes = [
-        (WHAT[name], f"{seen.tables[name] / 1e6:,.1f}") for name in WHAT if name in seen.tables
+    for line in _lines(status):
+        say(line)
+    postgres_bytes = status.bytes - sum(status.tables.values())
+    sizes = [
+        (WHAT[name], f"{status.tables[name] / 1e6:,.1f}") for name in WHAT if name in status.tables
     ]
-    out.print(
-        table(
-            "", ("what takes the room", "#MB"), [*takes, ("Postgres itself", f"{rest / 1e6:,.1f}")]
-        )
+    say_table(
+        ("space used by", "#MB"), [*sizes, ("Postgres itself", f"{postgres_bytes / 1e6:,.1f}")]
     )
     rows = [
         (
-            each.name,
-            str(each.first),
-            str(each.last),
-            f"{each.bytes / 1e6:,.1f}",
-            clock(each.newest_us)[:19] if each.full else "open",
+            partition.name,
+            str(partition.first),
+            str(partition.last),
+            f"{partition.bytes / 1e6:,.1f}",
+            clock(partition.newest_us)[:19] if partition.full else "open",
         )
-        for each in seen.partitions
+        for partition in status.partitions
     ]
-    out.print(table("", ("partition", "#first", "#last", "#MB", "full since"), rows))
+    say_table(("partition", "#first", "#last", "#MB", "full since"), rows)
 
 
-def _lines(seen: Status) -> Iterator[str]:
-    yield f"log {seen.log_id}, timeline {seen.timeline}, positions 1 to {seen.head}, {seen.bytes / 1e6:,.1f} MB in all"
-    if seen.archived_to:
-        yield f"positions 1 to {seen.archived_to} are archived, in {seen.archived_bytes / 1e6:,.1f} MB"
-    for consumer, position in sorted(seen.checkpoints.items()):
-        yield f"{consumer} stands at {position}, {seen.head - position} behind the head"
-    yield f"nothing above position {seen.lowest} may be archived yet"
+def _lines(status: Status) -> Iterator[str]:
+    yield (
+        f"log {status.log_id}, timeline {status.timeline}, positions 1 to {status.head}, "
+        f"{status.bytes / 1e6:,.1f} MB in total"
+    )
+    if status.archived_to:
+        yield (
+            f"positions 1 to {status.archived_to} are archived, "
+            f"in {status.archived_bytes / 1e6:,.1f} MB"
+        )
+    for consumer, position in sorted(status.checkpoints.items()):
+        yield f"{consumer} is at {position}, {status.head - position} behind the head"
+    yield f"nothing above position {status.lowest} can be archived yet"
 
 
 def _days(text: str) -> float:
@@ -252,7 +254,7 @@ def _days(text: str) -> float:
             f"--older-than {text!r} is no number of days", "--older-than 30d", EXIT_USAGE
         ) from None
     if text and not 0 < days < math.inf:
-        remedy = "--older-than 30d; without it everything that may go goes"
+        remedy = "--older-than 30d; leave it out to archive regardless of age"
         raise CommandError(
             f"--older-than {text!r} is no number of days above 0", remedy, EXIT_USAGE
         )
@@ -267,6 +269,6 @@ def _bytes(text: str) -> int:
             f"--keep {text!r} is no size: {error}", "--keep 20GiB", EXIT_USAGE
         ) from None
     if text and size <= 0:
-        remedy = "--keep 20GiB; without it everything that may go goes"
+        remedy = "--keep 20GiB; leave it out to archive regardless of size"
         raise CommandError(f"--keep {text!r} is no size above 0", remedy, EXIT_USAGE)
     return size

@@ -1,6 +1,6 @@
-"""Which log a command reads: a database URL, the data folder of a `topolog up` that runs or has
-stopped, or a file of `topolog log export` (or a folder of archived ones), which is given where a
-URL may be."""
+"""The log that a command reads: a database URL, the data folder of a `topolog up` that runs or has
+stopped, or a file of `topolog log export` (or a folder of such files) given in place of a URL.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 
-from services.cli.addresses import FILE, check_database, is_there, path_of
+from services.cli.addresses import FILE, check_database, exists, path_of
 from services.cli.output import EXIT_USAGE, CommandError
 from services.replay.filters import FilterError
 from services.replay.suggestions import did_you_mean
 from shared.domain.secret_url import looks_like_url
 from shared.eventlog.port import EventLog
 
+# Services that fold the log and publish its hash; further instances have a number behind the name.
+# The observer is part of a scheduler.
 WITH_STATE = ("scheduler", "binder", "topology-store")
-"""Who folds the log and tells its hash; a second one has a number behind its name. The observer is part of a scheduler."""
 
 
 class LogSource:
-    """`async with LogSource(url, data_dir) as log:`. A stopped data folder's Postgres is started
+    """`async with LogSource(url, data_dir) as log:`. Starts the Postgres of a stopped data folder
     for the time of reading.
+
+    `url` is the database's once it is open. `started_here` is True if the data folder was stopped.
     """
 
     def __init__(self, database_url: str, data_dir: Path | None, writes: bool = False) -> None:
@@ -31,61 +34,67 @@ class LogSource:
         self._writes = writes
         self._stack = AsyncExitStack()
         self.url = ""
-        """Of the database, once it is open."""
+        self.started_here = False
 
     def file(self) -> Path | None:
-        """The exported history that was named instead of a URL. Raises CommandError for what is
-        neither.
+        """Return the exported history that was given in place of a URL. Raises CommandError for
+        text that is neither.
         """
         check_database(self._url)
         path = path_of(self._url)
-        return (
-            path
-            if self._url and (is_there(path) or not looks_like_url(self._url.removeprefix(FILE)))
-            else None
-        )
+        is_file = exists(path) or not looks_like_url(self._url.removeprefix(FILE))
+        return path if self._url and is_file else None
 
     def states(self) -> list[tuple[str, str]]:
-        """(name, URL of `/state`) of the services with a state that run on the data folder, for
-        `verify`.
-        """
+        """Return (name, URL of `/state`) of the services with state on the data folder."""
         from services.embedded.running import read_services
 
         if self._url and self._data_dir is None:
             return []
         return [
-            (one.name, one.url("/state"))
-            for one in read_services(self._folder())
-            if one.name.startswith(WITH_STATE)
+            (service.name, service.url("/state"))
+            for service in read_services(self._folder())
+            if service.name.startswith(WITH_STATE)
         ]
 
     def state_url(self, service: str) -> str:
-        """`/state` of a service by its name in the data folder, or a URL as it stands. Raises
-        FilterError.
+        """Return the URL of `/state` of a service by its name in the data folder; a URL is returned
+        as it is. Raises FilterError.
         """
         from services.embedded.running import read_services
 
         if service.startswith(("http://", "https://")):
             return service
-        running = {one.name: one.url("/state") for one in read_services(self._folder())}
-        if service not in running:
-            there = (
-                f"; there run {', '.join(sorted(running))}"
-                if running
-                else "; nothing runs on the data folder"
-            )
-            hint = did_you_mean(service, running) or there
+        urls = {running.name: running.url("/state") for running in read_services(self._folder())}
+        if service not in urls:
+            if urls:
+                services = f"; these run: {', '.join(sorted(urls))}"
+            else:
+                services = "; no service runs on the data folder"
             raise FilterError(
-                f"--service {service!r} is no service of {self._folder()}{hint}",
+                f"--service {service!r} is no service of {self._folder()}"
+                f"{did_you_mean(service, urls) or services}",
                 "--service http://HOST:PORT/state",
             )
-        return running[service]
+        return urls[service]
 
-    def kubeconfig(self) -> str:
-        """How to reach the cluster of the data folder; "" when that is not known."""
+    def kubeconfig(self, running: bool = True) -> str:
+        """Return the kubeconfig of the data folder's cluster; "" if there is none, or if it is a
+        simulated cluster that is not `running`."""
+        from services.embedded.up.kubeconfig import path_of as simulated
         from services.embedded.up.kubeconfig import read_kubeconfig
 
-        return "" if self._url else read_kubeconfig(self._folder())
+        if self._url:
+            return ""
+        kubeconfig = read_kubeconfig(self._folder())
+        is_stopped = not running and kubeconfig == str(simulated(self._folder()))
+        return "" if is_stopped else kubeconfig
+
+    def nats_url(self) -> str:
+        """Return the bus of the data folder, "" if it is unknown."""
+        from services.embedded.data_dir import read_addresses
+
+        return read_addresses(self._folder()).nats_url or ""
 
     def _folder(self) -> Path:
         from services.embedded.data_dir import default_data_dir
@@ -112,9 +121,9 @@ class LogSource:
         return log
 
     @asynccontextmanager
-    async def database(self) -> AsyncIterator[str]:
-        """The URL of a database that need not hold a log yet: of a data folder too, which is made
-        where it is not there.
+    async def database(self, make: bool = True) -> AsyncIterator[str]:
+        """Yield the URL of a database that need not hold a log yet. A data folder that does not
+        exist is created if `make` is set.
         """
         file = self.file()
         if file is not None:
@@ -122,7 +131,7 @@ class LogSource:
                 f"{file} is no database", "--database-url postgresql://OWNER@HOST/EMPTY", EXIT_USAGE
             )
         async with self._stack:
-            yield self._url or await self._url_of_folder(self._folder(), made=True)
+            yield self._url or await self._url_of_folder(self._folder(), make)
 
     def _opened(self, file: Path) -> EventLog:
         from shared.eventlog.file_log import FileLog
@@ -130,8 +139,8 @@ class LogSource:
 
         if self._writes:
             raise CommandError(
-                f"{file} is a history in a file, which takes nothing",
-                "--database-url, or --data-dir",
+                f"{file} is an exported history, which is read-only",
+                "--database-url or --data-dir of a log",
                 EXIT_USAGE,
             )
         try:
@@ -141,12 +150,12 @@ class LogSource:
                 str(error), "another copy of it, or: topolog log export --out FILE"
             ) from error
 
-    async def _url_of_folder(self, folder: Path, made: bool = False) -> str:
+    async def _url_of_folder(self, folder: Path, make: bool = False) -> str:
         from services.embedded.data_dir import DataDir, read_addresses
         from services.embedded.errors import DataFolderError, EmbeddedError
         from services.embedded.servers import EmbeddedServers
 
-        if not made and not (folder / "VERSION").exists():
+        if not make and not (folder / "VERSION").exists():
             raise CommandError(
                 f"no Topolog data folder at {folder}",
                 "topolog up, --data-dir or --database-url",
@@ -165,6 +174,7 @@ class LogSource:
             await self._stack.enter_async_context(servers)
         except EmbeddedError as error:
             raise CommandError(error.problem, error.remedy) from error
+        self.started_here = True
         return servers.database_url
 
     async def __aexit__(

@@ -1,7 +1,7 @@
-"""A machine file made from a real node: its /sys tree and its KubeletConfiguration.
+"""Describe a node as a machine file, from its /sys tree and its KubeletConfiguration.
 
-Pure over the tree's two functions. Devices are not in /sys: plugins tell them to the kubelet alone.
-Must not know the machine file beyond its names.
+Pure over the tree's two functions. Devices are not in /sys: plugins register them with the kubelet
+only. Must not know the machine file beyond its field names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KUBELET_FIELDS = (
 
 
 def describe(machine: Machine, tree: Tree, configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a machine file. Raises SysfsError for a tree that the kernel would not show."""
+    """Return the document of a machine file. Raises SysfsError for a tree that no kernel shows."""
     cpus = sorted(cpu for node in machine.nodes for cpu in node.cpus)
     document: dict[str, Any] = {"zones": [_zone(node, machine) for node in machine.nodes]}
     document["cores"] = _groups(cpus, [_siblings(tree, cpu) for cpu in cpus])
@@ -55,7 +55,7 @@ def _zone(node: NumaNode, machine: Machine) -> dict[str, Any]:
     pools = {name.removeprefix("hugepages-"): size for name, size in node.hugepages.items()}
     if pools:
         zone["hugepages"] = {name: size // _page_bytes(name) for name, size in pools.items()}
-    zone["distances"] = [node.distances.get(other.id, 10) for other in machine.nodes]
+    zone["distances"] = [node.distances.get(target.id, 10) for target in machine.nodes]
     return zone
 
 
@@ -65,20 +65,20 @@ def _page_bytes(name: str) -> int:
 
 
 def _siblings(tree: Tree, cpu: int) -> tuple[int, ...]:
-    where = f"{CPU}/cpu{cpu}/topology/thread_siblings_list"
-    return parse_ids(tree.text(where) or str(cpu), where)
+    path = f"{CPU}/cpu{cpu}/topology/thread_siblings_list"
+    return parse_ids(tree.text(path) or str(cpu), path)
 
 
 def _package(tree: Tree, cpu: int) -> tuple[int, ...]:
-    """The socket as a one-number key; -1 (unknown, as some virtual machines say) and absence are
-    socket 0.
+    """Return the socket as a key of one number. -1, as some virtual machines report, and a missing
+    file mean socket 0.
     """
     text = (tree.text(f"{CPU}/cpu{cpu}/topology/physical_package_id") or "0").strip()
     return (int(text) if text.isdigit() else 0,)
 
 
 def _last_level_cache(tree: Tree, cpu: int) -> tuple[int, ...]:
-    """The CPUs that share the level 3 cache; empty where none is shown."""
+    """Return the CPUs that share the level 3 cache, empty if the tree shows none."""
     for index in tree.names(f"{CPU}/cpu{cpu}/cache"):
         base = f"{CPU}/cpu{cpu}/cache/{index}"
         if (tree.text(f"{base}/level") or "").strip() == "3":
@@ -87,8 +87,8 @@ def _last_level_cache(tree: Tree, cpu: int) -> tuple[int, ...]:
 
 
 def _groups(cpus: list[int], keys: list[tuple[int, ...]]) -> list[str]:
-    """CPUs with equal keys together, as Linux lists in order of their lowest CPU; those with an
-    empty key left out.
+    """Group CPUs by key, as Linux lists in order of their lowest CPU. CPUs with an empty key are
+    left out.
     """
     members: dict[tuple[int, ...], list[int]] = {}
     for cpu, key in zip(cpus, keys, strict=True):

@@ -1,5 +1,4 @@
-"""The machine file of `topolog admit`: zones, CPUs, devices and the kubelet's configuration, as a
-value or a refusal.
+"""Parse the machine file of `topolog admit`: zones, CPUs, devices and the kubelet's configuration.
 
 Pure: a parsed YAML document in, `MachineFile` or `ManifestError` out. Must not know files, nor how
 a pod is admitted.
@@ -44,7 +43,7 @@ _KNOWN_OF_DEVICE = ("id", "zones", "healthy")
 
 
 class MachineFile(msgspec.Struct, frozen=True):
-    """What a machine file describes."""
+    """The parsed machine file."""
 
     machine: MachineConfig
     kubelet: KubeletConfig
@@ -52,39 +51,35 @@ class MachineFile(msgspec.Struct, frozen=True):
     node: NodeSection = NodeSection()
 
     def allocatable(self) -> Amounts:
-        """What the Node object offers in total: capacity without what is reserved, memory also
-        without hugepages.
+        """Return the Node's allocatable: capacity less reservations, memory also less hugepages.
 
-        Memory is held back as kubeReserved, systemReserved and the hard eviction threshold say, or
-        as reservedMemory says: on a real node the two are equal.
+        Reserved memory is kubeReserved, systemReserved and the hard eviction threshold, or
+        reservedMemory if that is more: on a real node the two are equal.
         """
         pages: Amounts = {}
         for zone in self.machine.zones:
             for size, count in zone.hugepages.items():
                 pages[hugepages_name(size)] = pages.get(hugepages_name(size), 0) + size * count
         memory = sum(zone.memory_bytes for zone in self.machine.zones)
-        zonewise = sum(amounts.get(MEMORY, 0) for amounts in self.kubelet.reserved_memory.values())
-        held = max(self.node.reserved_memory_bytes + self.node.eviction_bytes(memory), zonewise)
+        by_zone = sum(amounts.get(MEMORY, 0) for amounts in self.kubelet.reserved_memory.values())
+        by_node = self.node.reserved_memory_bytes + self.node.eviction_bytes(memory)
+        reserved = max(by_node, by_zone)
         return {
             PODS: self.node.max_pods,
             CPU: max(0, len(self.machine.cpus) * 1000 - self._reserved_cpu()),
-            MEMORY: max(0, memory - held - sum(pages.values())),
+            MEMORY: max(0, memory - reserved - sum(pages.values())),
             **pages,
         }
 
     def _reserved_cpu(self) -> int:
-        reserved = self.kubelet.reserved_cpus
-        return (
-            len(list(each_cpu(parse_cpus(reserved)))) * 1000
-            if reserved
-            else self.kubelet.reserved_cpu_milli
-        )
+        cpu_list = self.kubelet.reserved_cpus
+        if not cpu_list:
+            return self.kubelet.reserved_cpu_milli
+        return len(list(each_cpu(parse_cpus(cpu_list)))) * 1000
 
 
 def parse_machine(document: object) -> MachineFile | ManifestError:
-    """The machine of a YAML document, or the field that is wrong, what it holds, and what to write
-    instead.
-    """
+    """Return the machine of a YAML document, or the wrong field with its value and a remedy."""
     try:
         doc = fields.as_mapping(document, "")
         _refuse_unknown(doc, "", _KNOWN)
@@ -101,20 +96,20 @@ def parse_machine(document: object) -> MachineFile | ManifestError:
 def _refuse_unknown(doc: Json, path: str, known: tuple[str, ...]) -> None:
     for key in doc:
         if key not in known:
-            raise refuse(join(path, key), doc[key], f"is no field here; use {', '.join(known)}")
+            raise refuse(join(path, key), doc[key], f"unknown field; use {', '.join(known)}")
 
 
 def _machine(doc: Json) -> MachineConfig:
-    listed = fields.objects(doc, "zones", "")
-    if not listed:
+    entries = fields.objects(doc, "zones", "")
+    if not entries:
         raise refuse(
             "zones",
             doc.get("zones"),
             "list at least one zone, as `topolog admit --describe` prints them",
         )
-    zones = tuple(sorted((_zone(zone, path) for path, zone in listed), key=lambda zone: zone.id))
+    zones = tuple(sorted((_zone(zone, path) for path, zone in entries), key=lambda zone: zone.id))
     _check_zones(zones)
-    return MachineConfig(zones, _cpus(doc, listed))
+    return MachineConfig(zones, _cpus(doc, entries))
 
 
 def _zone(doc: Json, path: str) -> ZoneConfig:
@@ -131,8 +126,8 @@ def _zone(doc: Json, path: str) -> ZoneConfig:
 
 def _check_zones(zones: tuple[ZoneConfig, ...]) -> None:
     ids = [zone.id for zone in zones]
-    for at, zone in enumerate(zones):
-        if zone.id in ids[:at]:
+    for index, zone in enumerate(zones):
+        if zone.id in ids[:index]:
             raise refuse("zones", ids, f"describe zone {zone.id} once")
         if zone.distances and len(zone.distances) != len(zones):
             raise refuse(
@@ -154,12 +149,12 @@ def _bytes(doc: Json, key: str, path: str) -> int:
 
 
 def _hugepages(doc: Json, path: str) -> dict[int, int]:
-    where = join(path, "hugepages")
+    field = join(path, "hugepages")
     pages = {}
     for size, count in fields.mapping(doc, "hugepages", path).items():
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**40:
-            raise refuse(join(where, size), count, "write the number of pages")
-        pages[_page_size(size, where)] = count
+            raise refuse(join(field, size), count, "write the number of pages")
+        pages[_page_size(size, field)] = count
     return dict(sorted(pages.items()))
 
 
@@ -174,13 +169,15 @@ def _page_size(text: str, path: str) -> int:
 
 
 def _distances(doc: Json, path: str) -> tuple[int, ...]:
-    listed = fields.items(doc, "distances", path)
-    for at, distance in enumerate(listed):
+    distances = fields.items(doc, "distances", path)
+    for index, distance in enumerate(distances):
         if isinstance(distance, bool) or not isinstance(distance, int) or not 0 < distance < 256:
             raise refuse(
-                f"{join(path, 'distances')}[{at}]", distance, "write an ACPI distance, 10 to 255"
+                f"{join(path, 'distances')}[{index}]",
+                distance,
+                "write an ACPI distance, 10 to 255",
             )
-    return tuple(listed)
+    return tuple(distances)
 
 
 def _set(value: object, path: str) -> int:
@@ -207,11 +204,10 @@ def _cpus(doc: Json, zones: list[tuple[str, Json]]) -> tuple[Cpu, ...]:
     cores = _grouped(doc, "cores", every) or _threads(doc, every)
     caches = _grouped(doc, "uncore_caches", every)
     _refuse_missing(doc, "sockets", sockets, every)
-    first_own = len(cores)
     return tuple(
         Cpu(
             cpu,
-            cores.get(cpu, first_own + cpu),
+            cores.get(cpu, len(cores) + cpu),
             sockets[cpu],
             zone_of[cpu],
             caches.get(cpu, len(caches) + sockets[cpu]),
@@ -221,25 +217,29 @@ def _cpus(doc: Json, zones: list[tuple[str, Json]]) -> tuple[Cpu, ...]:
 
 
 def _grouped(doc: Json, key: str, every: int) -> dict[int, int]:
-    """CPU -> position of the group that lists it."""
+    """Return CPU -> index of the group that lists it."""
     grouped: dict[int, int] = {}
     seen = 0
-    for at, value in enumerate(fields.items(doc, key, "")):
-        path = f"{key}[{at}]"
+    for index, value in enumerate(fields.items(doc, key, "")):
+        path = f"{key}[{index}]"
         cpus = _set(value, path)
         _refuse_twice(cpus & seen, path)
         if cpus & ~every or not cpus:
             raise refuse(path, value, "list CPUs that a zone lists too")
         seen |= cpus
-        grouped.update(dict.fromkeys(each_cpu(cpus), at))
+        grouped.update(dict.fromkeys(each_cpu(cpus), index))
     return grouped
 
 
 def _threads(doc: Json, every: int) -> dict[int, int]:
     threads, count = fields.integer(doc, "threads_per_core", "", 1), every.bit_count()
     if threads < 1 or count % threads or (threads > 1 and every != (1 << count) - 1):
-        remedy = f"the machine has {count} CPUs; write a divisor of that (CPU ids without gaps), or list `cores`"
-        raise refuse("threads_per_core", threads, remedy)
+        raise refuse(
+            "threads_per_core",
+            threads,
+            f"the machine has {count} CPUs; write a divisor of that (CPU ids without gaps), "
+            "or list `cores`",
+        )
     return {cpu: cpu % (count // threads) for cpu in each_cpu(every)}
 
 
@@ -264,13 +264,13 @@ def _devices(doc: Json, zones: tuple[int, ...]) -> Registered:
                 "write a device resource such as vendor.example/gpu",
             )
         entries = fields.objects(fields.mapping(doc, "devices", ""), resource, "devices")
-        found = [_device(entry, path, zones) for path, entry in entries]
-        pool = dict(found)
-        if len(pool) != len(found):
+        devices = [_device(entry, path, zones) for path, entry in entries]
+        pool = dict(devices)
+        if len(pool) != len(devices):
             raise refuse(
                 join("devices", resource),
-                sorted(name for name, _ in found),
-                "give each device an id of its own",
+                sorted(name for name, _ in devices),
+                "give each device a unique id",
             )
         registered[resource] = DevicePool(pool)
     return registered
@@ -284,12 +284,12 @@ def _device(doc: Json, path: str, zones: tuple[int, ...]) -> tuple[str, Device]:
     healthy = fields.flag(doc, "healthy", path) if doc.get("healthy") is not None else True
     if doc.get("zones") is None:
         return name, Device(None, healthy)
-    listed = fields.items(doc, "zones", path)
-    for at, zone in enumerate(listed):
+    device_zones = fields.items(doc, "zones", path)
+    for index, zone in enumerate(device_zones):
         if isinstance(zone, bool) or not isinstance(zone, int) or zone not in zones:
             raise refuse(
-                f"{join(path, 'zones')}[{at}]",
+                f"{join(path, 'zones')}[{index}]",
                 zone,
                 f"write ids of zones: {', '.join(map(str, zones))}",
             )
-    return name, Device(mask_of(listed), healthy)
+    return name, Device(mask_of(device_zones), healthy)

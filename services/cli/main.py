@@ -8,13 +8,14 @@ import typer
 
 from services.cli import about
 from services.cli.verbs import Verbs
-from services.cli.voice import spoken
+from services.cli.voice import run_app
 from shared.runtime import lean
 
 app = typer.Typer(
     name="topolog",
     cls=Verbs,
-    help="Place pods onto NUMA zones, and remember. Start with: topolog up",
+    help="Topolog schedules pods onto NUMA zones and keeps an event log.\n\nStart with: topolog up",
+    epilog='Use "topolog COMMAND --help" for more information about a command.',
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -24,9 +25,9 @@ about.register(app)
 
 
 def main() -> None:
-    """Entry point. Whatever goes wrong becomes one problem, one remedy and an exit code."""
+    """Run the command and exit. An error becomes a problem, a remedy and an exit code."""
     lean.collect_seldom()
-    spoken(app)
+    run_app(app)
 
 
 if __name__ == "__main__":

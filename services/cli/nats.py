@@ -1,4 +1,4 @@
-"""`topolog nats`: who may say what on the bus. Exporters' credentials, each for its own nodes."""
+"""`topolog nats`: NATS credentials of exporters, each for its own nodes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from services.cli.output import CommandError, json_line
+from services.cli.output import CommandError, json_line, say
+from services.cli.paths import path_option
+from services.cli.verbs import group
 from services.embedded.errors import DataFolderError
 
-app = typer.Typer(
-    help="Credentials of exporters on NATS.", no_args_is_help=True, rich_markup_mode=None
-)
+app = group("Manage the NATS credentials of exporters.")
 
 
 def register(parent: typer.Typer) -> None:
@@ -23,78 +23,72 @@ def register(parent: typer.Typer) -> None:
 
 @app.callback()
 def _group() -> None:
-    """Credentials of exporters on NATS."""
+    """Manage the NATS credentials of exporters."""
 
 
 @app.command("credentials")
 def credentials_command(
     folder: Annotated[
-        Path, typer.Option("--dir", help="Where credentials are kept; made where it is not.")
+        Path, path_option("--dir", help="Folder of the credentials; created if missing.")
     ],
     node: Annotated[
         list[str] | None,
-        typer.Option(help="A node that gets a credential of its own; may be repeated."),
+        typer.Option(help="Node that gets a credential, repeatable."),
     ] = None,
     nodes_file: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Nodes as in the exporter's --nodes-file: JSON [{name, ...}]; may be repeated."
-        ),
+        path_option(help="JSON file [{name, ...}], as the exporter's --nodes-file; repeatable."),
     ] = None,
     together: Annotated[
         str,
-        typer.Option(
-            help="One credential of this name for all nodes given: one exporter serves them."
-        ),
+        typer.Option(help="Create one credential of this name for one exporter of all the nodes."),
     ] = "",
     renew: Annotated[
-        bool, typer.Option("--renew", help="New seeds for the nodes given, in the place of theirs.")
+        bool, typer.Option("--renew", help="Replace the seeds of the given nodes.")
     ] = False,
     withdraw: Annotated[
         list[str] | None,
-        typer.Option(help="A credential (its node) that holds no more; may be repeated."),
+        typer.Option(help="Name of a credential to revoke, repeatable."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON line instead of sentences.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line.")] = False,
 ) -> None:
-    """Make credentials by which an exporter publishes the reports of its own nodes, and nothing
-    else.
+    """Create credentials with which an exporter can publish the reports of its own nodes only.
 
-    Seeds are in DIR/seeds/NAME.nk, each for its exporter alone; DIR/credentials.json and
-    DIR/users.conf are for NATS: they hold public keys. Run again it keeps what is there and adds
-    what is new.
+    DIR/seeds/NAME.nk is the secret of one exporter. DIR/credentials.json and DIR/users.conf are for
+    NATS and hold public keys. A second run keeps the seeds and adds new nodes.
     """
     from services.embedded.nats_credentials import SEEDS, USERS, keep, seed_file
 
     nodes = [*(node or ()), *(name for path in nodes_file or () for name in _names(path))]
     wanted = [(together, nodes)] if together else [(name, [name]) for name in nodes]
     if not nodes and not withdraw:
-        raise CommandError(
-            "no node is named", "Name them: --node NAME, --nodes-file FILE, or --withdraw NAME"
-        )
+        raise CommandError("no node is given", "--node NAME, --nodes-file FILE, or --withdraw NAME")
     try:
-        held = keep(folder, wanted, renew=renew, drop=withdraw or ())
+        credentials = keep(folder, wanted, renew=renew, drop=withdraw or ())
     except DataFolderError as error:
         raise CommandError(error.problem, error.remedy) from error
     if as_json:
         rows = [
-            {**msgspec.to_builtins(each), "seed": str(seed_file(folder, each.name))}
-            for each in held
+            {**msgspec.to_builtins(credential), "seed": str(seed_file(folder, credential.name))}
+            for credential in credentials
         ]
         json_line({"users": str(folder / USERS), "credentials": rows})
         return
-    print(
-        f"{len(held)} credentials in {folder}; seeds in {folder / SEEDS}, for NATS {folder / USERS}"
+    say(
+        f"{len(credentials)} credentials in {folder}; "
+        f"seeds in {folder / SEEDS}, users for NATS in {folder / USERS}"
     )
-    print(
-        f"exporter: --nats-url 'tls://HOST:4222?ca=FILE&seed={seed_file(folder, held[0].name if held else 'NODE')}'"
+    seed = seed_file(folder, credentials[0].name if credentials else "NODE")
+    say(f"exporter: --nats-url 'tls://HOST:4222?ca=FILE&seed={seed}'")
+    say("in a cluster (k8s/README.md):")
+    say(
+        "  kubectl -n topolog create secret generic topolog-nats-users "
+        f"--from-file={folder / USERS} --from-file={folder / 'credentials.json'} "
+        "--dry-run=client -o yaml | kubectl apply -f -"
     )
-    print(
-        "in a cluster (k8s/README.md):\n"
-        f"  kubectl -n topolog create secret generic topolog-nats-users --from-file={folder / USERS} "
-        f"--from-file={folder / 'credentials.json'} --dry-run=client -o yaml | kubectl apply -f -\n"
-        f"  kubectl -n topolog create secret generic topolog-nats-exporters --from-file={folder / SEEDS} "
+    say(
+        "  kubectl -n topolog create secret generic topolog-nats-exporters "
+        f"--from-file={folder / SEEDS} "
         "--dry-run=client -o yaml | kubectl apply --server-side -f -"
     )
 
@@ -106,5 +100,5 @@ def _names(path: Path) -> list[str]:
         return names_in(path)
     except (OSError, msgspec.MsgspecError) as error:
         raise CommandError(
-            f"{path}: {error}", "Give a JSON list of objects with name, as for the exporter"
+            f"{path}: {error}", "a JSON list of objects with `name`, as for the exporter"
         ) from error

@@ -1,6 +1,4 @@
-"""`topolog node ...`: what an operator says about a node becomes a fact. What it means is the
-fold's matter.
-"""
+"""`topolog node ...`: an operator's decision about a node becomes an event of the log."""
 
 from __future__ import annotations
 
@@ -9,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from services.cli.log import Database, DataDir, Json, run, who
+from services.cli.log import Database, DataDir, Json, run, user_name
 from services.cli.log_source import LogSource
-from services.cli.output import EXIT_FAILED, CommandError, json_line
+from services.cli.output import EXIT_FAILED, CommandError, json_line, say
+from services.cli.verbs import group
 from shared.eventlog.port import Appended, Commit, Draft, EventLog
 from shared.events import streams
 from shared.events.report_events import NodeReleased
@@ -20,9 +19,7 @@ from shared.events.scheduling_events import NodeReadmitted
 ROLE = "operator"
 TRIES = 5
 
-node_app = typer.Typer(
-    help="Say something about a node that only an operator can know.", no_args_is_help=True
-)
+node_app = group("Manually release or readmit a node.")
 
 
 def register(app: typer.Typer) -> None:
@@ -33,41 +30,41 @@ def register(app: typer.Typer) -> None:
 @node_app.command("release")
 def release_command(
     node: Annotated[
-        str, typer.Argument(help="The node, as /topology and `topolog replay at` name it.")
+        str, typer.Argument(help="Node name, as in /topology and `topolog replay at`.")
     ],
-    reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason; kept in the log.")] = "",
     database_url: Database = "",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Believe the next report of a node that is locked out, whatever boot and moment it names.
+    """Accept the next report of a locked-out node, whatever its boot id and time.
 
-    A node is locked out when its reports are refused and nothing else is heard of it: after a
-    forged report, or when a virtual machine was set back to a snapshot. Look at the machine first:
-    what runs there is what its next report will say.
+    A node is locked out if its reports are refused and no acceptable report follows: after a forged
+    report, or after a virtual machine was reset to a snapshot. Check the machine first, because its
+    next report is believed.
     """
-    event, now_us = NodeReleased(node, who(), reason[:500]), time.time_ns() // 1000
+    event, now_us = NodeReleased(node, user_name(), reason[:500]), time.time_ns() // 1000
     position = run(
         LogSource(database_url, data_dir, writes=True), lambda log: release(log, event, now_us)
     )
     if as_json:
         json_line({"node": node, "position": position})
     else:
-        print(f"node {node} is released (position {position}); its next report counts")
+        say(f"node {node} is released (position {position}); its next report is accepted")
 
 
 @node_app.command("readmit")
 def readmit_command(
-    node: Annotated[str, typer.Argument(help="The node, as `topolog replay at` names it.")],
+    node: Annotated[str, typer.Argument(help="Node name, as in `topolog replay at`.")],
     database_url: Database = "",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Send pods again to a node that is set aside: its kubelet rejected such pods, a policy denied
-    them, or races were lost.
+    """Schedule pods again to an excluded node.
 
-    The node opens by itself when its report changes what was wrong, and is tried again later in any
-    case. Mend the cause first: what is still wrong sets the node aside again.
+    A node is excluded for a class of pods after its kubelet rejected such pods, a policy denied
+    them, or races were lost. It is readmitted by itself when its report changes accordingly, and
+    tried again later in any case. Fix the cause first: otherwise it is excluded again.
     """
     now_us = time.time_ns() // 1000
     position = run(
@@ -76,11 +73,11 @@ def readmit_command(
     if as_json:
         json_line({"node": node, "position": position})
     else:
-        print(f"node {node} takes all pods again (position {position})")
+        say(f"node {node} accepts all pods again (position {position})")
 
 
 async def release(log: EventLog, event: NodeReleased, now_us: int) -> int:
-    """Append the fact; returns its position. Raises CommandError for a node that never reported."""
+    """Append the event and return its position. Raises CommandError if the node never reported."""
     unknown = CommandError(
         f"node {event.node!r} has never reported",
         "topolog replay log --type NodeReported",
@@ -90,8 +87,8 @@ async def release(log: EventLog, event: NodeReleased, now_us: int) -> int:
 
 
 async def readmit(log: EventLog, node: str, now_us: int) -> int:
-    """Append the fact; returns its position. Raises CommandError for a node that nobody has seen."""
-    unknown = CommandError(f"node {node!r} was never seen", "topolog replay at", EXIT_FAILED)
+    """Append the event and return its position. Raises CommandError if the node is unknown."""
+    unknown = CommandError(f"no node {node!r} in the log", "topolog replay at head", EXIT_FAILED)
     return await _append(
         log, "readmit", streams.node(node), NodeReadmitted(node, cause="operator"), now_us, unknown
     )
@@ -117,5 +114,5 @@ async def _append(
         if isinstance(outcome, Appended):
             return outcome.last
     raise CommandError(
-        f"facts about node {event.node} arrive without a pause", "try again", EXIT_FAILED
+        f"events of node {event.node} arrived during each of {TRIES} tries", "try again"
     )

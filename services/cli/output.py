@@ -1,35 +1,42 @@
-"""How the command speaks: tables for people, JSON lines for machines, errors with a remedy, exit
-codes that mean something.
+"""Print results: tables and lines for people, JSON lines for programs, errors with a remedy.
+
+Everything that a command prints goes through this module, which escapes control characters. Exit
+codes are declared here.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import IO, Any
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from shared.telemetry.logs import scrub_text
+from shared.telemetry.printable import printable
 
+# 0 success; 1 the check failed, or the command could not do its work; 2 wrong usage; 3 a kubelet
+# rejected a pod; 4 a feasible pod did not run.
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_REJECTED = 3
 EXIT_LEFT = 4
-"""0 done; 1 the check found something or the command failed; 2 wrong usage; 3 a kubelet rejected a pod; 4 a feasible pod
-was left."""
 
+# Width of a table in a pipe: no cell is folded, so that lines can be searched and cut.
 PIPE_COLUMNS = 240
-"""A table's width where nobody looks: no cell is folded, so that lines can be searched and cut."""
+# JSON escapes C0 controls only. C1 controls and DEL act on a terminal, too.
+_C1 = re.compile("[\x7f-\x9f]")
 
 
 class CommandError(Exception):
-    """What went wrong, what to do about it, and the exit code."""
+    """A problem, its remedy, and the exit code."""
 
     def __init__(self, problem: str, remedy: str = "", exit_code: int = EXIT_FAILED) -> None:
         super().__init__(problem)
@@ -37,28 +44,54 @@ class CommandError(Exception):
 
 
 def complain(error: CommandError) -> None:
-    """Two lines on stderr: what is wrong, and what to try."""
+    """Print the problem and the remedy to stderr, a line each."""
     remedy = error.remedy or "topolog --help"
     if remedy[1:2].islower():
         remedy = remedy[0].lower() + remedy[1:]
-    print(f"topolog: {scrub_text(error.problem.removesuffix('.'))}", file=sys.stderr)
-    print(f"  try: {remedy}", file=sys.stderr)
+    say(f"topolog: {scrub_text(error.problem.removesuffix('.'))}", to=sys.stderr)
+    say(f"  try: {remedy}", to=sys.stderr)
+
+
+def say(text: str = "", *, bold: bool = False, to: IO[str] | None = None) -> None:
+    """Print one line at once. A line break in `text` is escaped like any control character."""
+    line = printable(text)
+    if bold and to is None and sys.stdout.isatty():
+        console().print(Text(line, style="bold"))
+    else:
+        print(line, file=to or sys.stdout, flush=True)
+
+
+def say_verbatim(text: str) -> None:
+    """Print text of several lines that Topolog composed itself: YAML, a completion script."""
+    for line in text.removesuffix("\n").split("\n"):
+        say(line)
+
+
+def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
+    """Print a table of text cells."""
+    console().print(table(title, columns, rows))
+
+
+def show(renderable: RenderableType) -> None:
+    """Print a renderable whose text is escaped."""
+    console().print(renderable)
 
 
 def json_line(value: Any) -> None:
-    """One JSON value on a line of its own, out at once: a follower behind a pipe sees it."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    """Print one JSON value on one line at once, so that a follower behind a pipe sees it."""
+    text = msgspec.json.encode(value).decode()
+    sys.stdout.write(_C1.sub(lambda match: f"\\u{ord(match.group()):04x}", text) + "\n")
     sys.stdout.flush()
 
 
 def is_screen() -> bool:
-    """Whether standard output is a terminal that can move its cursor (TERM=dumb cannot)."""
+    """Return whether stdout is a terminal that can move its cursor (TERM=dumb cannot)."""
     return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def console() -> Console:
-    """For tables and styled lines: as wide as the terminal; wide and without styles elsewhere.
-    NO_COLOR is heeded (rich).
+    """Return a console as wide as the terminal, or wide and without styles in a pipe. Rich obeys
+    NO_COLOR.
     """
     if sys.stdout.isatty():
         return Console(soft_wrap=True, highlight=False)
@@ -66,21 +99,21 @@ def console() -> Console:
 
 
 def columns() -> int:
-    """The width of the terminal, or that of a pipe."""
+    """Return the width of the terminal, or that of a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table of text cells; a column whose name starts with `#` is right-aligned."""
-    made = Table(
+    """Return a table of text cells; a column whose name starts with `#` is right-aligned."""
+    result = Table(
         title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
     for column in columns:
-        made.add_column(
+        result.add_column(
             column.removeprefix("#"),
             justify="right" if column.startswith("#") else "left",
             overflow="fold",
         )
     for row in rows:
-        made.add_row(*row)
-    return made
+        result.add_row(*(Text(printable(cell)) for cell in row))
+    return result

@@ -1,9 +1,7 @@
-"""The pods of a manifest file: Pods as they stand, and what a controller would make from its
-template.
+"""Read the pods of a manifest file: Pods, and the pods that a controller would create.
 
-A Deployment of three replicas is three pods, named as people count them (`web-0`, `web-1`,
-`web-2`). Objects that hold no pods (Services, ConfigMaps) are passed over and named. Pure: parsed
-documents in, values out.
+A Deployment of three replicas gives three pods with numbers (`web-0`, `web-1`, `web-2`). Objects
+without pods (Services, ConfigMaps) are skipped and named. Pure: parsed documents in, values out.
 """
 
 from __future__ import annotations
@@ -25,19 +23,20 @@ _COUNTED = {
     "StatefulSet": "replicas",
     "ReplicationController": "replicas",
 }
-_PASSED_OVER = (
-    "ClusterRole", "ClusterRoleBinding", "ConfigMap", "CustomResourceDefinition", "HorizontalPodAutoscaler", "Ingress",
-    "LimitRange", "Namespace", "NetworkPolicy", "Node", "NodeResourceTopology", "PersistentVolume", "PersistentVolumeClaim",
-    "PodDisruptionBudget", "PriorityClass", "ResourceQuota", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount",
+_WITHOUT_PODS = (
+    "ClusterRole", "ClusterRoleBinding", "ConfigMap", "CustomResourceDefinition",
+    "HorizontalPodAutoscaler", "Ingress", "LimitRange", "Namespace", "NetworkPolicy", "Node",
+    "NodeResourceTopology", "PersistentVolume", "PersistentVolumeClaim", "PodDisruptionBudget",
+    "PriorityClass", "ResourceQuota", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount",
 )  # fmt: skip
 _REMEDY = "write a Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob"
 
 
 class PodFile(msgspec.Struct, frozen=True):
-    """Pods in order, and the objects that hold none (`Service web`)."""
+    """Pods in order, and the skipped objects (`Service web`)."""
 
     pods: tuple[Pod, ...]
-    passed_over: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 class WrongManifest(msgspec.Struct, frozen=True):
@@ -48,18 +47,18 @@ class WrongManifest(msgspec.Struct, frozen=True):
 
 
 def read(documents: list[Any]) -> PodFile | WrongManifest:
-    """The pods of all documents and of the items of Lists."""
+    """Return the pods of all documents and of the items of Lists."""
     pods: list[Pod] = []
-    passed: list[str] = []
+    skipped: list[str] = []
     for number, document in enumerate(_items(documents), 1):
         try:
             for manifest in _pod_manifests(fields.as_mapping(document, "")):
                 pods.append(_pod(manifest))
-        except _NoPods as none:
-            passed.append(none.name)
+        except _NoPods as without_pods:
+            skipped.append(without_pods.name)
         except RefusedError as refused:
             return WrongManifest(number, refused.error)
-    return PodFile(tuple(pods), tuple(passed))
+    return PodFile(tuple(pods), tuple(skipped))
 
 
 class _NoPods(Exception):
@@ -70,10 +69,8 @@ class _NoPods(Exception):
 
 def _items(documents: list[Any]) -> Iterator[Any]:
     for document in documents:
-        listed = (
-            document.get("items") if isinstance(document, dict) and "items" in document else None
-        )
-        yield from listed if isinstance(listed, list) else [document]
+        items = document.get("items") if isinstance(document, dict) else None
+        yield from items if isinstance(items, list) else [document]
 
 
 def _pod(manifest: Json) -> Pod:
@@ -87,7 +84,7 @@ def _pod_manifests(doc: Json) -> Iterator[Json]:
     kind = fields.text(doc, "kind", "", "Pod")
     if kind == "Pod":
         yield doc
-    elif kind in _PASSED_OVER:
+    elif kind in _WITHOUT_PODS:
         raise _NoPods(
             f"{kind} {fields.text(fields.mapping(doc, 'metadata', ''), 'name', 'metadata')}"
         )
@@ -109,20 +106,21 @@ def _of_template(doc: Json, kind: str) -> Iterator[Json]:
         raise refuse("spec.template", None, f"give the {kind} a pod template")
     name, count = fields.name(metadata, "name", "metadata"), _count(spec, kind)
     for number in range(count):
-        own = {**fields.mapping(template, "metadata", "spec.template"), "name": f"{name}-{number}"}
+        pod_metadata = dict(fields.mapping(template, "metadata", "spec.template"))
+        pod_metadata["name"] = f"{name}-{number}"
         if metadata.get("namespace"):
-            own["namespace"] = metadata["namespace"]
+            pod_metadata["namespace"] = metadata["namespace"]
         yield {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": own,
+            "metadata": pod_metadata,
             "spec": fields.mapping(template, "spec", "spec.template"),
         }
 
 
 def _count(spec: Json, kind: str) -> int:
-    """How many pods one node could meet at once: all replicas, a Job's parallelism, one of a
-    DaemonSet.
+    """Return how many pods could be on one node at once: all replicas, a Job's parallelism, one pod
+    of a DaemonSet.
     """
     if kind == "DaemonSet":
         return 1

@@ -1,6 +1,4 @@
-"""A bar for what takes its time: on a terminal's stderr, nothing elsewhere. Must not know what is
-being done.
-"""
+"""A progress bar on a terminal's stderr; nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -10,14 +8,16 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(what: str, total: float, wanted: bool = True) -> Iterator[Callable[[float], None]]:
-    """Yields what hears how much is done of `total`."""
-    if not (wanted and sys.stderr.isatty()):
+def progress_bar(
+    action: str, total: float, enabled: bool = True
+) -> Iterator[Callable[[float], None]]:
+    """Yield a function that takes how much of `total` is done."""
+    if not (enabled and sys.stderr.isatty()):
         yield lambda done: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(action, total=total)
         yield lambda done: bar.update(task, completed=done)

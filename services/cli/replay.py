@@ -1,5 +1,6 @@
-"""`topolog replay ...`: options in, rows out. What is read and told lives in `services.replay`, how
-it is printed in `replay_print`."""
+"""`topolog replay ...`: options in, rows out. `services.replay` reads the log, `replay_print`
+prints.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +18,31 @@ from services.cli import replay_print, window
 from services.cli.addresses import data_dir_option, database_option, http_token
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
+from services.cli.paths import kubeconfig_option
+from services.cli.verbs import group
 from services.cli.window import From, To
 from services.replay import filters, moments
-from services.replay.filters import Filter, FilterError
+from services.replay.filters import Filter, FilterError, UnknownPod
 from shared.eventlog.port import EventLog
 from shared.ledger.fold import GapError
 
 T = TypeVar("T")
 
-replay_app = typer.Typer(
-    help="Read the log again: what happened, why, and whether it all holds together.",
-    no_args_is_help=True,
-)
+replay_app = group("Read the event log: what happened, why, and whether it is consistent.")
 
 Database = Annotated[str, database_option()]
 DataDir = Annotated[Path | None, data_dir_option()]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines, with everything in full.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON lines with all fields.")]
 NEGATIVE_POSITIONS = {"ignore_unknown_options": True}
 
 
+def register(app: typer.Typer) -> None:
+    """Mount the verbs of this file, of `replay_asking` and of `whatif`."""
+    app.add_typer(replay_app, name="replay")
+
+
 def run(source: LogSource, use: Callable[..., Awaitable[T]], verb: str) -> T:
-    """Open the log, run, close; a bad filter becomes a usage error of this verb."""
+    """Open the log, run `use` on it, close it. Raises CommandError as `usage_errors` does."""
 
     async def session() -> T:
         async with source as log:
@@ -49,15 +54,15 @@ def run(source: LogSource, use: Callable[..., Awaitable[T]], verb: str) -> T:
 
 @contextmanager
 def usage_errors(verb: str) -> Iterator[None]:
-    """A filter that cannot be meant is wrong usage; without a remedy of its own it is that verb's
-    help.
+    """Turn an invalid filter into wrong usage of the verb (exit code 2). An unknown pod is not
+    wrong usage: every verb exits with 1.
     """
     try:
         yield
     except FilterError as error:
-        raise CommandError(
-            str(error), error.remedy or f"topolog replay {verb} --help", EXIT_USAGE
-        ) from error
+        exit_code = EXIT_FAILED if isinstance(error, UnknownPod) else EXIT_USAGE
+        remedy = error.remedy or f"topolog replay {verb} --help"
+        raise CommandError(str(error), remedy, exit_code) from error
     except GapError as error:
         raise CommandError(f"the log is broken: {error}", "topolog replay verify") from error
 
@@ -68,42 +73,44 @@ def log_command(
     data_dir: DataDir = None,
     stream: Annotated[str, typer.Option(help="Stream pattern, for example 'node/*'.")] = "",
     type_: Annotated[
-        str, typer.Option("--type", help="Fact type pattern, for example 'Pod*'.")
+        str, typer.Option("--type", help="Event type pattern, for example 'Pod*'.")
     ] = "",
     pod: Annotated[str, typer.Option(help="Pod uid, name or namespace/name.")] = "",
-    node: Annotated[str, typer.Option(help="Facts that concern this node.")] = "",
+    node: Annotated[str, typer.Option(help="Only events of this node.")] = "",
     from_: From = None,
     to: To = None,
-    limit: Annotated[int, typer.Option(help="At most this many facts.", min=1)] = 1_000_000_000,
+    limit: Annotated[int, typer.Option(help="Maximal number of events.", min=1)] = 1_000_000_000,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on as facts arrive, from the end, or from --from."),
+        typer.Option(
+            "--follow", "-f", help="Continue as events arrive, from the end or from --from."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show facts in order of position: time, pod, node, one sentence."""
+    """List events in order of position: time, pod, node, one sentence."""
     from services.replay.listing import Listing, list_events
 
     if follow and to:
         raise CommandError(
-            "--follow goes on for ever, and --to ends", "the one or the other", EXIT_USAGE
+            "--follow has no end, and --to gives one", "use one of the two options", EXIT_USAGE
         )
     window.check(from_, to, "replay log")
     with usage_errors("log"):
-        wanted = Filter(stream=stream, type=filters.check_type(type_), node=node)
+        event_filter = Filter(stream=stream, type=filters.check_type(type_), node=node)
 
-    async def listed(log: EventLog) -> None:
-        asked = await window.window(log, from_, to)
-        first = asked.first if from_ or not follow else asked.last + 1
+    async def print_events(log: EventLog) -> None:
+        positions = await window.window(log, from_, to)
+        first = positions.first if from_ or not follow else positions.last + 1
         await list_events(
             log,
-            Listing(wanted, first, asked.last, pod, limit, follow),
+            Listing(event_filter, first, positions.last, pod, limit, follow),
             replay_print.event_printer(as_json),
         )
-        if asked.empty and not follow:
-            window.note(asked.empty)
+        if positions.empty and not follow:
+            window.note(positions.empty)
 
-    run(LogSource(database_url, data_dir), listed, "log")
+    run(LogSource(database_url, data_dir), print_events, "log")
 
 
 @replay_app.command("at", context_settings=NEGATIVE_POSITIONS)
@@ -116,7 +123,7 @@ def at_command(
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Show zones, charges, proofs and dirty flags as they stood."""
+    """Show zones, charges and dirty nodes at a moment."""
     from services.replay.state_at import state_at
 
     text = " ".join(moment)
@@ -135,69 +142,66 @@ def explain_command(
     database_url: Database = "",
     data_dir: DataDir = None,
     kubeconfig: Annotated[
-        str,
-        typer.Option(
-            envvar="TOPOLOG_KUBECONFIG", help="Where to ask for a pod that the log does not know."
-        ),
+        str, kubeconfig_option("Cluster to ask about a pod that is not in the log.")
     ] = "",
     recompute: Annotated[
-        bool, typer.Option(help="Decide again what was decided: folds the log from its beginning.")
+        bool, typer.Option(help="Compute the decisions again; this folds the whole log.")
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Tell one pod's story: queued, each verdict, reserved where and why, bound, admitted, proven
-    on which zone.
+    """Explain one pod: why it waits, or why it was placed on its node and zone.
 
-    Decisions are computed again with the scheduler's settings (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG) as
-    they are here.
+    Decisions are computed again with the scheduler's settings in this shell (TOPOLOG_CYCLE_*,
+    TOPOLOG_CONFIG).
     """
     from services.cli.deciding_here import deciding_here
     from services.cli.foreign_pod import foreign_pod
-    from services.replay.telling import UnknownPod, explain
+    from services.replay.telling import explain
 
     source = LogSource(database_url, data_dir)
-    by = deciding_here(os.environ) if recompute else None
+    rules = deciding_here(os.environ) if recompute else None
     try:
-        stories = run(source, lambda log: explain(log, pod, by), "explain")
+        stories = run(source, lambda log: explain(log, pod, rules), "explain")
     except CommandError as error:
         if not isinstance(error.__cause__, UnknownPod):
             raise
-        told = asyncio.run(foreign_pod(pod, kubeconfig or source.kubeconfig()))
-        if told is None:
-            raise CommandError(error.problem, error.remedy, EXIT_FAILED) from error
-        replay_print.foreign(told, as_json)
+        foreign = asyncio.run(foreign_pod(pod, kubeconfig or source.kubeconfig()))
+        if foreign is None:
+            raise
+        replay_print.foreign(foreign, as_json)
         return
     replay_print.stories(stories, as_json)
 
 
 @replay_app.command("verify")
 def verify_command(
-    database_url: Annotated[str, database_option(data_dir="beside")] = "",
+    database_url: Annotated[str, database_option(data_dir="combined")] = "",
     data_dir: DataDir = None,
     service: Annotated[
         list[str] | None,
         typer.Option(
-            help="A service to compare hashes with: its name in the data folder, or its /state URL."
+            help="Service whose hash is compared: its name in the data folder, or its /state URL."
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fold the whole log from zero and check every invariant; exit 1 when one is broken.
+    """Fold the whole log and check every invariant.
 
-    States of the schedulers, binders and topology-stores that run on the data folder are compared;
-    who does not answer is named. They are asked with the token in TOPOLOG_HTTP_TOKEN.
+    Also compares the states of the schedulers, binders and topology-stores that run on the data
+    folder; a service that does not answer is named. TOPOLOG_HTTP_TOKEN is sent as the token. Exit
+    code 1 if an invariant is violated.
     """
     from services.replay.commands import verify
 
     source, token = LogSource(database_url, data_dir), http_token()
     with usage_errors("verify"):
-        named = [source.state_url(one) for one in service or ()]
-    verdict = run(source, lambda log: verify(log, source.states(), named, token), "verify")
+        urls = [source.state_url(name) for name in service or ()]
+    result = run(source, lambda log: verify(log, source.states(), urls, token), "verify")
     if as_json:
-        json_line(verdict)
+        json_line(result)
     else:
-        replay_print.verdict(verdict)
-    if not verdict.ok:
+        replay_print.verdict(result)
+    if not result.ok:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -206,20 +210,22 @@ def shadow_command(
     database_url: Database = "",
     data_dir: DataDir = None,
     cases: Annotated[
-        int, typer.Option(help="Name at most this many pods that came out differently.", min=0)
+        int, typer.Option(help="Maximal number of pods to name whose outcome differs.", min=0)
     ] = 20,
     as_json: Json = False,
 ) -> None:
-    """Judge what other schedulers did: which rejections Topolog would have prevented, where it
-    would have refused what ran.
+    """Compare other schedulers' placements with Topolog's filters.
+
+    Shows the rejections that Topolog would have prevented, and the pods that ran although Topolog
+    would have refused them.
     """
     from services.replay.shadow import shadow
 
-    found = run(LogSource(database_url, data_dir), lambda log: shadow(log, cases), "shadow")
+    judgement = run(LogSource(database_url, data_dir), lambda log: shadow(log, cases), "shadow")
     if as_json:
-        json_line(found)
+        json_line(judgement)
     else:
-        replay_print.shadow(found)
+        replay_print.shadow(judgement)
 
 
 @replay_app.command("predictions")
@@ -227,22 +233,24 @@ def predictions_command(
     database_url: Database = "",
     data_dir: DataDir = None,
     by: Annotated[str, typer.Option(help="Group by `policy` or `node`.")] = "policy",
-    misses: Annotated[int, typer.Option(help="Show at most this many misses.", min=0)] = 10,
+    misses: Annotated[int, typer.Option(help="Maximal number of misses to show.", min=0)] = 10,
     as_json: Json = False,
 ) -> None:
-    """Compare the zones that the kubelet model predicted with those that the reports showed; of
-    misses, what was known within bounds only, by the scheduler's settings (TOPOLOG_CYCLE_*,
-    TOPOLOG_CONFIG) as they are here."""
+    """Compare predicted zones with the zones in the reports.
+
+    For each miss, shows what was undecided by the scheduler's settings in this shell
+    (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
+    """
     from services.cli.deciding_here import deciding_here
     from services.replay.predictions import predictions
 
     cycle = deciding_here(os.environ).cycle
-    found = run(
+    result = run(
         LogSource(database_url, data_dir),
         lambda log: predictions(log, by, misses, cycle),
         "predictions",
     )
     if as_json:
-        json_line(found)
+        json_line(result)
     else:
-        replay_print.predictions(found, by)
+        replay_print.predictions(result, by)

@@ -1,6 +1,4 @@
-"""`topolog replay diff` and `replay why-not`: options in, tables out. What differs and why is told
-by `services.replay`.
-"""
+"""`topolog replay diff` and `topolog replay why-not`: options in, tables out."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import Annotated
 import typer
 
 from services.cli import replay_print
-from services.cli.addresses import is_there, path_of
+from services.cli.addresses import exists, path_of
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
 from services.cli.replay import (
@@ -41,91 +39,93 @@ def diff_command(
             help="A moment (500, head, -100, 10m ago, a time), or a file of `topolog log export`."
         ),
     ],
-    after: Annotated[
-        str, typer.Argument(help="As the first one. FILE@MOMENT is a moment of a file.")
-    ],
+    after: Annotated[str, typer.Argument(help="Like BEFORE. FILE@MOMENT is a moment of a file.")],
     database_url: Database = "",
     data_dir: DataDir = None,
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Show what is different between two positions, or two histories: pods, zones, charges and
-    verdicts, by node.
+    """Compare two moments, or two histories, by node.
 
-    Exit code 1 when they differ.
+    Shows a summary, then differences of pods, zones, charges and scheduling outcomes. Exit code 1
+    if there are any.
     """
     with usage_errors("diff"):
         for text in (before, after):
-            if "/" in text and not _is_file(text):
-                raise CommandError(
-                    f"there is no file {_parts(text)[0]}",
-                    "topolog log export --out FILE writes one",
-                    EXIT_USAGE,
-                )
-            if not _is_file(text):
-                moments.parse(text, time.time_ns() // 1000)
-    one, there = _state(
+            _check_argument(text)
+    first, first_has_node = _state(
         before,
         database_url,
         data_dir,
         node,
         f"topolog replay diff {_moment_of(before, '1')} {after}",
     )
-    other, here = _state(
+    second, second_has_node = _state(
         after,
         database_url,
         data_dir,
         node,
         f"topolog replay diff {before} {_moment_of(after, 'head')}",
     )
-    if node and not (there or here):
-        which = "either history" if _is_file(before) or _is_file(after) else "the history"
-        hint = did_you_mean(node, {*one.nodes, *other.nodes})
+    if node and not (first_has_node or second_has_node):
+        has_file = _is_file(before) or _is_file(after)
+        hint = did_you_mean(node, {*first.nodes, *second.nodes})
         raise CommandError(
-            f"no node {node!r} in {which}{hint}",
+            f"no node {node!r} in {'either history' if has_file else 'the history'}{hint}",
             "topolog replay log --type NodeObserved",
             EXIT_USAGE,
         )
-    found = difference(one, other, node)
+    result = difference(first, second, node)
     if as_json:
-        json_line(found)
+        json_line(result)
     else:
-        replay_print.difference(found)
-    if found.differs:
+        replay_print.difference(result)
+    if result.differs:
         raise typer.Exit(EXIT_FAILED)
 
 
+def _check_argument(text: str) -> None:
+    if _is_file(text):
+        return
+    if "/" in text:
+        raise CommandError(
+            f"there is no file {_parts(text)[0]}",
+            "topolog log export --out FILE writes one",
+            EXIT_USAGE,
+        )
+    moments.parse(text, time.time_ns() // 1000)
+
+
 def _is_file(text: str) -> bool:
-    """Whether an argument names a file, and perhaps a moment of it."""
-    return is_there(path_of(_parts(text)[0]))
+    """Return whether an argument names a file, with or without a moment."""
+    return exists(path_of(_parts(text)[0]))
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Path and moment; an `@` may be in the path too."""
-    path, at, moment = text.rpartition("@")
-    return (path, moment) if at and not is_there(path_of(text)) else (text, "")
+    """Split into path and moment; an `@` may also be part of the path."""
+    path, separator, moment = text.rpartition("@")
+    return (path, moment) if separator and not exists(path_of(text)) else (text, "")
 
 
 def _moment_of(text: str, moment: str) -> str:
-    """Another moment of the log that an argument names, as an argument."""
+    """Return the argument for another moment of the same log."""
     return f"{_parts(text)[0]}@{moment}" if _is_file(text) else moment
 
 
 def _state(
     text: str, database_url: str, data_dir: Path | None, node: str, remedy: str
 ) -> tuple[State, bool]:
-    """The state that one argument names, and whether its log has heard of the node; `remedy` where
-    it names a moment that its log does not hold."""
+    """Return the state that an argument names, and whether its log knows the node. `remedy` is for
+    a moment outside the log."""
     path, moment = _parts(text)
     in_file = _is_file(text)
     source = LogSource(path, None) if in_file else LogSource(database_url, data_dir)
 
     async def fold(log: EventLog) -> tuple[State, bool]:
-        wanted = moment if in_file else text
-        state = state_of(
-            text, await ledger_at(log, await position_of(log, wanted or "head", remedy=remedy))
-        )
-        return state, any((await log.versions([streams.node(node), streams.report(node)])).values())
+        position = await position_of(log, (moment if in_file else text) or "head", remedy=remedy)
+        state = state_of(text, await ledger_at(log, position))
+        versions = await log.versions([streams.node(node), streams.report(node)])
+        return state, any(versions.values())
 
     return run(source, fold, "diff")
 
@@ -133,31 +133,31 @@ def _state(
 @replay_app.command("why-not", context_settings=NEGATIVE_POSITIONS)
 def why_not_command(
     pod: Annotated[
-        str, typer.Argument(help="Pod uid, name or namespace/name; of namesakes the newest.")
+        str, typer.Argument(help="Pod uid, name or namespace/name; the newest of that name.")
     ],
-    node: Annotated[str, typer.Option(help="The node that it did not get.")],
+    node: Annotated[str, typer.Option(help="Node that the pod was not placed on.")],
     at: Annotated[
         str,
         typer.Option(
-            "--at", help="When: 500, head, 10m ago, a time. The pod's last decision without it."
+            "--at", help="Moment: 500, head, 10m ago, a time. Default: the pod's last decision."
         ),
     ] = "",
     database_url: Database = "",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what stood in a pod's way on one node at one moment, and what would have helped.
+    """Explain why a pod was not placed on a node, and what would change that.
 
-    Decided with the scheduler's settings (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG) as they are here.
+    Decides with the scheduler's settings in this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
     """
     from services.cli.deciding_here import deciding_here
     from services.replay.why_not import why_not
 
     cycle = deciding_here(os.environ).cycle
-    found = run(
+    answer = run(
         LogSource(database_url, data_dir), lambda log: why_not(log, pod, node, at, cycle), "why-not"
     )
     if as_json:
-        json_line(found)
+        json_line(answer)
     else:
-        replay_print.why_not(found)
+        replay_print.why_not(answer)

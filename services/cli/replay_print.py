@@ -1,6 +1,4 @@
-"""How `topolog replay` looks: a line a fact, tables, stories. Values in, text out; must not read
-anything.
-"""
+"""Print the results of `topolog replay`: lines, tables, stories. Values in, text out."""
 
 from __future__ import annotations
 
@@ -8,27 +6,27 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from services.cli.output import columns, console, json_line, table
-from services.replay.node_trouble import dirty_text, exclusion_text
-from services.replay.words import by_container
+from services.cli.output import columns, json_line, say, say_table
+from services.replay.words import amounts_text, by_container, zones_list
 from shared.domain.quantity import format_amount
 
 if TYPE_CHECKING:
     from services.cli.foreign_pod import ForeignPod
     from services.replay.commands import Verdict
-    from services.replay.differing import Difference
+    from services.replay.differing import Difference, NodeDifference
     from services.replay.predictions import Predictions
     from services.replay.shadow import Judgement
     from services.replay.telling import Story
     from services.replay.why_not import WhyNot
 
 POD_WIDTH, NODE_WIDTH = 28, 10
+# With at least so many columns an event is one line; with fewer, its sentence is below.
 WIDE_FROM = 110
-"""From so many columns on a fact is one line; below, its sentence stands under it."""
+WAITING_SHOWN = 5
 
 
 def event_printer(as_json: bool) -> Callable[[dict[str, Any]], None]:
-    """What prints one row of `replay log`."""
+    """Return the function that prints one row of `replay log`."""
     return json_line if as_json else _event
 
 
@@ -37,230 +35,219 @@ def _event(row: dict[str, Any]) -> None:
     head = f"{row['position']:>7}  {time}"
     width = columns()
     if width >= WIDE_FROM:
-        print(
-            f"{head}  {row['pod'] or '-':<{POD_WIDTH}}  {row['node'] or '-':<{NODE_WIDTH}}  {row['text']}",
-            flush=True,
-        )
+        pod, node = row["pod"] or "-", row["node"] or "-"
+        say(f"{head}  {pod:<{POD_WIDTH}}  {node:<{NODE_WIDTH}}  {row['text']}")
         return
-    who = "  ".join(name for name in (row["pod"], row["node"]) if name)
-    print(f"{head}  {who}", *_wrapped(row["text"], width, 9), sep="\n", flush=True)
+    say(f"{head}  {'  '.join(name for name in (row['pod'], row['node']) if name)}")
+    _say_wrapped(row["text"], width, 9)
 
 
-def _wrapped(text: str, width: int, indent: int) -> list[str]:
+def _say_wrapped(text: str, width: int, indent: int) -> None:
     space = " " * indent
-    return textwrap.wrap(text, max(width, 40), initial_indent=space, subsequent_indent=space) or [
-        ""
-    ]
+    lines = textwrap.wrap(text, max(width, 40), initial_indent=space, subsequent_indent=space)
+    for line in lines or [""]:
+        say(line)
 
 
-def state(found: dict[str, Any]) -> None:
-    """The ledger at a position."""
-    out = console()
-    out.print(
-        f"position {found['position']} of {found['head']}, {found['time']}, state {found['hash']}",
-        markup=False,
+def state(result: dict[str, Any]) -> None:
+    """Print the ledger at a position."""
+    say(
+        f"position {result['position']} of {result['head']}, {result['time']}, "
+        f"state {result['hash']}"
     )
-    if found["waiting"]:
-        shown = ", ".join(found["waiting"][:5]) + (
-            f" and {len(found['waiting']) - 5} more" if len(found["waiting"]) > 5 else ""
-        )
-        out.print(f"waiting: {shown}", markup=False)
-    for problem in found["set_aside"]:
-        out.print(f"set aside: {problem}", markup=False)
-    for node in found["nodes"]:
+    waiting = result["waiting"]
+    if waiting:
+        more = len(waiting) - WAITING_SHOWN
+        say(f"waiting: {', '.join(waiting[:WAITING_SHOWN])}" + (f" and {more} more" * (more > 0)))
+    for problem in result["set_aside"]:
+        say(f"quarantined: {problem}")
+    for node in result["nodes"]:
         flags = [
             node["policy"],
             node["scope"],
             node["dirty"] and f"dirty: {node['dirty']}",
-            "silent" if node["expired"] else "",
+            "expired" if node["expired"] else "",
             "locked out" if node["locked"] else "",
         ]
-        title = f"\n{node['node']} ({', '.join(flag for flag in flags if flag)})"
-        out.print(
-            table(
-                title,
-                ("zone", "resource", "#allocatable", "#guaranteed free", "#free at most"),
-                _zone_rows(node["zones"]),
-            )
+        say()
+        say(f"{node['node']} ({', '.join(flag for flag in flags if flag)})", bold=True)
+        say_table(
+            ("zone", "resource", "#allocatable", "#guaranteed free", "#free at most"),
+            _zone_rows(node["zones"]),
         )
         for problem in node["problems"]:
-            out.print(problem, markup=False)
-        for exclusion in node["exclusions"]:
-            out.print(exclusion_text(exclusion), markup=False)
-        if node["dirty_mark"]:
-            out.print(dirty_text(node["dirty_mark"]), markup=False)
+            say(problem)
         for charge in node["charges"]:
-            for line in _wrapped(_charge(charge), columns(), 2):
-                out.print(line, markup=False)
+            _say_wrapped(_charge(charge), columns(), 2)
 
 
 def _zone_rows(zones: list[dict[str, Any]]) -> list[list[str]]:
-    return [
-        [
-            str(zone["zone"]),
-            name,
-            *(format_amount(name, held[key]) for key in ("allocatable", "free_min", "free_max")),
-        ]
-        for zone in zones
-        for name, held in zone["resources"].items()
-    ]
+    rows = []
+    for zone in zones:
+        for name, amounts in zone["resources"].items():
+            cells = [amounts[key] for key in ("allocatable", "surely_free", "free_at_best")]
+            rows.append([str(zone["zone"]), name, *(format_amount(name, cell) for cell in cells)])
+    return rows
 
 
 def _charge(charge: dict[str, Any]) -> str:
-    return f"{charge['pod']}  {charge['text']} (charged since position {charge['since']})"
+    since = f"charged since position {charge['since']}"
+    zones = "; ".join(
+        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in charge["held"].items()
+    )
+    if charge["state"] == "proven":
+        result = f"confirmed on {zones}" if zones else "confirmed to hold no zone"
+        return f"{charge['pod']}  {result} ({since})"
+    if charge["state"] != "unproven":
+        return f"{charge['pod']}  needs no zone ({since})"
+    if zones:
+        return (
+            f"{charge['pod']}  no longer listed, end not observed: may still hold {zones} ({since})"
+        )
+    predicted = f", predicted on {by_container(charge['predicted'])}" if charge["predicted"] else ""
+    if charge["possible"]:
+        possible = by_container(charge["possible"])
+    else:
+        possible = zones_list(charge["charged"])
+    return f"{charge['pod']}  unconfirmed: could be on {possible}{predicted} ({since})"
 
 
-def stories(told: list[Story], as_json: bool) -> None:
-    """Each pod's story."""
+def stories(pods: list[Story], as_json: bool) -> None:
+    """Print the story of each pod."""
     if as_json:
-        for story in told:
+        for story in pods:
             json_line(story)
         return
-    out, width = console(), columns()
-    for story in told:
-        out.print(f"{story.key} ({story.uid})", markup=False, style="bold")
-        for line in _wrapped(story.stands, width, 2):
-            out.print(line, markup=False)
+    width = columns()
+    for story in pods:
+        say(f"{story.key} ({story.uid})", bold=True)
+        _say_wrapped(story.stands, width, 2)
         for step in story.lines:
             narrow = width < WIDE_FROM
             time = step.time[11:23] if narrow else step.time[:10] + " " + step.time[11:23]
             head = f"{step.position:>9}  {time}  "
             indent = 11 if narrow else len(head)
             first, *more = textwrap.wrap(step.title, max(width - len(head), 30)) or [""]
-            out.print(head + first, markup=False)
+            say(head + first)
             for text in more:
-                out.print(" " * len(head) + text, markup=False)
+                say(" " * len(head) + text)
             for text in step.detail:
-                for line in _wrapped(text, width, indent + (4 if text.startswith("  ") else 2)):
-                    out.print(line, markup=False)
+                _say_wrapped(text, width, indent + (4 if text.startswith("  ") else 2))
         if story.set_aside:
-            out.print(f"what follows is not told: {story.set_aside}", markup=False)
+            say(f"the story ends here, because its stream is quarantined: {story.set_aside}")
 
 
 def foreign(pod: ForeignPod, as_json: bool) -> None:
-    """A pod that is not Topolog's."""
+    """Print a pod that is not Topolog's."""
     if as_json:
         json_line(pod)
         return
-    out = console()
-    out.print(f"{pod.key} ({pod.uid})", markup=False, style="bold")
+    say(f"{pod.key} ({pod.uid})", bold=True)
     for line in pod.lines():
-        for wrapped in _wrapped(line, columns(), 2):
-            out.print(wrapped, markup=False)
+        _say_wrapped(line, columns(), 2)
 
 
-def verdict(found: Verdict) -> None:
-    """What `verify` found."""
-    out = console()
-    out.print(
-        f"{found.positions} facts, {found.streams} streams, state {found.hash}, {found.events_per_s:,.0f} facts/s",
-        markup=False,
+def verdict(result: Verdict) -> None:
+    """Print the result of `verify`."""
+    say(
+        f"{result.positions} events, {result.streams} streams, state {result.hash}, "
+        f"{result.events_per_s:,.0f} events/s"
     )
-    out.print(table("", ("invariant", "verdict"), found.rows()))
-    for one in found.silent:
-        out.print(f"{one.service} was not compared, it does not answer: {one.why}", markup=False)
-    for violation in found.violations:
-        out.print(
-            f"{violation.invariant} at {violation.position}: {violation.message}", markup=False
-        )
+    say_table(("invariant", "result"), result.rows())
+    for service in result.silent:
+        say(f"{service.service} was not compared, because it does not answer: {service.why}")
+    for violation in result.violations:
+        say(f"{violation.invariant} at {violation.position}: {violation.message}")
 
 
-def predictions(found: Predictions, by: str) -> None:
-    """Hit rates, then the misses in words."""
-    out = console()
+def predictions(result: Predictions, by: str) -> None:
+    """Print hit rates, then the misses."""
     from services.scheduler.explain.wording import within
 
-    out.print(
-        table("", (by, "#predicted", "#hit", "#rate"), [group.row() for group in found.groups])
-    )
-    for miss in found.misses:
-        said, got = by_container(miss.predicted), by_container(miss.actual)
-        why = miss.difference + within(miss.within)
-        out.print(
-            f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {said}, got {got}; {why}",
-            markup=False,
+    say_table((by, "#predicted", "#hit", "#rate"), [group.row() for group in result.groups])
+    for miss in result.misses:
+        predicted, actual = by_container(miss.predicted), by_container(miss.actual)
+        say(
+            f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {predicted}, "
+            f"got {actual}; {miss.difference}{within(miss.within)}"
         )
 
 
-def shadow(found: Judgement) -> None:
-    """The counts in words, then the pods that came out differently."""
-    out = console()
+def shadow(result: Judgement) -> None:
+    """Print the counts, then the pods whose outcome differs."""
     from services.scheduler.shadow import OUTCOMES
 
-    rows = [[str(found.counts[outcome]), words] for outcome, words in OUTCOMES.items()]
-    out.print(table("", ("#pods", "what became of them"), rows))
-    rest = f"{found.open} wait for their kubelet, {found.own} were Topolog's own"
-    out.print(f"{found.elsewhere} would have gone to another node, {rest}")
-    for case in found.told:
+    rows = [[str(result.counts[outcome]), text] for outcome, text in OUTCOMES.items()]
+    say_table(("#pods", "outcome"), rows)
+    say(
+        f"{result.elsewhere} would have gone to another node, "
+        f"{result.open} wait for their kubelet, {result.own} were placed by Topolog"
+    )
+    for case in result.told:
         judged = case.judged
-        said = f"refused: {judged.refused}" if judged.refused else "allowed"
-        instead = f"; {judged.instead} instead" if judged.instead not in ("", judged.node) else ""
-        got = f"rejected: {case.reason}" if case.reason else "ran"
-        out.print(
-            f"{case.outcome:>9}  {judged.pod} on {judged.node}: {said}{instead}; it {got}",
-            markup=False,
-        )
+        topolog = f"refused: {judged.refused}" if judged.refused else "allowed"
+        if judged.instead not in ("", judged.node):
+            topolog += f"; {judged.instead} instead"
+        kubelet = f"rejected: {case.reason}" if case.reason else "ran"
+        say(f"{case.outcome:>9}  {judged.pod} on {judged.node}: {topolog}; the pod {kubelet}")
 
 
-def difference(found: Difference) -> None:
-    """Two states: the pods that are different, then node by node."""
-    out = console()
-    (first, second), (one, other) = found.positions, found.hashes
-    out.print(
-        f"{found.before} (position {first}, state {one}) -> {found.after} (position {second}, state {other})",
-        markup=False,
+def difference(result: Difference) -> None:
+    """Print a summary of two states, the pods that differ, then node by node."""
+    (first, second), (first_hash, second_hash) = result.positions, result.hashes
+    say(
+        f"{result.before} (position {first}, state {first_hash}) -> "
+        f"{result.after} (position {second}, state {second_hash})"
     )
-    if not found.differs:
-        out.print("no difference in pods, zones, charges and outcomes", markup=False)
+    if not result.differs:
+        say("no difference in pods, zones, charges and scheduling outcomes")
         return
-    out.print(
-        f"{len(found.pods)} pod(s) and {len(found.nodes)} node(s) differ: "
-        f"{sum(len(node.charges) for node in found.nodes)} charge(s), "
-        f"{sum(len(node.zones) for node in found.nodes)} zone amount(s)",
-        markup=False,
-    )
+    say(summary_of(result), bold=True)
     rows = [
-        (each.pod, *(_arrow(pair) for pair in (each.stage, each.node, each.verdict)))
-        for each in found.pods
+        (pod.pod, _arrow(pod.stage), _arrow(pod.node), _arrow(pod.verdict)) for pod in result.pods
     ]
-    out.print(table("", ("pod", "stage", "node", "verdict"), rows))
-    for node in found.nodes:
-        was, there = node.there
-        out.print(
-            f"\n{node.node}" + ("" if was and there else " (came)" if there else " (went)"),
-            markup=False,
-        )
-        for flag, pair in node.flags.items():
-            out.print(f"  {flag}: {_arrow((str(pair[0]), str(pair[1])))}", markup=False)
-        for charge, pair in node.charges.items():
-            out.print(f"  {charge}: {_arrow(pair)}", markup=False)
-        for what, (before, after) in node.zones.items():
-            resource = what.split()[2]
-            out.print(
-                f"  {_amount_label(what)}: "
-                f"{format_amount(resource, before)} -> {format_amount(resource, after)}",
-                markup=False,
-            )
+    say_table(("pod", "stage", "node", "outcome"), rows)
+    for node in result.nodes:
+        _node_difference(node)
 
 
-def _amount_label(what: str) -> str:
-    return what.replace("free_min", "guaranteed free").replace("free_max", "free at most")
+def summary_of(result: Difference) -> str:
+    """Return one line of counts: pods added, ended and moved, nodes and zone amounts changed."""
+    added = sum(not pod.stage[0] for pod in result.pods)
+    ended = sum(not pod.stage[1] for pod in result.pods)
+    charges = sum(len(node.charges) for node in result.nodes)
+    amounts = sum(len(node.zones) for node in result.nodes)
+    return (
+        f"{len(result.pods)} pods differ ({added} added, {ended} ended, "
+        f"{len(result.pods) - added - ended} changed); {len(result.nodes)} nodes differ "
+        f"({charges} charges, {amounts} zone amounts)"
+    )
+
+
+def _node_difference(node: NodeDifference) -> None:
+    was_present, is_present = node.there
+    say()
+    if was_present and is_present:
+        say(node.node, bold=True)
+    else:
+        say(f"{node.node} ({'added' if is_present else 'removed'})", bold=True)
+    for flag, pair in node.flags.items():
+        say(f"  {flag}: {_arrow((str(pair[0]), str(pair[1])))}")
+    for charge, pair in node.charges.items():
+        say(f"  {charge}: {_arrow(pair)}")
+    for label, (old, new) in node.zones.items():
+        resource = label.split()[2]
+        change = f"{format_amount(resource, old)} -> {format_amount(resource, new)}"
+        say(f"  {label.replace('_', ' ')}: {change}")
 
 
 def _arrow(pair: tuple[str, str]) -> str:
-    before, after = pair
-    return before if before == after else f"{before or 'none'} -> {after or 'none'}"
+    old, new = pair
+    return old if old == new else f"{old or 'none'} -> {new or 'none'}"
 
 
-def why_not(found: WhyNot) -> None:
-    """The answer, then the near miss in full."""
-    out = console()
-    out.print(
-        f"{found.pod} on {found.node} at position {found.position}, {found.time}"
-        + (f" ({found.when})" if found.when else ""),
-        markup=False,
-        style="bold",
-    )
-    for line in (found.answer, *found.lines):
-        for wrapped in _wrapped(line, columns(), 4 if line.startswith("  ") else 2):
-            out.print(wrapped, markup=False)
+def why_not(answer: WhyNot) -> None:
+    """Print the answer, then the near miss in full."""
+    say(f"{answer.pod} on {answer.node} at position {answer.position}, {answer.time}", bold=True)
+    for line in (answer.answer, *answer.lines):
+        _say_wrapped(line, columns(), 4 if line.startswith("  ") else 2)

@@ -1,6 +1,4 @@
-"""`topolog reset`: delete what `topolog up` keeps, after asking. Must not know what is in a data
-folder.
-"""
+"""`topolog reset`: delete the contents of a data folder, after a question."""
 
 from __future__ import annotations
 
@@ -10,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.output import EXIT_USAGE, CommandError
+from services.cli.output import EXIT_USAGE, CommandError, say
+from services.cli.paths import path_option
 
 
 def register(app: typer.Typer) -> None:
@@ -20,30 +19,31 @@ def register(app: typer.Typer) -> None:
 
 def reset(
     data_dir: Annotated[
-        Path | None, typer.Option(help="The data folder. Default: ~/.local/state/topolog.")
+        Path | None, path_option(help="Data folder. Default: ~/.local/state/topolog.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete the event log and the simulated cluster of a data folder; the next topolog up begins
-    anew.
+    """Delete the event log and the simulated cluster of a data folder.
+
+    The next topolog up starts from scratch.
     """
     from services.embedded.data_dir import DataDir, default_data_dir
 
     folder = data_dir or default_data_dir()
-    if not (folder.expanduser() / "VERSION").exists():
+    if not (folder / "VERSION").exists():
         raise CommandError(
             f"no Topolog data folder at {folder}", "name it with --data-dir", EXIT_USAGE
         )
     if not yes:
         if not sys.stdin.isatty():
             raise CommandError(
-                f"{folder} would be deleted, and nobody is there to ask",
+                f"refusing to delete {folder} without a terminal to ask for confirmation",
                 "topolog reset --yes",
                 EXIT_USAGE,
             )
         if not typer.confirm(f"Delete the event log and the simulated cluster in {folder}?"):
-            typer.echo("nothing was deleted")
+            say("nothing was deleted")
             return
     with DataDir(folder, fresh=True):
         pass
-    typer.echo(f"{folder} is empty; topolog up begins anew")
+    say(f"{folder} is empty; the next topolog up starts from scratch")

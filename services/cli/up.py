@@ -1,4 +1,4 @@
-"""`topolog up`: options in, exit code out. What runs lives in `services.embedded.up`."""
+"""`topolog up`: options in, exit code out. `services.embedded.up` runs everything."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from services.cli.addresses import BUS, DATABASE, bus_option, database_option, file_of
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, is_screen
+from services.cli.paths import absolute_path, kubeconfig_option, path_option
 
 PODS_UNTIL_IDLE = 60
 SPEED_WITH_END, SPEED_WITHOUT_END = "10", "2"
 
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        help="Where state is kept; a second start resumes. Default: ~/.local/state/topolog."
+    path_option(
+        help="Folder of the state; a second start resumes. Default: ~/.local/state/topolog."
     ),
 ]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Delete what the data folder holds, and begin anew.")
-]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Delete the data folder's contents first.")]
 Nodes = Annotated[
-    int | None, typer.Option(help="Simulated nodes. Default: 8, or those of the data folder.")
+    int | None, typer.Option(help="Simulated nodes. Default: 8, or as in the data folder.")
 ]
 Zones = Annotated[
-    int | None, typer.Option(help="NUMA zones a node, 1 to 8. Default: 2, or as before.")
+    int | None,
+    typer.Option(help="NUMA zones per node, 1 to 8. Default: 2, or as in the data folder."),
 ]
 Workload = Annotated[
     str | None,
@@ -35,13 +36,14 @@ Workload = Annotated[
 ]
 Pods = Annotated[
     int | None,
-    typer.Option(help="How many pods to play. Default: without end; 60 with --exit-when-idle."),
+    typer.Option(help="Number of pods. Default: unlimited; 60 with --exit-when-idle."),
 ]
 Load = Annotated[float, typer.Option(help="Offered load as a share of the cluster.")]
 Speed = Annotated[
     str | None,
     typer.Option(
-        help="Virtual seconds a real second for arrivals and lifetimes, or max. Default: 2; 10 with an end."
+        help="Virtual seconds per second for arrivals and lifetimes, or max. "
+        "Default: 2, or 10 for a limited number of pods."
     ),
 ]
 Policy = Annotated[
@@ -54,35 +56,35 @@ Scope = Annotated[
 Cache = Annotated[
     str | None,
     typer.Option(
-        help="ledger, or as upstream: overreserve, discardreserved, passthrough. Default: TOPOLOG_CACHE, or ledger."
+        help="ledger, or a cache of the upstream plugin: overreserve, discardreserved or "
+        "passthrough. Default: TOPOLOG_CACHE, or ledger."
     ),
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of the workload. Default: 1, or as before.")]
+Seed = Annotated[
+    int | None, typer.Option(help="Seed of the workload. Default: 1, or as in the data folder.")
+]
 ReportInterval = Annotated[float, typer.Option(help="Seconds between full reports of a node.")]
 ApiPort = Annotated[
     int,
-    typer.Option(help="Port of the simulated Kubernetes API. Default: as before, or any free one."),
+    typer.Option(help="Port of the simulated Kubernetes API. Default: the last one, or any."),
 ]
 ExitWhenIdle = Annotated[
-    bool, typer.Option("--exit-when-idle", help="End when every feasible pod has run.")
+    bool, typer.Option("--exit-when-idle", help="Exit when every feasible pod has run.")
 ]
-IdleAfter = Annotated[float, typer.Option(help="Seconds without progress that count as the end.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a picture.")]
-Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of a picture.")]
-DatabaseUrl = Annotated[str, database_option("An outside Postgres.", "another matter")]
-NatsUrl = Annotated[str, bus_option("An outside NATS.", "another matter")]
+IdleAfter = Annotated[float, typer.Option(help="Seconds without progress that count as idle.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON lines instead of the picture.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Print lines instead of the picture.")]
+DatabaseUrl = Annotated[str, database_option("URL of an outside Postgres.", "unrelated")]
+NatsUrl = Annotated[str, bus_option("URL of an outside NATS.", "unrelated")]
 Kubeconfig = Annotated[
-    str, typer.Option(envvar="TOPOLOG_KUBECONFIG", help="An outside cluster; nothing is simulated.")
+    str, kubeconfig_option("Kubeconfig of an outside cluster; then nothing is simulated.")
 ]
-
-Schedulers = Annotated[
-    int, typer.Option(help="Schedulers that share the pods out among them, 1 to 8.")
-]
+Schedulers = Annotated[int, typer.Option(help="Schedulers that share the pods, 1 to 8.")]
 Standbys = Annotated[
-    int, typer.Option(help="Further binders and topology-stores, ready to take over, 0 to 3.")
+    int, typer.Option(help="Additional binders and topology-stores for failover, 0 to 3.")
 ]
 Advertise = Annotated[
-    str, typer.Option(help="This machine's address as the nodes of an outside cluster reach it.")
+    str, typer.Option(help="Address of this machine as seen from an outside cluster's nodes.")
 ]
 
 
@@ -117,85 +119,86 @@ def up(
     schedulers: Schedulers = 1,
     standbys: Standbys = 0,
 ) -> None:
-    """Run everything on this machine: Postgres, NATS, the services, a simulated cluster and a
-    workload.
+    """Run Topolog on this machine, with a simulated cluster and a workload.
 
-    Exit codes: 0 every feasible pod ran, 3 a kubelet rejected a pod, 4 a feasible pod was left
-    (with --exit-when-idle).
+    Starts Postgres, NATS, the four services, and the cluster. With --exit-when-idle the exit code
+    is 0 if every feasible pod ran, 3 if a kubelet rejected a pod, 4 if a feasible pod did not run.
     """
-    given = {
+    cluster = {
         "nodes": nodes,
         "zones": zones,
-        "workload": _absolute(workload),
+        "workload": _absolute_folder(workload),
         "policy": policy,
         "scope": scope,
         "seed": seed,
     }
-    rest = {
-        **{
-            "fresh": fresh,
-            "pods": pods,
-            "load": load,
-            "speed": speed,
-            "report_interval_s": report_interval,
-        },
-        **{
-            "api_port": api_port,
-            "exit_when_idle": exit_when_idle,
-            "idle_after_s": idle_after,
-            "json": as_json,
-        },
-        **{
-            "database_url": database_url,
-            "nats_url": nats_url,
-            "kubeconfig": kubeconfig,
-            "advertise": advertise,
-        },
-        **{"cache": cache or "", "schedulers": schedulers, "standbys": standbys},
+    options = {
+        "fresh": fresh,
+        "pods": pods,
+        "load": load,
+        "speed": speed,
+        "report_interval_s": report_interval,
+        "api_port": api_port,
+        "exit_when_idle": exit_when_idle,
+        "idle_after_s": idle_after,
+        "json": as_json,
+        "database_url": database_url,
+        "nats_url": nats_url,
+        "kubeconfig": kubeconfig,
+        "advertise": advertise,
+        "cache": cache or "",
+        "schedulers": schedulers,
+        "standbys": standbys,
     }
-    raise typer.Exit(_run(data_dir, given, rest, plain))
+    raise typer.Exit(_run(data_dir, cluster, options, plain))
 
 
-def _run(data_dir: Path | None, given: dict[str, Any], rest: dict[str, Any], plain: bool) -> int:
-    from services.cli.child_settings import declared
+def _run(
+    data_dir: Path | None, cluster: dict[str, Any], options: dict[str, Any], plain: bool
+) -> int:
     from services.embedded.data_dir import default_data_dir
     from services.embedded.errors import EmbeddedError
+    from services.embedded.up.display import Display
     from services.embedded.up.options import UpOptions, UsageError, check
     from services.embedded.up.resuming import Given, shape_for
-    from services.embedded.up.run import Up
 
+    display = Display(options["json"], _picture(options["json"] or plain))
     folder = data_dir or default_data_dir()
-    rest |= _pods_and_speed(rest["pods"], rest["speed"], rest["exit_when_idle"])
+    options |= _pods_and_speed(options["pods"], options["speed"], options["exit_when_idle"])
     try:
-        shape = shape_for(folder, Given(**given), rest["fresh"])
-        wanted = {name: getattr(shape, name) for name in shape.__struct_fields__}
-        options = check(
-            UpOptions(data_dir=folder, declared=declared(), **wanted, **(rest | _files(rest)))
-        )
-        return asyncio.run(Up(options, _picture(options.json or plain)).run())
+        shape = shape_for(folder, Given(**cluster), options["fresh"])
+        fields = options | _secret_files(options) | msgspec.structs.asdict(shape)
+        checked = check(UpOptions(data_dir=folder, **fields))
+        # Importing the services takes a second or two: say first that something happens.
+        display.note(f"topolog up: loading (data in {folder})")
+        from services.cli.child_settings import declared
+        from services.embedded.up.run import Up
+
+        with_variables = msgspec.structs.replace(checked, declared=declared())
+        return asyncio.run(Up(with_variables, display).run())
     except UsageError as error:
         raise CommandError(error.problem, error.remedy, EXIT_USAGE) from error
     except EmbeddedError as error:
         raise CommandError(error.problem, error.remedy, EXIT_FAILED) from error
 
 
-def _files(rest: dict[str, Any]) -> dict[str, str]:
-    """Where the URLs of outside servers stand in files, the services are given these: they read
-    them again.
+def _secret_files(options: dict[str, Any]) -> dict[str, str]:
+    """Return the files that hold the URLs of outside servers. Services get the files, so that they
+    can read a rotated password.
     """
     return {
-        "database_url_file": file_of(DATABASE, rest["database_url"]),
-        "nats_url_file": file_of(BUS, rest["nats_url"]),
+        "database_url_file": file_of(DATABASE, options["database_url"]),
+        "nats_url_file": file_of(BUS, options["nats_url"]),
     }
 
 
-def _picture(without: bool) -> Any:
-    """The live picture, on a terminal that can show it."""
-    if without or not is_screen():
+def _picture(disabled: bool) -> Any:
+    """Return the live picture if the terminal can draw it."""
+    if disabled or not is_screen():
         return None
     from services.top.screen import Screen
 
-    return Screen()
+    return Screen(owns_cluster=True)
 
 
 def _pods_and_speed(pods: int | None, speed: str | None, exit_when_idle: bool) -> dict[str, Any]:
@@ -203,16 +206,18 @@ def _pods_and_speed(pods: int | None, speed: str | None, exit_when_idle: bool) -
 
     if pods is not None and pods < 0:
         raise CommandError(
-            f"--pods is {pods}", "leave --pods out for a workload without end", EXIT_USAGE
+            f"--pods must not be negative (found {pods})",
+            "leave --pods out for an unlimited workload",
+            EXIT_USAGE,
         )
-    count = pods if pods is not None else (PODS_UNTIL_IDLE if exit_when_idle else ENDLESS)
+    default = PODS_UNTIL_IDLE if exit_when_idle else ENDLESS
+    count = default if pods is None else pods
     return {
         "pods": count,
         "speed": speed or (SPEED_WITHOUT_END if count == ENDLESS else SPEED_WITH_END),
     }
 
 
-def _absolute(workload: str | None) -> str | None:
-    """A folder is meant from where the command was given."""
+def _absolute_folder(workload: str | None) -> str | None:
     kind, colon, folder = (workload or "").partition(":")
-    return f"{kind}:{Path(folder).expanduser().resolve()}" if colon and folder else workload
+    return f"{kind}:{absolute_path(folder)}" if colon and folder else workload

@@ -1,9 +1,10 @@
-"""Which file each verb of `topolog` is in. A verb is imported when it is asked for: `topolog
-replay` does not wait for what `topolog doctor` needs. Help and near misses name all of them.
+"""The verbs of `topolog`, and the file of each. A verb is imported when it is used, so that
+`topolog replay` does not wait for the imports of `topolog doctor`.
 """
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Any
 
@@ -11,33 +12,65 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
+# In the order of help. Each is a file of this room with `register(app)`.
 FILES = (
-    "up", "top", "reset", "replay", "log", "database", "certificates", "nats", "admit", "exporter", "node", "compare", "doctor",
+    "up", "top", "reset", "replay", "log", "database", "certificates", "nats", "admit",
+    "exporter", "node", "compare", "doctor",
 )  # fmt: skip
-"""Verbs in the order of help; each is a file of this room with `register(app)`."""
-TOGETHER = {"replay": "replay_verbs", "log": "log_verbs"}
-"""Verbs of several files, and the one that mounts them."""
+# Files that add verbs to those of another file when they are imported.
+FURTHER = {"replay": ("replay_asking", "whatif"), "log": ("log_life",)}
+_SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 
-class Verbs(TyperGroup):
-    """The group of all verbs; those that the app itself holds come last."""
+class HelpGroup(TyperGroup):
+    """A group whose help shows the whole first sentence of each verb: click cuts it at 45
+    characters."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a row per verb."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, first_sentence(command.help or "")))
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class Verbs(HelpGroup):
+    """The group of all verbs; those of the app itself come last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names, loaded or not."""
+        """Return all names, whether imported or not."""
         return [*FILES, *(name for name in self.commands if name not in FILES)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The verb, imported now if it has not been; None for a stranger, for whom all are: one may
-        be a near miss.
+        """Return the verb, imported if necessary. An unknown name imports all verbs, because the
+        error message suggests similar ones.
         """
-        known = cmd_name in FILES or cmd_name in self.commands
-        for name in [cmd_name] if known else FILES:
+        is_verb = cmd_name in FILES or cmd_name in self.commands
+        for name in [cmd_name] if is_verb else FILES:
             if name not in self.commands:
                 self.add_command(_loaded(name))
         return super().get_command(ctx, cmd_name)
 
 
+def group(help: str) -> typer.Typer:
+    """Return an app for a group of verbs."""
+    return typer.Typer(help=help, cls=HelpGroup, no_args_is_help=True, rich_markup_mode=None)
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a help text on one line."""
+    paragraph = " ".join(text.strip().split("\n\n")[0].split())
+    return _SENTENCE.split(paragraph, maxsplit=1)[0]
+
+
 def _loaded(name: str) -> Any:
     app = typer.Typer(rich_markup_mode=None, callback=lambda: None)
-    import_module(f"services.cli.{TOGETHER.get(name, name)}").register(app)
+    module = import_module(f"services.cli.{name}")
+    for further in FURTHER.get(name, ()):
+        import_module(f"services.cli.{further}")
+    module.register(app)
     return get_group(app).commands[name]

@@ -1,6 +1,6 @@
-"""One voice for everything that can go wrong: `topolog: PROBLEM` and `  try: REMEDY`, never a traceback, never a raw retry.
+"""Turn every error into `topolog: PROBLEM` and `  try: REMEDY`, without a traceback.
 
-Must not know any verb; what a verb wants to say it raises as a CommandError.
+Must not know any verb: a verb raises CommandError with its own words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXIT_INTERRUPTED = 130
 DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
-def spoken(app: typer.Typer) -> None:
+def run_app(app: typer.Typer) -> None:
     """Run the command and exit."""
     stamina.instrumentation.set_on_retry_hooks([])
     try:
@@ -38,15 +38,15 @@ def spoken(app: typer.Typer) -> None:
     except TyperException as error:
         _misused(error)
     except Exception as error:
-        told = as_command_error(error)
-        complain(told)
+        reported = as_command_error(error)
+        complain(reported)
         if os.environ.get(TRACEBACK):
             print(scrub_text("".join(traceback.format_exception(error))), file=sys.stderr)
-        sys.exit(told.exit_code)
+        sys.exit(reported.exit_code)
 
 
 def as_command_error(error: Exception) -> CommandError:
-    """What a person is told of an exception."""
+    """Return problem, remedy and exit code of any exception."""
     if isinstance(error, ExceptionGroup):
         first = error.exceptions[0]
         return as_command_error(first if isinstance(first, Exception) else Exception(plain(first)))
@@ -63,29 +63,26 @@ def as_command_error(error: Exception) -> CommandError:
         )
     if isinstance(error, OSError) and error.errno in DISK:
         return CommandError(
-            plain(error),
-            "make room where the output goes, or have it go elsewhere; then the same again",
+            plain(error), "free space on that disk or write to another one, then run it again"
         )
     return CommandError(
-        f"{scrub_text(plain(error))} ({type(error).__name__}, which nobody foresaw)",
-        f"the same again with {TRACEBACK}=1, and report what it shows",
+        f"unexpected error: {scrub_text(plain(error))} ({type(error).__name__})",
+        f"run it again with {TRACEBACK}=1 and report the output",
     )
 
 
 def _misused(error: TyperException) -> None:
-    context: Any = getattr(error, "ctx", None)
-    if (
-        type(error).__name__ == "NoArgsIsHelpError"
-    ):  # a group without a verb: its help is the answer
+    if type(error).__name__ == "NoArgsIsHelpError":  # a group without a verb: print its help
         print(error.format_message(), file=sys.stderr)
         sys.exit(EXIT_USAGE)
+    context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "topolog"
-    said = " ".join(error.format_message().split())
-    complain(CommandError(said[:1].lower() + said[1:], f"{path} --help"))
+    message = " ".join(error.format_message().split())
+    complain(CommandError(message[:1].lower() + message[1:], f"{path} --help"))
     sys.exit(getattr(error, "exit_code", EXIT_FAILED) or EXIT_FAILED)
 
 
 def _end_of_pipe() -> None:
-    """The reader (`head`) has seen enough: nothing is wrong, and nothing is left to flush."""
+    """Exit quietly if the reader (`head`) has closed the pipe: there is nothing left to flush."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(0)

@@ -1,5 +1,6 @@
-"""`topolog replay whatif`: a history decided again, by the same rules or by others. Options in,
-tables out; played by `services.whatif`."""
+"""`topolog replay whatif`: decide a recorded history again, by the same rules or by others. Options
+in, tables out; `services.whatif` plays the history.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import typer
 
 from services.cli import window
 from services.cli.log_source import LogSource
-from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, console, json_line, table
+from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line, say, say_table
+from services.cli.paths import path_option
 from services.cli.progress import progress_bar
 from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, replay_app, run
 from services.cli.window import From, To
@@ -30,15 +32,15 @@ if TYPE_CHECKING:
 
 WORLD = {"policy": "topology_policy", "scope": "topology_scope"}
 REPORTS = ("change", "1", "10", "60")
-Wanted = tuple[list[str] | None, list[str] | None]
-"""Where to begin and where to end, as they were written."""
+# The values of --from and --to.
+Range = tuple[list[str] | None, list[str] | None]
 
 
 @replay_app.command("whatif", context_settings=NEGATIVE_POSITIONS)
 def whatif_command(
     history: Annotated[
         str,
-        typer.Option(help="A file of `topolog log export`, a folder of archived ones, or live."),
+        typer.Option(help="File of `topolog log export`, folder of archived files, or live."),
     ] = "live",
     from_: From = None,
     to: To = None,
@@ -46,44 +48,44 @@ def whatif_command(
         list[str] | None,
         typer.Option(
             "--set",
-            help="KEY=VALUE: a setting of the scheduler (cache, strategy, prediction, ...), or policy, scope.",
+            help="KEY=VALUE, repeatable: a scheduler setting (cache, strategy, prediction, ...), "
+            "policy or scope.",
         ),
     ] = None,
     nodes: Annotated[
-        str, typer.Option(help="+2: two more nodes, of the most frequent machine; -1: one fewer.")
+        str, typer.Option(help="+2 adds two nodes of the most frequent machine, -1 removes one.")
     ] = "",
     reports: Annotated[
         str, typer.Option(help="Seconds between two reports of a simulated node, or change.")
     ] = "change",
     seed: Annotated[
-        int, typer.Option(help="Of the delays that the history does not tell.", min=0)
+        int, typer.Option(help="Seed of the delays that the history does not record.", min=0)
     ] = 1,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw both sides over time into this SVG.")
+        Path | None, path_option(help="Draw both sides over time into this SVG file.")
     ] = None,
     jobs: Annotated[
-        int, typer.Option(help="Processes: 2 plays both sides at once.", min=1, max=2)
+        int, typer.Option(help="Processes; 2 plays both sides at once.", min=1, max=2)
     ] = 2,
     database_url: Database = "",
     data_dir: DataDir = None,
     as_json: Annotated[
         bool,
         typer.Option(
-            "--json", help="JSON lines: each side, the first difference, and the sum at the end."
+            "--json", help="Print JSON lines: both sides, the first difference, the totals."
         ),
     ] = False,
 ) -> None:
-    """Decide a recorded history again: under other rules, or under the same to see that it comes
-    out the same.
+    """Decide a recorded history again, under the same or under changed rules.
 
-    Without a change, every recorded decision is made again on the state that it was made on, and
-    those that do not come out the same are counted by cause. With one, the recorded pods arrive
-    again, with their lifetimes and delays, on simulated kubelets of the recorded machines, under
-    the rules as they are here (TOPOLOG_*) and under the changed ones, side by side.
+    Without a change, every recorded decision is made again on its recorded state, and decisions
+    that differ are counted by cause. With a change, the recorded pods arrive again, with their
+    lifetimes and delays, on simulated kubelets of the recorded machines: once under the rules in
+    this shell (TOPOLOG_*), once under the changed rules.
     """
     if reports not in REPORTS:
         raise CommandError(
-            f"--reports is {reports}; there are {', '.join(REPORTS)}",
+            f"--reports must be one of {', '.join(REPORTS)} (found {reports!r})",
             "topolog replay whatif --help",
             EXIT_USAGE,
         )
@@ -92,7 +94,7 @@ def whatif_command(
     before, after = _choice(os.environ), _choice(os.environ | settings)
     if history != "live" and data_dir is not None:
         raise CommandError(
-            "--history and --data-dir each name a log", "the one or the other", EXIT_USAGE
+            "--history and --data-dir both name a log", "give one of them", EXIT_USAGE
         )
     source = LogSource(database_url, data_dir) if history == "live" else LogSource(history, None)
     if not settings and not _changed(world):
@@ -104,54 +106,44 @@ def whatif_command(
         )
 
 
-# -- options
-# ---------------------------------------------------------------------------------------------------------
-
-
 def _changes(changes: list[str], nodes: str) -> tuple[dict[str, str], Changes]:
-    """The changed variables of the scheduler, and what is changed of the world. Raises
-    CommandError.
-    """
+    """Return the changed scheduler variables and the changes of the cluster."""
     from services.whatif.world import Changes
     from shared.domain.policies import POLICIES, SCOPES
 
-    variables, world, known = dict[str, str](), dict[str, str](), _variables()
+    variables, world, settings = dict[str, str](), dict[str, str](), _variables()
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not value:
             raise CommandError(
                 f"--set {change!r} is no KEY=VALUE", "--set strategy=LeastNUMANodes", EXIT_USAGE
             )
-        if key in world or known.get(key) in variables:
-            raise CommandError(
-                f"--set {key} is there twice",
-                "each setting once; two runs for two values",
-                EXIT_USAGE,
-            )
+        if key in world or settings.get(key) in variables:
+            raise CommandError(f"--set {key} is given twice", "one run for each value", EXIT_USAGE)
         if key in WORLD:
             allowed = POLICIES if key == "policy" else SCOPES
             if value not in allowed:
                 raise CommandError(
-                    f"--set {key}: {value!r} is none of {', '.join(allowed)}",
+                    f"--set {key} must be one of {', '.join(allowed)} (found {value!r})",
                     f"--set {key}={allowed[-1]}",
                     EXIT_USAGE,
                 )
             world[key] = value
-        elif key in known:
-            variables[known[key]] = value
+        elif key in settings:
+            variables[settings[key]] = value
         else:
-            near = difflib.get_close_matches(key, [*known, *WORLD], 1)
+            near = difflib.get_close_matches(key, [*settings, *WORLD], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise CommandError(
                 f"--set {key!r} is no setting{hint}",
-                f"one of {', '.join(sorted([*known, *WORLD]))}",
+                f"one of {', '.join(sorted([*settings, *WORLD]))}",
                 EXIT_USAGE,
             )
-    return variables, Changes(_more(nodes), **world)
+    return variables, Changes(_node_change(nodes), **world)
 
 
 def _variables() -> dict[str, str]:
-    """Key -> variable, for the settings that deciding depends on."""
+    """Return key -> variable of the settings that decisions depend on."""
     from services.scheduler.snapshot.config import CycleConfig
 
     cycle = {
@@ -162,16 +154,16 @@ def _variables() -> dict[str, str]:
     return cycle | {name: f"TOPOLOG_{name.upper()}" for name in others}
 
 
-def _more(nodes: str) -> int:
+def _node_change(nodes: str) -> int:
     try:
-        more = int(nodes) if nodes else 0
-        if nodes[:1] not in ("", "+", "-") or abs(more) > 10_000:
+        change = int(nodes) if nodes else 0
+        if nodes[:1] not in ("", "+", "-") or abs(change) > 10_000:
             raise ValueError
     except ValueError:
         raise CommandError(
-            f"--nodes {nodes!r} is no number of nodes more or fewer", "--nodes +2", EXIT_USAGE
+            f"--nodes must be a signed number of nodes (found {nodes!r})", "--nodes +2", EXIT_USAGE
         ) from None
-    return more
+    return change
 
 
 def _choice(environment: Mapping[str, str]) -> Choice:
@@ -190,60 +182,51 @@ def _changed(world: Changes) -> bool:
     return bool(world.nodes or world.policy or world.scope)
 
 
-# -- without a change
-# ----------------------------------------------------------------------------------------------------
-
-
 def _reproduce(
-    source: LogSource, wanted: Wanted, choice: Choice, plot: Path | None, as_json: bool
+    source: LogSource, window_range: Range, choice: Choice, plot: Path | None, as_json: bool
 ) -> None:
     from services.whatif.reproducing import reproduce
 
     if choice.core.upstream is not None:
         raise CommandError(
-            "an upstream cache decides here, by a clock that the history does not tell",
+            "the upstream cache is configured, which decides by a clock that is not in the history",
             "unset TOPOLOG_CACHE and TOPOLOG_COMPAT",
         )
     if plot is not None:
         raise CommandError(
-            "--plot draws two sides, and without a change there is one",
+            "--plot draws two sides, and without a change there is only one",
             "--set strategy=...",
             EXIT_USAGE,
         )
 
     async def decide(log: EventLog) -> Reproduced:
-        first, last = await window.with_events(log, *wanted)
+        first, last = await window.with_events(log, *window_range)
         with progress_bar("deciding again", 2 * last) as advance:
             return await reproduce(log, choice.core, first, last, advance)
 
-    found = run(source, decide, "whatif")
+    result = run(source, decide, "whatif")
     if as_json:
-        for each in found.told:
-            json_line(each)
-        json_line(msgspec.structs.replace(found, told=[]))
+        for decision in result.told:
+            json_line(decision)
+        json_line(msgspec.structs.replace(result, told=[]))
         return
-    out = console()
-    out.print(
-        f"{found.decisions} decisions made again: {found.same} the same, {found.differs} not",
-        markup=False,
+    say(
+        f"{result.decisions} decisions repeated: {result.same} the same, {result.differs} different"
     )
-    for why, count in found.why.items():
-        out.print(f"  {count} {why}", markup=False)
-    if found.others:
-        out.print(f"  {found.others} more were not Topolog's choice", markup=False)
-    for each in found.told:
-        out.print(
-            f"{each.position:>9}  {each.pod}: {each.recorded}; here: {each.here}", markup=False
+    for reason, count in result.why.items():
+        say(f"  {count} {reason}")
+    if result.others:
+        say(f"  {result.others} more were not Topolog's choice")
+    for decision in result.told:
+        say(
+            f"{decision.position:>9}  {decision.pod}: recorded {decision.recorded}; "
+            f"now {decision.here}"
         )
-
-
-# -- with one
-# ------------------------------------------------------------------------------------------------------------
 
 
 def _compare(
     source: LogSource,
-    wanted: Wanted,
+    window_range: Range,
     choices: tuple[Choice, Choice],
     changes: Changes,
     name: str,
@@ -261,58 +244,58 @@ def _compare(
         _require_writable(plot)
 
     async def read(log: EventLog) -> Recorded:
-        first, last = await window.with_events(log, *wanted)
+        first, last = await window.with_events(log, *window_range)
         with progress_bar("reading", last) as advance:
             return await recorded(log, first, last, advance)
 
-    found = run(source, read, "whatif")
+    history = run(source, read, "whatif")
     try:
-        worlds = [world(found, Changes()), world(found, changes)]
+        worlds = [world(history, Changes()), world(history, changes)]
     except NothingToPlay as error:
         raise CommandError(
             str(error), "a history with reports and pods; see: topolog replay log", EXIT_USAGE
         ) from error
-    one, other = (
+    baseline, changed = (
         comparing.Player(
-            each,
-            played,
-            _named(choice, scheduler_of(found, choice.core.scheduler_name)),
+            label,
+            cluster,
+            _named(choice, scheduler_of(history, choice.core.scheduler_name)),
             seed,
             cast("Any", reports),
         )
-        for each, played, choice in zip(("as here", name), worlds, choices, strict=True)
+        for label, cluster, choice in zip(("as here", name), worlds, choices, strict=True)
     )
     try:
         with progress_bar("playing", 1.0) as advance:
-            sides = comparing.side_by_side(one, other, advance, jobs)
-        keys = {uid: past.pod.key for uid, past in found.pods.items()}
-        first = comparing.first_difference(one, other, sides, keys, jobs)
+            sides = comparing.side_by_side(baseline, changed, advance, jobs)
+        keys = {uid: past.pod.key for uid, past in history.pods.items()}
+        first = comparing.first_difference(baseline, changed, sides, keys, jobs)
     except comparing.SideFailed as error:
         raise CommandError(
             str(error),
             "topolog replay whatif --jobs 1, or a shorter history (--from, --to)",
             EXIT_FAILED,
         ) from error
-    every = comparing.as_recorded(found), *sides
-    notes = [*cut.notes(found, worlds[1], every), *worlds[1].notes]
-    _tell(every, first, comparing.count_differing(sides), notes, as_json)
+    all_sides = comparing.as_recorded(history), *sides
+    notes = [*cut.notes(history, worlds[1], all_sides), *worlds[1].notes]
+    _print(all_sides, first, comparing.count_differing(sides), notes, as_json)
     if plot is not None:
         _draw(plot, sides)
 
 
 def _named(choice: Choice, scheduler: str) -> Choice:
-    """The configuration under the name that the recorded pods asked for."""
+    """Return the configuration with the scheduler name of the recorded pods."""
     return msgspec.structs.replace(
         choice, core=msgspec.structs.replace(choice.core, scheduler_name=scheduler)
     )
 
 
 def _require_writable(plot: Path) -> None:
-    """Before minutes of playing. A file that is there stays as it is. Raises CommandError."""
+    """Check this before minutes of playing. An existing file stays as it is."""
     try:
-        was_there = plot.exists()
+        existed = plot.exists()
         plot.open("a").close()
-        if not was_there:
+        if not existed:
             plot.unlink()
     except OSError as error:
         raise _unwritable(plot, error) from error
@@ -331,7 +314,7 @@ def _draw(plot: Path, sides: tuple[Side, Side]) -> None:
         raise _unwritable(plot, error) from error
 
 
-def _tell(
+def _print(
     sides: tuple[Side, ...],
     first: FirstDifference | None,
     differs: int,
@@ -350,7 +333,6 @@ def _tell(
             }
         )
         return
-    out = console()
     columns = (
         "",
         "#pods",
@@ -362,41 +344,30 @@ def _tell(
         "#zones used",
         "#fragmentation",
     )
-    out.print(table("", columns, [_row(side) for side in sides]))
+    say_table(columns, [_row(side) for side in sides])
+    say()
     if first is None:
-        out.print("\nevery decision is the same", markup=False)
+        say("every decision is the same")
     else:
-        out.print(
-            f"\ndecision {first.number}, after {first.at_s:g} s, is the first that differs: {first.pod}",
-            markup=False,
-        )
-        for side, text, of_other in (
+        say(f"the first different decision is {first.number}, after {first.at_s:g} s: {first.pod}")
+        for side, text, details in (
             (sides[1], first.before, first.before_of_other),
             (sides[2], first.after, first.after_of_other),
         ):
-            out.print(f"  {side.name}: {text}", markup=False)
-            for line in of_other:
-                out.print(f"    {line}", markup=False)
-        out.print(f"{differs} pods end up on another node, or on none", markup=False)
+            say(f"  {side.name}: {text}")
+            for line in details:
+                say(f"    {line}")
+        say(f"{differs} pods end on another node, or on none")
     for note in notes:
-        out.print(f"note: {note}", markup=False)
+        say(f"note: {note}")
 
 
 def _row(side: Side) -> list[str]:
-    told = bool(side.samples)
+    counts = (side.pods, side.ran, side.rejected, side.unplaced, side.wait_mean_s, side.wait_p99_s)
+    has_samples = bool(side.samples)
     return [
         side.name,
-        *(
-            str(each)
-            for each in (
-                side.pods,
-                side.ran,
-                side.rejected,
-                side.unplaced,
-                side.wait_mean_s,
-                side.wait_p99_s,
-            )
-        ),
-        f"{side.zones_used:.1f}" if told else "-",
-        f"{100 * side.fragmentation:.1f} %" if told else "-",
+        *map(str, counts),
+        f"{side.zones_used:.1f}" if has_samples else "-",
+        f"{100 * side.fragmentation:.1f} %" if has_samples else "-",
     ]

@@ -1,3 +1,1 @@
-"""`topolog doctor`: what an installation looks like from outside, judged part by part. Pure: facts
-in, findings out.
-"""
+"""Judge each part of an installation for `topolog doctor`. Pure: observations in, findings out."""

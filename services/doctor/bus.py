@@ -1,6 +1,4 @@
-"""What is wrong with the bus: streams that are missing, nearly full, or lie on fewer servers than
-there are. Pure.
-"""
+"""Judge the bus: streams that are missing, nearly full, or have too few replicas. Pure."""
 
 from __future__ import annotations
 
@@ -14,26 +12,30 @@ NEARLY_FULL = 0.9
 
 
 def judge(streams: Sequence[StreamState]) -> Iterator[Finding]:
-    """Findings by stream."""
+    """Yield the findings of each stream."""
     for stream in streams:
         if not stream.exists:
-            mend = "kubectl -n topolog rollout restart deploy/topology-store deploy/scheduler"
-            yield problem(ABOUT, f"the stream {stream.name} does not exist", mend)
+            remedy = "kubectl -n topolog rollout restart deploy/topology-store deploy/scheduler"
+            yield problem(ABOUT, f"the stream {stream.name} does not exist", remedy)
             continue
         used = stream.bytes / stream.max_bytes if stream.max_bytes > 0 else 0.0
-        text = f"{stream.name}: {stream.messages} messages, {stream.bytes / 1e6:.1f} of {stream.max_bytes / 1e6:.0f} MB"
+        text = (
+            f"{stream.name}: {stream.messages} messages, "
+            f"{stream.bytes / 1e6:.1f} of {stream.max_bytes / 1e6:.0f} MB"
+        )
         if stream.keeps_newest_of_each and used > NEARLY_FULL:
             yield warning(
                 ABOUT,
                 f"{text}: reports of some nodes will be dropped",
-                "raise StreamLimits.report_bytes, or fewer nodes",
+                "raise StreamLimits.report_bytes, or use fewer nodes",
             )
         else:
             yield note(ABOUT, f"{text}, {stream.replicas} replica(s)")
         if stream.servers > stream.replicas:
-            mend = "TOPOLOG_NATS_REPLICAS=3 for topology-store and scheduler"
             yield warning(
-                ABOUT, f"{stream.name} lies on {stream.replicas} of {stream.servers} servers", mend
+                ABOUT,
+                f"{stream.name} is stored on {stream.replicas} of {stream.servers} servers",
+                "TOPOLOG_NATS_REPLICAS=3 for topology-store and scheduler",
             )
         if stream.lagging:
             yield warning(

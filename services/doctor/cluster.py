@@ -1,4 +1,4 @@
-"""What is wrong on the Kubernetes side: rights of the services, the topology definition. Pure."""
+"""Judge the Kubernetes side: rights of the services, the NodeResourceTopology definition. Pure."""
 
 from __future__ import annotations
 
@@ -8,36 +8,58 @@ from services.doctor.finding import Finding, note, problem, warning
 from shared.kube.rights import Right
 
 ABOUT = "cluster"
-_RIGHTS = "kubectl apply -k <overlay>, which holds k8s/base/rbac.yaml; services that are no pods of this cluster: --namespace ''"
+_GRANT_TO_ACCOUNT = "kubectl apply -k <overlay>, which contains k8s/base/rbac.yaml"
+_GRANT_TO_USER = "bind the user of the kubeconfig to the roles in k8s/base/rbac.yaml"
+# `rights.BY_SERVICE` does not list these: they depend on options that the API does not show.
+_OPTIONAL = (
+    "not checked: rights that only options need (exporters that write NodeResourceTopology "
+    "objects or pod conditions, or list ResourceSlices; NATS logins by token; the start-up taint)"
+)
 
 
-def judge_rights(held: Mapping[str, Mapping[Right, bool]]) -> Iterator[Finding]:
-    """`held` is service -> right -> whether its account has it."""
-    if not held:
-        yield note(
-            ABOUT, "the rights of the services' accounts cannot be asked for with these credentials"
-        )
-    for service, rights in held.items():
-        missing = sorted(right for right, has in rights.items() if not has)
+def judge_rights(
+    answers: Mapping[str, Mapping[Right, bool]],
+    unanswered: Mapping[str, str],
+    accounts: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Yield the missing rights by service, and the rights that could not be checked.
+
+    `answers` is service -> right -> whether it is granted; `unanswered` is service -> why the API
+    did not answer; `accounts` is service -> its service account, "" for the current credentials.
+    """
+    for service, rights in answers.items():
+        missing = sorted(right for right, granted in rights.items() if not granted)
         if missing:
-            named = ", ".join(map(str, missing))
-            yield problem(ABOUT, f"{service} may not: {named}", _RIGHTS)
+            account = accounts[service]
+            subject = f" (as {account})" if account else " (as the user of the kubeconfig)"
+            yield problem(
+                ABOUT,
+                f"{service} may not: {', '.join(map(str, missing))}{subject}",
+                _GRANT_TO_ACCOUNT if account else _GRANT_TO_USER,
+            )
+    for reason in sorted(set(unanswered.values())):
+        services = [service for service, why in unanswered.items() if why == reason]
+        subject = accounts[services[0]] or "$USER"
+        yield warning(
+            ABOUT,
+            f"not checked: rights of {', '.join(services)}: {reason}",
+            f"kubectl auth can-i --list --as={subject}, as a user who may impersonate it",
+        )
+    yield note(ABOUT, _OPTIONAL)
 
 
 def judge_definition(versions: tuple[str, ...]) -> Iterator[Finding]:
-    """The versions of topology.node.k8s.io that are served."""
-    mend = "kubectl apply -f k8s/components/noderesourcetopology/crd.yaml"
+    """Judge the served versions of topology.node.k8s.io."""
+    remedy = "kubectl apply -f k8s/components/noderesourcetopology/crd.yaml"
+    served = f"NodeResourceTopology is served as {', '.join(versions)}"
     if not versions:
         yield warning(
             ABOUT,
-            "NodeResourceTopology is not defined: nothing is mirrored, no other exporter is read",
-            mend,
+            "NodeResourceTopology is not defined: "
+            "nothing is mirrored, and no other exporter's objects are read",
+            remedy,
         )
     elif "v1alpha2" not in versions:
-        yield warning(
-            ABOUT,
-            f"NodeResourceTopology is served as {', '.join(versions)} alone: objects are read, not written",
-            mend,
-        )
+        yield warning(ABOUT, f"{served} only: objects are read, not written", remedy)
     else:
-        yield note(ABOUT, f"NodeResourceTopology is served as {', '.join(versions)}")
+        yield note(ABOUT, served)

@@ -1,6 +1,4 @@
-"""What is wrong with the database: schema, rights of the login, leases, lag of the relay, clock,
-growth. Pure.
-"""
+"""Judge the database: schema, login, leases, lag of the relay, clock, growth. Pure."""
 
 from __future__ import annotations
 
@@ -11,110 +9,113 @@ from shared.eventlog.inspection import GIVEN_UP_S, Inspection
 from shared.eventlog.revisions import is_ours
 
 ABOUT = "database"
+# Nothing moves without these roles. Others (the mirror) exist only if they are configured.
 ROLES = ("observer", "relay", "binder", "silence")
-"""Roles without which nothing moves; others (the mirror) are there where they are wanted."""
+# Roles that need at least one member: `scheduler/topolog/0`, `topology-store/3`.
 SHARED = ("scheduler", "topology-store")
-"""Roles that need a member at least: `scheduler/topolog/0`, `topology-store/3`."""
 SKEW_S = 2.0
-RELAY_LAG_FACTS = 10_000
-LONG_STREAM_FACTS = 1_000_000
-"""A node's stream lives as long as its name. Nothing of the services reads one whole; `topolog replay explain` and `at` do."""
+RELAY_LAG_EVENTS = 10_000
+# A node's stream lives as long as its name. Services never read one whole; `topolog replay explain`
+# and `topolog replay at` do.
+LONG_STREAM_EVENTS = 1_000_000
 DAY_S = 86_400
-ENOUGH_FACTS = 10_000
-"""Below, an empty database's own size hides what a fact takes."""
+# Below this, the size of an empty database hides the size of an event.
+ENOUGH_EVENTS = 10_000
+_LOGIN_REMEDY = (
+    "topolog database roles --password-dir DIR; "
+    "the URL of topolog_service goes into the secret topolog-postgres"
+)
 
 
-def judge(seen: Inspection, *, pods: bool = True) -> Iterator[Finding]:
-    """Findings, the worst first. Services that are no `pods` are `topolog up`'s, whose own database
-    they own.
+def judge(seen: Inspection, *, in_cluster: bool = True, running: bool = True) -> Iterator[Finding]:
+    """Yield the findings, the worst first.
+
+    Services that are not `in_cluster` belong to `topolog up`, whose own database they own. Without
+    `running` services nobody holds a lease or relays, which is as it should be.
     """
     if not seen.works:
-        mend = "kubectl -n topolog delete job migrations; kubectl apply -k <overlay>"
-        if seen.revision and not is_ours(seen.revision):
-            mend = "this is another program's database: check TOPOLOG_DATABASE_URL"
-        elif seen.revision > seen.newest_revision:
-            mend = "run doctor of the newer release"
-        yield problem(
-            ABOUT,
-            f"schema revision {seen.revision or 'none'}, this release has {seen.newest_revision}",
-            mend,
-        )
+        yield _wrong_schema(seen)
         return
     if seen.revision != seen.newest_revision:
         yield note(
             ABOUT,
-            f"schema revision {seen.revision} is of a newer release; this one ({seen.newest_revision}) works on it",
+            f"schema revision {seen.revision} is of a newer release; "
+            f"this release ({seen.newest_revision}) works on it",
         )
-    if seen.rank and pods:
+    if seen.rank and in_cluster:
         yield warning(
             ABOUT,
-            f"the login {seen.login} is {seen.rank}: services need a member of topolog_writer alone",
-            _login(),
+            f"the login {seen.login} is {seen.rank}: "
+            "services need a member of topolog_writer, and nothing more",
+            _LOGIN_REMEDY,
         )
-    for role in ROLES:
-        yield from _lease(role, seen)
-    for role in SHARED:
-        if not any(
-            name.startswith(f"{role}/") and left_s >= 0 for name, left_s in seen.leases.items()
-        ):
-            yield problem(
-                ABOUT,
-                f"the role {role} has no member",
-                "kubectl -n topolog get pods; see docs/operate.md, TopologNoLeader",
-            )
-    if seen.head - seen.relayed > RELAY_LAG_FACTS:
+    if running:
+        yield from _liveness(seen)
+    if seen.longest_events > LONG_STREAM_EVENTS:
         yield warning(
             ABOUT,
-            f"the relay stands {seen.head - seen.relayed} facts behind the head",
-            "topolog_relay_position; see NATS",
-        )
-    if seen.longest_events > LONG_STREAM_FACTS:
-        text = f"the stream {seen.longest_stream} has {seen.longest_events} facts: what is asked of it alone takes long"
-        yield warning(
-            ABOUT,
-            text,
-            f"topolog replay log --stream {seen.longest_stream} --from -100; what writes so often?",
+            f"the stream {seen.longest_stream} has {seen.longest_events} events: "
+            "commands that read all of it are slow",
+            f"topolog replay log --stream {seen.longest_stream} --from -100 shows what writes it",
         )
     if abs(seen.clock_skew_s) > SKEW_S:
-        text = f"the database's clock is {seen.clock_skew_s:+.1f} s from this machine's"
-        yield warning(ABOUT, text, "chronyc tracking, on both machines")
+        yield warning(
+            ABOUT,
+            f"the database's clock differs by {seen.clock_skew_s:+.1f} s from this machine's",
+            "chronyc tracking, on both machines",
+        )
     yield note(ABOUT, _growth(seen))
 
 
-def _login() -> str:
-    return "topolog database roles --password-dir DIR; the URL of topolog_service goes into the secret topolog-postgres"
+def _wrong_schema(seen: Inspection) -> Finding:
+    remedy = "kubectl -n topolog delete job migrations; kubectl apply -k <overlay>"
+    if seen.revision and not is_ours(seen.revision):
+        remedy = "this is another program's database: check TOPOLOG_DATABASE_URL"
+    elif seen.revision > seen.newest_revision:
+        remedy = "run doctor of the newer release"
+    revision = seen.revision or "none"
+    return problem(
+        ABOUT, f"schema revision {revision}, this release has {seen.newest_revision}", remedy
+    )
+
+
+def _liveness(seen: Inspection) -> Iterator[Finding]:
+    remedy = "kubectl -n topolog get pods; see docs/operate.md, TopologNoLeader"
+    for role in ROLES:
+        left_s = seen.leases.get(role)
+        if left_s is None or left_s < 0:
+            yield problem(ABOUT, f"the role {role} {_since(left_s)}", remedy)
+    for role in SHARED:
+        members = [left_s for name, left_s in seen.leases.items() if name.startswith(f"{role}/")]
+        if not any(left_s >= 0 for left_s in members):
+            yield problem(ABOUT, f"the role {role} has no member", remedy)
+    if seen.head - seen.relayed > RELAY_LAG_EVENTS:
+        yield warning(
+            ABOUT,
+            f"the relay is {seen.head - seen.relayed} events behind the head",
+            "check the metric topolog_relay_position, and NATS",
+        )
 
 
 def _since(left_s: float | None) -> str:
     if left_s is None:
-        return "was never held"
-    return (
-        "was given up, and nobody has taken it"
-        if left_s == GIVEN_UP_S
-        else f"has had no holder for {-left_s:.0f} s"
-    )
-
-
-def _lease(role: str, seen: Inspection) -> Iterator[Finding]:
-    left_s = seen.leases.get(role)
-    if left_s is None or left_s < 0:
-        yield problem(
-            ABOUT,
-            f"the role {role} {_since(left_s)}",
-            "kubectl -n topolog get pods; see docs/operate.md, TopologNoLeader",
-        )
+        return "never had a holder"
+    if left_s == GIVEN_UP_S:
+        return "was given up and has no holder"
+    return f"has had no holder for {-left_s:.0f} s"
 
 
 def _growth(seen: Inspection) -> str:
-    """GB a day, by what was measured over the newest facts."""
-    size = f"{seen.head} facts, {seen.size_bytes / 1e9:.2f} GB"
-    if seen.head < ENOUGH_FACTS or seen.span_s <= 0:
-        return f"{size}; how it grows is told from {ENOUGH_FACTS} facts on"
-    bytes_a_event = seen.size_bytes / seen.head
-    events_a_day = seen.span_events / seen.span_s * DAY_S
+    """GB a day, measured over the newest events."""
+    size = f"{seen.head} events, {seen.size_bytes / 1e9:.2f} GB"
+    if seen.head < ENOUGH_EVENTS or seen.span_s <= 0:
+        return f"{size}; growth is measured from {ENOUGH_EVENTS} events on"
+    event_bytes = seen.size_bytes / seen.head
+    events_per_day = seen.span_events / seen.span_s * DAY_S
     pods_per_s = seen.span_pods / seen.span_s
-    grown = (
-        f"{size}; at {pods_per_s:.2f} pods a second, as over the last {seen.span_s / 3600:.1f} h"
+    per_pod = f", {seen.span_events / seen.span_pods:.0f} events a pod" if seen.span_pods else ""
+    return (
+        f"{size}; at {pods_per_s:.2f} pods a second, as over the last {seen.span_s / 3600:.1f} h, "
+        f"{events_per_day * event_bytes / 1e9:.2f} GB a day "
+        f"({event_bytes:.0f} bytes an event{per_pod})"
     )
-    a_pod = f", {seen.span_events / seen.span_pods:.0f} facts a pod" if seen.span_pods else ""
-    return f"{grown}, {events_a_day * bytes_a_event / 1e9:.2f} GB a day ({bytes_a_event:.0f} bytes a fact{a_pod})"

@@ -1,4 +1,4 @@
-"""A finding: what was seen, how bad it is, and the command that mends it."""
+"""A finding of `topolog doctor`: an observation, its severity, and the remedy."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from typing import Literal
 
 import msgspec
 
+# A problem keeps something from working; a warning will, or may; a note is a figure worth knowing.
 Severity = Literal["problem", "warning", "note"]
-"""A problem keeps something from working; a warning will, or may; a note is a figure worth knowing."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`about` names the part: database, bus, cluster, node NAME. `mend` is a command, or where no
-    command can, a sentence.
+    """`about` names the part: database, bus, cluster, log, or node NAME. `remedy` is a command, or
+    a sentence if no command helps.
     """
 
     severity: Severity
     about: str
     seen: str
-    mend: str = ""
+    remedy: str = ""
 
 
-def problem(about: str, seen: str, mend: str) -> Finding:
-    """Something does not work."""
-    return Finding("problem", about, seen, mend)
+def problem(about: str, seen: str, remedy: str) -> Finding:
+    """Report something that does not work."""
+    return Finding("problem", about, seen, remedy)
 
 
-def warning(about: str, seen: str, mend: str) -> Finding:
-    """Something may soon not work, or works worse than it could."""
-    return Finding("warning", about, seen, mend)
+def warning(about: str, seen: str, remedy: str) -> Finding:
+    """Report something that may soon not work, or that works worse than it could."""
+    return Finding("warning", about, seen, remedy)
 
 
 def note(about: str, seen: str) -> Finding:
-    """A figure."""
+    """Report a figure, or a check that was left out."""
     return Finding("note", about, seen)

@@ -1,5 +1,5 @@
-"""What is wrong with nodes: reports, policies, fingerprints, rejections, kubelets beyond what the
-model has proven. Pure.
+"""Judge the nodes: reports, policies, fingerprints, rejections, kubelet versions that the model was
+not compared with. Pure.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from shared.kubelet.versions import PROVEN, is_proven
 from shared.ledger.state import Ledger, LedgerNode
 
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
+# With more combinations of hints a kubelet's own merge takes minutes: one for each subset of zones
+# and each resource.
 MERGE_LIMIT = 10**7
-"""Combinations of hints beyond which a kubelet's own merge takes minutes: one for each subset of zones and each resource."""
 EXPORTER_OF = (
     "kubectl -n topolog get pods -l app=exporter -o wide --field-selector spec.nodeName={}"
 )
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What the Node object says: kubelet version, whether it is ready."""
+    """Kubelet version and readiness by the Node object."""
 
     kubelet_version: str = ""
     ready: bool = True
@@ -32,9 +33,8 @@ class Machine(msgspec.Struct, frozen=True):
 def judge(
     ledger: Ledger, machines: Mapping[str, Machine], rejections: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """Findings by node, in order of name. `rejections` counts pods that each node's kubelet turned
-    away lately.
-    """
+    """Yield the findings in order of node name. `rejections` counts the pods that each node's
+    kubelet rejected recently."""
     for name in sorted(set(ledger.nodes) | set(machines)):
         node, machine = ledger.nodes.get(name), machines.get(name)
         if machine is not None and machine.ready:
@@ -42,12 +42,11 @@ def judge(
         if node is not None and node.report is not None and node.observed is not None:
             yield from _placing(name, node, node.report, rejections.get(name, 0))
         if machine is not None and not is_proven(machine.kubelet_version):
-            version = machine.kubelet_version or "of a version that its object does not tell"
-            seen = f"kubelet {version}: the model is proven for {', '.join(PROVEN)}"
+            version = machine.kubelet_version or "of unknown version"
             yield warning(
                 f"node {name}",
-                seen,
-                "topolog replay predictions: how often the model was right here",
+                f"kubelet {version}: the model was compared with {', '.join(PROVEN)}",
+                "topolog replay predictions shows how often the model was right on this cluster",
             )
 
 
@@ -69,37 +68,45 @@ def _reporting(name: str, node: LedgerNode | None) -> Iterator[Finding]:
 def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iterator[Finding]:
     about = f"node {name}"
     if report.policy == UNKNOWN:
-        mend = "give the exporter the kubelet's configuration (--kubelet-dir, --kubelet-config or --topology-manager-policy)"
-        yield problem(about, "nobody told its exporter the kubelet's topology policy", mend)
+        yield problem(
+            about,
+            "its exporter does not know the kubelet's topology policy",
+            "give the exporter the kubelet's configuration "
+            "(--kubelet-dir, --kubelet-config or --topology-manager-policy)",
+        )
     label = (node.observed.labels if node.observed else {}).get(POLICY_LABEL, "")
     labelled, _ = policies.parse(label) or ("", "")
     if label and labelled and report.policy not in (labelled, UNKNOWN):
-        mend = f"kubectl label node {name} {POLICY_LABEL}-, or configure the kubelet alike"
-        yield warning(about, f"its label says {labelled}, its kubelet does {report.policy}", mend)
-    if rejected:
-        mend = "topolog replay log --type PodEnded; compare the kubelet's configuration with the report's policy"
         yield warning(
-            about, f"its kubelet rejected {rejected} pod(s) ({report.policy}, {report.scope})", mend
+            about,
+            f"its label says {labelled}, its kubelet uses {report.policy}",
+            f"kubectl label node {name} {POLICY_LABEL}-, or change the kubelet's policy",
+        )
+    if rejected:
+        yield warning(
+            about,
+            f"its kubelet rejected {rejected} pod(s) ({report.policy}, {report.scope})",
+            "topolog replay log --type PodEnded; "
+            "compare the kubelet's configuration with the report's policy",
         )
     if report.placements is None and report.source != "bus" and not report.fingerprint:
-        mend = "--pods-fingerprint for RTE or NFD's topology updater, or Topolog's own exporter"
         yield problem(
             about,
-            "its reports carry neither placements nor a fingerprint: no charge is ever settled",
-            mend,
+            "its reports have neither placements nor a fingerprint: no placement is ever confirmed",
+            "--pods-fingerprint for RTE or NFD's topology updater, or Topolog's own exporter",
         )
     if node.dirty and node.listed is None:
-        mend = "topolog replay at -1 --node " + name
         yield warning(
             about,
             f"dirty, and its fingerprint ({report.fingerprint_method or 'none'}) does not match",
-            mend,
+            f"topolog replay at -1 --node {name}",
         )
     combinations = (2 ** len(report.zones) - 1) ** max(len(report.tracked), 1)
     if len(report.zones) >= 8 and combinations > MERGE_LIMIT:
-        mend = "KubeletConfiguration: topologyManagerPolicyOptions max-allowable-numa-nodes, fewer device resources, or sub-NUMA off"
         yield warning(
             about,
-            f"{len(report.zones)} zones and {len(report.tracked)} resources: its kubelet may not finish a merge",
-            mend,
+            f"{len(report.zones)} zones and {len(report.tracked)} resources: "
+            "its kubelet may not finish a merge of hints",
+            "KubeletConfiguration: topologyManagerPolicyOptions max-allowable-numa-nodes, "
+            "fewer device resources, or sub-NUMA clustering off",
         )

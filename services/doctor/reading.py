@@ -1,5 +1,5 @@
-"""What of the log this release cannot read or fold: its replicas set those streams aside. Pure.
-Must not know what facts mean.
+"""Judge the streams of the log that this release cannot read or fold, and therefore quarantines.
+Pure.
 """
 
 from __future__ import annotations
@@ -9,22 +9,23 @@ from collections.abc import Iterator, Mapping
 from services.doctor.finding import Finding, problem
 
 ABOUT = "log"
+# More streams than this are counted, not listed.
 SHOWN = 10
-"""Streams that are named one by one."""
 
 
-def judge(aside: Mapping[str, str]) -> Iterator[Finding]:
-    """A problem for each stream that is set aside; what is wrong with it ends with what to do."""
-    for stream in sorted(aside)[:SHOWN]:
-        wrong, _, mend = aside[stream].rpartition("; ")
+def judge(quarantined: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a problem for each quarantined stream. The part of its reason after the last `; ` is
+    the remedy."""
+    for stream in sorted(quarantined)[:SHOWN]:
+        reason, _, remedy = quarantined[stream].rpartition("; ")
         yield problem(
             ABOUT,
-            f"stream {stream} is set aside by this release: {wrong}",
-            f"{mend}; or topolog log skip POSITION --reason TEXT",
+            f"stream {stream} is quarantined by this release: {reason}",
+            f"{remedy}; or topolog log skip POSITION --reason TEXT",
         )
-    if len(aside) > SHOWN:
+    if len(quarantined) > SHOWN:
         yield problem(
             ABOUT,
-            f"{len(aside) - SHOWN} more streams are set aside by this release",
-            "as for those above",
+            f"{len(quarantined) - SHOWN} more streams are quarantined by this release",
+            "as for the streams above",
         )

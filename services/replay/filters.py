@@ -48,6 +48,10 @@ class FilterError(ValueError):
         self.remedy = remedy
 
 
+class UnknownPod(FilterError):
+    """The log has no such pod. Kubernetes may have it."""
+
+
 def check_type(pattern: str) -> str:
     """Return the pattern if a known event type matches it."""
     if pattern and not any(fnmatch.fnmatchcase(name, pattern) for name in CATALOG):

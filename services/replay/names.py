@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterable
 
 from services.replay import reading
-from services.replay.filters import FilterError
+from services.replay.filters import FilterError, UnknownPod
 from services.replay.suggestions import did_you_mean
 from shared.eventlog.port import EventLog
 from shared.events import streams
@@ -73,12 +73,12 @@ async def pods_called(log: EventLog, pod: str) -> tuple[list[str], set[str]]:
 
 
 async def require_pod(log: EventLog, pod: str) -> list[str]:
-    """Return the uids of the pods with this name. Raises FilterError with near matches if there is
+    """Return the uids of the pods with this name. Raises UnknownPod with near matches if there is
     none.
     """
     uids, keys = await pods_called(log, pod)
     if not uids:
-        raise FilterError(
+        raise UnknownPod(
             f"no pod {pod!r} in the log{did_you_mean(pod, keys)}",
             "topolog replay log --type PodObserved",
         )

@@ -1,3 +1,3 @@
-"""The live picture in the terminal: a fold of the log, drawn. Reads the log and nothing else, so it
-shows any Topolog.
+"""The live picture in the terminal: a fold of the log, drawn. Reads only the log, so that it can
+show any Topolog.
 """

@@ -1,5 +1,5 @@
-"""Follows the log: the ledger as it stands, the last facts in words, and rates. Reading only; must
-not know terminals.
+"""Follow the log: the ledger, the newest events in words, rates, and when each pod was created.
+Reads only; must not know terminals.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from services.replay.filters import clock
 from services.replay.names import Names
 from services.replay.words import Told
 from services.top.model import NodeRow, node_row
+from services.top.rates import Rates
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
+from shared.events.catalog import Event
+from shared.events.envelope import Envelope
 from shared.events.quarantine import QuarantinedStreams
 from shared.ledger.state import Ledger
 
-LAST_FACTS = 50
-RATE_OVER_S = 10.0
+NEWEST_SHOWN = 50
 WAIT_S = 0.5
 PAGE = 2000
+ALL_EVENTS = "events"
 COUNTED = {
     "PodReserved": "reserved",
     "PodBound": "bound",
@@ -32,76 +35,88 @@ COUNTED = {
 }
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """One of the last facts."""
+class Newest(msgspec.Struct, frozen=True):
+    """One of the newest events in words."""
 
     position: int
     time: str
-    told: Told
+    words: Told
 
 
 class Follower:
-    """The state of the picture. `rejected` counts refusals by kubelets since the log began."""
+    """The state of the picture.
+
+    `rejected` counts rejections by kubelets since the log began. `created_us` is when each live pod
+    was observed first.
+    """
 
     def __init__(self, log: EventLog) -> None:
         self.ledger = Ledger()
         self.head = 0
-        self.last: deque[Heard] = deque(maxlen=LAST_FACTS)
+        self.newest: deque[Newest] = deque(maxlen=NEWEST_SHOWN)
         self.rejected = 0
+        self.created_us: dict[str, int] = {}
         self._log = log
         self._names = Names(log)
         self._quarantined = QuarantinedStreams()
-        self._counts: dict[str, int] = {}
-        self._marks: deque[tuple[float, int, dict[str, int]]] = deque()
+        self._rates = Rates()
+        self._newest_us = 0
+        self._folded_s = time.monotonic()
         self._rows: dict[str, NodeRow] = {}
         self._resource = ""
 
     @property
     def log(self) -> EventLog:
-        """The log that is followed."""
+        """The followed log."""
         return self._log
 
+    @property
+    def now_us(self) -> int:
+        """The time of the newest event, and how long ago it was folded."""
+        return self._newest_us + int((time.monotonic() - self._folded_s) * 1e6)
+
     async def follow(self) -> AsyncIterator[None]:
-        """Fold for ever; yields after each page, so that others get their turn."""
+        """Fold for ever; yield after each page, so that other tasks can run."""
         self._quarantined.skipped = await skips(self._log)
         while True:
             self.head = await self._log.head()
             if self.ledger.position >= self.head:
                 await self._log.wait(self.ledger.position, WAIT_S)
-            async for envelope in reading.envelopes(
-                self._log, self.ledger.position, min(self.head, self.ledger.position + PAGE)
-            ):
+            last = min(self.head, self.ledger.position + PAGE)
+            async for envelope in reading.envelopes(self._log, self.ledger.position, last):
                 event, touched = reading.fold_one(self.ledger, envelope, self._quarantined)
                 if event is None:
                     continue
                 for name in touched:
                     self._rows.pop(name, None)
                 self._names.learn(event)
-                if envelope.type in COUNTED:
-                    self._counts[COUNTED[envelope.type]] = (
-                        self._counts.get(COUNTED[envelope.type], 0) + 1
-                    )
-                    self.rejected += getattr(event, "cause", "") == "rejected"
-                if self.head - envelope.position < LAST_FACTS:
+                self._count(envelope, event)
+                if self.head - envelope.position < NEWEST_SHOWN:
                     await self._names.find(words.mentioned(event))
-                    told = words.told(event, self._names.known)
-                    self.last.append(Heard(envelope.position, clock(envelope.time_us)[11:19], told))
-            self._mark()
+                    text = words.told(event, self._names.known)
+                    self.newest.append(
+                        Newest(envelope.position, clock(envelope.time_us)[11:19], text)
+                    )
             yield
 
+    def _count(self, envelope: Envelope, event: Event) -> None:
+        self._newest_us = max(self._newest_us, envelope.time_us)
+        self._folded_s = time.monotonic()
+        self._rates.add(ALL_EVENTS, envelope.time_us)
+        if envelope.type in COUNTED:
+            self._rates.add(COUNTED[envelope.type], envelope.time_us)
+            self.rejected += getattr(event, "cause", "") == "rejected"
+        if envelope.type == "PodObserved":
+            self.created_us.setdefault(envelope.stream.removeprefix("pod/"), envelope.time_us)
+        elif envelope.type == "PodEnded":
+            self.created_us.pop(envelope.stream.removeprefix("pod/"), None)
+
     def rates(self) -> dict[str, float]:
-        """Per second over the last ten: facts, and pods reserved, bound, admitted, ended."""
-        if len(self._marks) < 2:
-            return {}
-        (then_s, position, counts), now_s = self._marks[0], self._marks[-1][0]
-        passed_s = max(now_s - then_s, 0.1)
-        grown = {name: self._counts.get(name, 0) - counts.get(name, 0) for name in COUNTED.values()}
-        return {"facts": (self.ledger.position - position) / passed_s} | {
-            name: n / passed_s for name, n in grown.items()
-        }
+        """Return events, and pods reserved, bound, admitted and ended, per second of the log."""
+        return self._rates.per_second(self.now_us)
 
     def rows(self, resource: str) -> list[NodeRow]:
-        """A row a node; only what changed is made anew."""
+        """Return a row per node. Only changed nodes are computed again."""
         if resource != self._resource:
             self._rows, self._resource = {}, resource
         for name, node in self.ledger.nodes.items():
@@ -112,9 +127,3 @@ class Follower:
                 name: row for name, row in self._rows.items() if name in self.ledger.nodes
             }
         return list(self._rows.values())
-
-    def _mark(self) -> None:
-        now_s = time.monotonic()
-        self._marks.append((now_s, self.ledger.position, dict(self._counts)))
-        while len(self._marks) > 2 and now_s - self._marks[0][0] > RATE_OVER_S:
-            self._marks.popleft()

@@ -1,21 +1,23 @@
-"""What the picture shows, as values: a row a node with a bar a zone, the queue with reasons,
-counts. Pure; from the ledger.
+"""The values that the picture shows: a row per node with a bar per zone, pods, the queue, counts.
+Pure, from the ledger.
 
-A zone's bar has three parts: used (the report says so), charged but unproven (pods on their way,
-where they could land), free. Must not know terminals, keys or the log.
+A zone's bar has three parts: used (by the report), charged but unconfirmed (where pending
+admissions could land), free. Must not know terminals, keys or the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from services.replay.words import amounts_text, by_container, zones_list
 from shared.domain.report import Zone
 from shared.domain.resources import CPU, MEMORY
-from shared.ledger.state import Ledger, LedgerNode
+from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 
 STAGES = ("pending", "reserved", "intended", "bound", "running")
+UNDECIDED = "not decided yet"
 
 
 class ZoneBar(msgspec.Struct, frozen=True):
@@ -28,13 +30,13 @@ class ZoneBar(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """What pods may have of it."""
+        """The amount that pods may use."""
         return self.used + self.charged + self.free
 
 
 class NodeRow(msgspec.Struct, frozen=True):
     """One node. `taken` is the share of its fullest zone that is used or charged, 0 to 1; `flags`
-    what is wrong with it.
+    says what keeps pods away; `pod_keys` are the charged pods.
     """
 
     name: str
@@ -42,18 +44,20 @@ class NodeRow(msgspec.Struct, frozen=True):
     pods: int
     taken: float
     flags: str = ""
+    pod_keys: tuple[str, ...] = ()
 
     @property
     def rank(self) -> tuple[bool, float, str]:
-        """Worst first: what is wrong, then what is full."""
+        """Sort flagged nodes first, then full ones."""
         return (not self.flags, -self.taken, self.name)
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What goes over all nodes and pods: counted now and then, not for each drawing."""
+    """Values over all nodes and pods. They are computed now and then, not for each drawing."""
 
     resources: list[str]
     queue: list[Waiting]
+    pods: list[PodRow]
     stages: dict[str, int]
 
 
@@ -63,74 +67,148 @@ class Waiting(msgspec.Struct, frozen=True):
     uid: str
     pod: str
     reason: str
+    age_s: int = 0
+
+
+class PodRow(msgspec.Struct, frozen=True):
+    """One live pod. `node` is "" for a pod that is not placed."""
+
+    uid: str
+    pod: str
+    node: str
+    stage: str
+    age_s: int = 0
 
 
 def node_row(node: LedgerNode, resource: str) -> NodeRow:
-    """The node's row for one resource."""
+    """Return the node's row for one resource."""
     bars = (
         tuple(_bar(node, zone, resource) for zone in node.report.zones)
         if node.report is not None
         else ()
     )
     shares = [(bar.used + bar.charged) / bar.total for bar in bars if bar.total]
-    return NodeRow(node.name, bars, len(node.charges), max(shares, default=0.0), flags_of(node))
+    return NodeRow(
+        node.name,
+        bars,
+        len(node.charges),
+        max(shares, default=0.0),
+        flags_of(node),
+        tuple(charge.key for charge in node.charges.values()),
+    )
 
 
 def _bar(node: LedgerNode, zone: Zone, resource: str) -> ZoneBar:
-    held = zone.resources.get(resource)
-    total = held.allocatable if held is not None else 0
+    amounts = zone.resources.get(resource)
+    total = amounts.allocatable if amounts is not None else 0
     best = min(total, max(0, node.free_max.get(zone.id, {}).get(resource, 0)))
     sure = min(best, max(0, node.free_min.get(zone.id, {}).get(resource, 0)))
     return ZoneBar(zone.id, total - best, best - sure, sure)
 
 
 def flags_of(node: LedgerNode) -> str:
-    """What keeps pods away from the node, in words; "" for nothing."""
-    seen = node.observed
+    """Return what keeps pods away from the node, "" for nothing."""
+    node_object = node.observed
     flags = [
-        (seen is None, "no node object"),
-        (seen is not None and not seen.ready, "not ready"),
-        (seen is not None and seen.unschedulable, "cordoned"),
+        (node_object is None, "no node object"),
+        (node_object is not None and not node_object.ready, "not ready"),
+        (node_object is not None and node_object.unschedulable, "cordoned"),
         (node.report is None, "no report yet"),
         (bool(node.locked), "locked out"),
-        (node.expired, "silent"),
+        (node.expired, "expired"),
         (bool(node.dirty), "dirty"),
     ]
-    return ", ".join(word for holds, word in flags if holds)
+    return ", ".join(flag for is_set, flag in flags if is_set)
 
 
 def resources_of(nodes: Iterable[LedgerNode]) -> list[str]:
-    """Every resource that some zone has: cpu, memory, devices, hugepages."""
-    found = {
-        name
-        for node in nodes
-        if node.report is not None
-        for zone in node.report.zones
-        for name in zone.resources
-    }
+    """Return every resource that a zone has, in this order: cpu, memory, devices, hugepages."""
+    resources: set[str] = set()
+    for node in nodes:
+        for zone in node.report.zones if node.report is not None else ():
+            resources.update(zone.resources)
     return sorted(
-        found, key=lambda name: (name != CPU, name != MEMORY, name.startswith("hugepages-"), name)
+        resources,
+        key=lambda name: (name != CPU, name != MEMORY, name.startswith("hugepages-"), name),
     )
 
 
-def queue_of(ledger: Ledger) -> list[Waiting]:
-    """Pods that wait, those with a reason first."""
-    found = [
-        Waiting(uid, entry.pod.key, entry.problem or entry.verdict or "not decided yet")
+def age_s(uid: str, created_us: Mapping[str, int], now_us: int) -> int:
+    """Return the age of a pod in seconds, 0 if its creation is unknown."""
+    return max(0, now_us - created_us.get(uid, now_us)) // 1_000_000
+
+
+def age_text(seconds: int) -> str:
+    """Return an age as kubectl prints it: 45s, 12m, 3h, 5d."""
+    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds // unit_s}{unit}"
+    return f"{seconds}s"
+
+
+_NO_AGES: Mapping[str, int] = {}
+
+
+def queue_of(
+    ledger: Ledger, created_us: Mapping[str, int] = _NO_AGES, now_us: int = 0
+) -> list[Waiting]:
+    """Return the waiting pods, first the pods with a reason."""
+    waiting = [
+        Waiting(
+            uid,
+            entry.pod.key,
+            entry.problem or entry.verdict or UNDECIDED,
+            age_s(uid, created_us, now_us),
+        )
         for uid, entry in ledger.pods.items()
         if entry.stage == "pending"
     ]
-    return sorted(found, key=lambda one: (one.reason == "not decided yet", one.pod))
+    return sorted(waiting, key=lambda pod: (pod.reason == UNDECIDED, pod.pod))
+
+
+def pods_of(ledger: Ledger, created_us: Mapping[str, int], now_us: int) -> list[PodRow]:
+    """Return all live pods in order of name."""
+    rows = [
+        PodRow(uid, entry.pod.key, entry.node, entry.stage, age_s(uid, created_us, now_us))
+        for uid, entry in ledger.pods.items()
+    ]
+    return sorted(rows, key=lambda row: row.pod)
 
 
 def stages_of(ledger: Ledger) -> dict[str, int]:
-    """Live pods by stage."""
+    """Count live pods by stage."""
     counts = dict.fromkeys(STAGES, 0)
     for entry in ledger.pods.values():
         counts[entry.stage] += 1
     return counts
 
 
-def totals_of(ledger: Ledger) -> Totals:
-    """Everything that goes over all nodes and pods."""
-    return Totals(resources_of(ledger.nodes.values()), queue_of(ledger), stages_of(ledger))
+def totals_of(ledger: Ledger, created_us: Mapping[str, int], now_us: int) -> Totals:
+    """Compute the values over all nodes and pods."""
+    return Totals(
+        resources_of(ledger.nodes.values()),
+        queue_of(ledger, created_us, now_us),
+        pods_of(ledger, created_us, now_us),
+        stages_of(ledger),
+    )
+
+
+def charge_in_words(charge: Charge, entry: LedgerPod | None) -> str:
+    """Describe the zones of a charged pod: predicted, possible or confirmed."""
+    predicted = (
+        f", predicted on {by_container(entry.predicted)}"
+        if entry is not None and entry.predicted
+        else ""
+    )
+    if not charge.demand:
+        return "needs no zone"
+    zones = "; ".join(
+        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items())
+    )
+    if charge.confirmed:
+        result = f"confirmed on {zones}" if zones else "confirmed to hold no zone"
+        return result + predicted
+    if zones:
+        return f"no longer listed, end not observed: may still hold {zones}"
+    possible = set().union(*charge.possible.values())
+    return f"unconfirmed: could be on {zones_list(possible)}{predicted}"

@@ -1,6 +1,4 @@
-"""The picture on a real terminal: reads keys, folds, draws a few times a second. The only I/O of
-this room.
-"""
+"""The picture on a terminal: read keys, fold, draw a few times a second."""
 
 from __future__ import annotations
 
@@ -20,55 +18,59 @@ from rich.live import Live
 
 from services.replay.filters import FilterError
 from services.replay.telling import explain
-from services.replay.words import placement_text
 from services.top import model
 from services.top.draw import Scene, draw
 from services.top.follow import Follower
-from services.top.view import View, pressed
+from services.top.view import LISTS, View, pressed
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import READER
-from shared.ledger.state import Ledger
 from shared.runtime.waiting import set_within
 
 DRAW_EVERY_S = 0.4
+# Counting over all pods may take one part in so many of the time.
 COUNTING_SHARE = 10
-"""Counting over all pods may take one part in so many of the time."""
+# Alternate scroll mode (xterm): the mouse wheel sends arrow keys. Selecting text keeps working,
+# which full mouse reporting would prevent.
+WHEEL_ON, WHEEL_OFF = "\x1b[?1007h", "\x1b[?1007l"
 _KEYS = {
-    "\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "pageup", "\x1b[6~": "pagedown", "\x1b[H": "home", "\x1b[F": "end",
-    "\x1b[1~": "home", "\x1b[4~": "end", "\x1bOA": "up", "\x1bOB": "down", "\x1bOH": "home", "\x1bOF": "end",
-    "\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "backspace", "\x08": "backspace", "\x1b": "esc",
+    "\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "pageup", "\x1b[6~": "pagedown",
+    "\x1b[H": "home", "\x1b[F": "end", "\x1b[1~": "home", "\x1b[4~": "end",
+    "\x1bOA": "up", "\x1bOB": "down", "\x1bOH": "home", "\x1bOF": "end",
+    "\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "backspace", "\x08": "backspace",
+    "\x1b": "esc",
 }  # fmt: skip
 
 
 def keys_in(text: str) -> list[str]:
-    """What was read from the terminal, as names of keys; escape sequences that are not known are
-    left out.
-    """
-    found = []
+    """Return the names of the keys in terminal input. Unknown escape sequences are left out."""
+    keys = []
     while text:
-        known = next(
+        code = next(
             (code for code in sorted(_KEYS, key=len, reverse=True) if text.startswith(code)), ""
         )
-        if known == "\x1b" and text[1:2] in ("[", "O"):
+        if code == "\x1b" and text[1:2] in ("[", "O"):
             end = next(
-                (at for at, sign in enumerate(text[2:], 3) if sign.isalpha() or sign == "~"),
+                (index for index, sign in enumerate(text[2:], 3) if sign.isalpha() or sign == "~"),
                 len(text),
             )
             text = text[end:]
             continue
-        found.append(_KEYS.get(known, text[0]))
-        text = text[len(known) or 1 :]
-    return found
+        keys.append(_KEYS.get(code, text[0]))
+        text = text[len(code) or 1 :]
+    return keys
 
 
 class Screen:
-    """One picture. `note` may be called at any time; `run` ends when its user wants it to."""
+    """One picture. `note` may be called at any time; `run` returns when the user closes it.
 
-    def __init__(self, console: Console | None = None) -> None:
+    With `owns_cluster` the end of the picture stops the cluster, so the user is asked first.
+    """
+
+    def __init__(self, console: Console | None = None, owns_cluster: bool = False) -> None:
         self._console = console or Console(highlight=False)
-        self._view = View()
+        self._view = View(owns_cluster=owns_cluster)
         self._notes: list[str] = []
         self._changed = asyncio.Event()
         self._body: list[str] = []
@@ -78,12 +80,12 @@ class Screen:
         self._count_again_s = 0.0
 
     def note(self, text: str) -> None:
-        """Show an event."""
+        """Show a message in the picture."""
         self._notes = [*self._notes, text][-20:]
         self._changed.set()
 
     async def run(self, database_url: str) -> None:
-        """Draw what the log says, until the user ends it."""
+        """Draw the log until the user closes the picture."""
         log = await PostgresEventLog.open(database_url, retry_for_s=5.0, role=READER)
         try:
             await self.show(log)
@@ -91,7 +93,7 @@ class Screen:
             await log.close()
 
     async def show(self, log: EventLog) -> None:
-        """The same, of an open log."""
+        """Draw an open log until the user closes the picture."""
         follower = self._follower = Follower(log)
         folding = asyncio.create_task(self._fold(follower))
         try:
@@ -131,32 +133,29 @@ class Screen:
         live.update(Group(*draw(scene, width, height)), refresh=True)
 
     def _searched(self, scene: Scene, follower: Follower) -> Scene:
-        """While paused, keys still move, sort and search, over what stood when it was paused."""
+        """Return the paused scene, moved, sorted and searched by the keys since."""
         return msgspec.structs.replace(
             self.scene(follower),
             position=scene.position,
-            last=scene.last,
+            newest=scene.newest,
             rates=scene.rates,
             stages=scene.stages,
         )
 
     def scene(self, follower: Follower) -> Scene:
-        """What there is to draw now."""
+        """Return the values to draw now."""
         view, ledger = self._view, follower.ledger
-        totals = self._counted(ledger)
+        totals = self._counted(follower)
         resources = totals.resources
         resource = resources[view.resource % len(resources)] if resources else ""
-        wanted = view.search.lower()
-        rows = [
-            row
-            for row in follower.rows(resource)
-            if wanted in row.name.lower() or wanted in row.flags
-        ]
+        text = view.search.lower()
+        rows = [row for row in follower.rows(resource) if node_matches(row, text)]
         orders = (lambda row: row.rank, lambda row: row.name, lambda row: (-row.pods, row.name))
         rows.sort(key=orders[view.sort])
         queue = [
-            one for one in totals.queue if wanted in one.pod.lower() or wanted in one.reason.lower()
+            pod for pod in totals.queue if text in pod.pod.lower() or text in pod.reason.lower()
         ]
+        pods = [pod for pod in totals.pods if text in pod.pod.lower() or text in pod.node.lower()]
         return Scene(
             view=view,
             resource=resource,
@@ -168,37 +167,29 @@ class Screen:
             stages=totals.stages,
             rates=follower.rates(),
             rejected=follower.rejected,
-            last=list(follower.last),
+            newest=list(follower.newest),
+            pods=pods,
             body=self._body,
             notes=self._notes,
         )
 
-    def _counted(self, ledger: Ledger) -> model.Totals:
-        """The totals; of a large cluster they may be as old as it takes to keep counting a small
-        part of the time.
+    def _counted(self, follower: Follower) -> model.Totals:
+        """Return the totals. In a large cluster they may be a little old, because counting may
+        take only a small part of the time.
         """
         began_s = time.monotonic()
         if self._totals is None or began_s >= self._count_again_s:
-            self._totals = model.totals_of(ledger)
+            self._totals = model.totals_of(follower.ledger, follower.created_us, follower.now_us)
             self._count_again_s = time.monotonic() + COUNTING_SHARE * (time.monotonic() - began_s)
         return self._totals
 
-    # -- keys and pages
-    # ------------------------------------------------------------------------------------------
-
     def press(self, key: str) -> None:
-        """One key."""
+        """Handle one key."""
         scene = self._shown
-        names: list[str] = []
-        if scene is not None and self._view.page in ("nodes", "queue"):
-            names = (
-                [row.name for row in scene.rows]
-                if self._view.page == "nodes"
-                else [one.uid for one in scene.queue]
-            )
+        names = names_on(scene, self._view) if scene is not None else []
         rows = len(names) or len(self._body)
-        under = names[self._view.cursor] if self._view.cursor < len(names) else ""
-        self._view = pressed(self._view, key, under, rows)
+        selected = names[self._view.cursor] if self._view.cursor < len(names) else ""
+        self._view = pressed(self._view, key, selected, rows)
         if self._view.paused and scene is not None and self._follower is not None:
             self._shown = self._searched(scene, self._follower)
         self._changed.set()
@@ -214,7 +205,7 @@ class Screen:
 
     @contextlib.contextmanager
     def _keyboard(self) -> Iterator[None]:
-        """Keys come one by one and unseen; Ctrl-C stays a signal."""
+        """Read keys one by one without echo; Ctrl-C stays a signal."""
         if not sys.stdin.isatty():
             yield
             return
@@ -230,35 +221,55 @@ class Screen:
                 loop.remove_reader(descriptor)
 
         tty.setcbreak(descriptor)
+        sys.stdout.write(WHEEL_ON)
         loop.add_reader(descriptor, read)
         try:
             yield
         finally:
             loop.remove_reader(descriptor)
+            sys.stdout.write(WHEEL_OFF)
+            sys.stdout.flush()
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
+def names_on(scene: Scene, view: View) -> list[str]:
+    """Return the subjects of the rows of a list page: node names or pod uids."""
+    if view.page not in LISTS:
+        return []
+    if view.page == "nodes":
+        return [row.name for row in scene.rows]
+    return [row.uid for row in (scene.queue if view.page == "queue" else scene.pods)]
+
+
+def node_matches(row: model.NodeRow, text: str) -> bool:
+    """Return whether the node, one of its flags, or the name of one of its pods has the text."""
+    if not text or text in row.name.lower() or text in row.flags:
+        return True
+    return any(text in key.lower() for key in row.pod_keys)
+
+
 def node_page(follower: Follower, name: str) -> list[str]:
-    """A node's zones in every resource, and its pods."""
+    """Return a node's zones in every resource, and its pods."""
     node = follower.ledger.nodes.get(name)
     if node is None:
-        return [f"{name}: gone"]
+        return [f"{name}: deleted"]
     policy = (
         f"{node.report.policy} by {node.report.scope}"
         if node.report is not None
         else "no report yet"
     )
     lines = [
-        f"{name}  {policy}, report {node.report_version} at position {node.report_position}  {model.flags_of(node)}"
+        f"{name}  {policy}, report {node.report_version} at position {node.report_position}  "
+        f"{model.flags_of(node)}"
     ]
     for resource in model.resources_of([node]):
         bars = model.node_row(node, resource).bars
         parts = [f"zone {bar.zone}: {_amounts(resource, bar)}" for bar in bars if bar.total]
         lines.append(f"  {resource}: " + "; ".join(parts))
     for charge in sorted(node.charges.values(), key=lambda charge: charge.key):
-        entry = follower.ledger.pods.get(charge.uid)
-        where = placement_text(charge, entry.predicted if entry else {}, node.report)
-        lines.append(f"  {charge.key}: {where} (since position {charge.charged_at})")
+        zones = model.charge_in_words(charge, follower.ledger.pods.get(charge.uid))
+        age = model.age_text(model.age_s(charge.uid, follower.created_us, follower.now_us))
+        lines.append(f"  {charge.key}: {zones} (age {age}, since position {charge.charged_at})")
     return lines
 
 
@@ -270,17 +281,16 @@ def _amounts(resource: str, bar: model.ZoneBar) -> str:
 
 
 async def pod_page(follower: Follower, uid: str) -> list[str]:
-    """A pod's story."""
+    """Return a pod's story."""
     try:
         stories = await explain(follower.log, uid)
     except FilterError as error:
         return [str(error)]
     lines = []
     for story in stories:
-        lines += [f"{story.key}  {story.stands}"]
+        age = model.age_text(model.age_s(story.uid, follower.created_us, follower.now_us))
+        lines.append(f"{story.key}  age {age}  {story.stands}")
         for step in story.lines:
-            lines += [
-                f"  {step.position:>8}  {step.time[11:23]}  {step.title}",
-                *(f"            {text}" for text in step.detail),
-            ]
+            lines.append(f"  {step.position:>8}  {step.time[11:23]}  {step.title}")
+            lines += [f"            {text}" for text in step.detail]
     return lines

@@ -1,6 +1,4 @@
-"""What the user is looking at, and what each key changes. Pure: a view and a key in, a view out.
-Must not know terminals.
-"""
+"""The view of the user, and how each key changes it. Pure: a view and a key in, a view out."""
 
 from __future__ import annotations
 
@@ -9,25 +7,27 @@ from typing import Literal
 
 import msgspec
 
-Page = Literal["nodes", "queue", "node", "pod", "help"]
+Page = Literal["nodes", "queue", "pods", "node", "pod", "help"]
+LISTS: tuple[Page, ...] = ("nodes", "queue", "pods")
 SORTS = ("worst", "name", "pods")
 PAGE_ROWS = 10
 HELP = (
-    ("up, down, page up, page down, home, end", "move"),
-    ("enter", "the page of the node, or of the pod"),
-    ("tab", "from the nodes to the queue and back"),
-    ("r, R", "the next resource, the one before"),
-    ("s", "sort: worst first, by name, by number of pods"),
-    ("/", "search a node or a pod; esc ends the search"),
-    ("space, p", "pause and go on"),
+    ("up, down, page up, page down, home, end", "move; the mouse wheel does, too"),
+    ("enter", "open the page of the node, or of the pod"),
+    ("tab", "next list: nodes, queue, pods"),
+    ("/", "find: a node, or a pod and its node, by a part of the name; esc ends it"),
+    ("r, R", "next resource, previous resource"),
+    ("s", "sort nodes: worst first, by name, by number of pods"),
+    ("space, p", "pause, resume"),
     ("esc, backspace", "back"),
-    ("q, ctrl-c", "end"),
+    ("?, h", "show and hide this help"),
+    ("q", "close the picture; in topolog up it asks first, because that stops the cluster"),
 )
 
 
 class View(msgspec.Struct, frozen=True):
-    """`cursor` is the row under it, `subject` the node or pod of a page, `typing` whether keys go
-    into `search`.
+    """`cursor` is the selected row, `subject` the node or pod of a page. While `typing`, keys go
+    into `search`. `owns_cluster`: closing the picture stops the cluster, so `q` asks first.
     """
 
     page: Page = "nodes"
@@ -40,19 +40,23 @@ class View(msgspec.Struct, frozen=True):
     subject: str = ""
     back: Page = "nodes"
     over: bool = False
+    owns_cluster: bool = False
+    asking: bool = False
 
 
-def pressed(view: View, key: str, under: str, rows: int) -> View:
-    """The view after a key. `under` is the name under the cursor ("" for none), `rows` how many
-    there are.
+def pressed(view: View, key: str, selected: str, rows: int) -> View:
+    """Return the view after a key. `selected` is the name of the selected row, "" for none; `rows`
+    is the number of rows.
     """
+    if view.asking:
+        return msgspec.structs.replace(view, asking=False, over=key in ("y", "Y"))
     if view.typing:
         return _typed(view, key)
-    moved = _moved(view, key, rows)
-    if moved is not None:
-        return msgspec.structs.replace(view, cursor=moved)
+    cursor = _moved(view, key, rows)
+    if cursor is not None:
+        return msgspec.structs.replace(view, cursor=cursor)
     command: Callable[[View, str], View] = _COMMANDS.get(key, _unknown)
-    return command(view, under)
+    return command(view, selected)
 
 
 def _typed(view: View, key: str) -> View:
@@ -83,45 +87,54 @@ def _moved(view: View, key: str, rows: int) -> int | None:
     return min(last, max(0, view.cursor + steps[key])) if key in steps else None
 
 
-def _opened(view: View, under: str) -> View:
-    if view.page not in ("nodes", "queue") or not under:
+def _open(view: View, selected: str) -> View:
+    if view.page not in LISTS or not selected:
         return view
     page: Page = "node" if view.page == "nodes" else "pod"
-    return msgspec.structs.replace(view, page=page, subject=under, back=view.page, cursor=0)
+    return msgspec.structs.replace(view, page=page, subject=selected, back=view.page, cursor=0)
 
 
-def _returned(view: View, _under: str) -> View:
-    if view.page in ("nodes", "queue"):
+def _return(view: View, _selected: str) -> View:
+    if view.page in LISTS:
         return msgspec.structs.replace(view, search="", cursor=0)
     return msgspec.structs.replace(view, page=view.back, subject="", cursor=0)
 
 
-def _other_list(view: View, _under: str) -> View:
-    page: Page = "queue" if view.page == "nodes" else "nodes"
+def _next_list(view: View, _selected: str) -> View:
+    index = LISTS.index(view.page) + 1 if view.page in LISTS else 0
+    page = LISTS[index % len(LISTS)]
     return msgspec.structs.replace(view, page=page, subject="", cursor=0)
 
 
-def _helped(view: View, _under: str) -> View:
-    back: Page = view.page if view.page in ("nodes", "queue") else view.back
+def _toggle_help(view: View, selected: str) -> View:
+    if view.page == "help":
+        return _return(view, selected)
+    back: Page = view.page if view.page in LISTS else view.back
     return msgspec.structs.replace(view, page="help", back=back, cursor=0)
 
 
-def _unknown(view: View, _under: str) -> View:
+def _quit(view: View, _selected: str) -> View:
+    if view.owns_cluster:
+        return msgspec.structs.replace(view, asking=True)
+    return msgspec.structs.replace(view, over=True)
+
+
+def _unknown(view: View, _selected: str) -> View:
     return view
 
 
-_COMMANDS = {
-    "q": lambda view, _: msgspec.structs.replace(view, over=True),
+_COMMANDS: dict[str, Callable[[View, str], View]] = {
+    "q": _quit,
     "r": lambda view, _: msgspec.structs.replace(view, resource=view.resource + 1),
     "R": lambda view, _: msgspec.structs.replace(view, resource=view.resource - 1),
     "s": lambda view, _: msgspec.structs.replace(view, sort=(view.sort + 1) % len(SORTS), cursor=0),
     "p": lambda view, _: msgspec.structs.replace(view, paused=not view.paused),
     " ": lambda view, _: msgspec.structs.replace(view, paused=not view.paused),
     "/": lambda view, _: msgspec.structs.replace(view, typing=True, search="", cursor=0),
-    "?": _helped,
-    "h": _helped,
-    "enter": _opened,
-    "tab": _other_list,
-    "esc": _returned,
-    "backspace": _returned,
+    "?": _toggle_help,
+    "h": _toggle_help,
+    "enter": _open,
+    "tab": _next_list,
+    "esc": _return,
+    "backspace": _return,
 }

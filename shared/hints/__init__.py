@@ -1,2 +1,3 @@
-"""Hint providers of the Topology Manager over reports, and admission by them in every state that a
-kubelet may be in."""
+"""Hint providers of the Topology Manager over what a report shows, and admission by them under
+every choice of a kubelet.
+"""

@@ -1,24 +1,25 @@
-"""Ways to take an amount out of several zones or groups, if it is open how much each of them gives."""
+"""Ways to take an amount out of several zones or groups, where which of them give how much is not
+known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-# Ways that a search follows: enough for any choice of 4 out of 8 zones. An allocation with more of
-# them is beyond any budget of a search.
 MOST = 256
+"""Ways that are told apart, enough for any choice of 4 out of 8 zones; one with more of them is beyond any budget."""
 
 
 class TooManyChoicesError(Exception):
-    """More choices than a search follows."""
+    """More choices than are told apart."""
 
 
 class TooManyWaysError(TooManyChoicesError):
-    """The manager does not reject the container, in more ways than a search follows."""
+    """The manager does not refuse, in more ways than are told apart."""
 
 
 def splits(amount: int, rooms: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield every way to take `amount` from rooms of these sizes, the first rooms first."""
+    """Every way to take `amount` from rooms of these sizes, the first rooms first."""
     if not rooms:
         if not amount:
             yield ()
@@ -30,10 +31,10 @@ def splits(amount: int, rooms: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def ways(amount: int, rooms: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the same as a list. Raises TooManyWaysError."""
-    ways_so_far: list[tuple[int, ...]] = []
-    for split in splits(amount, rooms):
-        if len(ways_so_far) == MOST:
+    """The same as a list. Raises TooManyWaysError."""
+    found: list[tuple[int, ...]] = []
+    for each in splits(amount, rooms):
+        if len(found) == MOST:
             raise TooManyWaysError
-        ways_so_far.append(split)
-    return ways_so_far
+        found.append(each)
+    return found

@@ -89,7 +89,7 @@ def test_it_is_wrong_usage_of_every_verb(topolog: Run, arguments: tuple[str, ...
         assert (code, "the log has no position" in err) == (1, True)
     else:
         assert code == 2, err
-    assert (err.count("topolog: "), err.count("  try: "), "nobody foresaw" in err) == (
+    assert (err.count("topolog: "), err.count("  try: "), "unexpected error" in err) == (
         1,
         1,
         False,

@@ -76,8 +76,8 @@ def test_a_service_refuses_it_too(service: str) -> None:
         TOPOLOG_NODE_NAME="n",
     )
     assert done.returncode == 2
-    assert "TOPOLOG_DATABASE_URL: holds a '#'" in done.stderr
-    assert "TOPOLOG_NATS_URL: holds a '#'" in done.stderr
+    assert "TOPOLOG_DATABASE_URL: contains a misplaced '#'" in done.stderr
+    assert "TOPOLOG_NATS_URL: contains a misplaced '#'" in done.stderr
     assert MARK not in done.stdout + done.stderr
 
 
@@ -100,7 +100,7 @@ def test_a_file_that_holds_no_url_is_named_and_nothing_of_it(tmp_path: Path) -> 
     file = tmp_path / "url"
     file.write_text(DATABASE)
     held = topolog("log", "status", TOPOLOG_DATABASE_URL_FILE=str(file))
-    assert "TOPOLOG_DATABASE_URL_FILE holds a '#'" in held.stderr
+    assert "TOPOLOG_DATABASE_URL_FILE contains a misplaced '#'" in held.stderr
     assert MARK not in held.stderr
     absent = topolog("log", "status", TOPOLOG_DATABASE_URL_FILE=str(tmp_path / "absent"))
     assert absent.returncode == 2

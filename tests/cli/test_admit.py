@@ -236,7 +236,7 @@ def test_pods_before_count_and_so_does_their_number(tmp_path: Path) -> None:
 def test_policy_none_says_that_nothing_was_aligned(tmp_path: Path) -> None:
     shown = run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")]).stdout
     assert "not aligned" in shown
-    assert "policy none: nothing was aligned" in shown
+    assert "policy none: nothing is aligned" in shown
     assert (
         json.loads(run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")], "--json").stdout)[
             "aligned"
@@ -249,7 +249,7 @@ def test_policy_none_says_that_nothing_was_aligned(tmp_path: Path) -> None:
 def test_a_device_that_no_plugin_offers_is_named(tmp_path: Path) -> None:
     shown = run(tmp_path, SMALL, [gpu_pod("a", "1")]).stdout
     assert (
-        "default/a asks for example.com/gpu, which no device plugin of this machine offers" in shown
+        "default/a requests example.com/gpu, which no device plugin of this machine offers" in shown
     )
 
 
@@ -285,7 +285,7 @@ def test_controllers_are_read_by_their_template(
     assert [
         json.loads(line)["pod"] for line in result.stdout.splitlines() if line.startswith("{")
     ] == names
-    assert "Service web holds no pods and is passed over" in result.stderr
+    assert "Service web has no pods and is skipped" in result.stderr
 
 
 def changed(path: str, value: object) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("zones/0/hugepages", {"1Gi": 17}, "hugepages are part of memory"),
         ("zones/0/distances", [10], "distances of zone 0: a list of 1 items: write 2 numbers"),
         ("zones/0/distances", [10, "x"], "zones[0].distances[1]: 'x': write an ACPI distance"),
-        ("zones/0/cpu", "0-3", "zones[0].cpu: '0-3': is no field here; use id, cpus"),
+        ("zones/0/cpu", "0-3", "zones[0].cpu: '0-3': unknown field; use id, cpus"),
         ("sockets", ["0-3,8-11"], "sockets: a list of 1 items: list every CPU; 4 is missing"),
         ("sockets", ["0-16"], "sockets[0]: '0-16': list CPUs that a zone lists too"),
         ("threads_per_core", 3, "threads_per_core: 3: the machine has 16 CPUs"),
@@ -346,7 +346,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ),
         ("devices", {"gpu": []}, "devices.gpu: 'gpu': write a device resource"),
         ("devices/example.com~gpu/0/zones", [7], "zones[0]: 7: write ids of zones: 0, 1"),
-        ("devices/example.com~gpu/1/id", "gpu-0", "give each device an id of its own"),
+        ("devices/example.com~gpu/1/id", "gpu-0", "give each device a unique id"),
         ("devices/example.com~gpu/1/healthy", "no", "healthy: 'no': write true or false"),
     ],
 )
@@ -363,14 +363,14 @@ def test_a_wrong_machine_file_is_refused_by_field_value_and_remedy(
             [pod("a", cpu="two")],
             "document 1: spec.containers[0].resources.limits.cpu: 'two': write a quantity",
         ),
-        ([pod("a"), pod("a")], "'default/a' is there twice"),
-        ([], "holds 0 pods"),
+        ([pod("a"), pod("a")], "'default/a' is used twice"),
+        ([], "has 0 pods"),
         (
             [{"kind": "Deployment"}],
             "document 1: spec.template: None: give the Deployment a pod template",
         ),
         ([{"kind": "Deploymint"}], "document 1: kind: 'Deploymint': write a Pod, Deployment"),
-        ([{"kind": "Service", "metadata": {"name": "web"}}], "holds 0 pods"),
+        ([{"kind": "Service", "metadata": {"name": "web"}}], "has 0 pods"),
         (["text"], "document 1: "),
     ],
 )

@@ -84,10 +84,10 @@ def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(
     stand = json.loads(out)
     assert (code, stand["position"], stand["pods"]) == (0, 5, 1)
     assert "fact 3 (PodObserved" in stand["set_aside"][0]
-    assert "set aside: fact 3" in topolog("replay", "at", "5")[1]
+    assert "quarantined: fact 3" in topolog("replay", "at", "5")[1]
     code, out, err = topolog("replay", "explain", "uid-web")
     assert (code, err) == (0, "")
-    assert "what follows is not told: fact 3" in out
+    assert "because its stream is quarantined: fact 3" in out
     assert topolog("replay", "explain", "other")[0] == 0
 
     code, out, _ = topolog("log", "skip", "3", "--reason", "disk trouble")

@@ -43,7 +43,7 @@ async def events(url: str) -> list[object]:
         await log.close()
 
 
-def test_a_node_is_released_by_one_event_that_says_who_and_why(
+def test_a_node_is_released_by_one_event_with_user_and_reason(
     log_url: str,  # noqa: F811, RUF100
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -53,7 +53,9 @@ def test_a_node_is_released_by_one_event_that_says_who_and_why(
     assert (
         run(monkeypatch, "n1", "--reason", "set back to a snapshot", "--database-url", log_url) == 0
     )
-    assert capsys.readouterr().out == "node n1 is released (position 2); its next report counts\n"
+    assert (
+        capsys.readouterr().out == "node n1 is released (position 2); its next report is accepted\n"
+    )
     assert run(monkeypatch, "n1", "--json", "--database-url", log_url) == 0
     assert json.loads(capsys.readouterr().out) == {"node": "n1", "position": 3}
     released = asyncio.run(events(log_url))[1:]

@@ -1,14 +1,14 @@
-"""`topolog doctor` against a real Postgres, a real NATS and the simulated API: figures when all is
-well, exit code 1 when not.
-"""
+"""`topolog doctor` against a real Postgres, a real NATS and the simulated API."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
-from services.cli.doctor import examine, machine_of
+from services.cli.doctor import Installation, examine, machine_of
+from services.doctor.finding import Finding
 from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.api.serve import start
 from services.simulator.api.settings import ApiSettings
@@ -37,7 +37,7 @@ async def api() -> AsyncIterator[str]:
     await server.stop()
 
 
-async def test_an_installation_that_reports_has_no_problem_but_its_missing_services(
+async def test_a_reporting_installation_lacks_only_its_services(
     database_url: str, nats_url: str, api: str
 ) -> None:
     await upgrade(database_url)
@@ -47,32 +47,45 @@ async def test_an_installation_that_reports_has_no_problem_but_its_missing_servi
     draft = Draft(streams.report("n1"), NodeReported(report()))
     await log.append([Commit("first", "test", 0, 0, (draft,))])
     try:
-        found = await examine(database_url, nats_url, api, "topolog")
-        of_a_folder = await examine(database_url, nats_url, api, "")
+        installation = Installation(database_url, nats_url, api, "topolog")
+        findings = await examine(installation)
+        of_a_folder = await examine(msgspec.structs.replace(installation, namespace=""))
+        stopped = await examine(Installation(database_url, running=False))
     finally:
         await bus.close()
         await log.close()
-    problems = [one for one in found if one.severity == "problem"]
-    assert all(one.about == "database" and "the role" in one.seen for one in problems)
-    assert {one.about for one in found} >= {"database", "bus", "cluster"}
-    assert not [one for one in found if one.about == "node n1"]
-    told = [
-        [one.seen for one in each if "the login" in one.seen or "rights" in one.seen]
-        for each in (found, of_a_folder)
-    ]
-    assert (len(told[0]), told[1]) == (2, [])
+    problems = [finding for finding in findings if finding.severity == "problem"]
+    assert problems
+    for finding in problems:
+        assert (finding.about, "the role" in finding.seen) == ("database", True)
+    assert {finding.about for finding in findings} >= {"database", "bus", "cluster"}
+    assert not [finding for finding in findings if finding.about == "node n1"]
+    assert seen_about("the login", findings)
+    assert not seen_about("the login", of_a_folder)
+    # The simulated API has no SubjectAccessReview: the rights of accounts are named as not checked.
+    assert seen_about("not checked: rights of topology-store, scheduler, binder", findings)
+    assert not seen_about("not checked: rights of", of_a_folder)
+    assert [finding.severity for finding in stopped] == ["note"] * len(stopped)
+    assert len(seen_about("topolog up does not run on this data folder", stopped)) == 2
 
 
-async def test_what_does_not_answer_is_a_finding(database_url: str) -> None:
+def seen_about(text: str, findings: list[Finding]) -> list[str]:
+    return [finding.seen for finding in findings if text in finding.seen]
+
+
+async def test_a_part_that_does_not_answer_is_a_finding(database_url: str) -> None:
     await upgrade(database_url)
-    found = await examine(
-        database_url,
-        f"nats://127.0.0.1:{free_port()}",
-        f"http://127.0.0.1:{free_port()}",
-        "topolog",
+    findings = await examine(
+        Installation(
+            database_url,
+            f"nats://127.0.0.1:{free_port()}",
+            f"http://127.0.0.1:{free_port()}",
+            "topolog",
+        )
     )
-    assert {one.about for one in found if one.severity == "problem"} >= {"bus", "cluster"}
-    assert all(one.mend for one in found if one.severity == "problem")
+    problems = [finding for finding in findings if finding.severity == "problem"]
+    assert {finding.about for finding in problems} >= {"bus", "cluster"}
+    assert all(finding.remedy for finding in problems)
 
 
 def test_a_node_object_of_any_shape_is_read() -> None:

@@ -1,6 +1,4 @@
-"""Each finding of `topolog doctor`: what must be seen for it, and that what is well yields nothing
-but figures.
-"""
+"""Each finding of `topolog doctor`, and that a healthy installation yields only notes."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from tests.ledger.given import History, zone
 from tests.runtime.helpers import FaultyLog, undecodable
 from tests.topology_store.words import report
 
-WELL = Inspection(
+HEALTHY = Inspection(
     revision="0003",
     newest_revision="0003",
     login="topolog_service",
@@ -42,17 +40,17 @@ WELL = Inspection(
 
 
 def bad(findings: list[Finding]) -> list[tuple[str, str]]:
-    """Severity and text of everything but notes; each must say what mends it."""
-    found = [one for one in findings if one.severity != "note"]
-    assert all(one.mend for one in found)
-    return [(one.severity, one.seen) for one in found]
+    """Severity and text of problems and warnings; each must have a remedy."""
+    serious = [finding for finding in findings if finding.severity != "note"]
+    assert all(finding.remedy for finding in serious)
+    return [(finding.severity, finding.seen) for finding in serious]
 
 
-def test_a_database_that_is_well_yields_its_growth_alone() -> None:
-    (only,) = database.judge(WELL)
+def test_a_healthy_database_yields_only_its_growth() -> None:
+    (only,) = database.judge(HEALTHY)
     assert only.severity == "note"
     assert "10.00 pods a second" in only.seen
-    assert "8.64 GB a day (1000 bytes a fact, 10 facts a pod)" in only.seen
+    assert "8.64 GB a day (1000 bytes an event, 10 events a pod)" in only.seen
 
 
 @pytest.mark.parametrize(
@@ -61,27 +59,27 @@ def test_a_database_that_is_well_yields_its_growth_alone() -> None:
         ({"revision": "0001", "works": False}, "problem", "revision 0001"),
         ({"revision": "", "works": False}, "problem", "revision none"),
         ({"rank": "the owner of the log"}, "warning", "is the owner of the log"),
-        ({"leases": {**WELL.leases, "observer": -7.0}}, "problem", "no holder for 7 s"),
+        ({"leases": {**HEALTHY.leases, "observer": -7.0}}, "problem", "no holder for 7 s"),
         (
-            {"leases": {**WELL.leases, "observer": -1e9}},
+            {"leases": {**HEALTHY.leases, "observer": -1e9}},
             "problem",
-            "observer was given up, and nobody has taken it",
+            "observer was given up and has no holder",
         ),
         (
-            {"leases": {role: 1.0 for role in WELL.leases if role != "observer"}},
+            {"leases": {role: 1.0 for role in HEALTHY.leases if role != "observer"}},
             "problem",
-            "observer was never held",
+            "observer never had a holder",
         ),
         (
-            {"leases": {**WELL.leases, "scheduler/topolog/1": -1.0}},
+            {"leases": {**HEALTHY.leases, "scheduler/topolog/1": -1.0}},
             "problem",
             "scheduler has no member",
         ),
-        ({"relayed": 5}, "warning", "999995 facts behind"),
+        ({"relayed": 5}, "warning", "999995 events behind"),
         (
-            {"longest_stream": "node/n1", "longest_facts": 2_000_000},
+            {"longest_stream": "node/n1", "longest_events": 2_000_000},
             "warning",
-            "node/n1 has 2000000 facts",
+            "node/n1 has 2000000 events",
         ),
         ({"clock_skew_s": -3.0}, "warning", "-3.0 s"),
     ],
@@ -89,21 +87,25 @@ def test_a_database_that_is_well_yields_its_growth_alone() -> None:
 def test_what_is_wrong_with_a_database(
     change: dict[str, object], severity: str, words: str
 ) -> None:
-    ((found_severity, seen),) = bad(list(database.judge(msgspec.structs.replace(WELL, **change))))
+    ((found_severity, seen),) = bad(
+        list(database.judge(msgspec.structs.replace(HEALTHY, **change)))
+    )
     assert found_severity == severity
     assert words in seen
 
 
-def test_nobody_is_told_to_migrate_another_programs_database() -> None:
-    (found,) = database.judge(msgspec.structs.replace(WELL, revision="9f2b1c7d04ab", works=False))
-    assert "another program's" in found.mend
+def test_no_remedy_migrates_another_programs_database() -> None:
+    (finding,) = database.judge(
+        msgspec.structs.replace(HEALTHY, revision="9f2b1c7d04ab", works=False)
+    )
+    assert "another program's" in finding.remedy
 
 
-def test_a_newer_schema_that_this_release_works_on_is_told_and_looked_into() -> None:
-    found = list(database.judge(msgspec.structs.replace(WELL, revision="9000")))
-    assert not bad(found)
-    assert any("works on it" in each.seen for each in found)
-    assert len(found) > 1
+def test_a_newer_schema_that_this_release_works_on_is_noted_and_examined() -> None:
+    findings = list(database.judge(msgspec.structs.replace(HEALTHY, revision="9000")))
+    assert not bad(findings)
+    assert any("works on it" in finding.seen for finding in findings)
+    assert len(findings) > 1
 
 
 def test_streams_that_are_missing_full_or_on_too_few_servers() -> None:
@@ -122,21 +124,43 @@ def test_streams_that_are_missing_full_or_on_too_few_servers() -> None:
     )
 
 
-def test_rights_and_definition() -> None:
-    held = {"binder": {right: right.verb != "create" for right in BINDER}}
-    ((severity, seen),) = bad(list(cluster.judge_rights(held)))
+ACCOUNT = "system:serviceaccount:topolog:binder"
+
+
+def test_missing_rights_are_a_problem_with_the_account() -> None:
+    answers = {"binder": {right: right.verb != "create" for right in BINDER}}
+    ((severity, seen),) = bad(list(cluster.judge_rights(answers, {}, {"binder": ACCOUNT})))
     assert severity == "problem"
     assert "create pods/binding" in seen
     assert "get pods" not in seen
-    assert bad(list(cluster.judge_rights({"binder": dict.fromkeys(BINDER, True)}))) == []
-    assert [
-        len(bad(list(cluster.judge_definition(found))))
-        for found in ((), ("v1alpha1",), ("v1alpha2", "v1alpha1"))
-    ] == [
-        1,
-        1,
-        0,
+    assert f"(as {ACCOUNT})" in seen
+    granted = {"binder": dict.fromkeys(BINDER, True)}
+    assert bad(list(cluster.judge_rights(granted, {}, {"binder": ACCOUNT}))) == []
+
+
+def test_rights_that_could_not_be_checked_are_named() -> None:
+    reason = 'subjectaccessreviews is forbidden: User "dev" cannot create resource'
+    unanswered = {"binder": reason, "scheduler": reason}
+    accounts = {name: f"system:serviceaccount:topolog:{name}" for name in unanswered}
+    findings = list(cluster.judge_rights({}, unanswered, accounts))
+    assert bad(findings) == [
+        ("warning", f"not checked: rights of binder, scheduler: {reason}"),
     ]
+    assert any("only options need" in finding.seen for finding in findings)
+
+
+def test_the_definition_must_be_served_as_v1alpha2() -> None:
+    counts = {
+        versions: len(bad(list(cluster.judge_definition(versions))))
+        for versions in ((), ("v1alpha1",), ("v1alpha2", "v1alpha1"))
+    }
+    assert counts == {(): 1, ("v1alpha1",): 1, ("v1alpha2", "v1alpha1"): 0}
+
+
+def test_a_stopped_data_folder_has_no_findings_about_its_missing_services() -> None:
+    stopped = msgspec.structs.replace(HEALTHY, leases={}, relayed=0)
+    assert bad(list(database.judge(stopped, in_cluster=False, running=False))) == []
+    assert bad(list(database.judge(stopped, in_cluster=False)))
 
 
 def history(**fields: object) -> History:
@@ -146,18 +170,18 @@ def history(**fields: object) -> History:
     return made
 
 
-def found_on(
+def findings_of(
     made: History, machine: Machine | None = None, rejected: int = 0
 ) -> list[tuple[str, str]]:
     machines = {"n1": machine or Machine("v1.36.2")}
     return bad(list(nodes.judge(made.ledger, machines, {"n1": rejected} if rejected else {})))
 
 
-def test_a_node_that_is_well_yields_nothing() -> None:
-    assert found_on(history()) == []
+def test_a_healthy_node_yields_nothing() -> None:
+    assert findings_of(history()) == []
 
 
-def test_nodes_that_never_reported_or_fell_silent_while_they_are_ready() -> None:
+def test_ready_nodes_that_never_reported_or_whose_report_expired() -> None:
     empty = History()
     empty.node()
     silent = history()
@@ -167,46 +191,44 @@ def test_nodes_that_never_reported_or_fell_silent_while_they_are_ready() -> None
         (History(), "never reported"),
         (silent, "has expired"),
     ):
-        ((severity, seen),) = found_on(made)
+        ((severity, seen),) = findings_of(made)
         assert severity == "problem"
         assert words in seen
-        assert found_on(made, Machine("v1.36.2", ready=False)) == []
+        assert findings_of(made, Machine("v1.36.2", ready=False)) == []
 
 
 @pytest.mark.parametrize(
     ("fields", "severity", "words"),
     [
-        ({"policy": "unknown"}, "problem", "nobody told its exporter"),
+        ({"policy": "unknown"}, "problem", "its exporter does not know"),
         ({"placements": None, "source": "nrt"}, "problem", "neither placements nor a fingerprint"),
     ],
 )
 def test_reports_that_cannot_be_used(fields: dict[str, object], severity: str, words: str) -> None:
-    ((found_severity, seen),) = found_on(history(**fields))
+    ((found_severity, seen),) = findings_of(history(**fields))
     assert found_severity == severity
     assert words in seen
 
 
-def test_labels_rejections_and_kubelets_that_say_something_else() -> None:
+def test_labels_rejections_and_kubelet_versions() -> None:
     made = history()
     made.node(labels={POLICY_LABEL: "Restricted"})
-    seen = [words for _, words in found_on(made, Machine("v1.29.4"), rejected=3)]
+    seen = [words for _, words in findings_of(made, Machine("v1.29.4"), rejected=3)]
     assert len(seen) == 3
-    assert "label says restricted, its kubelet does single-numa-node" in seen[0]
+    assert "label says restricted, its kubelet uses single-numa-node" in seen[0]
     assert "rejected 3 pod(s)" in seen[1]
     assert "kubelet v1.29.4" in seen[2]
 
 
-def test_a_kubelet_of_an_unknown_version_is_not_called_proven() -> None:
-    ((_, seen),) = found_on(history(), Machine())
-    assert seen.startswith(
-        "kubelet of a version that its object does not tell: the model is proven for"
-    )
+def test_a_kubelet_of_unknown_version_is_a_warning() -> None:
+    ((_, seen),) = findings_of(history(), Machine())
+    assert seen.startswith("kubelet of unknown version: the model was compared with")
 
 
 def test_a_dirty_node_whose_fingerprint_does_not_match() -> None:
     made = history(placements=None, source="nrt", fingerprint="pfp0v001x", fingerprint_method="all")
     made.n1.dirty = "rejections"
-    ((_, seen),) = found_on(made)
+    ((_, seen),) = findings_of(made)
     assert "fingerprint (all) does not match" in seen
 
 
@@ -214,12 +236,12 @@ def test_a_machine_whose_kubelet_may_not_finish_its_merge() -> None:
     made = History()
     made.node()
     made.report(*(zone(number, 8) for number in range(8)))
-    ((_, seen),) = found_on(made)
+    ((_, seen),) = findings_of(made)
     assert "8 zones and 4 resources" in seen
 
 
 async def test_streams_that_this_release_cannot_read_are_named_with_what_to_do() -> None:
-    """As after a rollback: facts of the newer release stand in the log."""
+    """After a rollback the log has events of the newer release."""
     log = FaultyLog()
     drafts = [
         Draft(streams.report(f"n{number}"), NodeReported(report(node=f"n{number}")))
@@ -232,21 +254,21 @@ async def test_streams_that_this_release_cannot_read_are_named_with_what_to_do()
         event if event.position == 5 else msgspec.structs.replace(event, schema=99)
         for event in page
     ]
-    ledger, _, aside = await fold(log)
+    ledger, _, quarantined = await fold(log)
     assert set(ledger.nodes) == {"n4"}
-    found = list(reading.judge(aside))
-    assert [one.severity for one in found] == ["problem"] * (reading.SHOWN + 1)
+    findings = list(reading.judge(quarantined))
+    assert [finding.severity for finding in findings] == ["problem"] * (reading.SHOWN + 1)
     assert (
-        "stream report/n0 is set aside by this release: fact 1 (NodeReported schema 99 on report/n0)"
-        in found[0].seen
+        "stream report/n0 is quarantined by this release: fact 1 (NodeReported schema 99 on report/n0)"
+        in findings[0].seen
     )
-    assert found[0].mend.startswith(
+    assert findings[0].remedy.startswith(
         "run a release that knows it, or inspect it with: topolog replay log --from 1"
     )
-    assert "1 more" in found[-1].seen
+    assert "1 more" in findings[-1].seen
 
 
-async def test_a_event_that_is_skipped_is_no_finding() -> None:
+async def test_a_skipped_event_is_no_finding() -> None:
     log = FaultyLog()
     await log.append(
         [Commit("c", "test", 0, 0, (Draft(streams.report("n1"), NodeReported(report())),))]

@@ -1,6 +1,4 @@
-"""What doctor and the services advise can be typed: the command is there, and its text has what the
-command asks for.
-"""
+"""Commands in remedies of doctor and the services exist, with all required parameters."""
 
 from __future__ import annotations
 
@@ -18,24 +16,24 @@ SPEAKING = (
     *sorted((ROOT / "services" / "doctor").glob("*.py")),
     ROOT / "shared" / "eventlog" / "postgres_logins.py",
 )
+# A command in backquotes is documentation and may lack parameters.
 ADVICE = re.compile(
     r"(?<!`)topolog ((?:database|log|replay|nats|node|exporter|admit|doctor)\b[^;`\"()]*)"
 )
-"""In quotes of documentation a command may stand without what it needs."""
 
 
 def advised() -> list[str]:
-    return sorted({found for path in SPEAKING for found in ADVICE.findall(path.read_text())})
+    return sorted({command for path in SPEAKING for command in ADVICE.findall(path.read_text())})
 
 
 @pytest.mark.parametrize("text", advised())
-def test_the_command_has_what_it_needs(text: str) -> None:
+def test_an_advised_command_has_its_parameters(text: str) -> None:
     command: Any = typer.main.get_command(app)
     words = re.split(r"[\s:,]+", text)
     while hasattr(command, "get_command"):
         command = command.get_command(None, words.pop(0))
         assert command is not None, f"topolog {text}: no such command"
-    for needed in (one for one in command.params if one.required):
+    for needed in (param for param in command.params if param.required):
         if needed.param_type_name == "option":
             assert set(needed.opts) & set(words), f"topolog {text}: needs {needed.opts[0]}"
         else:

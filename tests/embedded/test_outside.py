@@ -44,10 +44,10 @@ async def test_every_server_that_is_not_there_is_named_at_once_and_nothing_was_s
         (
             "database_url",
             "postgresql://127.0.0.1:port/x",
-            "--database-url has a port that is no number",
+            "--database-url has a port that is not a number",
         ),
         ("nats_url", "http://127.0.0.1:1", "give nats://HOST:PORT"),
-        ("nats_url", "nats://127.0.0.1:99999", "--nats-url has a port that is no number"),
+        ("nats_url", "nats://127.0.0.1:99999", "--nats-url has a port that is not a number"),
         ("nats_url", "nats://", "give nats://HOST:PORT"),
         ("kubeconfig", "http://127.0.0.1:9", "list of nodes from http://127.0.0.1:9 failed"),
     ],

@@ -103,7 +103,7 @@ def test_who_ran_is_forgotten_without_a_byte_being_written(
         assert read_services(tmp_path) == []
 
 
-def test_resume_says_what_it_found(tmp_path: Path) -> None:
+def test_a_resume_describes_the_state(tmp_path: Path) -> None:
     found = Status(
         1.0,
         Workload(resumed=60),
@@ -111,12 +111,13 @@ def test_resume_says_what_it_found(tmp_path: Path) -> None:
     )
     endless = resumed_words(UpOptions(data_dir=tmp_path, pods=ENDLESS), found)
     assert endless == [
-        "resumed: 12,345 facts, 8 nodes, 39 live pods",
-        "the workload goes on after its first 60 pods",
+        "resumed: 12,345 events, 8 nodes, 39 live pods",
+        "the workload continues after its first 60 pods",
     ]
     over = resumed_words(UpOptions(data_dir=tmp_path, pods=60), found)
     assert (
-        over[1] == "all 60 pods of the workload were played before; topolog up --fresh begins anew"
+        over[1] == "all 60 pods of the workload were created before; "
+        "topolog up --fresh starts from scratch"
     )
 
 

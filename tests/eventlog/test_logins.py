@@ -142,7 +142,7 @@ async def test_a_command_with_a_readers_login_names_the_login_that_may(
     ended = await asyncio.to_thread(subprocess.run, command, capture_output=True)
     assert ended.returncode == 1
     said = ended.stderr.decode()
-    assert "nobody foresaw" not in said
+    assert "unexpected error" not in said
     assert re.search(
         r"try: give --database-url with (the owner's login|the login topolog_service)", said
     ), said

@@ -17,22 +17,23 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Placement, Report
 from shared.hints import registry
-from shared.hints.provider import HintProvider, Observed, RequestedAmounts, Reusable
+from shared.hints.provider import NO_OPINION, HintProvider, Observed, RequestedAmounts, Reusable
 from shared.kubelet.hint import Hint, Hints
-from tests.hints.licences import LICENCE, LicenceManager, Licences
+from tests.hints.licences import LICENCE, LicenceBook, Licences
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 
 SEAT, BADGE = "example.com/seat", "example.com/badge"
 LONELY = ("single-numa-node", "restricted")
 
 
-class SeatManager(LicenceManager, frozen=True):
+class SeatBook(LicenceBook, frozen=True):
     """Wherever the CPUs are: a seat is of both zones."""
 
-    def hints(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> Hints:
-        if not requested:
-            return None
-        return {SEAT: [Hint(0b11, True)] if state >= requested[0][1] else []}
+    def single(self, state: int, own: Reusable, asked: RequestedAmounts) -> int:
+        return 0 if asked else NO_OPINION
+
+    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
+        return {SEAT: [Hint(0b11, True)] if state >= asked[0][1] else []} if asked else None
 
 
 class Seats(Licences, frozen=True):
@@ -47,15 +48,13 @@ class Seats(Licences, frozen=True):
     def observe(
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
     ) -> Observed:
-        return Observed(
-            SeatManager(), (sum(zone.resources[SEAT].available for zone in report.zones),)
-        )
+        return Observed(SeatBook(), (sum(zone.resources[SEAT].available for zone in report.zones),))
 
 
-class BadgeManager(LicenceManager, frozen=True):
-    def hints(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> Hints:
-        hints = super().hints(state, reusable, requested)
-        return {BADGE: hints[LICENCE]} if hints else None
+class BadgeBook(LicenceBook, frozen=True):
+    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
+        found = super().hints(state, own, asked)
+        return {BADGE: found[LICENCE]} if found else None
 
 
 class Badges(Licences, frozen=True):
@@ -70,7 +69,7 @@ class Badges(Licences, frozen=True):
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
     ) -> Observed:
         return Observed(
-            BadgeManager(self.home),
+            BadgeBook(self.home),
             (sum(z.resources[BADGE].available for z in report.zones if z.id == self.home),),
         )
 

@@ -17,7 +17,7 @@ from services.embedded.servers import EmbeddedServers
 from services.embedded.supervisor import Supervisor
 from services.embedded.up import attach, children, exporter_keys, kubeconfig
 from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
-from services.embedded.up.display import Display, Picture, is_over
+from services.embedded.up.display import Display, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
 from services.embedded.up.outside import check_outside, migrate, nodes_of
 from services.embedded.up.resuming import Shape, write_shape
@@ -42,22 +42,22 @@ REPORTS_LIMIT_S = 20.0
 class Up:
     """One run on one data folder."""
 
-    def __init__(self, options: UpOptions, picture: Picture | None = None) -> None:
+    def __init__(self, options: UpOptions, display: Display | None = None) -> None:
         self._options = options
-        self._picture = picture
         self._database_url = self._nats_url = ""
         self._bus = NatsSettings()
         self._servers: EmbeddedServers | None = None
-        self._display = Display(options.json, picture)
-        self._supervisor = Supervisor(self._heard)
+        self._display = display or Display(options.json)
+        self._supervisor = Supervisor(self._on_child)
         self._stopping = asyncio.Event()
         self._begun_s = time.monotonic()
+        self._started = False
         self._restarts = 0
         self._status = Status(0.0)
         self._simulation = Path()
 
     async def run(self) -> int:
-        """Run until stopped or over; returns the exit code."""
+        """Run until stopped or over; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stopping.set)
@@ -82,6 +82,7 @@ class Up:
             await asyncio.gather(starting, return_exceptions=True)
             return EXIT_OK
         ports = await starting
+        self._started = True
         self._display.note(
             f"topolog up: ready after {self._elapsed():.1f} s, data in {folder.path}"
         )
@@ -100,11 +101,12 @@ class Up:
         )
         return code
 
-    # -- starting
-    # ------------------------------------------------------------------------------------------------
+    def _progress(self, step: str) -> None:
+        self._display.note(f"{self._elapsed():5.1f} s  {step}")
 
     async def _start(self, folder: DataDir) -> Ports:
         await check_outside(self._options)
+        self._progress("starting the servers")
         ports = children.choose_ports(self._options, kubeconfig.last_port(folder.path))
         try:
             async with asyncio.TaskGroup() as group:
@@ -115,29 +117,32 @@ class Up:
                     )
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        self._progress("starting the services")
         await self._start_services(folder, ports, addresses.result())
         write_services(folder.path, ports.running())
         self._write_notes(folder, ports)
         if not self._options.kubeconfig:
+            self._progress("waiting for the first report of each node")
             await self._until_all_report(ports)
             children.start_file(folder).touch()
         return ports
 
     async def _until_all_report(self, ports: Ports) -> None:
-        """The workload begins once the scheduler knows every node's zones: until then its first
-        pods would wait for nothing but that. A node that never reports does not keep it waiting for
-        ever."""
+        """Wait until the scheduler knows every node's zones, because the first pods of the workload
+        could not be placed before. A node that never reports delays the workload only for a limited
+        time."""
         nodes = read_nodes(self._simulation)
         numbers = await until_all_report(
             ports.of_all(SCHEDULER), nodes, REPORTS_LIMIT_S, children.http_token()
         )
         if numbers.nodes_reporting < nodes:
             self._display.note(
-                f"{numbers.nodes_reporting} of {nodes} nodes report so far; the workload begins nevertheless"
+                f"{numbers.nodes_reporting} of {nodes} nodes report so far; "
+                "the workload begins nevertheless"
             )
 
     def _write_notes(self, folder: DataDir, ports: Ports) -> None:
-        """What later commands, and a later start, need to know."""
+        """Write what later commands and a later start need."""
         options = self._options
         if options.kubeconfig:
             kubeconfig.write_outside(folder.path, options.kubeconfig)
@@ -165,10 +170,10 @@ class Up:
         )
         await servers.start()
         database_url = self._database_url = options.database_url or servers.database_url
+        self._progress("migrating the database")
         await migrate(database_url)
         if servers.postgres is not None:
-            # Whoever reaches the socket is trusted, as whom they say; the services say no more than
-            # they need.
+            # The socket trusts every user name. Services use a login without further rights.
             await make_login(database_url, SERVICE, secrets.token_urlsafe(24))
             database_url = servers.postgres.url(user=SERVICE)
         self._nats_url = options.nats_url or servers.nats_url
@@ -195,15 +200,15 @@ class Up:
         await self._supervisor.start(specs)
 
     async def _exporter_urls(self, folder: DataDir) -> dict[str, str]:
-        """The bus as each exporter is to call it; an outside one as it was given."""
+        """Return the bus URL of each exporter; an outside bus keeps the given URL."""
         shares = children.shares(self._options, folder)
         if self._options.nats_url or self._servers is None:
             return dict.fromkeys(shares, self._nats_url)
         return await exporter_keys.urls(self._servers, folder, shares)
 
     async def _attaching(self, folder: DataDir) -> list[str]:
-        """How an outside cluster's nodes come to report here: to this run's bus each by a key of
-        its own, to an outside one as it was given."""
+        """Return the instructions for attaching an outside cluster's nodes. On this run's bus each
+        node has its own key; an outside bus keeps the given URL."""
         cluster = f"cluster: {address_of(self._options.kubeconfig)}"
         if self._options.nats_url or self._servers is None:
             return [
@@ -224,22 +229,19 @@ class Up:
         ]
 
     def _address(self) -> str:
-        """This machine as the cluster's nodes reach it."""
+        """Return this machine's address as the cluster's nodes reach it."""
         server = address_of(self._options.kubeconfig)
         return self._options.advertise or attach.own_address(server)
 
     def _bus_settings(self, folder: DataDir) -> NatsSettings:
-        """On loopback for what runs here; for nodes of an outside cluster on the network."""
+        """Return the settings of the bus: on the network for nodes of an outside cluster, otherwise
+        on loopback."""
         outside = self._options.kubeconfig and not self._options.nats_url
         if outside:
             return attach.bus(exporter_keys.credentials(folder), self._address())
         return NatsSettings(credentials=str(exporter_keys.credentials(folder)))
 
-    # -- watching
-    # ------------------------------------------------------------------------------------------------
-
     async def _resumed(self, folder: DataDir, ports: Ports) -> list[str]:
-        """What a second start found."""
         if not folder.resumed:
             return []
         for _ in range(RESUME_LOOKS):
@@ -250,13 +252,13 @@ class Up:
         return resumed_words(self._options, self._status)
 
     async def _watch_with_picture(self, ports: Ports) -> None:
-        """Watch; a picture that is closed by its key ends the run, one that fails leaves it
-        running.
-        """
-        if self._picture is None:
+        """Watch the run. Closing the picture ends the run, a failed picture does not."""
+        picture = self._display.picture
+        if picture is None:
             await self._watch(ports)
             return
-        drawing = asyncio.create_task(self._picture.run(self._database_url))
+        self._display.begin_picture()
+        drawing = asyncio.create_task(picture.run(self._database_url))
         drawing.add_done_callback(self._picture_ended)
         try:
             await self._watch(ports)
@@ -288,20 +290,17 @@ class Up:
             failure.cancel()
 
     async def _look(self, ports: Ports) -> None:
-        before, now_s = self._status, self._elapsed()
-        workload = before.workload
+        previous, now_s = self._status, self._elapsed()
+        workload = previous.workload
         if SIMULATOR in ports.by_name:
-            workload = read_workload(self._simulation, before.workload)
+            workload = read_workload(self._simulation, previous.workload)
         numbers = await ask_schedulers(
-            ports.of_all(SCHEDULER), before.scheduling, children.http_token()
+            ports.of_all(SCHEDULER), previous.scheduling, children.http_token()
         )
-        passed_s = max(now_s - before.elapsed_s, 1e-3)
-        rate = (
-            (numbers.position - before.scheduling.position) / passed_s
-            if before.scheduling.position
-            else 0.0
-        )
-        heard = numbers is not before.scheduling
+        passed_s = max(now_s - previous.elapsed_s, 1e-3)
+        rate = 0.0
+        if previous.scheduling.position:
+            rate = (numbers.position - previous.scheduling.position) / passed_s
         self._status = Status(
             round(now_s, 1),
             workload,
@@ -309,10 +308,12 @@ class Up:
             max(rate, 0.0),
             self._restarts,
             SIMULATOR in ports.by_name,
-            heard,
+            numbers is not previous.scheduling,
         )
 
-    def _heard(self, event: ChildEvent) -> None:
+    def _on_child(self, event: ChildEvent) -> None:
+        if event.kind is ChildEventKind.READY and not self._started:
+            self._progress(f"{event.name} is ready")
         if event.kind is ChildEventKind.RESTARTED:
             self._restarts += 1
         if (
@@ -327,8 +328,8 @@ class Up:
 
 
 def exit_code(pods: Workload) -> int:
-    """0 when every feasible pod ran, 3 when a kubelet rejected one, 4 when a feasible one was left
-    or lost.
+    """Return 0 if every feasible pod ran, 3 if a kubelet rejected a pod, 4 if a feasible pod was
+    left or lost.
     """
     if pods.rejected:
         return EXIT_REJECTED
@@ -336,18 +337,19 @@ def exit_code(pods: Workload) -> int:
 
 
 def hints(options: UpOptions, folder: DataDir, ports: Ports) -> list[str]:
-    """What to type next, in another terminal."""
+    """Return commands for another terminal."""
     if options.kubeconfig:
         return []
-    where = "" if folder.path == default_data_dir() else f" --data-dir {folder.path}"
+    data_dir = "" if folder.path == default_data_dir() else f" --data-dir {folder.path}"
     return [
-        f"kubectl: export KUBECONFIG={kubeconfig.path_of(folder.path)} (API on http://127.0.0.1:{ports.by_name[SIMULATOR]})",
-        f"facts as they happen: topolog replay log --follow{where}",
+        f"kubectl: export KUBECONFIG={kubeconfig.path_of(folder.path)} "
+        f"(API on http://127.0.0.1:{ports.by_name[SIMULATOR]})",
+        f"live events: topolog replay log --follow{data_dir}",
     ]
 
 
 def resumed_words(options: UpOptions, status: Status) -> list[str]:
-    """What a second start found, and what it does about the workload."""
+    """Describe what a second start resumes."""
     numbers, workload = status.scheduling, status.workload
     live = (
         numbers.pods_pending
@@ -356,13 +358,14 @@ def resumed_words(options: UpOptions, status: Status) -> list[str]:
         + numbers.pods_bound
         + numbers.pods_running
     )
-    lines = [f"resumed: {numbers.position:,} facts, {numbers.nodes} nodes, {live} live pods"]
+    lines = [f"resumed: {numbers.position:,} events, {numbers.nodes} nodes, {live} live pods"]
     if options.kubeconfig or options.workload == "none":
         return lines
     if options.pods != ENDLESS and workload.resumed >= options.pods:
         lines.append(
-            f"all {options.pods} pods of the workload were played before; topolog up --fresh begins anew"
+            f"all {options.pods} pods of the workload were created before; "
+            "topolog up --fresh starts from scratch"
         )
     elif workload.resumed:
-        lines.append(f"the workload goes on after its first {workload.resumed:,} pods")
+        lines.append(f"the workload continues after its first {workload.resumed:,} pods")
     return lines

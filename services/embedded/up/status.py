@@ -1,5 +1,5 @@
-"""What `topolog up` shows: the simulator's summary and the scheduler's numbers, asked over HTTP.
-Unreachable means unknown.
+"""The numbers that `topolog up` shows: the simulator's summary, and the scheduler's numbers over
+HTTP. A scheduler that does not answer keeps its last numbers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """The simulator's own count of its pods, from the API's side; `total` is 0 for a workload
-    without end.
+    """The simulator's count of its pods, by the API. `total` is 0 for an unlimited workload;
+    `resumed` pods were created by earlier runs.
     """
 
     total: int = 0
@@ -79,7 +79,7 @@ class Scheduling(msgspec.Struct, frozen=True):
 
     @property
     def live(self) -> int:
-        """Pods whose end the scheduler has not heard of."""
+        """Pods that have not ended by the scheduler's fold."""
         return (
             self.pods_pending
             + self.pods_reserved
@@ -90,8 +90,8 @@ class Scheduling(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """One moment. `facts_per_s` over the time since the status before; `workload` counts only what
-    is `simulated`; `heard` tells that the scheduler itself has just given its numbers."""
+    """One moment. `events_per_s` is measured since the previous status; `workload` counts only if
+    the cluster is `simulated`; `scheduler_answered` says that `scheduling` is not older."""
 
     elapsed_s: float
     workload: Workload = Workload()
@@ -99,7 +99,7 @@ class Status(msgspec.Struct, frozen=True):
     events_per_s: float = 0.0
     restarts: int = 0
     simulated: bool = True
-    heard: bool = False
+    scheduler_answered: bool = False
 
 
 class _Simulation(msgspec.Struct):
@@ -108,12 +108,12 @@ class _Simulation(msgspec.Struct):
 
 
 def read_workload(path: Path, default: Workload) -> Workload:
-    """The workload as the simulator's status file shows it; the default while there is none."""
+    """Return the workload of the simulator's status file, the default if there is none."""
     return _read(path).workload or default
 
 
 def read_nodes(path: Path) -> int:
-    """Nodes of the simulated cluster; 0 while its status file is not there."""
+    """Return the number of simulated nodes, 0 if there is no status file."""
     return _read(path).nodes
 
 
@@ -125,25 +125,26 @@ def _read(path: Path) -> _Simulation:
 
 
 async def ask_schedulers(ports: Sequence[int], before: Scheduling, token: str = "") -> Scheduling:
-    """The numbers of the scheduler that is furthest in the log; what each has done for itself is
-    summed. `before` itself when none answers. `token` is what services are asked with, "" for none.
+    """Return the numbers of the scheduler that is furthest in the log, with the sums of what each
+    scheduler did itself. Return `before` if none answers. `token` is for HTTP, "" for none.
     """
     urls = [f"http://127.0.0.1:{port}/stats" for port in ports]
     answers = await asyncio.gather(*(ask(url, Scheduling, None, token) for url in urls))
-    heard: list[Scheduling] = [answer for answer in answers if answer is not None]
-    if not heard:
+    received: list[Scheduling] = [answer for answer in answers if answer is not None]
+    if not received:
         return before
-    furthest = max(heard, key=lambda numbers: numbers.position)
-    done = {
-        name: sum(getattr(numbers, name) for numbers in heard) for name in ("reserved", "conflicts")
-    }
-    return msgspec.structs.replace(furthest, **done)
+    furthest = max(received, key=lambda numbers: numbers.position)
+    return msgspec.structs.replace(
+        furthest,
+        reserved=sum(numbers.reserved for numbers in received),
+        conflicts=sum(numbers.conflicts for numbers in received),
+    )
 
 
 async def until_all_report(
     ports: Sequence[int], nodes: int, limit_s: float, token: str = ""
 ) -> Scheduling:
-    """The numbers once so many nodes report, or as they are when that took too long."""
+    """Return the numbers once so many nodes report, or after `limit_s`."""
     numbers, until_s = Scheduling(), time.monotonic() + limit_s
     while numbers.nodes_reporting < nodes and time.monotonic() < until_s:
         await asyncio.sleep(LOOK_EVERY_S)
@@ -152,7 +153,7 @@ async def until_all_report(
 
 
 async def ask(url: str, kind: type[Any], default: Any, token: str = "") -> Any:
-    """GET a JSON value; the default when nobody answers in time."""
+    """GET a JSON value; return the default if there is no answer in time."""
     return await asyncio.to_thread(_ask, url, kind, default, token)
 
 
