@@ -13,11 +13,11 @@ from services.replay import reading
 from services.replay.filters import FilterError
 from services.replay.live_states import Comparing, LiveState, Silent, fetch
 from services.replay.verifying import Audit, Violation
+from shared.domain.state_hash import state_hash
 from shared.eventlog.errors import LogBroken
 from shared.eventlog.port import EventLog
 from shared.eventlog.redactions import redactions
 from shared.eventlog.skips import skips
-from shared.ledger.digest import digest
 from shared.ledger.fold import GapError
 
 # A service's name, and the URL of its state.
@@ -108,7 +108,7 @@ async def verify(
     return Verdict(
         positions=audit.ledger.position,
         streams=len(audit.versions),
-        hash=digest(audit.ledger),
+        hash=state_hash(audit.ledger),
         events_per_s=audit.ledger.position / max(time.monotonic() - begun, 1e-9),
         violations=violations,
         compared=comparing.compared,

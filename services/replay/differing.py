@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from services.replay.state_at import node_state
-from shared.ledger.digest import digest
+from shared.domain.state_hash import state_hash
 from shared.ledger.state import Ledger
 
 _FLAGS = ("policy", "scope", "dirty", "expired", "ready", "locked")
@@ -82,7 +82,7 @@ def state_of(name: str, ledger: Ledger) -> State:
         uid: (entry.pod.key, entry.stage, entry.node, entry.verdict)
         for uid, entry in ledger.pods.items()
     }
-    return State(name, ledger.position, digest(ledger), msgspec.to_builtins(nodes), pods)
+    return State(name, ledger.position, state_hash(ledger), msgspec.to_builtins(nodes), pods)
 
 
 def difference(first: State, second: State, node: str = "") -> Difference:

@@ -14,10 +14,10 @@ import msgspec
 
 from services.binder import core as binder
 from services.topology_store import following
+from shared.domain.state_hash import state_hash
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.quarantine import UNFOLDABLE, QuarantinedStreams
-from shared.ledger.digest import digest
 from shared.ledger.state import Ledger
 from shared.runtime.http_get import get
 from shared.telemetry.reasons import plain
@@ -87,7 +87,7 @@ class Comparing:
             waiting for waiting in self._waiting if waiting.position == envelope.position
         ]:
             if state.projection == "ledger":
-                self._compare(state, digest(ledger))
+                self._compare(state, state_hash(ledger))
             elif state.projection == "binder":
                 self._compare(state, binder.digest(self._work))
 

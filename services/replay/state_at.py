@@ -10,10 +10,10 @@ from services.replay import filters, reading
 from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
 from services.scheduler.score.strategies.koordinator import strategy_for
+from shared.domain.state_hash import state_hash
 from shared.eventlog.port import EventLog
 from shared.events import cluster_events as cluster
 from shared.events.quarantine import QuarantinedStreams
-from shared.ledger.digest import digest
 from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import clamped
 
@@ -39,7 +39,7 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
         "position": ledger.position,
         "head": head,
         "time": filters.clock(time_us),
-        "hash": digest(ledger),
+        "hash": state_hash(ledger),
         "pods": len(ledger.pods),
         "set_aside": list(quarantined.streams.values()),
         "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if _waits(entry)),

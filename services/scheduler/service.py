@@ -19,11 +19,11 @@ from services.scheduler.settings import SchedulerSettings, chosen
 from services.scheduler.watch.event_writer import ROLE as OBSERVER
 from services.scheduler.watch.observer import Observer
 from shared.bus.port import StreamLimits
+from shared.domain.state_hash import state_hash
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.catalog import EXTENT
 from shared.kube import rights
-from shared.ledger.digest import digest
 from shared.runtime import api_readiness, lean
 from shared.runtime.api_readiness import ApiReadiness
 from shared.runtime.app import Exit, Service, run_service
@@ -234,7 +234,7 @@ def _routes(service: Service, projector: Projector[SchedulerCore]) -> None:
     async def state(_request: Request) -> Response:
         ledger = projector.state.ledger
         return json_response(
-            {"projection": "ledger", "position": ledger.position, "hash": digest(ledger)}
+            {"projection": "ledger", "position": ledger.position, "hash": state_hash(ledger)}
         )
 
     async def stats(_request: Request) -> Response:

@@ -23,6 +23,7 @@ from services.upkeep.errors import UpkeepRefused
 from services.upkeep.exporting import export
 from services.upkeep.importing import import_history
 from services.upkeep.redacting import redact
+from shared.domain.state_hash import state_hash
 from shared.eventlog import postgres_care as care
 from shared.eventlog import tables
 from shared.eventlog.errors import LogBroken, LoginTooWeak
@@ -37,7 +38,6 @@ from shared.events.codec import decode
 from shared.events.log_events import LogOpened
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
-from shared.ledger.digest import digest
 from tests.fixtures.servers import PostgresServer
 from tests.ledger.given import held, pod, report, zone
 
@@ -310,7 +310,7 @@ async def test_redaction_masks_the_text_everywhere_and_changes_no_position_versi
 ) -> None:
     await relayed(log)
     await archived(log_url, log)
-    before, state = await everything(log), digest(await ledger_at(log))
+    before, state = await everything(log), state_hash(await ledger_at(log))
     whole = tmp_path / "before.topolog.gz"
     await export(log, whole, 1, len(before))
     (first,) = await redact(log, "alice-3", "me", "asked for", 1, partial(care.mask, log_url))
@@ -335,7 +335,7 @@ async def test_redaction_masks_the_text_everywhere_and_changes_no_position_versi
     assert first.name != second.name
     found = await verify(fresh, [])
     assert (found.ok, found.violations) == (True, [])
-    assert digest(await ledger_at(fresh, len(before))) == state
+    assert state_hash(await ledger_at(fresh, len(before))) == state
     file = tmp_path / "after.topolog.gz"
     await export(fresh, file, 1, await fresh.head())
     assert (await verify(FileLog.open(file), [])).ok

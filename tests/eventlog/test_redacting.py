@@ -14,6 +14,7 @@ from services.replay.commands import verify
 from services.replay.reading import ledger_at
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.redacting import Redacted, redact
+from shared.domain.state_hash import canonical
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.redactions import redactions
@@ -22,7 +23,6 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
-from shared.ledger.digest import to_snapshot
 from tests.ledger.given import held, pod, report, zone
 
 Told = list[list[tuple[str, Event]]]
@@ -88,7 +88,7 @@ async def redacted(log: MemoryEventLog, name: str) -> list[Redacted]:
 
 
 async def folds(log: MemoryEventLog, head: int) -> list[bytes]:
-    return [to_snapshot(await ledger_at(log, position)) for position in range(1, head + 1)]
+    return [canonical(await ledger_at(log, position)) for position in range(1, head + 1)]
 
 
 def named(state: bytes, done: Redacted) -> bytes:

@@ -10,13 +10,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from services.scheduler.state.state import SchedulerState, dump, load
 from shared.domain.pod import Container, Pod
 from shared.domain.report import DeviceGroup, Placement, ZonedAmount
+from shared.domain.state_hash import canonical, state_hash
 from shared.events import streams
 from shared.events.cluster_events import NodeEnded, PodRunning
 from shared.events.report_events import NodeReportChanged, NodeReportExpired
 from shared.ledger import charging, pods, reports
-from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from shared.ledger.fold import evolve
 from shared.ledger.recompute import recompute
 from shared.ledger.state import Ledger
@@ -184,7 +185,7 @@ def recomputed_whole(history: History) -> None:
         whole = Ledger()
         for envelope, event in history.told:
             evolve(whole, envelope, event)
-    assert to_snapshot(whole) == to_snapshot(history.ledger)
+    assert canonical(whole) == canonical(history.ledger)
 
 
 def listing_a(*parts: Container) -> History:
@@ -248,8 +249,8 @@ def test_a_ledger_without_pods_carries_no_charge(history: History) -> None:
 @given(histories())
 @settings(max_examples=examples(30), deadline=None)
 def test_a_snapshot_is_the_state(history: History) -> None:
-    again = from_snapshot(to_snapshot(history.ledger))
-    assert digest(again) == digest(history.ledger)
+    again = load(dump(SchedulerState(history.ledger))).ledger
+    assert state_hash(again) == state_hash(history.ledger)
 
 
 def test_no_bound_is_above_what_is_allocatable_whatever_a_report_calls_available() -> None:

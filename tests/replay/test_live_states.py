@@ -16,13 +16,13 @@ from services.binder import core as binder
 from services.replay.commands import Verdict, verify
 from services.replay.filters import FilterError
 from services.topology_store import following
+from shared.domain.state_hash import state_hash
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events.cluster_events import NodeEnded
 from shared.events.codec import decode
 from shared.events.report_events import NodeReportExpired
 from shared.events.scheduling_events import PodReserved
-from shared.ledger.digest import digest
 from shared.ledger.fold import evolve
 from shared.ledger.state import Ledger
 from tests.eventlog.test_redacting import a_log
@@ -50,7 +50,7 @@ async def states(log: MemoryEventLog, until: int | None = None) -> dict[str, Tol
         following.evolve(nodes, envelope, event)
     at = ledger.position
     return {
-        "scheduler": {"projection": "ledger", "position": at, "hash": digest(ledger)},
+        "scheduler": {"projection": "ledger", "position": at, "hash": state_hash(ledger)},
         "binder": {"projection": "binder", "position": at, "hash": binder.digest(work)},
         "topology-store": {
             "projection": "topology-store",
@@ -165,7 +165,8 @@ async def test_who_does_not_answer_or_needs_another_token_is_named_and_who_has_n
 
 async def test_who_has_folded_nothing_yet_says_nothing(services: Services) -> None:
     verdict = await found(
-        services, {"scheduler": {"projection": "ledger", "position": 0, "hash": digest(Ledger())}}
+        services,
+        {"scheduler": {"projection": "ledger", "position": 0, "hash": state_hash(Ledger())}},
     )
     assert verdict.ok
 

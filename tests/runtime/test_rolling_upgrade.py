@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 import pytest
 
+from shared.domain.state_hash import state_hash
 from shared.eventlog.errors import LogNotMigrated
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Lease, Outcome
@@ -25,7 +26,6 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved
 from shared.events.envelope import Envelope
 from shared.ledger import fold
-from shared.ledger.digest import digest
 from shared.ledger.promises import promises, weight
 from shared.ledger.state import Ledger
 from shared.runtime import marks
@@ -95,7 +95,7 @@ class Replica:
     async def reaches(self, position: int) -> str:
         """The hash of its ledger at a position."""
         assert await self.projector.wait_for(position, 60)
-        return digest(self.projector.state.ledger)
+        return state_hash(self.projector.state.ledger)
 
 
 @asynccontextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 from services.scheduler import folding
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.state import state as scheduler_state
+from shared.domain.state_hash import state_hash
 from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
-from shared.ledger.digest import digest
 from tests.ledger.given import pod, report, zone
 
 
@@ -40,7 +40,7 @@ def given() -> SchedulerCore:
 def test_a_restored_core_decides_and_folds_as_the_one_that_was_saved() -> None:
     core = given()
     again = folding.load(CoreConfig(), folding.dump(core))
-    assert digest(again.ledger) == digest(core.ledger)
+    assert state_hash(again.ledger) == state_hash(core.ledger)
     first, second = core.decide(10), again.decide(10)
     assert first == second
     assert [proposal.uid for proposal in second] == ["uid-b"]

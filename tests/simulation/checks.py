@@ -15,6 +15,7 @@ import msgspec
 from services.replay.verifying import Audit
 from shared.domain.pod import Pod
 from shared.domain.report import Report, ZonedAmount
+from shared.domain.state_hash import state_hash
 from shared.eventlog.port import Outcome
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
@@ -25,7 +26,6 @@ from shared.events.codec import decode
 from shared.events.envelope import Envelope
 from shared.events.log_events import LogOpened
 from shared.kubelet.admission import Admission
-from shared.ledger.digest import digest
 from shared.ledger.state import LedgerNode
 from tests.simulation.afresh import EVERY, differing
 from tests.simulation.batches import Batches
@@ -277,7 +277,7 @@ class Checks:
     def _equal_hashes(self) -> None:
         """S6, and the audit's own fold stands for one more replica."""
         found = (
-            [(self.audit.ledger.position, digest(self.audit.ledger))]
+            [(self.audit.ledger.position, state_hash(self.audit.ledger))]
             if any(s.hashes for s in self.schedulers)
             else []
         )

@@ -14,9 +14,9 @@ from services.scheduler.watch.kinds import absent, identity
 from services.scheduler.watch.lists import Check
 from services.scheduler.watch.observer import Observer
 from services.scheduler.watch.pods_and_nodes import is_mass, is_younger
+from shared.domain.state_hash import state_hash
 from shared.eventlog.port import Lease
 from shared.kube.port import KubeUnavailableError, Listed, WatchEvent
-from shared.ledger.digest import digest
 from shared.runtime.leadership import LeaseLost
 from tests.simulation.cluster import Api, SimKube
 from tests.simulation.fibers import Fiber
@@ -101,7 +101,7 @@ class SchedulerProcess(Process):
     def folded(self, folded: Folded) -> None:
         self.decider.folded(self.state, folded)
         self.observer.folded(folded)
-        self.hashes.append((self.position, digest(self.state.ledger)))
+        self.hashes.append((self.position, state_hash(self.state.ledger)))
 
     def failed(self, fiber: Fiber, error: Exception) -> None:
         if isinstance(error, LeaseLost) and fiber.name != "decide":

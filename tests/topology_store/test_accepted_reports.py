@@ -16,19 +16,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.state.state import SchedulerState, dump, load
 from services.topology_store import core, validation
 from services.topology_store.core import Accepted
 from shared.bus import subjects
 from shared.domain.pod import Container, Pod
 from shared.domain.policies import SCOPES
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
+from shared.domain.state_hash import state_hash
 from shared.events import streams
 from shared.events.catalog import CATALOG, Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode, encode, type_of
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
-from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from tests.fixtures.examples import examples
 
 GIB = 2**30
@@ -206,7 +207,9 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
                 core.evolve(known, decision.event, version, 10**12)
                 service.hear(streams.report("n1"), decision.event)
         service.decide()
-    assert digest(from_snapshot(to_snapshot(service.core.ledger))) == digest(service.core.ledger)
+    assert state_hash(load(dump(SchedulerState(service.core.ledger))).ledger) == state_hash(
+        service.core.ledger
+    )
 
 
 @pytest.mark.parametrize("policy", validation.REPORTED)

@@ -4,8 +4,8 @@ twice, room that is worse.
 
 from __future__ import annotations
 
+from shared.domain.state_hash import state_hash
 from shared.eventlog.port import Appended, Conflict
-from shared.ledger.digest import digest
 from tests.ledger.given import container, held, listed_empty, pod, zone
 from tests.scheduler.default.story import Story
 
@@ -107,7 +107,7 @@ class TestRestartAndFailOver:
         anew = Story()
         anew.log = story.log
         await anew.fold()
-        assert digest(anew.cores[0].ledger) == digest(story.cores[0].ledger)
+        assert state_hash(anew.cores[0].ledger) == state_hash(story.cores[0].ledger)
         await anew.arrives(pod("b", cpus=6))
         assert await anew.decide() == {}
 

@@ -15,8 +15,9 @@ from plugins.upstream_compat.node import offered
 from plugins.upstream_compat.plugin import Plugin
 from plugins.upstream_compat.score import ZONE_STRATEGIES, score_node
 from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.state.state import SchedulerState, dump, load
 from shared.domain.refusal import Reason
-from shared.ledger.digest import digest, from_snapshot, to_snapshot
+from shared.domain.state_hash import state_hash
 from tests.ledger.given import History, held, pod, zone
 from tests.scheduler.compat import build
 from tests.scheduler.compat.build import container, guaranteed, nrt, reported, two_zones
@@ -158,6 +159,6 @@ class TestRestartAndFailOver:
         history = History()
         history.report(zone(0, 8))
         history.reserve(pod("a", cpus=6))
-        restored = from_snapshot(to_snapshot(history.ledger))
-        assert digest(restored) == digest(history.ledger)
+        restored = load(dump(SchedulerState(history.ledger))).ledger
+        assert state_hash(restored) == state_hash(history.ledger)
         assert restored.nodes["n1"].free_min == history.n1.free_min
