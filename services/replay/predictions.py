@@ -229,7 +229,7 @@ def _amounts(seen_before: ZoneAmounts, reported: ZoneAmounts, charge: Charge) ->
     changed = []
     for zone, amounts in sorted(seen_before.items()):
         for name, amount in sorted(amounts.items()):
-            mine = charge.held.get(zone, {}).get(name, 0)
+            mine = charge.confirmed_zones.get(zone, {}).get(name, 0)
             later = reported.get(zone, {}).get(name, 0) + mine
             if later != amount:
                 changed.append(

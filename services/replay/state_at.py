@@ -119,6 +119,6 @@ def _charge(ledger: Ledger, charge: Charge) -> dict[str, Any]:
         "since": charge.charged_at,
         "predicted": entry.predicted if entry is not None else {},
         "possible": {} if charge.confirmed else charge.possible,
-        "held": charge.held,
+        "held": charge.confirmed_zones,
         "charged": charge.zones,
     }

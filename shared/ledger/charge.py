@@ -194,7 +194,9 @@ def pending_zones(charge: Charge, report: Report) -> ZoneAmounts:
     """What an unproven charge subtracts under `report`: its last proven zones within one boot, else
     every possible one.
     """
-    if charge.held and charge.held_boot == report.boot_id:
+    if charge.confirmed_zones and charge.confirmed_boot == report.boot_id:
         present = {zone.id for zone in report.zones}
-        return {zone: amounts for zone, amounts in charge.held.items() if zone in present}
+        return {
+            zone: amounts for zone, amounts in charge.confirmed_zones.items() if zone in present
+        }
     return charge_zones(charge.demand, charge.possible, [zone.id for zone in report.zones], report)

@@ -93,7 +93,7 @@ def alias_of(node: LedgerNode, key: str) -> Alias | None:
     """What a newcomer of this name must not be taken for, None for nobody."""
     ended = node.ended.get(key)
     if ended is None:
-        return Alias() if key in node.bearers else None
+        return Alias() if key in node.name_counts else None
     return Alias((listed_of(node, key) or None) if ended.complete else None)
 
 
@@ -182,11 +182,11 @@ def _sum(left: ZoneAmounts, right: ZoneAmounts) -> ZoneAmounts:
 
 def bears(node: LedgerNode, key: str, sign: int) -> None:
     """One pod more (1) or less (-1) that bears this name."""
-    left = node.bearers.get(key, 0) + sign
+    left = node.name_counts.get(key, 0) + sign
     if left:
-        node.bearers[key] = left
+        node.name_counts[key] = left
     else:
-        del node.bearers[key]
+        del node.name_counts[key]
 
 
 def _expect(node: LedgerNode, position: int) -> None:

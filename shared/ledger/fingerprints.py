@@ -38,7 +38,7 @@ def match(ledger: Ledger, node: LedgerNode) -> Match | None:
     if report is None or node.listed is not None or not report.fingerprint:
         return None
     for expectation in node.history:
-        if expectation.position < node.settled_to:
+        if expectation.position < node.confirmed_to:
             continue
         demands = _demands(expectation, report, ledger.pods, node.departed)
         if fingerprint(_counted(expectation, report, demands)) == report.fingerprint:
@@ -129,7 +129,7 @@ def reconciled(node: LedgerNode, event: NodeReconciled) -> None:
         return
     node.basis = node.report
     node.freed = [freed for freed in node.freed if freed.position > event.settled_to]
-    node.settled_to = event.settled_to
+    node.confirmed_to = event.settled_to
     kept = [expectation for expectation in node.history if expectation.position >= event.settled_to]
     node.history = kept
     named = {uid for expectation in kept for _, uid in expectation.pods}

@@ -94,7 +94,7 @@ def _node_observed(ledger: Ledger, event: cluster.NodeObserved, at: Envelope) ->
     node = node_of(ledger, event.name)
     if node.observed is None or node.observed.uid != event.uid:
         node.observed_at = at.position
-    node.observed, node.gone = event, False
+    node.observed, node.is_deleted = event, False
     return (event.name,)
 
 
@@ -102,7 +102,7 @@ def _node_ended(ledger: Ledger, event: cluster.NodeEnded, at: Envelope) -> Touch
     node = ledger.nodes.get(event.name)
     if node is None or node.observed is None or node.observed.uid != event.uid:
         return ()
-    node.observed, node.gone = None, True
+    node.observed, node.is_deleted = None, True
     return (event.name,)
 
 

@@ -161,8 +161,8 @@ def _charged(
         if charge.confirmed or not charge.demand:
             told = is_seen(charge, listed.get(charge.key, ()), report)
             unsure += _kept(_untold(charge.zones, report) if told else charge.zones, report, bounds)
-        elif charge.held and charge.held_boot == report.boot_id:
-            unsure += _held_or_not([charge.held], report)
+        elif charge.confirmed_zones and charge.confirmed_boot == report.boot_id:
+            unsure += _held_or_not([charge.confirmed_zones], report)
             bounds.add(EARLIER)
         else:
             pending.append(
@@ -250,7 +250,7 @@ def _torn(charge: Charge, listed: Sequence[Placement], report: Report) -> bool:
     if (
         charge.confirmed
         or charge.alias is not None
-        or (charge.held and charge.held_boot == report.boot_id)
+        or (charge.confirmed_zones and charge.confirmed_boot == report.boot_id)
     ):
         return False
     return bool(charge.demand) and any(placement.held for placement in listed)

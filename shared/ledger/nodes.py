@@ -28,7 +28,7 @@ def let_go(ledger: Ledger, node: LedgerNode) -> None:
 
 
 def _is_empty(node: LedgerNode) -> bool:
-    silent = node.report is None or (node.gone and node.expired)
+    silent = node.report is None or (node.is_deleted and node.expired)
     return silent and not node.charges and not node.claims
 
 

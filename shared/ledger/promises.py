@@ -41,7 +41,7 @@ def _node(node: LedgerNode) -> dict[str, object]:
 
 def _charge(charge: Charge) -> dict[str, object]:
     """What is subtracted now, or what was proven."""
-    zones = charge.held if charge.confirmed else charge.zones
+    zones = charge.confirmed_zones if charge.confirmed else charge.zones
     return {
         "proven": charge.confirmed,
         "zones": {str(zone): amounts for zone, amounts in zones.items()},

@@ -80,7 +80,7 @@ def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
     charge.confirmed = _is_confirmed(node, charge)
     if charge.confirmed:
         if listed:
-            charge.held, charge.held_boot = held_zones(listed), basis.boot_id
+            charge.confirmed_zones, charge.confirmed_boot = held_zones(listed), basis.boot_id
         charge.zones = residual(charge, listed, basis)
         return
     widen_possible(node, charge)
@@ -102,7 +102,7 @@ def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
 
 def _is_confirmed(node: LedgerNode, charge: Charge) -> bool:
     if node.listed is None:
-        return 0 < charge.charged_at <= node.settled_to
+        return 0 < charge.charged_at <= node.confirmed_to
     listed, basis = node.listed.get(charge.key, ()), node.basis
     if charge.alias is not None or not covers(charge.demand, listed):
         return False
@@ -155,7 +155,7 @@ def forget_places(node: LedgerNode) -> None:
     for ended in node.ended.values():
         ended.lives = None
     for charge in node.charges.values():
-        charge.held, charge.held_boot, charge.narrowed = {}, "", False
+        charge.confirmed_zones, charge.confirmed_boot, charge.narrowed = {}, "", False
         charge.sent_at = charge.runs_at = charge.started_s = 0
         charge.possible = widen(
             charge.possible, possible_zones(charge.demand, node.basis, everything)

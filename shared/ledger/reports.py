@@ -25,8 +25,8 @@ def reported(ledger: Ledger, event: NodeReported, version: int, position: int) -
     node = node_of(ledger, report.node)
     node.listed = None if report.placements is None else by_key(report.placements)
     bare = msgspec.structs.replace(report, placements=None)
-    node.unlisted = unlisted(node.report, node.unlisted, report)
-    node.in_zones = ever_in_zones(node.report, node.in_zones, report)
+    node.unlisted_devices = unlisted(node.report, node.unlisted_devices, report)
+    node.resources_in_zones = ever_in_zones(node.report, node.resources_in_zones, report)
     moved = node.report is None or not _same_shape(node.report, bare)
     _current(ledger, node, bare, version, position, moved)
     recompute(node)
@@ -152,7 +152,7 @@ def _moved(ledger: Ledger, node: LedgerNode, position: int) -> None:
     for uid, charge in node.charges.items():
         redemand(node, charge, ledger.pods[uid])
     forget_places(node)
-    node.freed, node.departed, node.settled_to = [], {}, 0
+    node.freed, node.departed, node.confirmed_to = [], {}, 0
     pods = tuple(sorted((charge.key, charge.uid) for charge in node.charges.values()))
     node.history = [] if node.listed is not None else [Expectation(position, pods)]
 

@@ -39,7 +39,7 @@ class Alias(msgspec.Struct, gc=False):
 class Charge(msgspec.Struct, gc=False):
     """One live pod on one node. `possible` is container name -> zones where it could land ("" is
     the whole pod: pod scope or several zones); it only widens until the pod is proven. `held` is
-    zone -> amounts as last proven, in boot `held_boot`. `zones` is what the view subtracts now
+    zone -> amounts as last proven, in boot `confirmed_boot`. `zones` is what the view subtracts now
     (empty while the current report proves the pod). `sent_at` is the position of its reservation,
     before which it cannot have come, 0 where it may have; `runs_at` that from which its kubelet is
     known to run it, wherever, 0 while it may still be on its way; `started_s` is when by the node's
@@ -51,8 +51,8 @@ class Charge(msgspec.Struct, gc=False):
     demand: tuple[ContainerDemand, ...] = ()
     possible: dict[str, tuple[int, ...]] = {}
     confirmed: bool = False
-    held: ZoneAmounts = {}
-    held_boot: str = ""
+    confirmed_zones: ZoneAmounts = {}
+    confirmed_boot: str = ""
     zones: ZoneAmounts = {}
     alias: Alias | None = None
     sent_at: int = 0
@@ -168,7 +168,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     locked: str = ""
     released: bool = False
     charges: dict[str, Charge] = {}
-    bearers: dict[str, int] = {}
+    name_counts: dict[str, int] = {}
     ended: dict[str, Ended] = {}
     freed: list[Freed] = []
     departed: dict[str, Amounts] = {}
@@ -176,12 +176,12 @@ class LedgerNode(msgspec.Struct, gc=False):
     free_max: ZoneAmounts = {}
     requested: Amounts = {}
     dirty: str = ""
-    settled_to: int = 0
+    confirmed_to: int = 0
     history: list[Expectation] = []
     claims: dict[str, ZoneAmounts] = {}
-    gone: bool = False
-    unlisted: dict[str, str] = {}
-    in_zones: tuple[str, ...] = ()
+    is_deleted: bool = False
+    unlisted_devices: dict[str, str] = {}
+    resources_in_zones: tuple[str, ...] = ()
 
 
 class Ledger(msgspec.Struct):

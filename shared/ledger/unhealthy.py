@@ -102,7 +102,11 @@ def may_lie_in_zones(node: LedgerNode, resource: str) -> bool:
     if not groups or any(each.zones for each in groups):
         return False
     held = sum(len(_ids(each.unhealthy)) for each in groups)
-    known = len(_ids(node.unlisted.get(resource, ""))) if resource not in node.in_zones else 0
+    known = (
+        len(_ids(node.unlisted_devices.get(resource, "")))
+        if resource not in node.resources_in_zones
+        else 0
+    )
     counted = node.observed.unhealthy.get(resource, 0) if node.observed is not None else 0
     return counted > held + known
 
@@ -120,7 +124,7 @@ def doubted(node: LedgerNode) -> frozenset[str]:
     """Resources of which the kubelet may know of unhealthy devices that nobody lists: some are held
     unhealthy, or were listed, or the node's object counts more than it offers."""
     counted = node.observed.unhealthy if node.observed is not None else ()
-    return frozenset({*node.unlisted, *_unhealthy(node.report), *counted})
+    return frozenset({*node.unlisted_devices, *_unhealthy(node.report), *counted})
 
 
 def _unhealthy(report: Report | None) -> set[str]:

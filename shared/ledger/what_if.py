@@ -70,7 +70,7 @@ def what_if(
     """
     left = copy(node)
     left.charges = {uid: copy(charge) for uid, charge in node.charges.items() if uid not in gone}
-    left.bearers = dict(node.bearers)
+    left.name_counts = dict(node.name_counts)
     left.ended = {key: copy(ended) for key, ended in node.ended.items()}
     left.requested = dict(node.requested)
     left.claims = {uid: zones for uid, zones in node.claims.items() if uid != claimant}

@@ -62,15 +62,19 @@ def read(lines: Iterable[str]) -> dict[str, Any]:
 
 def _promised(ledger: Any) -> list[Any]:
     charges = {
-        uid: [
-            name,
-            charge.confirmed if hasattr(charge, "confirmed") else charge.proven,
-            {str(zone): amounts for zone, amounts in (charge.held or charge.zones).items()},
-        ]
+        uid: _charged(name, charge)
         for name, node in ledger.nodes.items()
         for uid, charge in node.charges.items()
     }
     return [charges, {uid: [entry.stage, entry.node] for uid, entry in ledger.pods.items()}]
+
+
+def _charged(node: str, charge: Any) -> list[Any]:
+    if hasattr(charge, "proven"):  # 0.1.0 has other names
+        is_confirmed, zones = charge.proven, charge.held or charge.zones
+    else:
+        is_confirmed, zones = charge.confirmed, charge.confirmed_zones or charge.zones
+    return [node, is_confirmed, {str(zone): amounts for zone, amounts in zones.items()}]
 
 
 if __name__ == "__main__":

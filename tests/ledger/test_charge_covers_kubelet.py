@@ -169,7 +169,7 @@ def test_an_end_frees_no_memory_that_another_pod_holds_in_two_zones(
     seed: int, checkpoints: bool
 ) -> None:
     """The pods hold memory over zones 0 and 1, together more than the report can count there."""
-    state = scene(seed, "best-effort", "pod", unsettled=0).base
+    state = scene(seed, "best-effort", "pod", unconfirmed=0).base
     for uid in state.pods:
         world = proven_world(state, CycleConfig(), checkpoints)
         world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))

@@ -167,7 +167,7 @@ def test_bounds_kept_incrementally_equal_bounds_computed_anew(history: History) 
     for node in history.ledger.nodes.values():
         assert node.free_min == compute_free_min(node)
         assert node.free_max == compute_free_max(node)
-        assert node.bearers == Counter(charge.key for charge in node.charges.values())
+        assert node.name_counts == Counter(charge.key for charge in node.charges.values())
 
 
 @given(histories())
@@ -201,7 +201,7 @@ def listing_a(*parts: Container) -> History:
 def test_a_delta_of_a_new_boot_settles_whom_it_says_nothing_of() -> None:
     history = listing_a(container("c", 4))
     history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-2", 3))
-    assert history.n1.charges["uid-a"].held_boot == "boot-2"
+    assert history.n1.charges["uid-a"].confirmed_boot == "boot-2"
     recomputed_whole(history)
 
 

@@ -65,7 +65,14 @@ def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
 def told_of(node: LedgerNode) -> dict[str, object]:
     """What verdicts look at, less when things happened."""
     charges = {
-        uid: (each.demand, each.possible, each.confirmed, each.zones, each.held, each.alias)
+        uid: (
+            each.demand,
+            each.possible,
+            each.confirmed,
+            each.zones,
+            each.confirmed_zones,
+            each.alias,
+        )
         for uid, each in node.charges.items()
     }
     ended = {key: each.complete for key, each in node.ended.items()}
@@ -74,7 +81,7 @@ def told_of(node: LedgerNode) -> dict[str, object]:
         "free_min": node.free_min,
         "free_max": node.free_max,
         "claims": node.claims,
-        "bearers": node.bearers,
+        "name_counts": node.name_counts,
     }
     return {**bounds, "requested": requested, "charges": charges, "ended": ended}
 

@@ -262,7 +262,7 @@ class Checks:
         reports or holds somebody.
         """
         for name, node in self.audit.ledger.nodes.items():
-            silent = node.report is None or (node.gone and node.expired)
+            silent = node.report is None or (node.is_deleted and node.expired)
             if node.observed is None and silent and not node.charges and not node.claims:
                 self.broken.append(f"S9: {name} left, nothing is there, and the ledger keeps it")
 
@@ -351,7 +351,7 @@ class Checks:
                 continue
             possible = {zone for each in charge.possible.values() for zone in each}
             how, counted = (
-                ("proven", {*charge.held, *charge.zones})
+                ("proven", {*charge.confirmed_zones, *charge.zones})
                 if charge.confirmed
                 else ("charged", possible)
             )

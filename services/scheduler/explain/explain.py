@@ -284,7 +284,8 @@ def _holders(node_info: NodeInfo, zone: int, resource: str) -> tuple[str, ...]:
     holders = [
         charge.uid
         for charge in node_info.charges()
-        if charge.zones.get(zone, {}).get(resource) or charge.held.get(zone, {}).get(resource)
+        if charge.zones.get(zone, {}).get(resource)
+        or charge.confirmed_zones.get(zone, {}).get(resource)
     ]
     nominees = [uid for uid, claim in node_info.claims.items() if claim.get(zone, {}).get(resource)]
     return tuple(sorted([*holders, *nominees]))

@@ -360,7 +360,7 @@ def held_once(charge: Charge, report: Report | None = None) -> Amounts:
     if not charge.confirmed:
         return (
             total(charge.zones.values())
-            if charge.held
+            if charge.confirmed_zones
             else most(charge.demand, apart(charge.possible))
         )
     hidden = report.hidden if report is not None else ()
@@ -431,7 +431,7 @@ def ends_of(node: LedgerNode) -> object:
 
 def is_unconfirmed(charge: Charge) -> bool:
     """True for a pod whose zones are not known: several are charged in its place."""
-    return bool(charge.zones) and not charge.confirmed and not charge.held
+    return bool(charge.zones) and not charge.confirmed and not charge.confirmed_zones
 
 
 def report_state(node: LedgerNode) -> str:

@@ -100,7 +100,7 @@ def everyone_keeps_a_zone(node_info: NodeInfo, arriving: list[Charge], newcomer:
 def _keeps_a_zone(free_min: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
     """Init containers force zones, and so do devices that are named and not asked for; what was
     proven once is charged elsewhere: not answered here."""
-    if earlier.held or any(part.kind == "init" or part.zeros for part in earlier.demand):
+    if earlier.confirmed_zones or any(part.kind == "init" or part.zeros for part in earlier.demand):
         return False
     places = list(earlier.possible.values())
     common = [

@@ -261,7 +261,7 @@ def obstacle(node_info: NodeInfo) -> str:
     anywhere = sorted(
         c.key
         for c in node_info.ledger.charges.values()
-        if len(c.zones) > 1 and not (c.confirmed or c.held)
+        if len(c.zones) > 1 and not (c.confirmed or c.confirmed_zones)
     )
     if not anywhere:
         return ""

@@ -359,7 +359,7 @@ def waiting_on(node_info: NodeInfo, report: Report) -> Waiting | None:
         if (
             not charge.zones
             or charge.confirmed
-            or (charge.held and charge.held_boot == report.boot_id)
+            or (charge.confirmed_zones and charge.confirmed_boot == report.boot_id)
         ):
             continue
         found = _parts_of(charge, node_info, report)

@@ -120,7 +120,9 @@ def _zones(node_info: NodeInfo) -> Zones | None:
             subtract(free, claim)
     unproven = [charge for charge in node_info.charges() if charge.demand and not charge.confirmed]
     coming = [
-        charge for charge in unproven if not (charge.held and charge.held_boot == report.boot_id)
+        charge
+        for charge in unproven
+        if not (charge.confirmed_zones and charge.confirmed_boot == report.boot_id)
     ]
     if coming and order_of_ends_unknown(node):
         return None
