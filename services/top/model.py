@@ -203,7 +203,8 @@ def charge_in_words(charge: Charge, entry: LedgerPod | None) -> str:
     if not charge.demand:
         return "needs no zone"
     zones = "; ".join(
-        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items())
+        f"zone {zone}: {amounts_text(amounts)}"
+        for zone, amounts in sorted(charge.confirmed_zones.items())
     )
     if charge.confirmed:
         result = f"confirmed on {zones}" if zones else "confirmed to hold no zone"
