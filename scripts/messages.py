@@ -52,7 +52,7 @@ KUBERNETES = (
         "None.",
     ),
     (
-        "Event `NodeSetAside` of a Node",
+        "Event `NodeExcluded` of a Node",
         "The node is excluded for a pod class. The message has the cause.",
         "Fix the cause. The exclusion ends by itself, or with `topolog node readmit NODE`.",
     ),

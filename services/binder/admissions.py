@@ -1,15 +1,14 @@
-"""Where kubelets put the pods that this binder bound: told once a pod, when a report shows it
-whole. Pure; from facts.
+"""The zones on which kubelets admitted the pods that this binder bound, taken from reports.
 
-Bounded: of very many pods on their way the oldest is forgotten, since an announcement is a
-courtesy.
+A pod is announced once, when a report lists it completely. Above a limit the oldest pending pod is
+dropped, because an announcement is a courtesy.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from shared.domain.demand import ContainerDemand, zonal_demand
+from shared.domain.demand import zonal_demand
 from shared.domain.pod import Pod
 from shared.domain.report import Placement
 from shared.events.binding_events import PodBound
@@ -19,12 +18,13 @@ from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import PodReserved
 from shared.ledger.proof import covers
 
-KEPT = 5_000
+PENDING_PODS = 5_000
 Zones = dict[str, tuple[int, ...]]
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """A pod that a report shows whole: container -> zones, and what was predicted (empty: nothing)."""
+    """A pod that a report lists completely. `zones` and `predicted` map containers to zones;
+    without a prediction `predicted` is empty."""
 
     uid: str
     node: str
@@ -33,16 +33,15 @@ class Admitted(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """`Admitted on zone 1 of node-3, as predicted`."""
-        said = f"Admitted on {_words(self.zones)} of {self.node}"
+        """The event's text: `Admitted on zone 1 of node-3, as predicted`."""
+        text = f"Admitted on {_zones_text(self.zones)} of {self.node}"
         if not self.predicted:
-            return said
-        wanted = {name: self.predicted.get(name, self.predicted.get("", ())) for name in self.zones}
-        return (
-            f"{said}, as predicted"
-            if wanted == self.zones
-            else f"{said}; predicted was {_words(self.predicted)}"
-        )
+            return text
+        of_pod = self.predicted.get("", ())
+        predicted = {name: self.predicted.get(name, of_pod) for name in self.zones}
+        if predicted == self.zones:
+            return f"{text}, as predicted"
+        return f"{text}; predicted was {_zones_text(self.predicted)}"
 
 
 class _Pending(msgspec.Struct):
@@ -53,24 +52,22 @@ class _Pending(msgspec.Struct):
 
 
 class Admissions:
-    """Hears facts in order of the log."""
+    """Folds events in the order of the log."""
 
     def __init__(self) -> None:
         self._pending: dict[str, _Pending] = {}
         self._bound: dict[str, dict[str, str]] = {}
         self._tracked: dict[str, tuple[str, ...]] = {}
 
-    def heard(self, event: Event) -> list[Admitted]:
-        """The pods that this fact shows to be admitted."""
+    def fold(self, event: Event) -> list[Admitted]:
+        """Fold an event and return the pods whose admission it shows."""
         if isinstance(event, PodObserved) and not event.node:
             self._pending[event.pod.uid] = _Pending(event.pod)
-            if len(self._pending) > KEPT:
+            if len(self._pending) > PENDING_PODS:
                 self._forget(next(iter(self._pending)))
         elif isinstance(event, PodReserved) and event.uid in self._pending:
-            self._pending[event.uid].node, self._pending[event.uid].predicted = (
-                event.node,
-                event.predicted,
-            )
+            pending = self._pending[event.uid]
+            pending.node, pending.predicted = event.node, event.predicted
         elif isinstance(event, PodBound) and event.uid in self._pending:
             pending = self._pending[event.uid]
             pending.bound, pending.node = True, event.node
@@ -79,55 +76,54 @@ class Admissions:
             self._forget(event.uid)
         elif isinstance(event, NodeReported):
             self._tracked[event.report.node] = event.report.tracked
-            return self._shown(event.report.node, event.report.placements or ())
+            return self._admitted(event.report.node, event.report.placements or ())
         elif isinstance(event, NodeReportChanged):
-            return self._shown(event.node, event.listed)
+            return self._admitted(event.node, event.listed)
         return []
 
-    def _shown(self, node: str, listed: tuple[Placement, ...]) -> list[Admitted]:
-        waiting = self._bound.get(node)
-        if not waiting:
+    def _admitted(self, node: str, listed: tuple[Placement, ...]) -> list[Admitted]:
+        bound = self._bound.get(node)
+        if not bound:
             return []
-        found = []
         by_key: dict[str, list[Placement]] = {}
         for placement in listed:
             key = f"{placement.namespace}/{placement.pod}"
-            if key in waiting:
+            if key in bound:
                 by_key.setdefault(key, []).append(placement)
+        admitted = []
         for key, placements in by_key.items():
-            uid = waiting[key]
+            uid = bound[key]
             demand = zonal_demand(self._pending[uid].pod, self._tracked.get(node, ()))
-            if _whole(demand, placements):
-                found.append(Admitted(uid, node, _zones(placements), self._pending[uid].predicted))
+            if demand and covers(demand, placements):
+                admitted.append(
+                    Admitted(uid, node, _zones(placements), self._pending[uid].predicted)
+                )
                 self._forget(uid)
-        return found
+        return admitted
 
     def _forget(self, uid: str) -> None:
         pending = self._pending.pop(uid, None)
         if pending is not None and pending.bound:
-            here = self._bound.get(pending.node, {})
-            here.pop(pending.pod.key, None)
-            if not here:
+            bound = self._bound.get(pending.node, {})
+            bound.pop(pending.pod.key, None)
+            if not bound:
                 self._bound.pop(pending.node, None)
 
 
-def _whole(demand: tuple[ContainerDemand, ...], placements: list[Placement]) -> bool:
-    return bool(demand) and covers(demand, placements)
-
-
 def _zones(placements: list[Placement]) -> Zones:
-    return {
-        one.container: tuple(sorted({zone for item in one.held for zone in item.zones}))
-        for one in placements
-        if one.held
-    }
+    zones: Zones = {}
+    for placement in placements:
+        if placement.held:
+            ids = {zone for amount in placement.held for zone in amount.zones}
+            zones[placement.container] = tuple(sorted(ids))
+    return zones
 
 
-def _words(zones: Zones) -> str:
+def _zones_text(zones: Zones) -> str:
     if len(set(zones.values())) == 1:
-        return _ids(next(iter(zones.values())))
-    return ", ".join(f"{_ids(ids)} ({name or 'pod'})" for name, ids in sorted(zones.items()))
+        return _ids_text(next(iter(zones.values())))
+    return ", ".join(f"{_ids_text(ids)} ({name or 'pod'})" for name, ids in sorted(zones.items()))
 
 
-def _ids(zones: tuple[int, ...]) -> str:
-    return ("zone " if len(zones) == 1 else "zones ") + ", ".join(map(str, zones))
+def _ids_text(ids: tuple[int, ...]) -> str:
+    return ("zone " if len(ids) == 1 else "zones ") + ", ".join(map(str, ids))

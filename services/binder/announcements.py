@@ -1,7 +1,6 @@
-"""What people see in Kubernetes: conditions and events, as kube-scheduler writes them. Pure; from a
-fact to two documents.
+"""Build the conditions and Kubernetes Events of pods and nodes, as kube-scheduler writes them.
 
-Recorded forms: PodScheduled=False with reason Unschedulable, events FailedScheduling, Scheduled and
+Recorded forms: PodScheduled=False with reason Unschedulable; events FailedScheduling, Scheduled and
 Preempted (kube-scheduler 1.36).
 """
 
@@ -19,88 +18,95 @@ MESSAGE_LIMIT = 1024
 
 
 _REMEDIES = {
-    "forbidden": "give the binder's service account the right `create` on `pods/binding` (k8s/base/rbac.yaml)",
-    "denied": "change the admission policy or the pod; the node is set aside for such pods and tried again later",
-    "invalid": "see the binder's log; the API server cannot take this Binding, from us or anybody",
+    "forbidden": "grant the binder's service account create on pods/binding (k8s/base/rbac.yaml)",
+    "denied": (
+        "change the admission policy or the pod; the node is excluded for such pods and tried again"
+    ),
+    "invalid": "see the binder's log: the API server does not accept this Binding on any node",
+}
+_EXCLUSION_CAUSES = {
+    "rejected": "its kubelet rejected a pod",
+    "denied": "an admission policy denied a binding",
+    "contested": "too many proposals lost a race",
 }
 
 
 def remedy(cause: str) -> str:
-    """What helps against a refused binding, "" where nothing has to."""
+    """Return the remedy for a refused binding, empty if none is needed."""
     return _REMEDIES.get(cause, "")
 
 
 def refused(node: str, cause: str, message: str) -> str:
-    """The event line of a refused binding; "" for causes that need nobody's help."""
-    return (
-        f"binding to {node} was {cause}: {message}; {_REMEDIES[cause]}"
-        if cause in _REMEDIES
-        else ""
-    )
+    """Return the message of a refused binding, empty if no remedy is needed."""
+    if cause not in _REMEDIES:
+        return ""
+    return f"binding to {node} was {cause}: {message}; {_REMEDIES[cause]}"
+
+
+def exclusion_cause(cause: str, detail: str) -> str:
+    """Return why a node is excluded for a pod class."""
+    return f"{_EXCLUSION_CAUSES.get(cause, cause)} ({detail})"
 
 
 def condition(
     uid: str, message: str, since_us: int, reason: str = "Unschedulable", generation: int = 0
 ) -> dict[str, Any]:
-    """The status patch that says why the pod waits, since when, and of which generation of its spec
-    (KEP-5067; 0: not known). `SchedulerError` is kube-scheduler's reason for a failed binding. The
-    uid is a precondition: a namesake that came since, and may run already, is not told that it
-    waits (422)."""
+    """Return the status patch of an unschedulable pod.
+
+    `generation` is that of the pod's spec (KEP-5067), 0 if unknown. `SchedulerError` is
+    kube-scheduler's reason for a failed binding. The uid is a precondition (422): another pod of
+    the same name may run already."""
     entry: dict[str, Any] = {
         "type": "PodScheduled",
         "status": "False",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": _moment(since_us // 1_000_000),
+        "lastTransitionTime": _timestamp(since_us // 1_000_000),
         **({"observedGeneration": generation} if generation else {}),
     }
     return {"metadata": {"uid": uid}, "status": {"conditions": [entry]}}
 
 
 def nominated(uid: str, node: str) -> dict[str, Any]:
-    """The status patch that names the node which is being cleared for the pod; "" takes the name
-    away. The uid is a precondition: a namesake that came since is not nominated (422)."""
+    """Return the status patch of a nominated node; "" removes it. The uid is a precondition
+    (422)."""
     return {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}}
 
 
 def failed(pod: Identity, uid: str, message: str, time_us: int, position: int) -> dict[str, Any]:
-    """A FailedScheduling event."""
+    """Return a FailedScheduling event."""
     return _event(pod, uid, "Warning", "FailedScheduling", message, time_us, position)
 
 
 def scheduled(pod: Identity, uid: str, node: str, time_us: int, position: int) -> dict[str, Any]:
-    """A Scheduled event."""
+    """Return a Scheduled event."""
     message = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
     return _event(pod, uid, "Normal", "Scheduled", message, time_us, position)
 
 
 def admitted(pod: Identity, uid: str, message: str, time_us: int, position: int) -> dict[str, Any]:
-    """An event that tells the zone which the kubelet chose."""
+    """Return an event with the zones that the kubelet chose."""
     return _event(pod, uid, "Normal", "AdmittedOnZone", message, time_us, position)
 
 
 def preempted(
     pod: Identity, uid: str, preemptor: str, time_us: int, position: int
 ) -> dict[str, Any]:
-    """A Preempted event, which stands at the victim; `preemptor` is a uid."""
+    """Return a Preempted event of the victim; `preemptor` is a uid."""
     message = f"Preempted by pod {preemptor}" + (f" on node {pod.node}" if pod.node else "")
     return _event(pod, uid, "Normal", "Preempted", message, time_us, position)
 
 
-def set_aside(node: str, message: str, time_us: int, position: int) -> dict[str, Any]:
-    """A NodeSetAside event, which stands at the node. As the kubelet's own: namespace default, the
-    node's name for its uid.
-    """
-    return _event(
-        Identity("default", node),
-        node,
-        "Warning",
-        "NodeSetAside",
-        message,
-        time_us,
-        position,
-        "Node",
+def excluded(node: str, pod: Identity, cause: str, time_us: int, position: int) -> dict[str, Any]:
+    """Return a NodeExcluded event of the node. Like the kubelet's own events it is in namespace
+    default, with the node's name as uid."""
+    pods = f"pods like {pod.namespace}/{pod.name}" if pod.name else "a class of pods"
+    message = (
+        f"Node excluded for {pods}: {cause}. The exclusion ends by itself. "
+        f"Override: topolog node readmit {node}"
     )
+    about = Identity("default", node)
+    return _event(about, node, "Warning", "NodeExcluded", message, time_us, position, "Node")
 
 
 def _event(
@@ -113,11 +119,9 @@ def _event(
     position: int,
     about: str = "Pod",
 ) -> dict[str, Any]:
-    """The name is made from uid and position, so that a repeated announcement is a 409 and not a
-    second event.
-    """
+    """Build an event. Its name is made from uid and position, so a repeat is a 409."""
     suffix = hashlib.sha256(f"{uid}/{position}".encode()).hexdigest()[:16]
-    at = _moment(time_us // 1_000_000)
+    timestamp = _timestamp(time_us // 1_000_000)
     involved = {"apiVersion": "v1", "kind": about, "name": pod.name, "uid": uid}
     return {
         "apiVersion": "v1",
@@ -129,13 +133,13 @@ def _event(
         "message": message[:MESSAGE_LIMIT],
         "source": {"component": REPORTER},
         "reportingComponent": REPORTER,
-        "firstTimestamp": at,
-        "lastTimestamp": at,
+        "firstTimestamp": timestamp,
+        "lastTimestamp": timestamp,
         "count": 1,
     }
 
 
 @lru_cache(maxsize=16)
-def _moment(time_s: int) -> str:
-    """As Kubernetes writes it: one text for all that happens in a second."""
+def _timestamp(time_s: int) -> str:
+    """Return the time as Kubernetes writes it. Cached, because many events share a second."""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,9 +1,9 @@
-"""Tells people and other schedulers what `untold` keeps: the pod's condition, events and nominated
-node.
+"""Write pending announcements to the API server: conditions, Kubernetes Events, nominated nodes.
 
-A courtesy, not a fact: dropped and counted when the API does not keep up; told again where the API
-did not judge it, as autoscalers look for the condition. Event names are made from positions, so
-that a repeat is a 409 and not a second event.
+An announcement is a courtesy, not an event of the log. It is dropped and counted if the API server
+does not keep up, and repeated if the API server did not judge it, because autoscalers look for the
+condition. The name of a Kubernetes Event is made from a position, so a repeat is a 409 and not a
+second one.
 """
 
 from __future__ import annotations
@@ -12,33 +12,31 @@ import asyncio
 
 from services.binder import announcements
 from services.binder.core import NAMESPACE_ENDS, BinderState
-from services.binder.untold import LASTING, Untold, Waiting
+from services.binder.pending_announcements import LASTING, Announcement, PendingAnnouncements
 from shared.kube.port import Answer, Kube, Lost, Object
 from shared.runtime.projector import Folded, Projector
 from shared.telemetry import names
 from shared.telemetry.instruments import count
 
 WORKERS = 2
-
 AGAIN_AFTER_S = 1.0
-
+# Events `AdmittedOnZone` above this rate are dropped and counted: the log has them all.
 ADMITTED_PER_S = 20
-"""Of events that tell a zone at most so many a second are written; the rest is dropped and counted: the log has them all."""
 
 
 class Announcer:
-    """Collects from the fold, writes in the background."""
+    """Collects announcements from the fold and writes them in the background."""
 
     def __init__(self, kube: Kube, scheduler_name: str) -> None:
         self._kube = kube
-        self.untold = Untold(scheduler_name)
-        self._second = (0, 0)
+        self.pending = PendingAnnouncements(scheduler_name)
+        self._admitted_this_s = (0, 0)
         self._woken = asyncio.Event()
         self._enabled = False
 
     @property
     def enabled(self) -> bool:
-        """Whether this process tells; one that does not keeps what lasts."""
+        """Whether this process announces. A standby keeps only lasting announcements."""
         return self._enabled
 
     @enabled.setter
@@ -47,16 +45,16 @@ class Announcer:
         self._woken.set()
 
     def folded(self, state: BinderState, folded: Folded) -> None:
-        """Note what is to be said."""
+        """Queue the announcements of a page of events."""
         for envelope, event in folded:
-            for _ in range(self.untold.hear(state, envelope, event, self._enabled)):
+            for _ in range(self.pending.fold(state, envelope, event, self._enabled)):
                 count(names.ANNOUNCED, result="dropped")
-        if self.untold:
+        if self.pending:
             self._woken.set()
 
     async def lead(self, projector: Projector[BinderState]) -> None:
-        """Tell until the lease is lost. What the fold passes before it has caught up was told at
-        its time: only what lasts is told again, where it still holds then."""
+        """Announce until the lease is lost. Events from before the fold has caught up were
+        announced at their time; only lasting announcements are repeated."""
         await projector.wait_live()
         self.enabled = True
         try:
@@ -72,92 +70,79 @@ class Announcer:
 
     async def _work(self) -> None:
         while True:
-            if not self.untold or not self._enabled:
+            if not self.pending or not self._enabled:
                 self._woken.clear()
                 await self._woken.wait()
                 continue
-            waiting = self.untold.take()
-            unjudged = await self._announce(waiting)
+            announcement = self.pending.pop()
+            unjudged = await self._announce(announcement)
             if unjudged is None:
-                self.untold.told(waiting)
+                self.pending.finish(announcement)
                 continue
-            if not self.untold.put_back(waiting, isinstance(unjudged, Answer)):
+            if not self.pending.put_back(announcement, isinstance(unjudged, Answer)):
                 count(names.ANNOUNCED, result="dropped")
-            await asyncio.sleep(
-                max(AGAIN_AFTER_S, unjudged.retry_after_s if isinstance(unjudged, Answer) else 0.0)
-            )
+            retry_after_s = unjudged.retry_after_s if isinstance(unjudged, Answer) else 0.0
+            await asyncio.sleep(max(AGAIN_AFTER_S, retry_after_s))
 
-    async def _announce(self, waiting: Waiting) -> Answer | Lost | None:
-        """Say it; the answer that judged nothing, if there was one: it is said again. Of a pod that
-        is gone nobody reads.
-        """
-        pod, unjudged = waiting.pod, None
-        if waiting.kind in LASTING:
-            patched = await self._kube.patch_pod_status(
-                pod.namespace, pod.name, self._patch(waiting)
-            )
+    async def _announce(self, announcement: Announcement) -> Answer | Lost | None:
+        """Write one announcement. Return the answer if it did not judge it, so that it is
+        repeated."""
+        pod, unjudged = announcement.pod, None
+        if announcement.kind in LASTING:
+            patch = self._patch(announcement)
+            patched = await self._kube.patch_pod_status(pod.namespace, pod.name, patch)
             unjudged = _unjudged(patched)
             if isinstance(patched, Answer) and patched.status == 404:
                 return None
-        if waiting.kind == "nominated":
+        if announcement.kind == "nominated":
             return unjudged
-        event = self._event(waiting)
+        event = self._event(announcement)
         if event is None:
             count(names.ANNOUNCED, result="dropped")
             return None
-        # Its own, and not the pod's: an event of a node stands in another, and under the pod's it
-        # is a 400.
-        told = _unjudged(await self._kube.create_event(event["metadata"]["namespace"], event))
-        return unjudged or told
+        # The event's namespace, not the pod's: an event of a node is in namespace default.
+        created = await self._kube.create_event(event["metadata"]["namespace"], event)
+        return unjudged or _unjudged(created)
 
-    def _patch(self, waiting: Waiting) -> Object:
-        if waiting.kind == "nominated":
-            return announcements.nominated(waiting.uid, waiting.node)
-        reason = "SchedulerError" if waiting.kind == "refused" else "Unschedulable"
-        since_us = self.untold.since_us(waiting)
+    def _patch(self, announcement: Announcement) -> Object:
+        if announcement.kind == "nominated":
+            return announcements.nominated(announcement.uid, announcement.node)
         return announcements.condition(
-            waiting.uid, waiting.message, since_us, reason, waiting.pod.generation
+            announcement.uid,
+            announcement.message,
+            self.pending.since_us(announcement),
+            "SchedulerError" if announcement.kind == "refused" else "Unschedulable",
+            announcement.pod.generation,
         )
 
-    def _event(self, waiting: Waiting) -> Object | None:
-        """None where enough of its kind were written."""
-        pod, at = waiting.pod, (waiting.time_us, waiting.position)
-        if waiting.kind == "bound":
-            return announcements.scheduled(pod, waiting.uid, waiting.node, *at)
-        if waiting.kind == "admitted":
-            return (
-                None
-                if self._too_many()
-                else announcements.admitted(pod, waiting.uid, waiting.message, *at)
-            )
-        if waiting.kind == "aside":
-            return announcements.set_aside(waiting.node, _aside(waiting), *at)
-        if waiting.kind == "preempted":
-            return announcements.preempted(pod, waiting.uid, waiting.message, *at)
-        return announcements.failed(pod, waiting.uid, waiting.message, *at)
+    def _event(self, announcement: Announcement) -> Object | None:
+        """Return the Kubernetes Event, or None if enough of its kind were written."""
+        pod, uid, message = announcement.pod, announcement.uid, announcement.message
+        moment = (announcement.time_us, announcement.position)
+        if announcement.kind == "bound":
+            return announcements.scheduled(pod, uid, announcement.node, *moment)
+        if announcement.kind == "admitted":
+            if self._is_over_rate():
+                return None
+            return announcements.admitted(pod, uid, message, *moment)
+        if announcement.kind == "excluded":
+            return announcements.excluded(announcement.node, pod, message, *moment)
+        if announcement.kind == "preempted":
+            return announcements.preempted(pod, uid, message, *moment)
+        return announcements.failed(pod, uid, message, *moment)
 
-    def _too_many(self) -> bool:
-        """True when enough zones were told in this second."""
+    def _is_over_rate(self) -> bool:
         now_s = int(asyncio.get_running_loop().time())
-        second, told = self._second
-        self._second = (now_s, told + 1 if second == now_s else 1)
-        return self._second[1] > ADMITTED_PER_S
-
-
-def _aside(waiting: Waiting) -> str:
-    like = (
-        f"pods like {waiting.pod.namespace}/{waiting.pod.name}"
-        if waiting.pod.name
-        else "pods of one kind"
-    )
-    return f"Topolog sends no {like} here for now: {waiting.message}; see topolog node readmit"
+        second, written = self._admitted_this_s
+        self._admitted_this_s = (now_s, written + 1 if second == now_s else 1)
+        return self._admitted_this_s[1] > ADMITTED_PER_S
 
 
 def _unjudged(answer: Answer | Lost) -> Answer | Lost | None:
-    """The answer, where the same is to be said again. An API server that has just started misses
-    rights that are there, for a second; in a namespace that ends nothing is written any more."""
-    said = isinstance(answer, Answer) and (answer.ok or answer.status in (404, 409))
-    count(names.ANNOUNCED, result="written" if said else "failed")
+    """Return the answer if the announcement is to be repeated. An API server that has just started
+    misses existing rights for a second. In a namespace that ends nothing can be written."""
+    is_final = isinstance(answer, Answer) and (answer.ok or answer.status in (404, 409))
+    count(names.ANNOUNCED, result="written" if is_final else "failed")
     if isinstance(answer, Lost) or not answer.definite:
         return answer
     return answer if answer.status in (401, 403) and NAMESPACE_ENDS not in answer.message else None

@@ -1,4 +1,4 @@
-"""Appending as the leading binder: again until the log answers, never after a newer epoch leads."""
+"""Append as the leading binder: repeat until the log answers, and stop if a newer epoch leads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from shared.runtime.leadership import LeaseLost
 async def append_fenced(
     log: EventLog, clock: Clock, out: Any, commits: Sequence[Commit]
 ) -> list[Outcome]:
-    """The outcomes; `out` is the logger that hears of vain attempts. Raises LeaseLost when another
-    binder leads.
-    """
+    """Return the outcomes. `out` logs failed attempts. Raises LeaseLost if another binder leads."""
     outcomes = await append_until_answered(log, clock, out, commits)
     if any(isinstance(outcome, Fenced) for outcome in outcomes):
         raise LeaseLost("binder: a newer epoch leads")

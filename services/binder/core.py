@@ -1,11 +1,15 @@
-"""The binder's work list and its judgement of answers. Intent in the log, the call, the outcome in
-the log.
+"""The binder's work list, folded from the log, and the outcome of each answer of the API server.
 
-The work list is the fold: reservations without intent, intents without outcome. After an intent
-only a definite answer frees the charge: 404, another uid, a 409 while the pod stands on another
-node, a pod that terminates unbound, or a no to the request itself (400, 403, 413, 422) while the
-pod stands nowhere. Reading "unbound" after anything else permits only resending to the same node; a
-409 on our node is success. This module must not know HTTP, the log or a clock.
+The work list is reservations without intent and intents without outcome. After an intent only a
+definite answer frees the charge:
+
+- 404, or another uid;
+- 409 while the pod is bound to another node;
+- an unbound pod that terminates;
+- a refusal of the request itself (400, 403, 413, 422) while the pod is unbound.
+
+In any other case an unbound pod only permits sending the same binding again. A 409 of a pod that is
+bound to our node is success. This module must not know HTTP, the log or a clock.
 """
 
 from __future__ import annotations
@@ -33,9 +37,8 @@ POSITION_ANNOTATION = "topolog.io/reserved-at"
 
 
 class Identity(msgspec.Struct):
-    """A live pod's name, and the version its stream stands at. `node` is where it stands, as far as
-    the log knows, `scheduler` the `spec.schedulerName` that it asked for, `generation` that of the
-    spec which was seen last (0: not told)."""
+    """A live pod's name and the version of its stream. `node` is its node according to the log,
+    `scheduler` its `spec.schedulerName`, `generation` that of its last spec (0: unknown)."""
 
     namespace: str
     name: str
@@ -46,7 +49,7 @@ class Identity(msgspec.Struct):
 
 
 class Work(msgspec.Struct):
-    """One binding to carry out: `reserved` has no intent yet, `intended` has no outcome yet."""
+    """One binding. Stage `reserved` has no intent yet, `intended` has no outcome yet."""
 
     uid: str
     node: str
@@ -58,7 +61,7 @@ class Work(msgspec.Struct):
 
 
 class BinderState(msgspec.Struct):
-    """The fold of everything that the binder acts on."""
+    """The state that the binder works on."""
 
     position: int = 0
     pods: dict[str, Identity] = {}
@@ -68,12 +71,12 @@ class BinderState(msgspec.Struct):
 
 
 def initial() -> BinderState:
-    """Nothing to do."""
+    """Return an empty state."""
     return BinderState()
 
 
 def evolve(state: BinderState, envelope: Envelope, event: Event) -> BinderState:
-    """Fold one fact in place."""
+    """Fold one event in place."""
     state.position = envelope.position
     if isinstance(event, cluster.PodObserved):
         _observed(state, event)
@@ -102,33 +105,31 @@ def evolve(state: BinderState, envelope: Envelope, event: Event) -> BinderState:
 
 
 def promises(state: BinderState) -> Iterator[bytes]:
-    """What is still to be done, as every release must see it: bindings and evictions, in order of
-    uid.
-    """
+    """Yield the open bindings and evictions, in order of uid, as all releases must fold them."""
     for uid, work in sorted(state.work.items()):
         yield repr((uid, work.node, work.reserved_at, work.stage)).encode()
-    for uid, each in sorted(state.evictions.items()):
-        yield repr((uid, each.preemptor, each.intended)).encode()
+    for uid, eviction in sorted(state.evictions.items()):
+        yield repr((uid, eviction.preemptor, eviction.intended)).encode()
 
 
 def digest(state: BinderState) -> str:
-    """The hash of the whole state: equal positions, equal hashes (S6)."""
+    """Return the hash of the whole state: at equal positions hashes are equal (S6)."""
     return state_hash(state)
 
 
 def weight(state: BinderState) -> int:
-    """How many things that is."""
+    """Return how many bindings and evictions are open."""
     return len(state.work) + len(state.evictions)
 
 
 def pass_over(state: BinderState, envelope: Envelope) -> None:
-    """A fact that is not folded."""
+    """Pass over an event that is not folded."""
     state.position = envelope.position
     _keep_version(state, envelope)
 
 
-def set_aside(state: BinderState, stream: str) -> None:
-    """What a pod's stream says cannot be known from here on: nothing is done for it."""
+def quarantine(state: BinderState, stream: str) -> None:
+    """Do nothing more for the pod of a quarantined stream."""
     _forget(state, stream.removeprefix("pod/"))
 
 
@@ -149,10 +150,10 @@ def _evolve_binding(state: BinderState, event: Event) -> None:
 
 
 def _observed(state: BinderState, event: cluster.PodObserved) -> None:
-    known = state.pods.setdefault(event.pod.uid, Identity(event.pod.namespace, event.pod.name))
-    known.scheduler = event.pod.scheduler_name
-    known.node = event.node or known.node
-    known.generation = event.generation
+    identity = state.pods.setdefault(event.pod.uid, Identity(event.pod.namespace, event.pod.name))
+    identity.scheduler = event.pod.scheduler_name
+    identity.node = event.node or identity.node
+    identity.generation = event.generation
 
 
 def _withdrawn(state: BinderState, uid: str) -> None:
@@ -161,7 +162,7 @@ def _withdrawn(state: BinderState, uid: str) -> None:
 
 
 def _forget(state: BinderState, uid: str) -> None:
-    """The pod is gone, and with it every intent: its end is a definite answer."""
+    """Forget a pod and its intents: its end is a definite answer."""
     state.pods.pop(uid, None)
     state.work.pop(uid, None)
     state.evictions.pop(uid, None)
@@ -174,21 +175,20 @@ def _keep_version(state: BinderState, envelope: Envelope) -> None:
 
 
 def waits(state: BinderState) -> str:
-    """Why nothing may be intended, bound or evicted yet; empty where nothing is waited for. In a
-    log that was restored a nominee waits whom its cluster may long have running, and its victims
-    would go in vain."""
+    """Return why nothing may be bound or evicted yet, empty if it may. In a restored log a
+    nominated pod may be waiting that runs in the cluster already, and its victims would be evicted
+    in vain."""
     return state.listings.problem()
 
 
 def work_of(state: BinderState, stage: Stage) -> list[Work]:
-    """What is to be done now about pods of one stage."""
+    """Return the work of one stage that may be done now."""
     return [] if waits(state) else [work for work in state.work.values() if work.stage == stage]
 
 
 def intend(state: BinderState, uid: str) -> tuple[binding.BindIntended, int] | None:
-    """The intent for a reservation and the version that its pod's stream must have; None when there
-    is nothing to intend.
-    """
+    """Return the intent for a reservation and the version that its pod's stream must have, or None
+    if there is no such reservation."""
     work, pod = state.work.get(uid), state.pods.get(uid)
     if work is None or pod is None or work.stage != "reserved":
         return None
@@ -198,14 +198,13 @@ def intend(state: BinderState, uid: str) -> tuple[binding.BindIntended, int] | N
 
 
 def stream_of(uid: str) -> str:
-    """The stream that intent and withdrawal compete on."""
+    """Return the stream on which intent and withdrawal compete."""
     return streams.pod(uid)
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What the API server said: `status` 0 when no answer came. `uid`, `node` and `terminating` are
-    those of the pod read afterwards, where it was (`read` True; `uid` empty: no such pod).
-    `retry_after_s` is how long it asks to be left alone."""
+    """An answer of the API server. `status` is 0 if no answer came. With `read` the pod was read
+    afterwards, and `uid` (empty: no such pod), `node` and `terminating` are its own."""
 
     status: int
     message: str = ""
@@ -228,7 +227,7 @@ Outcome = binding.PodBound | binding.BindRefused | binding.BindUncertain | Needs
 
 
 def judge(work: Work, reply: Reply) -> Outcome:
-    """The outcome of one bind call. `needs_read` asks to read the pod and judge again."""
+    """Return the outcome of one bind call. `needs_read`: read the pod and judge again."""
     if 200 <= reply.status < 300:
         return binding.PodBound(work.uid, work.node, attempts=work.attempts + 1)
     if reply.status == 404:
@@ -238,19 +237,21 @@ def judge(work: Work, reply: Reply) -> Outcome:
     return "needs_read"
 
 
+# Causes that are the pod's own end. Pods that are deleted while they are bound are no problem.
 LEAVING = frozenset(("gone", "other_uid", "terminating"))
-"""Causes that are a pod's own end: with a thousand pods deleted while they are bound nothing is wrong."""
+# The request itself was refused, and would be refused again (recordings H of kube-apiserver 1.36).
 DEFINITE = frozenset((400, 403, 405, 413, 415, 422))
-"""The request itself was judged, and would be judged so again (recordings H of kube-apiserver 1.36)."""
 _POLICY = "denied request"
 NAMESPACE_ENDS = "because it is being terminated"
 
 
-def _why(reply: Reply) -> str:
-    """`forbidden`: a right is missing. `denied`: an admission policy or webhook says no to this pod
-    on this node, by 422, 403 or
-    413. `invalid`: the API server cannot take the Binding as it is, or not in a namespace that
-      ends, on whatever node."""
+def _cause(reply: Reply) -> str:
+    """Return the cause of a refused binding.
+
+    - `forbidden`: a right is missing.
+    - `denied`: an admission policy or webhook refuses this pod on this node (422, 403 or 413).
+    - `invalid`: the API server accepts the Binding on no node, or the namespace ends.
+    """
     if reply.status == 403 and evicting.NO_RIGHT in reply.message:
         return "forbidden"
     if reply.status == 403 and NAMESPACE_ENDS in reply.message:
@@ -267,23 +268,22 @@ def _judge_read(work: Work, reply: Reply) -> Outcome:
         return binding.PodBound(work.uid, work.node, attempts=work.attempts + 1, found=True)
     if reply.node:
         return binding.BindRefused(
-            work.uid, work.node, "other_node", f"stands on {reply.node}: {reply.message}"
+            work.uid, work.node, "other_node", f"bound to {reply.node}: {reply.message}"
         )
     if reply.terminating:
-        # No deletionTimestamp is ever taken back, and with one no binding is taken, not even a call
-        # that is still under way.
+        # A deletionTimestamp is never removed, and a pod with one accepts no binding, not even a
+        # call that is still in flight.
         return binding.BindRefused(work.uid, work.node, "terminating", reply.message)
     if reply.status in DEFINITE:
-        return binding.BindRefused(work.uid, work.node, _why(reply), reply.message)
+        return binding.BindRefused(work.uid, work.node, _cause(reply), reply.message)
     return binding.BindUncertain(work.uid, work.node, work.attempts + 1, reply.message)
 
 
 def binding_annotations(work: Work) -> dict[str, str]:
-    """What the Binding merges into the pod: where the model expects each container, and the
-    reservation's position.
-    """
+    """Return the annotations of the Binding: the predicted zones of each container and the
+    reservation's position."""
     placement = ";".join(
         f"{name}={','.join(map(str, zones))}" for name, zones in sorted(work.predicted.items())
     )
-    found = {POSITION_ANNOTATION: str(work.reserved_at)}
-    return {**found, PLACEMENT_ANNOTATION: placement} if placement else found
+    annotations = {POSITION_ANNOTATION: str(work.reserved_at)}
+    return {**annotations, PLACEMENT_ANNOTATION: placement} if placement else annotations

@@ -1,8 +1,9 @@
-"""Evictions for nominees: the work list folded from the log, and the judgement of answers.
+"""Evictions for nominated pods: the work list, folded from the log, and the outcome of each answer.
 
-A nomination asks for its victims; each is rehearsed, intended, called, and has an outcome. What is
-asked and not intended is called off with its nomination, and with the first victim that may not go;
-an intent gets an outcome whatever happened. This module must not know HTTP, the log or a clock.
+A nomination names its victims. Each eviction is rehearsed (dry run), intended, called, and gets an
+outcome. Evictions without intent are called off with their nomination, and with the first victim
+that may not be evicted. An intent always gets an outcome. This module must not know HTTP, the log
+or a clock.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from shared.events.catalog import Event
 
 
 class Eviction(msgspec.Struct):
-    """One eviction to carry out for a nominee. `called_off`: it is intended, but the nomination has
-    ended since.
-    """
+    """One eviction for a nominated pod. `called_off`: it is intended, but the nomination has
+    ended."""
 
     uid: str
     preemptor: str
@@ -33,7 +33,7 @@ Evictions = dict[str, Eviction]
 
 
 def evolve(evictions: Evictions, event: Event, live: Container[str]) -> None:
-    """Fold one fact in place. Victims that are not `live` (any more) need no eviction."""
+    """Fold one event in place. Victims that are not `live` need no eviction."""
     if isinstance(event, scheduling.PodNominated):
         _call_off(evictions, event.uid)
         for victim in event.victims:
@@ -55,46 +55,47 @@ def evolve(evictions: Evictions, event: Event, live: Container[str]) -> None:
 
 
 def _ask(evictions: Evictions, victim: str, preemptor: str) -> None:
-    known = evictions.setdefault(victim, Eviction(victim, preemptor))
-    known.preemptor, known.called_off = preemptor, False
+    eviction = evictions.setdefault(victim, Eviction(victim, preemptor))
+    eviction.preemptor, eviction.called_off = preemptor, False
 
 
 def _call_off(evictions: Evictions, preemptor: str) -> None:
-    for uid in [uid for uid, each in evictions.items() if each.preemptor == preemptor]:
-        if evictions[uid].intended:
-            evictions[uid].called_off = True
+    for uid, eviction in list(evictions.items()):
+        if eviction.preemptor != preemptor:
+            continue
+        if eviction.intended:
+            eviction.called_off = True
         else:
             del evictions[uid]
 
 
 def rehearsals(evictions: Evictions) -> dict[str, list[Eviction]]:
-    """Preemptor -> its victims, where nothing is intended yet: all of them must be allowed before
-    the first is evicted.
-    """
-    found: dict[str, list[Eviction]] = {}
-    for each in evictions.values():
-        if not each.intended:
-            found.setdefault(each.preemptor, []).append(each)
-    return found
+    """Return the evictions without intent by preemptor. All of a preemptor must be allowed before
+    the first victim is evicted."""
+    by_preemptor: dict[str, list[Eviction]] = {}
+    for eviction in evictions.values():
+        if not eviction.intended:
+            by_preemptor.setdefault(eviction.preemptor, []).append(eviction)
+    return by_preemptor
 
 
 def guarded(status: int, message: str) -> bool:
-    """A budget says no. While nothing is evicted yet there is no point in waiting for it: other
-    victims may do.
-    """
+    """Return whether a PodDisruptionBudget refuses. Before the first eviction the binder does not
+    wait for it, because other victims may do."""
     return status == 429 and "disruption budget" in message
 
 
 Again = Literal["again"]
+# A part of the API server's message if a right is missing (kube-apiserver 1.36).
 NO_RIGHT = "cannot create resource"
-"""Of the API server's words, where the asker lacks a right (kube-apiserver 1.36)."""
 
 
 def judge(
     eviction: Eviction, status: int, message: str, attempts: int, limit: int
 ) -> binding.PodEvicted | binding.EvictRefused | Again:
-    """What an answer means; `status` 0 when none came. 409 says that the uid is another, so that
-    the victim is gone. A lost answer is asked for again for ever: it may have been a yes."""
+    """Return the outcome of an answer; `status` is 0 if none came. A 409 means that the uid is
+    another, so the victim has ended. After a lost answer the call is repeated for ever, because the
+    answer may have been a success."""
     if 200 <= status < 300 or status in (404, 409):
         return binding.PodEvicted(eviction.uid, eviction.preemptor)
     if status == 0 or (_may_pass(status, message) and attempts < limit):
@@ -103,6 +104,6 @@ def judge(
 
 
 def _may_pass(status: int, message: str) -> bool:
-    """The no of a budget (429), of a server in trouble, or of one that has just started and misses
-    tokens and rights that are there."""
+    """Return whether a refusal may pass: a PodDisruptionBudget (429), a server in trouble, or one
+    that has just started and misses existing tokens and rights."""
     return status in (401, 429) or status >= 500 or (status == 403 and NO_RIGHT in message)

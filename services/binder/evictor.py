@@ -1,9 +1,9 @@
-"""The evicting loop: ask whether all victims may go, intent in the log, the call, the outcome in
-the log.
+"""The evicting loop: it rehearses all evictions, appends intents, calls the API server, and appends
+the outcomes.
 
-A nomination whose victims are not all allowed evicts none: the API server is asked by dry run
-first. Works off the fold's list, so that a restart finds every intent without outcome again. Must
-not decide what an answer means (`evicting.judge`).
+If not all victims of a nomination may be evicted, none is: a dry run asks the API server first. The
+loop works on the list that is folded from the log, so a restart resumes every intent without an
+outcome. It must not decide what an answer means (`evicting.judge`).
 """
 
 from __future__ import annotations
@@ -35,33 +35,34 @@ from shared.telemetry.instruments import count
 ROLE = "binder"
 REACH_TIMEOUT_S = 30.0
 IDLE_S = 0.5
+# Evictions and rehearsals in flight at once.
 CONCURRENCY = 32
-"""Evictions and rehearsals under way at once."""
 
 Outcome = binding.PodEvicted | binding.EvictRefused
 
 
 class Tries(msgspec.Struct):
-    """How often the API said "not now", and when it is asked again (monotonic seconds)."""
+    """How often the API server put an eviction off, and when it is called again (monotonic
+    seconds)."""
 
     attempts: int = 0
-    at_s: float = 0.0
+    due_s: float = 0.0
 
 
 class Turn(NamedTuple):
-    """The lease that a piece of work runs under, and the place of the log that it was begun at."""
+    """The lease of a piece of work, and the place of the log at which it began."""
 
     lease: Lease
     seen: Place
 
 
 def _rehearsal(preemptor: str) -> str:
-    """The key of the work that asks for all victims of a preemptor at once."""
+    """Return the key of the rehearsal of all evictions for a preemptor."""
     return f"rehearse/{preemptor}"
 
 
 class Evictor:
-    """Leads with the binder's lease; `lead` runs beside the binding loop."""
+    """Evicts pods while it has the binder's lease. `lead` runs next to the binding loop."""
 
     def __init__(
         self,
@@ -83,17 +84,17 @@ class Evictor:
         self._out = logs.get("binder")
 
     def folded(self, state: BinderState, folded: Folded) -> None:
-        """Something may be to do."""
+        """Wake the loop, because new events may need a call."""
         if folded and state.evictions:
             self._woken.set()
 
     def reset(self, _state: BinderState) -> None:
-        """Another log, timeline or history."""
+        """Forget what belongs to another log, timeline or history."""
         self._must_reach = 0
         self._tries.clear()
 
     async def lead(self, lease: Lease) -> None:
-        """Carry out evictions until the lease is lost."""
+        """Evict pods until the lease is lost."""
         await self._projector.wait_live()
         self._busy.clear()
         with lease_losses():
@@ -105,22 +106,22 @@ class Evictor:
                     await set_within(self._woken, IDLE_S)
 
     def _start(self, group: asyncio.TaskGroup, lease: Lease) -> None:
-        """Whatever is due and not under way, at most `CONCURRENCY` calls at once: one that is late
-        holds up nobody else.
+        """Start all due work that is not in flight, at most `CONCURRENCY` calls at once.
 
-        Nobody is evicted while the work that intended it is under way: the log's word may be here
-        before the append's answer.
+        No pod is evicted while the rehearsal that intended it is in flight, because the fold may
+        have the intent before the append is answered.
         """
         evictions, turn = self._projector.state.evictions, Turn(lease, self._projector.place)
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in evictions}
         if core.waits(self._projector.state):
             return
         for preemptor, victims in evicting.rehearsals(evictions).items():
-            if all(self._due(each) for each in victims):
+            if all(self._is_due(eviction) for eviction in victims):
                 self._begin(group, _rehearsal(preemptor), partial(self._rehearse, victims, turn))
-        for each in evictions.values():
-            if each.intended and self._due(each) and _rehearsal(each.preemptor) not in self._busy:
-                self._begin(group, each.uid, partial(self._carry_out, each, turn))
+        for eviction in evictions.values():
+            is_rehearsing = _rehearsal(eviction.preemptor) in self._busy
+            if eviction.intended and self._is_due(eviction) and not is_rehearsing:
+                self._begin(group, eviction.uid, partial(self._carry_out, eviction, turn))
 
     def _begin(
         self, group: asyncio.TaskGroup, key: str, work: Callable[[], Awaitable[None]]
@@ -131,9 +132,8 @@ class Evictor:
         group.create_task(self._at_work(key, work))
 
     async def _at_work(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
-        """An outcome is folded before the same is begun anew; an error of this code concerns this
-        work only.
-        """
+        """Do the work and wait until its outcome is folded, so that it is not repeated. An error of
+        this code concerns only this work."""
         try:
             await work()
             await self._projector.wait_for(self._must_reach, REACH_TIMEOUT_S)
@@ -146,38 +146,40 @@ class Evictor:
             self._busy.discard(key)
             self._woken.set()
 
-    def _due(self, eviction: Eviction) -> bool:
-        return self._tries.get(eviction.uid, Tries()).at_s <= self._clock.monotonic_s()
+    def _is_due(self, eviction: Eviction) -> bool:
+        return self._tries.get(eviction.uid, Tries()).due_s <= self._clock.monotonic_s()
 
     async def _rehearse(self, victims: Sequence[Eviction], turn: Turn) -> None:
-        """Ask for all at once; intend all or none. A no that lasts is the outcome of the victim
-        that it concerns.
+        """Rehearse all evictions for a preemptor, then intend all or none. A final refusal is the
+        outcome of its victim.
 
-        An answer may take seconds. Who ended meanwhile need not go, and nobody need where the
-        nomination has ended."""
+        Answers may take seconds. A victim that ended meanwhile needs no eviction, and if the
+        nomination has ended, none of them does.
+        """
         preemptor = victims[0].preemptor
-        outcomes = dict(
-            zip([each.uid for each in victims], await self._ask_all(victims), strict=True)
-        )
-        asked = self._projector.state.evictions
-        still = [
-            each for each in victims if asked.get(each.uid) is each and each.preemptor == preemptor
+        answers = await self._ask_all(victims)
+        outcomes = {victim.uid: answer for victim, answer in zip(victims, answers, strict=True)}
+        current = self._projector.state.evictions
+        remaining = [
+            victim
+            for victim in victims
+            if current.get(victim.uid) is victim and victim.preemptor == preemptor
         ]
-        for each in still:
-            outcome = outcomes[each.uid]
+        for victim in remaining:
+            outcome = outcomes[victim.uid]
             if isinstance(outcome, binding.EvictRefused):
-                await self._append([self._outcome(each, outcome, turn)])
+                await self._append([self._outcome(victim, outcome, turn)])
                 return
-        if not still or any(outcomes[each.uid] == "again" for each in still):
+        if not remaining or any(outcomes[victim.uid] == "again" for victim in remaining):
             return
-        await self._append([self._intent(each, turn) for each in still])
+        await self._append([self._intent(victim, turn) for victim in remaining])
         crash_point("binder.after_evict_intent")
 
     async def _ask_all(self, victims: Sequence[Eviction]) -> list[Outcome | evicting.Again]:
-        return await asyncio.gather(*(self._ask(each, dry_run=True) for each in victims))
+        return await asyncio.gather(*(self._ask(victim, dry_run=True) for victim in victims))
 
     async def _carry_out(self, eviction: Eviction, turn: Turn) -> None:
-        """The call; an eviction called off since its intent is not made any more."""
+        """Call the API server, unless the eviction was called off since its intent."""
         if eviction.called_off:
             outcome: Outcome | evicting.Again = binding.EvictRefused(
                 eviction.uid, eviction.preemptor, "the nomination has ended"
@@ -187,7 +189,7 @@ class Evictor:
         crash_point("binder.after_evict_call")
         if outcome != "again":
             await self._append([self._outcome(eviction, outcome, turn)])
-            self._say(outcome)
+            self._log_outcome(outcome)
 
     async def _ask(self, eviction: Eviction, dry_run: bool) -> Outcome | evicting.Again:
         pod = self._projector.state.pods.get(eviction.uid)
@@ -208,16 +210,17 @@ class Evictor:
         return outcome
 
     def _postpone(self, tries: Tries, again: bool, wait_s: float) -> None:
-        """Twice as late each time; a definite answer starts anew."""
+        """Double the pause after each answer that put the eviction off; another answer resets
+        it."""
         if not again:
-            tries.attempts, tries.at_s = 0, 0.0
+            tries.attempts, tries.due_s = 0, 0.0
             return
         delay_s = self._settings.resend_after_s * 2 ** min(max(tries.attempts - 1, 0), 10)
-        tries.at_s = self._clock.monotonic_s() + max(
+        tries.due_s = self._clock.monotonic_s() + max(
             wait_s, min(delay_s, self._settings.resend_at_most_every_s)
         )
 
-    def _say(self, outcome: Outcome) -> None:
+    def _log_outcome(self, outcome: Outcome) -> None:
         count(names.EVICTIONS, outcome=type(outcome).__name__)
         if isinstance(outcome, binding.PodEvicted):
             self._out.info(names.EVICTED, pod=outcome.uid, preemptor=outcome.preemptor)

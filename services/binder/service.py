@@ -1,4 +1,6 @@
-"""The binder service: composition only. One fold, the binding loop (leased), the announcer."""
+"""The binder service, composed: one fold, the binding and evicting loops (leased), the
+announcer.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +30,23 @@ from shared.runtime.projector import Fold, Folded, Projector
 
 
 async def build(service: Service, settings: BinderSettings) -> None:
-    """Open what the service needs and name its tasks."""
+    """Open connections and declare the tasks."""
     log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
     kube = KubeClient(settings.kubeconfig)
     service.on_close("kube", kube.close)
     service.needs_kubernetes(kube, rights.BINDER)
     announcer = Announcer(kube, settings.scheduler_name)
-    hearers: list[Binder | Evictor] = []
+    followers: list[Binder | Evictor] = []
 
     def folded(state: BinderState, page: Folded) -> None:
         announcer.folded(state, page)
-        for hearer in hearers:
-            hearer.folded(state, page)
+        for follower in followers:
+            follower.folded(state, page)
 
     def reset(state: BinderState) -> None:
-        for hearer in hearers:
-            hearer.reset(state)
+        for follower in followers:
+            follower.reset(state)
 
     projector: Projector[BinderState] = Projector(
         "binder",
@@ -59,7 +61,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
     service.health.show("awaits", lambda: core.waits(projector.state))
     binder = Binder(log, kube, projector, settings, service.clock)
     evictor = Evictor(log, kube, projector, settings, service.clock)
-    hearers += [binder, evictor]
+    followers += [binder, evictor]
     leadership = Leadership(
         log, ROLE, service.holder, ttl_s=settings.lease_ttl_s, health=service.health
     )
@@ -80,7 +82,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
 
 
 def _fold() -> Fold[BinderState]:
-    """The work list and its snapshot."""
+    """Return the fold of the work list."""
     return Fold(
         core.initial,
         core.evolve,
@@ -89,7 +91,7 @@ def _fold() -> Fold[BinderState]:
         load=lambda data: msgspec.json.decode(data, type=BinderState),
         promises=Promises(core.promises, core.weight),
         pass_over=core.pass_over,
-        set_aside=core.set_aside,
+        set_aside=core.quarantine,
     )
 
 
@@ -108,9 +110,9 @@ def _routes(service: Service, projector: Projector[BinderState]) -> None:
         )
 
     async def state(_request: Request) -> Response:
-        here = projector.state
+        current = projector.state
         return json_response(
-            {"projection": "binder", "position": here.position, "hash": core.digest(here)}
+            {"projection": "binder", "position": current.position, "hash": core.digest(current)}
         )
 
     service.route("/state", state)

@@ -10,10 +10,10 @@ from shared.runtime.settings import CommonSettings
 
 
 class BinderSettings(CommonSettings, frozen=True, kw_only=True):
-    """`concurrency` bounds binding calls under way; `announce` writes conditions and events for
-    people, that of a binding for pods of `scheduler_name`: other schedulers write their own. An
-    eviction that a PodDisruptionBudget forbids is tried `evict_attempts` times, later each time,
-    and then given up."""
+    """`concurrency` bounds binding calls in flight. `announce` writes conditions and Kubernetes
+    Events; a Scheduled event only for pods of `scheduler_name`, because other schedulers write
+    their own. An eviction that a PodDisruptionBudget refuses is tried `evict_attempts` times, with
+    longer pauses each time."""
 
     kubeconfig: str = ""
     scheduler_name: str = "topolog"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from services.cli.output import columns, json_line, say, say_table
-from services.replay.words import amounts_text, by_container, zones_list
+from services.replay.node_trouble import dirty_text, exclusion_text
+from services.replay.words import by_container
 from shared.domain.quantity import format_amount
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ def state(result: dict[str, Any]) -> None:
         )
         for problem in node["problems"]:
             say(problem)
+        for exclusion in node["exclusions"]:
+            say(exclusion_text(exclusion))
+        if node["dirty_mark"]:
+            say(dirty_text(node["dirty_mark"]))
         for charge in node["charges"]:
             _say_wrapped(_charge(charge), columns(), 2)
 
@@ -85,31 +90,13 @@ def _zone_rows(zones: list[dict[str, Any]]) -> list[list[str]]:
     rows = []
     for zone in zones:
         for name, amounts in zone["resources"].items():
-            cells = [amounts[key] for key in ("allocatable", "surely_free", "free_at_best")]
+            cells = [amounts[key] for key in ("allocatable", "free_min", "free_max")]
             rows.append([str(zone["zone"]), name, *(format_amount(name, cell) for cell in cells)])
     return rows
 
 
 def _charge(charge: dict[str, Any]) -> str:
-    since = f"charged since position {charge['since']}"
-    zones = "; ".join(
-        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in charge["held"].items()
-    )
-    if charge["state"] == "proven":
-        result = f"confirmed on {zones}" if zones else "confirmed to hold no zone"
-        return f"{charge['pod']}  {result} ({since})"
-    if charge["state"] != "unproven":
-        return f"{charge['pod']}  needs no zone ({since})"
-    if zones:
-        return (
-            f"{charge['pod']}  no longer listed, end not observed: may still hold {zones} ({since})"
-        )
-    predicted = f", predicted on {by_container(charge['predicted'])}" if charge["predicted"] else ""
-    if charge["possible"]:
-        possible = by_container(charge["possible"])
-    else:
-        possible = zones_list(charge["charged"])
-    return f"{charge['pod']}  unconfirmed: could be on {possible}{predicted} ({since})"
+    return f"{charge['pod']}  {charge['text']} (charged since position {charge['since']})"
 
 
 def stories(pods: list[Story], as_json: bool) -> None:
@@ -238,7 +225,11 @@ def _node_difference(node: NodeDifference) -> None:
     for label, (old, new) in node.zones.items():
         resource = label.split()[2]
         change = f"{format_amount(resource, old)} -> {format_amount(resource, new)}"
-        say(f"  {label.replace('_', ' ')}: {change}")
+        say(f"  {_amount_label(label)}: {change}")
+
+
+def _amount_label(what: str) -> str:
+    return what.replace("free_min", "guaranteed free").replace("free_max", "free at most")
 
 
 def _arrow(pair: tuple[str, str]) -> str:
@@ -248,6 +239,10 @@ def _arrow(pair: tuple[str, str]) -> str:
 
 def why_not(answer: WhyNot) -> None:
     """Print the answer, then the near miss in full."""
-    say(f"{answer.pod} on {answer.node} at position {answer.position}, {answer.time}", bold=True)
+    when = f" ({answer.when})" if answer.when else ""
+    say(
+        f"{answer.pod} on {answer.node} at position {answer.position}, {answer.time}{when}",
+        bold=True,
+    )
     for line in (answer.answer, *answer.lines):
         _say_wrapped(line, columns(), 4 if line.startswith("  ") else 2)

@@ -125,7 +125,7 @@ class Comparing:
         if not folding.fold(envelope, lambda event: binder.evolve(self._work, envelope, event)):
             binder.pass_over(self._work, envelope)
             if envelope.stream in folding.fresh():
-                binder.set_aside(self._work, envelope.stream)
+                binder.quarantine(self._work, envelope.stream)
 
     def _fold_stores(self, folding: _Folding, envelope: Envelope) -> None:
         if not folding.fold(envelope, lambda event: following.evolve(self._nodes, envelope, event)):

@@ -202,7 +202,7 @@ def _difference(waiting: Pending, node: LedgerNode, own_charge: Charge) -> str:
         _named("started in between", [key for key in reported if key not in seen_before]),
         _named(
             "on the way when it was predicted",
-            [key for key, proven in seen_before.items() if key in reported and not proven],
+            [key for key, confirmed in seen_before.items() if key in reported and not confirmed],
         ),
     ]
     texts = [text for text in changes if text]

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.replay import filters, reading
+from services.replay import filters
+from services.replay.deciding_state import followed_at
+from services.replay.node_trouble import dirty_mark, exclusions_of
 from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
+from services.replay.words import placement_text
 from services.scheduler.score.strategies.koordinator import strategy_for
 from shared.domain.state_hash import state_hash
 from shared.eventlog.port import EventLog
 from shared.events import cluster_events as cluster
-from shared.events.quarantine import QuarantinedStreams
 from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import clamped
 
@@ -26,8 +28,8 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
     """
     head = await log.head()
     position = await position_of(log, moment, remedy=REMEDY)
-    quarantined = QuarantinedStreams()
-    ledger = await reading.ledger_at(log, position, quarantined=quarantined)
+    followed, quarantined = await followed_at(log, position)
+    ledger = followed.ledger
     if node and node not in ledger.nodes:
         hint = did_you_mean(node, ledger.nodes)
         raise filters.FilterError(
@@ -43,7 +45,14 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
         "pods": len(ledger.pods),
         "set_aside": list(quarantined.streams.values()),
         "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if _waits(entry)),
-        "nodes": [node_state(ledger, ledger.nodes[name]) for name in shown],
+        "nodes": [
+            {
+                **node_state(ledger, ledger.nodes[name]),
+                "exclusions": await exclusions_of(log, name, followed.exclusions, position),
+                "dirty_mark": await dirty_mark(log, ledger.nodes[name], position),
+            }
+            for name in shown
+        ],
     }
 
 
@@ -69,7 +78,7 @@ def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
         "locked": node.locked,
         "problems": [*lockout(node), *label_problems(node.observed)],
         "zones": _zones(node),
-        "charges": [_charge(ledger, charge) for charge in node.charges.values()],
+        "charges": [_charge(ledger, node, charge) for charge in node.charges.values()],
     }
 
 
@@ -98,8 +107,8 @@ def _zones(node: LedgerNode) -> list[dict[str, Any]]:
             "resources": {
                 name: {
                     "allocatable": amounts.allocatable,
-                    "surely_free": free_min.get(zone.id, {}).get(name, 0),
-                    "free_at_best": free_max.get(zone.id, {}).get(name, 0),
+                    "free_min": free_min.get(zone.id, {}).get(name, 0),
+                    "free_max": free_max.get(zone.id, {}).get(name, 0),
                 }
                 for name, amounts in sorted(zone.resources.items())
             },
@@ -108,17 +117,23 @@ def _zones(node: LedgerNode) -> list[dict[str, Any]]:
     ]
 
 
-def _charge(ledger: Ledger, charge: Charge) -> dict[str, Any]:
+def _charge(ledger: Ledger, node: LedgerNode, charge: Charge) -> dict[str, Any]:
     entry = ledger.pods.get(charge.uid)
+    predicted = entry.predicted if entry is not None else {}
     return {
         "pod": charge.key,
         "uid": charge.uid,
-        "state": "proven"
-        if charge.confirmed
-        else ("unproven" if charge.demand else "needs no zone"),
+        "state": _state(charge),
+        "text": placement_text(charge, predicted, node.report),
         "since": charge.charged_at,
-        "predicted": entry.predicted if entry is not None else {},
+        "predicted": predicted,
         "possible": {} if charge.confirmed else charge.possible,
         "held": charge.confirmed_zones,
         "charged": charge.zones,
     }
+
+
+def _state(charge: Charge) -> str:
+    if not charge.demand:
+        return "needs no zone"
+    return "confirmed" if charge.confirmed else "unconfirmed"

@@ -79,7 +79,7 @@ def tell(
                 msgspec.to_builtins(event),
             )
         )
-    lines += [_proven(proof, predicted.get(proof.node, {})) for proof in proofs]
+    lines += [_confirmed(proof, predicted.get(proof.node, {})) for proof in proofs]
     return sorted(lines, key=lambda line: line.position)
 
 
@@ -95,14 +95,14 @@ def verdict_on(
     return "as predicted" if shown == dict(zones) else f"predicted was {by_container(predicted)}"
 
 
-def _proven(proof: Proof, predicted: dict[str, tuple[int, ...]]) -> Line:
+def _confirmed(proof: Proof, predicted: dict[str, tuple[int, ...]]) -> Line:
     zones = {
         "zones": {name: list(ids) for name, ids in proof.zones.items()},
         "node": proof.node,
         "report": proof.report_version,
     }
     title = (
-        f"proven on {by_container(proof.zones)} of {proof.node}, "
+        f"confirmed on {by_container(proof.zones)} of {proof.node}, "
         f"{verdict_on(predicted, proof.zones)}"
     )
     detail = (f"by report {proof.report_version} of the node; the charge in other zones ends",)

@@ -10,6 +10,7 @@ import msgspec
 
 from services.replay import reading, story
 from services.replay.filters import UnknownPod, clock
+from services.replay.judging import outcome_now, rejected_elsewhere
 from services.replay.names import Names, pods_called
 from services.replay.proofs import proofs_of
 from services.replay.recomputing import Deciding, Recorded, recomputed
@@ -81,15 +82,20 @@ async def _story(
         await recomputed(log, made, deciding) if deciding is not None else {}
     ).items():
         notes[position] = [*notes.get(position, ()), text]
+    state_now = _now(history, proofs)
     if deciding is not None and not deciding.instead:
         notes |= await _rejected(log, history, deciding)
+        for position, texts in (await rejected_elsewhere(log, history, deciding, names)).items():
+            notes[position] = [*notes.get(position, ()), *texts]
+        if state_now.startswith("waits"):
+            state_now += await outcome_now(log, uid, deciding)
     lines = story.tell(history, uid, names.known, notes, proofs)
     quarantine = quarantined.streams.get(streams.pod(uid), "")
     return Story(
         uid,
         names.known.get(uid, uid),
         lines,
-        _now(history, proofs),
+        state_now,
         _zones(history, proofs),
         quarantine,
     )
@@ -199,9 +205,7 @@ def _now(history: History, proofs: list[Proof]) -> str:
         if proof.node == node:
             predicted = reserved[-1].predicted if reserved and reserved[-1].node == node else {}
             said = f"on {by_container(proof.zones)}, {story.verdict_on(predicted, proof.zones)}"
-            return (
-                f"{text}; {said}: proven by report {proof.report_version} at {clock(proof.time_us)}"
-            )
+            return f"{text}; {said}: confirmed by report {proof.report_version} at {clock(proof.time_us)}"
     charged = [
         event
         for _, event in history
@@ -213,9 +217,7 @@ def _now(history: History, proofs: list[Proof]) -> str:
             if reserved and reserved[-1].predicted
             else ""
         )
-        return (
-            f"{text}; its zone is not proven yet: charged in {zones_list(charged[-1].zones)}{hope}"
-        )
+        return f"{text}; its zone is not confirmed yet: charged in {zones_list(charged[-1].zones)}{hope}"
     return f"{text}; needs no zone"
 
 
@@ -263,7 +265,7 @@ def _zones(history: History, proofs: list[Proof]) -> dict[str, Any]:
     for proof in proofs:
         zones |= {
             "node": proof.node,
-            "proven": proof.zones,
+            "confirmed": proof.zones,
             "report": proof.report_version,
             "at": proof.position,
         }

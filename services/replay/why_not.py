@@ -24,6 +24,7 @@ from services.scheduler.queue.shard import Shard, shard_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.state import SchedulerState
+from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
 from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import readable_events_of
@@ -33,12 +34,13 @@ from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved
+from shared.ledger.state import LedgerPod
 
 
 class WhyNot(msgspec.Struct, frozen=True):
     """`refusal` is empty if nothing prevented the placement; `answer` then says what was better, or
     that the pod is there. `instead` is the node that the pod would go to, "" for none. Scores are
-    0..100, -1 for none.
+    0..100, -1 for none. `when` says which moment the answer is for, "" for the requested one.
     """
 
     pod: str
@@ -52,28 +54,33 @@ class WhyNot(msgspec.Struct, frozen=True):
     instead: str = ""
     score: int = -1
     instead_score: int = -1
+    when: str = ""
 
 
 async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleConfig) -> WhyNot:
-    """Answer for `moment`; "" is the pod's last decision. Raises FilterError for a pod, node or
-    moment that the log does not have.
+    """Answer for `moment`; "" is now, and for a pod that ended the state it was placed on.
+
+    Raises FilterError for a pod, node or moment that the log does not have.
     """
     uid = (await require_pod(log, pod))[-1]
     await require_node(log, node)
     history = [entry async for entry in readable_events_of(log, streams.pod(uid))]
     decisions = [(envelope, event) for envelope, event in history if isinstance(event, Decision)]
     batch: tuple[PodReserved, ...] = ()
+    first, last = _lifetime(history, await log.head())
     if moment:
-        position = await position_of(log, moment, "--at", "--at head")
-    elif decisions:
-        position, batch = decisions[-1][1].based_on, await mates(log, *decisions[-1])
+        position, when = await position_of(log, moment, "--at", "--at head"), ""
+        _require_alive(pod, first, last, position)
+    elif any(isinstance(event, PodEnded) for _, event in history):
+        position, when = _before_it_was_placed(history, first, last)
+        decided = [decision for decision in decisions if decision[1].based_on == position]
+        batch = await mates(log, *decided[-1]) if decided else ()
     else:
-        position = await log.head()
-    _require_alive(pod, history, position)
+        position, when = last, "now"
     followed, quarantined = await followed_at(log, position)
     placing, share = placing_at(followed, cycle, quarantined, batch), _share(decisions, position)
     placing.share(None if share.alone else share.has)
-    answer = _judged(followed, placing, quarantined, uid, node, share)
+    answer = _judged(followed, placing, quarantined, _observed(history, uid), node, share)
     time = clock((await log.read(position - 1, 1))[0].time_us)
     names = Names(log)
     if answer.refusal:
@@ -81,7 +88,7 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
             uid for zone in answer.refusal.get("zones", ()) for uid in zone.get("holders", ())
         )
     lines = near_miss(answer.refusal, names.known) if answer.refusal else answer.lines
-    return msgspec.structs.replace(answer, position=position, time=time, lines=lines)
+    return msgspec.structs.replace(answer, position=position, time=time, when=when, lines=lines)
 
 
 def _share(decisions: Sequence[tuple[Envelope, Decision]], position: int) -> Shard:
@@ -93,16 +100,37 @@ def _share(decisions: Sequence[tuple[Envelope, Decision]], position: int) -> Sha
     return shard_of(nearest[0][1].config, nearest[0][0].role) if nearest else Shard()
 
 
-def _require_alive(pod: str, history: list[tuple[Envelope, Event]], position: int) -> None:
-    first = next(envelope.position for envelope, event in history if isinstance(event, PodObserved))
-    ended = next(
-        (envelope.position for envelope, event in history if isinstance(event, PodEnded)), 0
-    )
-    if position < first or (ended and position >= ended):
-        until = f"to {ended - 1}" if ended else "on"
+def _lifetime(history: list[tuple[Envelope, Event]], head: int) -> tuple[int, int]:
+    """Return the first and the last position at which the log has the pod as live."""
+    first = min((envelope.position for envelope, _ in history), default=head)
+    ended = [envelope.position for envelope, event in history if isinstance(event, PodEnded)]
+    return first, ended[-1] - 1 if ended else head
+
+
+def _before_it_was_placed(
+    history: list[tuple[Envelope, Event]], first: int, last: int
+) -> tuple[int, str]:
+    """Return the state that the pod was placed on, and its name; else the last one it lived in."""
+    for envelope, event in reversed(history):
+        if isinstance(event, PodReserved):
+            return event.based_on, "the state of its last decision; the pod has ended"
+        if isinstance(event, PodObserved) and event.node and envelope.position > 1:
+            return envelope.position - 1, "just before it was placed; the pod has ended"
+    return last, "just before its end"
+
+
+def _observed(history: list[tuple[Envelope, Event]], uid: str) -> Pod:
+    for _, event in reversed(history):
+        if isinstance(event, PodObserved):
+            return event.pod
+    raise FilterError(f"pod {uid} was never observed", "topolog replay log --pod " + uid)
+
+
+def _require_alive(pod: str, first: int, last: int, position: int) -> None:
+    if not first <= position <= last:
         raise FilterError(
             f"pod {pod!r} is not in the log at position {position}",
-            f"--at a position from {first} {until}",
+            f"--at a position from {first} to {last}",
         )
 
 
@@ -110,15 +138,15 @@ def _judged(
     followed: SchedulerState,
     placing: ColumnarPlacing,
     quarantined: QuarantinedStreams,
-    uid: str,
+    observed: Pod,
     node: str,
     share: Shard,
 ) -> WhyNot:
-    entry = followed.ledger.pods[uid]
-    answer = WhyNot(entry.pod.key, uid, node, 0, "", "", [])
+    entry = followed.ledger.pods.get(observed.uid) or LedgerPod(observed)
+    answer = WhyNot(entry.pod.key, observed.uid, node, 0, "", "", [])
     if entry.node == node:
         return msgspec.structs.replace(answer, answer=f"it is there: {entry.stage} on {node}")
-    problem = entry.problem or quarantined.streams.get(streams.pod(uid), "")
+    problem = entry.problem or quarantined.streams.get(streams.pod(observed.uid), "")
     if problem:
         return msgspec.structs.replace(answer, answer=f"the pod goes nowhere: {problem}")
     unread = quarantined.streams.get(streams.node(node), "") or quarantined.streams.get(

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from shared.domain.demand import peak
 from shared.domain.effective import effective_request
 from shared.domain.quantity import format_amount
-from shared.domain.report import Placement
+from shared.domain.report import Placement, Report
 from shared.domain.resources import Amounts
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
@@ -23,6 +24,7 @@ from shared.events import report_events as report
 from shared.events import scheduling_events as scheduling
 from shared.events import surroundings_events as surroundings
 from shared.events.catalog import Event
+from shared.ledger.state import Charge
 
 PODS_NAMED = 3
 WANTS_TOLD = 3
@@ -74,6 +76,30 @@ def by_container(zones: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(
         f"{name or 'the pod'} on {zones_list(ids)}" for name, ids in sorted(zones.items())
     )
+
+
+def placement_text(
+    charge: Charge, predicted: Mapping[str, tuple[int, ...]], node_report: Report | None
+) -> str:
+    """Return where a charged pod is on its node, or may be."""
+    hint = f", predicted on {by_container(predicted)}" if predicted else ""
+    if not charge.demand:
+        return "needs no zone"
+    held = "; ".join(
+        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items())
+    )
+    if charge.confirmed and held:
+        return f"confirmed on {held}{hint}"
+    if charge.confirmed and node_report is not None and node_report.placements is None:
+        # A fingerprint confirms the set of pods; only the sums by zone are reported.
+        amounts = amounts_text(peak(charge.demand))
+        return f"confirmed by fingerprint: {amounts} in use, zone not reported{hint}"
+    if charge.confirmed:
+        return f"confirmed: holds nothing in any zone{hint}"
+    if held:
+        return f"no longer listed, end not reported: may still hold {held}"
+    possible = {zone for zones in charge.possible.values() for zone in zones}
+    return f"unconfirmed: may be on {zones_list(possible or charge.zones)}{hint}"
 
 
 def some(keys: Iterable[str]) -> str:

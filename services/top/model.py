@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from services.replay.words import amounts_text, by_container, zones_list
 from shared.domain.report import Zone
 from shared.domain.resources import CPU, MEMORY
-from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
+from shared.ledger.state import Ledger, LedgerNode
 
 STAGES = ("pending", "reserved", "intended", "bound", "running")
 UNDECIDED = "not decided yet"
@@ -191,25 +190,3 @@ def totals_of(ledger: Ledger, created_us: Mapping[str, int], now_us: int) -> Tot
         pods_of(ledger, created_us, now_us),
         stages_of(ledger),
     )
-
-
-def charge_in_words(charge: Charge, entry: LedgerPod | None) -> str:
-    """Describe the zones of a charged pod: predicted, possible or confirmed."""
-    predicted = (
-        f", predicted on {by_container(entry.predicted)}"
-        if entry is not None and entry.predicted
-        else ""
-    )
-    if not charge.demand:
-        return "needs no zone"
-    zones = "; ".join(
-        f"zone {zone}: {amounts_text(amounts)}"
-        for zone, amounts in sorted(charge.confirmed_zones.items())
-    )
-    if charge.confirmed:
-        result = f"confirmed on {zones}" if zones else "confirmed to hold no zone"
-        return result + predicted
-    if zones:
-        return f"no longer listed, end not observed: may still hold {zones}"
-    possible = set().union(*charge.possible.values())
-    return f"unconfirmed: could be on {zones_list(possible)}{predicted}"

@@ -18,6 +18,7 @@ from rich.live import Live
 
 from services.replay.filters import FilterError
 from services.replay.telling import explain
+from services.replay.words import placement_text
 from services.top import model
 from services.top.draw import Scene, draw
 from services.top.follow import Follower
@@ -267,7 +268,8 @@ def node_page(follower: Follower, name: str) -> list[str]:
         parts = [f"zone {bar.zone}: {_amounts(resource, bar)}" for bar in bars if bar.total]
         lines.append(f"  {resource}: " + "; ".join(parts))
     for charge in sorted(node.charges.values(), key=lambda charge: charge.key):
-        zones = model.charge_in_words(charge, follower.ledger.pods.get(charge.uid))
+        entry = follower.ledger.pods.get(charge.uid)
+        zones = placement_text(charge, entry.predicted if entry else {}, node.report)
         age = model.age_text(model.age_s(charge.uid, follower.created_us, follower.now_us))
         lines.append(f"  {charge.key}: {zones} (age {age}, since position {charge.charged_at})")
     return lines

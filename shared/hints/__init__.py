@@ -1,3 +1,2 @@
-"""Hint providers of the Topology Manager over what a report shows, and admission by them under
-every choice of a kubelet.
-"""
+"""Hint providers of the Topology Manager over reports, and admission by them in every state that a
+kubelet may be in."""

@@ -1,10 +1,20 @@
-"""Admission of one pod by hints and merge: every state that it may leave behind, and whether it may
-be refused.
+"""Admission of one pod by a kubelet, in one state of the node.
 
-The walk is the kubelet's (kubelet 1.36, topologymanager/scope_*.go): hints, merge, then each
-provider allocates, container by container. Most pods fit one zone that every manager prefers: the
-merge then takes the lowest such zone, whatever the policy, and nothing else is asked. Must not know
-the ledger, nor in which order pods come.
+1. A node state has one state for each provider of the registry, in its order.
+
+2. `KubeletModel.admit` walks as the kubelet does (kubelet 1.36, topologymanager/scope_*.go): hints,
+   merge, then each manager allocates, container by container. Under scope pod the hints of the
+   whole pod are merged once.
+
+3. If a manager may allocate in several ways, the walk follows all of them. The outcome has every
+   state that the pod may leave, and says if some way ends in a rejection.
+
+4. Most pods fit one zone that every manager prefers. The merge then takes the lowest such zone under
+   every policy, so `single` decides and no hints are enumerated.
+
+5. Answers are pure functions of state and request, so they are remembered.
+
+Must not know the ledger, or the order in which pods are admitted (`admission_orders`).
 """
 
 from __future__ import annotations
@@ -12,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.domain.pod import ContainerKind
 from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.report import ZonedAmount
 from shared.hints.provider import (
@@ -30,16 +39,17 @@ from shared.kubelet.masks import MAX_NODES
 from shared.kubelet.topology_manager import NO_HINT, TopologyManager, merge
 
 NodeState = tuple[State, ...]
-"""One state a provider, in the registry's order: the node in one of its states."""
 
+# Answers that a model remembers. If there are more, all are forgotten and computed again.
 REMEMBERED = 1 << 15
-"""Answers that a node's rules remember; beyond them all are forgotten and computed again, which changes nothing."""
 
 
 class AdmissionOutcome(NamedTuple):
-    """`states` are all that the pod may leave; `refused`: some choice of the kubelet refuses it.
-    `zones` are the masks by container of the first way, 0 where a container has no mask. `too_many_states`:
-    it may leave more states than are told apart."""
+    """What becomes of a pod in one node state.
+
+    `states` are all that it may leave, and `refused` is True if some choice of the kubelet rejects
+    it. `zones` are the masks by container of the first way, 0 for a container without a mask.
+    `too_many_states`: it may leave more states than the search follows, and `states` is empty."""
 
     states: tuple[NodeState, ...]
     refused: bool
@@ -51,117 +61,111 @@ class _Way(NamedTuple):
     """One way through the containers so far."""
 
     states: NodeState
-    own: tuple[Reusable, ...]
+    reusable: tuple[Reusable, ...]
     zones: tuple[int, ...]
 
 
 class KubeletModel:
-    """A kubelet's Topology Manager and its managers' books; what it once answered it remembers."""
+    """A kubelet's Topology Manager and resource managers. Nodes of one kind share an instance."""
 
     def __init__(
         self, topology_manager: TopologyManager, managers: tuple[ResourceManager, ...]
     ) -> None:
         self.topology_manager, self.managers = topology_manager, managers
-        self._known: dict[tuple[NodeState, object], AdmissionOutcome] = {}
+        self._outcomes: dict[tuple[NodeState, object], AdmissionOutcome] = {}
         self._later: dict[NodeState, tuple[NodeState, ...]] = {}
 
     def admit(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
-        """What becomes of the pod in this state. Raises TooManyChoicesError."""
-        found = self._admitted(states, request)
-        if found.too_many_states:
+        """Return the outcome of the pod's admission. Raises TooManyChoicesError."""
+        outcome = self._outcome(states, request)
+        if outcome.too_many_states:
             raise TooManyWaysError
-        return found
+        return outcome
 
     def refuses(self, states: NodeState, request: HintRequest) -> bool:
-        """Does some choice of the kubelet refuse the pod, whatever it leaves? Raises
-        TooManyChoicesError.
-        """
-        return self._admitted(states, request).refused
+        """Return True if some choice of the kubelet rejects the pod, whatever states the others
+        leave. Raises TooManyChoicesError."""
+        return self._outcome(states, request).refused
 
-    def _admitted(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
+    def _outcome(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
         key = states, request.key
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            found = self._known[key] = self._admit(states, request)
-        return found
+        outcome = self._outcomes.get(key)
+        if outcome is None:
+            if len(self._outcomes) >= REMEMBERED:
+                self._outcomes.clear()
+            outcome = self._outcomes[key] = self._admit(states, request)
+        return outcome
 
     def later(self, states: NodeState) -> tuple[NodeState, ...]:
-        """What the node may become by itself, one step."""
-        found = self._later.get(states)
-        if found is None:
+        """Return what the node may become without an admission or an end, one step each."""
+        next_states = self._later.get(states)
+        if next_states is None:
             if len(self._later) >= REMEMBERED:
                 self._later.clear()
-            found = self._later[states] = tuple(
-                [
-                    (*states[:at], after, *states[at + 1 :])
-                    for at, (manager, state) in enumerate(zip(self.managers, states, strict=True))
-                    for after in manager.later(state)
-                ]
-            )
-        return found
+            next_states = self._later[states] = tuple(self._next_states(states))
+        return next_states
+
+    def _next_states(self, states: NodeState) -> list[NodeState]:
+        next_states: list[NodeState] = []
+        for index, (manager, state) in enumerate(zip(self.managers, states, strict=True)):
+            next_states += [
+                (*states[:index], later, *states[index + 1 :]) for later in manager.later(state)
+            ]
+        return next_states
 
     def released(self, states: NodeState, held: Sequence[ZonedAmount]) -> NodeState:
-        """The node once a pod that held this has ended."""
-        return tuple(
-            [
-                manager.release(state, held)
-                for manager, state in zip(self.managers, states, strict=True)
-            ]
-        )
+        """Return the node state after the end of a pod that held this."""
+        pairs = zip(self.managers, states, strict=True)
+        return tuple([manager.release(state, held) for manager, state in pairs])
+
+    def with_held(self, states: NodeState, held: Sequence[ZonedAmount]) -> NodeState:
+        """Return the node state with this taken, as far as it is free."""
+        pairs = zip(self.managers, states, strict=True)
+        return tuple([manager.hold(state, held) for manager, state in pairs])
 
     def taken(self, before: NodeState, after: NodeState) -> tuple[TakenAmounts, ...]:
-        """What an admission took that led from one to the other. Raises TooManyChoicesError."""
-        return tuple(
-            [
-                manager.taken(*each)
-                for manager, *each in zip(self.managers, before, after, strict=True)
-            ]
-        )
+        """Return what the admission took that led from one state to the other. Raises
+        TooManyChoicesError."""
+        triples = zip(self.managers, before, after, strict=True)
+        return tuple([manager.taken(earlier, later) for manager, earlier, later in triples])
 
     def given_back(self, states: NodeState, taken: Sequence[TakenAmounts]) -> NodeState:
-        """The node once the pod has ended that took this."""
-        return tuple(
-            [
-                manager.given_back(*each)
-                for manager, *each in zip(self.managers, states, taken, strict=True)
-            ]
-        )
+        """Return the node state after the end of the pod that took this."""
+        triples = zip(self.managers, states, taken, strict=True)
+        return tuple([manager.given_back(state, amounts) for manager, state, amounts in triples])
 
     def _admit(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
         ways, refused = [_Way(states, (None,) * len(states), ())], False
         whole: Hint | None = None
         if self.topology_manager.scope == "pod":
-            whole = self._hint(states, ways[0].own, request.whole)
+            whole = self._hint(states, ways[0].reusable, request.whole)
             if whole is None:
                 return AdmissionOutcome((), True)
-        for at, step in enumerate(request.steps, 1):
+        for number, container in enumerate(request.steps, 1):
             try:
-                after = [self._after(way, step, whole) for way in ways]
+                longer = [self._allocate(way, container, whole) for way in ways]
             except TooManyWaysError:
-                if at < len(request.steps):
+                if number < len(request.steps):
                     raise
-                return AdmissionOutcome(
-                    (),
-                    refused or any(self._refused(way, step, whole) for way in ways),
-                    too_many_states=True,
-                )
-            refused = refused or not all(after)
-            ways = [each for found in after for each in found]
-        left = {self._after_admission(way): None for way in ways}
-        return AdmissionOutcome(tuple(left), refused, ways[0].zones if ways else ())
+                refused = refused or any(self._refused(way, container, whole) for way in ways)
+                return AdmissionOutcome((), refused, too_many_states=True)
+            refused = refused or not all(longer)
+            ways = [way for some in longer for way in some]
+        final_states = dict.fromkeys([self._after_admission(way) for way in ways])
+        return AdmissionOutcome(tuple(final_states), refused, ways[0].zones if ways else ())
 
     def _hint(
-        self, states: NodeState, own: tuple[Reusable, ...], asked: ManagerRequests
+        self, states: NodeState, reusable: tuple[Reusable, ...], requests: ManagerRequests
     ) -> Hint | None:
-        """The merged hint; None where the policy refuses."""
+        """Return the merged hint, None if the policy rejects the request."""
         if self.topology_manager.policy == NONE:
             return NO_HINT
         single = NO_OPINION
-        for manager, state, left, each in zip(self.managers, states, own, asked, strict=True):
-            if each:
-                single &= self._single(manager, state, left, each)
+        for manager, state, reused, requested in zip(
+            self.managers, states, reusable, requests, strict=True
+        ):
+            if requested:
+                single &= self._single(manager, state, reused, requested)
         if single > 0:
             lowest = single & -single
             return Hint(None if self._is_everything(lowest) else lowest, True)
@@ -169,79 +173,75 @@ class KubeletModel:
             return None
         if self.topology_manager.default_mask.bit_count() > MAX_NODES:
             raise TooManyChoicesError
-        offers = [
-            manager.hints(state, left, each) if each else None
-            for manager, state, left, each in zip(self.managers, states, own, asked, strict=True)
+        quadruples = zip(self.managers, states, reusable, requests, strict=True)
+        hints = [
+            manager.hints(state, reused, requested) if requested else None
+            for manager, state, reused, requested in quadruples
         ]
-        hint, admitted = merge(self.topology_manager, offers)
+        hint, admitted = merge(self.topology_manager, hints)
         return hint if admitted else None
 
     def _single(
-        self, manager: ResourceManager, state: State, own: Reusable, asked: RequestedAmounts
+        self, manager: ResourceManager, state: State, left: Reusable, requested: RequestedAmounts
     ) -> int:
-        """Without any hint a manager has no preference. Asked container by container it then
-        refuses to allocate; of a whole pod each container may yet find what it asks for."""
-        found = manager.single(state, own, asked)
-        if (
-            found
-            or self.topology_manager.scope != "pod"
-            or self.topology_manager.policy != SINGLE_NUMA_NODE
-        ):
-            return found
-        return found if manager.hints(state, own, asked) else NO_OPINION
+        """Return the zones that the manager prefers alone.
+
+        A manager without any hint has no preference. If it is asked by container, it then rejects
+        the allocation; if it is asked for a whole pod, each container may still find room."""
+        zones = manager.single(state, left, requested)
+        asks_by_container = self.topology_manager.scope != "pod"
+        if zones or asks_by_container or self.topology_manager.policy != SINGLE_NUMA_NODE:
+            return zones
+        return zones if manager.hints(state, left, requested) else NO_OPINION
 
     def _is_everything(self, mask: int) -> bool:
         """On a machine of one zone, single-numa-node stores no mask at all."""
-        return (
-            self.topology_manager.policy == SINGLE_NUMA_NODE
-            and mask == self.topology_manager.default_mask
-        )
+        is_single = self.topology_manager.policy == SINGLE_NUMA_NODE
+        return is_single and mask == self.topology_manager.default_mask
 
-    def _after(self, way: _Way, step: ContainerRequest, whole: Hint | None) -> list[_Way]:
-        """Every way on through one container; none where the kubelet refuses it."""
-        hint = whole or self._hint(way.states, way.own, step.asked)
+    def _allocate(self, way: _Way, container: ContainerRequest, whole: Hint | None) -> list[_Way]:
+        """Return every way on through one container, none if the kubelet rejects it."""
+        hint = whole or self._hint(way.states, way.reusable, container.asked)
         if hint is None:
             return []
-        found = [(way.states, way.own)]
-        for at, (manager, asked) in enumerate(zip(self.managers, step.asked, strict=True)):
-            if asked:
-                found = [
-                    ((*states[:at], state, *states[at + 1 :]), (*own[:at], left, *own[at + 1 :]))
-                    for states, own in found
-                    for state, left in manager.allocate(states[at], own[at], asked, step.kind, hint)
-                ]
+        ways = [(way.states, way.reusable)]
+        for index, (manager, requested) in enumerate(
+            zip(self.managers, container.asked, strict=True)
+        ):
+            if not requested:
+                continue
+            longer = []
+            for states, kept in ways:
+                allocations = manager.allocate(
+                    states[index], kept[index], requested, container.kind, hint
+                )
+                for state, reused in allocations:
+                    node_state = (*states[:index], state, *states[index + 1 :])
+                    longer.append((node_state, (*kept[:index], reused, *kept[index + 1 :])))
+            ways = longer
         zones = (*way.zones, hint.mask or 0)
-        return [_Way(states, own, zones) for states, own in found]
+        return [_Way(states, kept, zones) for states, kept in ways]
 
-    def _refused(self, way: _Way, step: ContainerRequest, whole: Hint | None) -> bool:
-        """Is the container refused on this way? Managers allocate apart from each other, some maybe
-        in too many ways.
-        """
-        hint = whole or self._hint(way.states, way.own, step.asked)
-        each = zip(self.managers, way.states, way.own, step.asked, strict=True)
-        return hint is None or not all(_allocates(*one, step.kind, hint) for one in each)
+    def _refused(self, way: _Way, container: ContainerRequest, whole: Hint | None) -> bool:
+        """Return True if a manager rejects the container on this way. Managers allocate
+        independently, some perhaps in too many ways."""
+        hint = whole or self._hint(way.states, way.reusable, container.asked)
+        if hint is None:
+            return True
+        for manager, state, reused, requested in zip(
+            self.managers, way.states, way.reusable, container.asked, strict=True
+        ):
+            try:
+                if requested and not manager.allocate(
+                    state, reused, requested, container.kind, hint
+                ):
+                    return True
+            except TooManyWaysError:
+                continue
+        return False
 
     def _after_admission(self, way: _Way) -> NodeState:
-        if not any(way.own):
+        if not any(way.reusable):
             return way.states
-        return tuple(
-            [
-                manager.after_admission(state, own)
-                for manager, state, own in zip(self.managers, way.states, way.own, strict=True)
-            ]
-        )
-
-
-def _allocates(
-    manager: ResourceManager,
-    state: State,
-    own: Reusable,
-    asked: RequestedAmounts,
-    kind: ContainerKind,
-    hint: Hint,
-) -> bool:
-    """Asked for nothing, or not refused."""
-    try:
-        return not asked or bool(manager.allocate(state, own, asked, kind, hint))
-    except TooManyWaysError:
-        return True
+        triples = zip(self.managers, way.states, way.reusable, strict=True)
+        return tuple([manager.after_admission(state, reused) for manager, state, reused in triples])

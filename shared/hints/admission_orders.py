@@ -1,10 +1,20 @@
-"""May this pod go to this node? Kubelets admit in order of arrival: it must be admitted whoever
-comes before it, and no pod that is on its way already may be refused because of it.
+"""Decide if a pod may go to a node to which other pods are on their way.
 
-The node's states are those that the report allows, and all that pods on their way may make of them,
-in every order. Pods that ask alike are told apart by number only. The search is bounded in steps,
-never in time, so that a verdict can be reproduced; where the budget ends the answer is "nobody
-knows". Must not know the ledger, names or a clock.
+1. Kubelets admit pods in the order in which they receive them, and that order is not known. A
+   pending admission is a pod that was sent to the node and is not confirmed by its report.
+
+2. A new pod passes only if the kubelet admits it whichever of the pending pods come before it, and
+   if none of them can be rejected because of it.
+
+3. `reachable_states` follows every order of the pending admissions, from every state that the report
+   allows. `judge_newcomer` then asks in each of these states. Pods that ask for the same
+   count as one kind, by number.
+
+4. The search is bounded in steps, never in time, so that a decision can be reproduced. If the
+   budget ends, the answer is "unknown": the pod waits for the next report.
+
+If pods ended that the report may still count, `ends` replaces `reachable_states`. Must not know the
+ledger, names, or a clock.
 """
 
 from __future__ import annotations
@@ -18,13 +28,14 @@ from shared.hints.admission import AdmissionOutcome, KubeletModel, NodeState
 from shared.hints.request import HintRequest
 from shared.hints.splits import TooManyChoicesError
 
+# refused: in some state the kubelet rejects the new pod. endangers: a pending pod could be rejected
+# because of it. unknown: the budget ended.
 SearchResult = Literal["admitted", "refused", "endangers", "unknown"]
-"""`refused`: in some state the kubelet refuses the pod. `endangers`: it could cost a pod on its way its place."""
 UNKNOWN: SearchResult = "unknown"
 
 
 class OverBudgetError(Exception):
-    """More steps than may be taken."""
+    """The search needs more steps than it may take."""
 
 
 class Budget:
@@ -36,17 +47,18 @@ class Budget:
         self.left = steps
 
     def spend(self) -> None:
-        """One step. Raises OverBudgetError when none is left."""
+        """Take one step. Raises OverBudgetError if none is left."""
         if self.left <= 0:
             raise OverBudgetError
         self.left -= 1
 
 
 class PendingAdmission(NamedTuple):
-    """A pod on its way, sent after this position, 0 for unknown. `runs_at`: since this position its
-    kubelet is known to have it, nobody knows where; it cannot lose its place. 0 while it may not
-    have come yet. `started_s`: by the node's clock it was admitted before this second was over; 0
-    for unknown."""
+    """A pod on its way to the node. Positions are of the log, 0 for unknown.
+
+    It was sent after `sent_at`. From `runs_at` on its kubelet is known to run it, in whatever zones,
+    so it cannot be rejected any more; 0 if it may not have arrived yet. By the node's clock it was
+    admitted before second `started_s` was over, 0 for unknown."""
 
     request: HintRequest
     sent_at: int = 0
@@ -55,21 +67,22 @@ class PendingAdmission(NamedTuple):
 
     @property
     def is_admitted(self) -> bool:
-        """Has it come for certain?"""
         return self.runs_at > 0
 
 
 class SearchState(NamedTuple):
-    """The node in one of its states, and how many pods of each kind have yet to come."""
+    """One state of the node, and how many pods of each kind are still pending."""
 
     states: NodeState
     pending: tuple[int, ...]
 
 
 class ReachableStates(NamedTuple):
-    """Every moment that may come without the newcomer. `may_be_rejected` are kinds of pods that may be
-    refused all the same; where there are such, it is of one state of the node alone: who is doomed
-    in one state may lose the place that another gives."""
+    """Every search state that may be reached without the new pod.
+
+    `may_be_rejected` are the kinds of pods that may be rejected even without it, by number. If there
+    are any, the result is of one base state alone: a pod that is rejected in one state may lose the
+    place that another state gives it."""
 
     kinds: tuple[PendingAdmission, ...]
     search_states: tuple[SearchState, ...]
@@ -82,38 +95,34 @@ def reachable_states(
     pending: Sequence[PendingAdmission],
     budget: Budget,
 ) -> ReachableStates:
-    """Whatever the pods on their way may make of the node, where none ended that it may still count
-    (`ends`). Raises OverBudgetError."""
-    by_key = {(each.is_admitted, each.request.key): each for each in pending}
-    keys = Counter((each.is_admitted, each.request.key) for each in pending)
-    counts = tuple([keys[key] for key in by_key])
+    """Return what the pending pods may make of the node, if none ended that the report may still
+    count. Raises OverBudgetError."""
+    by_key = {(pod.is_admitted, pod.request.key): pod for pod in pending}
+    numbers = Counter((pod.is_admitted, pod.request.key) for pod in pending)
+    kinds, counts = tuple(by_key.values()), tuple([numbers[key] for key in by_key])
     if bases and fewest_steps(counts) > budget.left:
         raise OverBudgetError
-    kinds, may_be_rejected = tuple(by_key.values()), set[int]()
-    found = dict.fromkeys(SearchState(states, counts) for states in bases)
-    unexplored = list(found)
+    may_be_rejected = set[int]()
+    reached = dict.fromkeys(SearchState(states, counts) for states in bases)
+    unexplored = list(reached)
     while unexplored:
-        moment = unexplored.pop()
-        for after in _next(model, kinds, moment, may_be_rejected, budget):
-            if after not in found:
-                found[after] = None
-                unexplored.append(after)
-    is_admitted = [kind for kind, each in enumerate(kinds) if each.is_admitted]
-    search_states = [
-        moment for moment in found if not any(moment.pending[kind] for kind in is_admitted)
-    ]
-    if all(each.is_admitted for each in kinds if each.request.inits) and not any(
-        model.later(states) for states in bases
-    ):
-        search_states = [
-            moment for moment in search_states if not model.later(moment.states)
-        ]  # who runs has done with init containers
-    return ReachableStates(kinds, tuple(search_states), frozenset(may_be_rejected))
+        search_state = unexplored.pop()
+        for next_state in _next(model, kinds, search_state, may_be_rejected, budget):
+            if next_state not in reached:
+                reached[next_state] = None
+                unexplored.append(next_state)
+    # A pod that is known to run was admitted in fact: states in which it is still pending are past.
+    running = [kind for kind, pod in enumerate(kinds) if pod.is_admitted]
+    current = [state for state in reached if not any(state.pending[kind] for kind in running)]
+    inits_are_over = all(pod.is_admitted for pod in kinds if pod.request.inits)
+    if inits_are_over and not any(model.later(states) for states in bases):
+        current = [state for state in current if not model.later(state.states)]
+    return ReachableStates(kinds, tuple(current), frozenset(may_be_rejected))
 
 
 def fewest_steps(counts: Sequence[int]) -> int:
-    """What a search over pods on their way takes at least, so many of each kind: any part of them
-    may have come, and then one of each kind that is left is looked at."""
+    """Return the fewest steps of a search over so many pending pods of each kind: any part of them
+    may have been admitted, and one of each kind that is left is then looked at."""
     parts = prod(count + 1 for count in counts)
     return sum(parts // (count + 1) * count for count in counts)
 
@@ -121,23 +130,25 @@ def fewest_steps(counts: Sequence[int]) -> int:
 def _next(
     model: KubeletModel,
     kinds: Sequence[PendingAdmission],
-    moment: SearchState,
+    search_state: SearchState,
     may_be_rejected: set[int],
     budget: Budget,
 ) -> list[SearchState]:
-    """One pod comes, or an init container's pod starts to run. A refused pod leaves the state as it
-    was; one that is known to be there was not refused."""
-    found = [SearchState(states, moment.pending) for states in model.later(moment.states)]
-    for kind, count in enumerate(moment.pending):
-        if count:
-            budget.spend()
-            admitted = _admit(model, moment.states, kinds[kind].request)
-            pending = (*moment.pending[:kind], count - 1, *moment.pending[kind + 1 :])
-            found += [SearchState(states, pending) for states in admitted.states]
-            if admitted.refused and not kinds[kind].is_admitted:
-                may_be_rejected.add(kind)
-                found.append(SearchState(moment.states, pending))
-    return found
+    """One pod is admitted, or a pod with init containers starts to run. A rejected pod leaves the
+    state as it was; a pod that is known to run was not rejected."""
+    states, counts = search_state
+    next_states = [SearchState(later, counts) for later in model.later(states)]
+    for kind, count in enumerate(counts):
+        if not count:
+            continue
+        budget.spend()
+        outcome = _admit(model, states, kinds[kind].request)
+        rest = (*counts[:kind], count - 1, *counts[kind + 1 :])
+        next_states += [SearchState(node_state, rest) for node_state in outcome.states]
+        if outcome.refused and not kinds[kind].is_admitted:
+            may_be_rejected.add(kind)
+            next_states.append(SearchState(states, rest))
+    return next_states
 
 
 def _admit(model: KubeletModel, states: NodeState, request: HintRequest) -> AdmissionOutcome:
@@ -148,7 +159,6 @@ def _admit(model: KubeletModel, states: NodeState, request: HintRequest) -> Admi
 
 
 def _refuses(model: KubeletModel, states: NodeState, request: HintRequest) -> bool:
-    """What the pod leaves is not asked for here: nobody need come after it."""
     try:
         return model.refuses(states, request)
     except TooManyChoicesError as error:
@@ -158,38 +168,43 @@ def _refuses(model: KubeletModel, states: NodeState, request: HintRequest) -> bo
 def judge_newcomer(
     model: KubeletModel, before: Sequence[ReachableStates], newcomer: HintRequest, budget: Budget
 ) -> SearchResult:
-    """The verdict on a newcomer, "admitted" if it is in all of these; UNKNOWN where what is known
-    of the others contradicts itself."""
-    possible = [each for each in before if each.search_states]
+    """Return the result for the new pod: "admitted" only if it is admitted from all of `before`.
+
+    UNKNOWN if no state is possible, because the facts about the other pods contradict each other."""
+    possible = [reachable for reachable in before if reachable.search_states]
     if not possible:
         return UNKNOWN
     try:
-        verdicts = (_judged(model, each, newcomer, budget) for each in possible)
-        return next((verdict for verdict in verdicts if verdict != "admitted"), "admitted")
+        for reachable in possible:
+            result = _judge(model, reachable, newcomer, budget)
+            if result != "admitted":
+                return result
     except OverBudgetError:
         return UNKNOWN
+    return "admitted"
 
 
-def _judged(
+def _judge(
     model: KubeletModel, before: ReachableStates, newcomer: HintRequest, budget: Budget
 ) -> SearchResult:
-    seen: dict[SearchState, None] = {}
-    for moment in before.search_states:
+    reached: dict[SearchState, None] = {}
+    for states, pending in before.search_states:
         budget.spend()
-        if _refuses(model, moment.states, newcomer):
+        if _refuses(model, states, newcomer):
             return "refused"
-        if any(moment.pending):
-            admitted = _admit(model, moment.states, newcomer)
-            seen.update(
-                dict.fromkeys(SearchState(states, moment.pending) for states in admitted.states)
+        if any(pending):
+            outcome = _admit(model, states, newcomer)
+            reached.update(
+                dict.fromkeys(SearchState(node_state, pending) for node_state in outcome.states)
             )
-    unexplored = list(seen)
+    unexplored = list(reached)
     while unexplored:
         may_be_rejected = set[int]()
-        for after in _next(model, before.kinds, unexplored.pop(), may_be_rejected, budget):
-            if any(after.pending) and after not in seen:
-                seen[after] = None
-                unexplored.append(after)
+        search_state = unexplored.pop()
+        for next_state in _next(model, before.kinds, search_state, may_be_rejected, budget):
+            if any(next_state.pending) and next_state not in reached:
+                reached[next_state] = None
+                unexplored.append(next_state)
         if may_be_rejected - before.may_be_rejected:
             return "endangers"
     return "admitted"

@@ -1,9 +1,9 @@
-"""The CPU Manager, static policy, by CPU ids: exact where the report tells the machine's CPUs and
-who holds which.
+"""The CPU Manager, static policy, by CPU ids: exact if the report has the machine's layout and lists
+the CPUs of each pod.
 
-The kubelet model's own functions over sets of CPUs (kubelet 1.36, cpumanager): whole cores, packing
-over several zones, sockets and caches come out as they do on the node. A state is the set of free
-CPUs, without the reserved ones.
+A state is the set of free CPUs as a bit set, without the reserved ones. The functions are those of
+the kubelet model (kubelet 1.36, cpumanager), so that whole cores and packing over several zones,
+sockets and caches come out as on the node.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shared.domain.cpus import CpuLayout, parse_runs
 from shared.domain.pod import ContainerKind
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU
-from shared.hints.provider import NO_OPINION, RequestedAmounts, Reusable
+from shared.hints.provider import NO_OPINION, RequestedAmounts, ResourceManager, Reusable
 from shared.kubelet.cpu_manager import CpuManager, hints, take, take_aligned, too_few_whole_cores
 from shared.kubelet.cpu_options import parse_cpu_options
 from shared.kubelet.cpu_policy import STATIC
@@ -24,174 +24,155 @@ from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.options import ConfigError
 from shared.kubelet.topology import Cpu, CpuTopology, cpu_topology
 
+# CPUs are requested in thousandths; exclusive ones are whole.
 MILLI = 1000
 
 
-class CpuIdManager:
-    """`pooled`: under Topology Manager policy none nobody asks for hints."""
+def cpus_requested(requested: RequestedAmounts) -> int:
+    """Return how many whole CPUs a container asks for."""
+    return requested[0][1] // MILLI if requested else 0
+
+
+class CpuIdManager(ResourceManager):
+    """`pooled`: under Topology Manager policy none, no hints are asked for."""
 
     def __init__(self, manager: CpuManager, pooled: bool) -> None:
         self.manager, self.pooled = manager, pooled
         self._masks = [(1 << zone, cpus) for zone, cpus in manager.topology.numas]
         self._largest = max(cpus.bit_count() for _, cpus in self._masks)
 
-    def single(self, state: int, own: Reusable, asked: RequestedAmounts) -> int:
-        """Zones with enough free beside what must be reused; none when no zone could ever hold it
-        alone.
-        """
-        count = _count(asked)
+    def single(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> int:
+        """0 if no zone could ever hold the request alone: wider masks are then preferred."""
+        count = cpus_requested(requested)
         if not count or self.pooled:
             return NO_OPINION
         if count > self._largest:
             return 0
-        left = own if isinstance(own, int) else 0
-        short, found = count - left.bit_count(), 0
+        kept = _cpus(reusable)
+        short, preferred = count - kept.bit_count(), 0
         for bit, cpus in self._masks:
-            if (state & cpus).bit_count() >= short and not left & ~cpus:
-                found |= bit
-        return found
+            if (state & cpus).bit_count() >= short and not kept & ~cpus:
+                preferred |= bit
+        return preferred
 
-    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
-        """As the kubelet makes them."""
-        count = _count(asked)
-        return (
-            {CPU: hints(self.manager, state, own if isinstance(own, int) else 0, count)}
-            if count
-            else None
-        )
+    def hints(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> Hints:
+        count = cpus_requested(requested)
+        return {CPU: hints(self.manager, state, _cpus(reusable), count)} if count else None
 
     def allocate(
-        self, state: int, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+        self,
+        state: int,
+        reusable: Reusable,
+        requested: RequestedAmounts,
+        kind: ContainerKind,
+        hint: Hint,
     ) -> Sequence[tuple[int, Reusable]]:
         """One way only: the kubelet's choice of CPUs is determined."""
-        count = _count(asked)
+        count = cpus_requested(requested)
         if not count:
-            return ((state, own),)
+            return ((state, reusable),)
         if too_few_whole_cores(self.manager, state | self.manager.reserved, count):
             return ()
-        left = own if isinstance(own, int) else 0
-        taken = take_aligned(self.manager, state | left, count, hint.mask)
+        kept = _cpus(reusable)
+        taken = take_aligned(self.manager, state | kept, count, hint.mask)
         if isinstance(taken, str):
             return ()
-        kept = left | taken if kind == "init" else left & ~taken
+        kept = kept | taken if kind == "init" else kept & ~taken
         return ((state & ~taken, kept or None),)
 
     def release(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        """The CPUs of an ended pod are free, the reserved ones never."""
         for item in held:
             state |= ids_of(item.ids) if item.resource == CPU else 0
         return state & ~self.manager.reserved
 
     def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        """Fewer free: which ones, where no ids are told, nobody knows; the kubelet's own order is
-        taken.
-        """
+        """Without ids it is open which CPUs are held: the kubelet's own order is assumed."""
         for item in held:
-            if item.resource == CPU:
-                mask = self.manager.topology.numa_mask.get(item.zones[0], 0) if item.zones else 0
-                taken = take(
-                    self.manager,
-                    state & mask,
-                    min(item.amount // MILLI, (state & mask).bit_count()),
-                )
-                state &= ~taken if isinstance(taken, int) else -1
-        return state
-
-    def after_admission(self, state: int, own: Reusable) -> int:
-        """What init containers keep stays with the pod."""
+            if item.resource != CPU:
+                continue
+            zone = self.manager.topology.numa_mask.get(item.zones[0], 0) if item.zones else 0
+            free = state & zone
+            taken = take(self.manager, free, min(item.amount // MILLI, free.bit_count()))
+            state &= ~taken if isinstance(taken, int) else -1
         return state
 
     def taken(self, before: int, after: int) -> int:
-        """The very CPUs, what init containers keep included."""
+        """The very CPUs, including what init containers keep for the pod's life."""
         return before & ~after
 
     def given_back(self, state: int, taken: int) -> int:
-        """They are free."""
         return state | taken
 
-    def later(self, state: int) -> Sequence[int]:
-        """Nothing happens by itself."""
-        return ()
-
     def by_zone(self, state: int) -> tuple[int, ...]:
-        """Free CPUs of each zone that has CPUs, ascending."""
+        """Return the number of free CPUs of each zone that has CPUs, ascending by id."""
         return tuple([(state & cpus).bit_count() for _, cpus in self._masks])
 
 
-def _count(asked: RequestedAmounts) -> int:
-    return asked[0][1] // MILLI if asked else 0
+def _cpus(reusable: Reusable) -> int:
+    return reusable if isinstance(reusable, int) else 0
 
 
 def by_ids(
     report: Report, placements: Sequence[Placement], pooled: bool
 ) -> tuple[CpuIdManager, int] | None:
-    """The book and the free CPUs; None where the report does not tell layout and holders by id."""
+    """Return the manager and the free CPUs, None if the report lacks the layout or an id."""
     layout = report.cpus
     if layout is None or not (layout.zones and layout.sockets and layout.cores):
         return None
     options = tuple(sorted(report.options.items()))
-    book = _book(
-        layout,
-        report.reserved_cpus,
-        options,
-        tuple(sorted(zone.id for zone in report.zones)),
-        pooled,
-    )
-    if book is None:
+    zones = tuple(sorted(zone.id for zone in report.zones))
+    manager = _manager(layout, report.reserved_cpus, options, zones, pooled)
+    if manager is None:
         return None
-    taken = book.manager.reserved
+    taken = manager.manager.reserved
     for placement in placements:
         for item in placement.held:
             if item.resource == CPU:
                 if not item.ids:
                     return None
                 taken |= ids_of(item.ids)
-    return book, book.manager.topology.every & ~taken
+    return manager, manager.manager.topology.every & ~taken
 
 
 @lru_cache(maxsize=1 << 16)
 def ids_of(text: str) -> int:
-    """The set of a Linux list."""
+    """Return the set of a Linux list (`0-3,8`)."""
     return parse_cpus(text)
 
 
 @lru_cache(maxsize=1024)
-def _book(
+def _manager(
     layout: CpuLayout,
     reserved: str,
     options: tuple[tuple[str, str], ...],
     zones: tuple[int, ...],
     pooled: bool,
 ) -> CpuIdManager | None:
-    """Nodes of one kind share their book; None for a layout that does not fit the zones."""
-    known = {
+    """Nodes of one kind share their manager. None for a layout that does not fit the zones."""
+    supported = {
         name: value
         for name, value in options
         if not isinstance(parse_cpu_options({name: value}), ConfigError)
     }
-    parsed = parse_cpu_options(known)
+    parsed = parse_cpu_options(supported)
     topology = topology_of(layout)
-    if (
-        topology is None
-        or isinstance(parsed, ConfigError)
-        or not set(topology.numa_nodes) <= set(zones)
-    ):
+    if topology is None or isinstance(parsed, ConfigError):
         return None
-    kept = parse_cpus(reserved) & topology.every
-    cores = sum(cpus for _, cpus in topology.cores if cpus & kept)
-    return CpuIdManager(CpuManager(STATIC, topology, parsed, kept, cores), pooled)
+    if not set(topology.numa_nodes) <= set(zones):
+        return None
+    reserved_cpus = parse_cpus(reserved) & topology.every
+    cores = sum(cpus for _, cpus in topology.cores if cpus & reserved_cpus)
+    return CpuIdManager(CpuManager(STATIC, topology, parsed, reserved_cpus, cores), pooled)
 
 
 @lru_cache(maxsize=1024)
 def topology_of(layout: CpuLayout) -> CpuTopology | None:
-    """The machine's CPUs as the kubelet sees them; None for columns that do not fit each other.
-    Without caches a zone is one.
-    """
+    """Return the machine's CPUs as the kubelet sees them, None for columns of different lengths.
+    Without caches, a zone counts as one cache."""
     try:
         ids = tuple(each_cpu(parse_cpus(layout.ids)))
-        zones, sockets, cores = (
-            parse_runs(column) for column in (layout.zones, layout.sockets, layout.cores)
-        )
+        columns = (layout.zones, layout.sockets, layout.cores)
+        zones, sockets, cores = (parse_runs(column) for column in columns)
         caches = parse_runs(layout.caches) if layout.caches else zones
         rows = zip(ids, cores, sockets, zones, caches, strict=True)
         return cpu_topology([Cpu(*row) for row in rows])

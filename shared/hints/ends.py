@@ -1,9 +1,15 @@
-"""What a node may look like where pods ended that its report may still count: whoever came since
-came before or after each end.
+"""The states of a node after pods ended that its report may still count.
 
-Admissions and ends are followed in every order that is possible (`orders`). A pod that came and
-went since the report takes and gives back what it is followed to take. Bounded in steps as
-`arrivals` is, which judges the newcomer. Must not know the ledger, names, or a clock of ours.
+1. A pod that was sent since may have been admitted before or after each of these ends, and that
+   decides which zones it got. Admissions and ends are followed in every order that is possible
+   (`orders`).
+
+2. A pod that the report lists gives back its listed amounts. A pod that came and went since the
+   report gives back the amounts that it took in the order that is followed.
+
+3. The search is bounded in steps as in `admission_orders`, which then judges the new pod.
+
+Must not know the ledger, names, or a clock of the scheduler.
 """
 
 from __future__ import annotations
@@ -25,9 +31,8 @@ from shared.hints.splits import TooManyChoicesError
 
 
 class _OrderedState(NamedTuple):
-    """The steps `ahead` have yet to happen; `taken` is what those took who came since the report
-    and will end, by number.
-    """
+    """A node state in which the transitions `ahead` have not happened yet. `taken` has, by number,
+    what pods took that came since the report and will end."""
 
     states: NodeState
     ahead: int
@@ -41,9 +46,8 @@ def reachable_states_after_ends(
     ended_pods: Sequence[EndedPod],
     budget: Budget,
 ) -> ReachableStates:
-    """Whatever those on their way may make of the node once all of these have ended. Raises
-    OverBudgetError.
-    """
+    """Return what the pending pods may make of the node once all of these pods have ended. Raises
+    OverBudgetError."""
     return _Search(model, (*pending, *ended_pods), budget).run(bases)
 
 
@@ -52,53 +56,53 @@ class _Search:
         self, model: KubeletModel, pods: Sequence[PendingAdmission | EndedPod], budget: Budget
     ) -> None:
         self._model, self._pods, self._budget, self._orders = model, pods, budget, Orders(pods)
-        optional = {
-            pod.request.key: pod
-            for pod in pods
-            if isinstance(pod, PendingAdmission) and not pod.is_admitted
-        }
+        optional: dict[object, PendingAdmission] = {}
+        for pod in pods:
+            if isinstance(pod, PendingAdmission) and not pod.is_admitted:
+                optional[pod.request.key] = pod
         self._kinds = {key: number for number, key in enumerate(optional)}
-        self._coming = tuple(optional.values())
+        self._pending = tuple(optional.values())
         self._may_be_rejected: set[int] = set()
 
     def run(self, bases: Collection[NodeState]) -> ReachableStates:
-        """Raises OverBudgetError at once where the budget surely is too small: most searches that
-        have no answer.
-        """
+        """Raises OverBudgetError at once if the budget cannot be enough, as in most searches
+        without an answer."""
         if bases and self._fewest_steps(self._budget.left) > self._budget.left:
             raise OverBudgetError
-        found = dict.fromkeys(_OrderedState(states, self._orders.everything) for states in bases)
-        unexplored = list(found)
+        reached = dict.fromkeys(_OrderedState(states, self._orders.everything) for states in bases)
+        unexplored = list(reached)
         while unexplored:
-            for after in self._next(unexplored.pop()):
-                if after not in found:
-                    found[after] = None
-                    unexplored.append(after)
-        now = dict.fromkeys(
-            self._as_now(moment) for moment in found if not moment.ahead & ~self._orders.optional
+            for next_state in self._next(unexplored.pop()):
+                if next_state not in reached:
+                    reached[next_state] = None
+                    unexplored.append(next_state)
+        current = [state for state in reached if not state.ahead & ~self._orders.optional]
+        search_states = dict.fromkeys(self._count_pending(state) for state in current)
+        return ReachableStates(
+            self._pending, tuple(search_states), frozenset(self._may_be_rejected)
         )
-        return ReachableStates(self._coming, tuple(now), frozenset(self._may_be_rejected))
 
     def _fewest_steps(self, most: int) -> int:
-        """What the search takes at least, whatever the states: an admission is looked at for each
-        set of steps that are surely ahead at some moment. Counted as far as `most` and a little
-        beyond."""
-        found, unexplored, count = {self._orders.everything}, [self._orders.everything], 0
+        """Return the fewest steps of the search in any states: an admission is looked at for each
+        set of transitions that is surely ahead at some point. Counts a little beyond `most`."""
+        everything = self._orders.everything
+        reached, unexplored, count = {everything}, [everything], 0
         while unexplored and count <= most:
             ahead = unexplored.pop()
-            pending, ends = self._orders.next(ahead)
-            count += len(pending)
-            for step in (*pending, *ends):
-                after = ahead & ~self._surely_over(step)
-                if after not in found:
-                    found.add(after)
-                    unexplored.append(after)
+            admissions, ends = self._orders.next(ahead)
+            count += len(admissions)
+            for step in (*admissions, *ends):
+                still_ahead = ahead & ~self._surely_over(step)
+                if still_ahead not in reached:
+                    reached.add(still_ahead)
+                    unexplored.append(still_ahead)
         return count
 
     def _surely_over(self, step: int) -> int:
-        """The steps that are not ahead any more at some moment after this one; 0 where nobody may
-        get that far: who is known to be there or to have come may be refused in these states, and
-        what it took is not known."""
+        """Return the transitions that are over at some point after this one.
+
+        0 if no way may get that far: a pod that is known to have been admitted may be rejected in
+        these states, and the amounts that it took are not known."""
         number = self._orders.steps[step].pod
         pod = self._pods[number]
         if isinstance(pod, PendingAdmission):
@@ -107,59 +111,55 @@ class _Search:
             return 1 << step
         return 0 if pod.since else self._orders.of[number]
 
-    def _next(self, moment: _OrderedState) -> Iterator[_OrderedState]:
-        """One pod comes, one ends, or an init container's pod starts to run."""
-        for states in self._model.later(moment.states):
-            yield _OrderedState(states, moment.ahead, moment.taken)
-        pending, ends = self._orders.next(moment.ahead)
-        for step in pending:
+    def _next(self, state: _OrderedState) -> Iterator[_OrderedState]:
+        """One pod is admitted, one ends, or a pod with init containers starts to run."""
+        for states in self._model.later(state.states):
+            yield _OrderedState(states, state.ahead, state.taken)
+        admissions, ends = self._orders.next(state.ahead)
+        for step in admissions:
             self._budget.spend()
-            yield from self._came(moment, step)
+            yield from self._after_admission(state, step)
         for step in ends:
-            yield self._ended(moment, step)
+            yield self._after_end(state, step)
 
-    def _ended(self, moment: _OrderedState, step: int) -> _OrderedState:
-        number, taken = self._orders.steps[step].pod, moment.taken
+    def _after_end(self, state: _OrderedState, step: int) -> _OrderedState:
+        number, taken = self._orders.steps[step].pod, state.taken
         pod = self._pods[number]
         if isinstance(pod, EndedPod) and pod.request is None:
-            states = self._model.released(moment.states, pod.held)
+            states = self._model.released(state.states, pod.held)
         else:
-            states = self._model.given_back(moment.states, dict(taken)[number])
-            taken = tuple([each for each in taken if each[0] != number])
-        return _OrderedState(states, moment.ahead & ~(1 << step), taken)
+            states = self._model.given_back(state.states, dict(taken)[number])
+            taken = tuple([entry for entry in taken if entry[0] != number])
+        return _OrderedState(states, state.ahead & ~(1 << step), taken)
 
-    def _came(self, moment: _OrderedState, step: int) -> Iterator[_OrderedState]:
-        """Who is known to have been there was not refused. Who was sent here because of an end is
-        not doomed for coming before it."""
-        number, ahead = self._orders.steps[step].pod, moment.ahead & ~(1 << step)
+    def _after_admission(self, state: _OrderedState, step: int) -> Iterator[_OrderedState]:
+        """A pod that is known to have run was not rejected. A pod that was sent because another
+        ended does not count as rejected if it comes before that end."""
+        number, ahead = self._orders.steps[step].pod, state.ahead & ~(1 << step)
         pod = self._pods[number]
         assert pod.request is not None
         try:
-            admitted = self._model.admit(moment.states, pod.request)
-            for states in admitted.states:
-                more = (
-                    ((number, self._model.taken(moment.states, states)),)
-                    if isinstance(pod, EndedPod)
-                    else ()
-                )
-                yield _OrderedState(
-                    states, ahead, tuple(sorted((*moment.taken, *more))) if more else moment.taken
-                )
+            outcome = self._model.admit(state.states, pod.request)
+            for states in outcome.states:
+                taken = state.taken
+                if isinstance(pod, EndedPod):
+                    amounts = self._model.taken(state.states, states)
+                    taken = tuple(sorted((*taken, (number, amounts))))
+                yield _OrderedState(states, ahead, taken)
         except TooManyChoicesError as error:
             raise OverBudgetError from error
         if isinstance(pod, EndedPod):
-            if not pod.since:
-                yield _OrderedState(moment.states, ahead & ~self._orders.of[number], moment.taken)
-        elif admitted.refused and not pod.is_admitted:
+            if not pod.since:  # it may have come and gone before the report
+                yield _OrderedState(state.states, ahead & ~self._orders.of[number], state.taken)
+        elif outcome.refused and not pod.is_admitted:
             if not ahead & ~self._orders.optional:
                 self._may_be_rejected.add(self._kinds[pod.request.key])
-            yield _OrderedState(moment.states, ahead, moment.taken)
+            yield _OrderedState(state.states, ahead, state.taken)
 
-    def _as_now(self, moment: _OrderedState) -> SearchState:
-        """The pods that may still come, counted by kind."""
-        counts = [0] * len(self._coming)
+    def _count_pending(self, state: _OrderedState) -> SearchState:
+        counts = [0] * len(self._pending)
         for number, pod in enumerate(self._pods):
-            if moment.ahead & self._orders.of[number]:
+            if state.ahead & self._orders.of[number]:
                 assert pod.request is not None
                 counts[self._kinds[pod.request.key]] += 1
-        return SearchState(moment.states, tuple(counts))
+        return SearchState(state.states, tuple(counts))

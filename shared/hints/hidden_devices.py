@@ -1,10 +1,12 @@
-"""A node's states where the kubelet may see devices otherwise than they are listed: each as it may
-see them.
+"""A node's states in every way in which the kubelet may see devices that no report lists.
 
-Unhealthy devices that nobody lists are given to nobody, but decide how few zones are enough and
-which zones bear devices, and so what the kubelet prefers. How many there are and where is not
-known: every way is tried that makes a difference to who asks. And hints once ran over every zone,
-not only over those that bear devices (until kubernetes PR 138244). Must not know the ledger.
+1. The kubelet gives unhealthy devices to no pod, but they decide how few zones are enough, and which
+   zones have devices, and so what the kubelet prefers. Neither their number nor their zones are
+   known, so every way is tried that makes a difference to a pod that asks.
+
+2. Kubelets before kubernetes PR 138244 give hints over every zone, not only over zones with devices.
+
+Must not know the ledger.
 """
 
 from __future__ import annotations
@@ -15,46 +17,41 @@ from math import prod
 
 from shared.hints import registry
 from shared.hints.admission import NodeState
-from shared.hints.devices import DeviceManager
+from shared.hints.devices import DeviceCountManager
 from shared.hints.provider import RequestedAmounts, ResourceManager
 from shared.hints.request import HintRequest
 from shared.hints.splits import TooManyChoicesError
 
+# Resource -> how many devices some pod asks for at once.
 Amounts = Mapping[str, frozenset[int]]
-"""Resource -> how many devices somebody asks for at once."""
 
 
 def asked_of(resources: Collection[str], request: HintRequest) -> RequestedAmounts:
-    """What a pod asks for of these resources, container by container and as a whole; each amount
-    once.
-    """
-    found: set[tuple[str, int]] = set()
-    for name in resources:
-        at = registry.owner_of(name)
-        if at >= 0:
-            found.update(
-                each
-                for step in (*[s.asked for s in request.steps], request.whole)
-                for each in step[at]
-                if each[0] == name
-            )
-    return tuple(sorted(found))
+    """Return what a pod requests of these resources, by container and as a whole, each amount
+    once."""
+    requested: set[tuple[str, int]] = set()
+    for resource in resources:
+        owner = registry.owner_of(resource)
+        if owner < 0:
+            continue
+        for by_provider in (*[step.asked for step in request.steps], request.whole):
+            requested.update(amount for amount in by_provider[owner] if amount[0] == resource)
+    return tuple(sorted(requested))
 
 
 def wanted(
     resources: Collection[str], others: Iterable[HintRequest | None], newcomer: RequestedAmounts
 ) -> Amounts:
-    """By resource the amounts that the newcomer and the others ask for."""
+    """Return by resource the amounts that the new pod and the others request."""
     if not resources:
         return {}
-    found: dict[str, set[int]] = {}
-    own = [each for each in newcomer if each[0] in resources]
-    for name, amount in (
-        *own,
-        *(each for other in others if other is not None for each in asked_of(resources, other)),
-    ):
-        found.setdefault(name, set()).add(amount)
-    return {name: frozenset(amounts) for name, amounts in sorted(found.items())}
+    requested = [item for item in newcomer if item[0] in resources]
+    for request in others:
+        requested += asked_of(resources, request) if request is not None else ()
+    amounts: dict[str, set[int]] = {}
+    for name, amount in requested:
+        amounts.setdefault(name, set()).add(amount)
+    return {name: frozenset(amounts[name]) for name in sorted(amounts)}
 
 
 def with_hidden(
@@ -64,13 +61,9 @@ def with_hidden(
     zones: Collection[int],
     most: int,
 ) -> tuple[NodeState, ...] | None:
-    """Every base in every way to see these resources; None for more than `most`."""
-    at = next(
-        (number for number, manager in enumerate(managers) if isinstance(manager, DeviceManager)),
-        -1,
-    )
-    manager = managers[at]
-    if at < 0 or not isinstance(manager, DeviceManager):
+    """Return every base in every way to see these resources, None for more than `most` states."""
+    row, manager = _device_manager(managers)
+    if manager is None:
         return tuple(bases)
     try:
         views = [manager.views(name, amounts, zones) for name, amounts in asked.items()]
@@ -81,7 +74,7 @@ def with_hidden(
     ways = [dict(zip(asked, chosen, strict=True)) for chosen in product(*views)]
     return tuple(
         [
-            (*base[:at], manager.seen(base[at], way), *base[at + 1 :])
+            (*base[:row], manager.seen(base[row], way), *base[row + 1 :])
             for base in bases
             for way in ways
         ]
@@ -91,15 +84,19 @@ def with_hidden(
 def also_over_every_zone(
     managers: Sequence[ResourceManager], bases: Collection[NodeState], zones: Collection[int]
 ) -> tuple[NodeState, ...]:
-    """Every base, and as a kubelet sees it whose hints run over every zone. Those that are not
-    preferred alone differ.
-    """
-    at = next(
-        (number for number, manager in enumerate(managers) if isinstance(manager, DeviceManager)),
-        -1,
-    )
-    manager = managers[at]
-    if at < 0 or not isinstance(manager, DeviceManager):
+    """Return every base, and also the base of a kubelet with hints over every zone. Only hints
+    that are not preferred differ."""
+    row, manager = _device_manager(managers)
+    if manager is None:
         return tuple(bases)
-    wide = [(*base[:at], manager.over(base[at], zones), *base[at + 1 :]) for base in bases]
+    wide = [(*base[:row], manager.over(base[row], zones), *base[row + 1 :]) for base in bases]
     return tuple(dict.fromkeys([*bases, *wide]))
+
+
+def _device_manager(
+    managers: Sequence[ResourceManager],
+) -> tuple[int, DeviceCountManager | None]:
+    for row, manager in enumerate(managers):
+        if isinstance(manager, DeviceCountManager):
+            return row, manager
+    return -1, None

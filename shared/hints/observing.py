@@ -1,6 +1,5 @@
-"""From a report to a node's rules and the states that it allows: every provider of the registry is
-asked.
-"""
+"""From a report to a kubelet model and the node states that the report allows, by every provider of
+the registry."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ from shared.hints.provider import ResourceManager
 from shared.kubelet.masks import mask_of
 from shared.kubelet.topology_manager import PREFER_CLOSEST, TopologyManager, row_of
 
+# The distance of a pair of zones that the report does not name.
 UNKNOWN_DISTANCE = 255
 
 
 class ObservedNode(NamedTuple):
-    """`bases` are the states that the report allows, `bounds` what of them is only known within
-    bounds, by name.
-    """
+    """`bases` are the states that the report allows. `bounds` names the reasons if there are
+    several."""
 
     model: KubeletModel
     bases: tuple[NodeState, ...]
@@ -33,20 +32,19 @@ class ObservedNode(NamedTuple):
 def observe(
     report: Report, placements: Sequence[Placement], policy: str, scope: str, fine: bool
 ) -> ObservedNode | None:
-    """The node under this policy and scope; None for one without zones."""
+    """Return the node under this policy and scope, None for one without zones. `fine`: see
+    `HintProvider.observe`."""
     zones = tuple(sorted(zone.id for zone in report.zones))
     if not zones:
         return None
-    seen = [provider.observe(report, placements, policy, fine) for provider in registry.PROVIDERS]
-    model = _model(
-        policy,
-        "pod" if scope == "pod" else "container",
-        zones,
-        _distances(report),
-        tuple([each.manager for each in seen]),
-    )
-    bases = tuple(product(*[each.states for each in seen]))
-    return ObservedNode(model, bases, frozenset().union(*[each.bounds for each in seen]))
+    observed = [
+        provider.observe(report, placements, policy, fine) for provider in registry.PROVIDERS
+    ]
+    managers = tuple([answer.manager for answer in observed])
+    scope = "pod" if scope == "pod" else "container"
+    model = _model(policy, scope, zones, _distances(report), managers)
+    bases = tuple(product(*[answer.states for answer in observed]))
+    return ObservedNode(model, bases, frozenset().union(*[answer.bounds for answer in observed]))
 
 
 @lru_cache(maxsize=1024)
@@ -57,21 +55,21 @@ def _model(
     distances: tuple[tuple[int, ...], ...] | None,
     managers: tuple[ResourceManager, ...],
 ) -> KubeletModel:
-    """Nodes of one kind share their rules, and what these remember."""
-    closest = (
-        dict(zip(zones, distances, strict=True))
-        if distances is not None and policy != NONE
-        else None
-    )
-    manager_scope = "none" if policy == NONE else scope
-    topology_manager = TopologyManager(policy, manager_scope, mask_of(zones), closest)  # type: ignore[arg-type]
-    return KubeletModel(topology_manager, managers)
+    """Nodes of one kind share their model and its remembered answers."""
+    closest = None
+    if distances is not None and policy != NONE:
+        closest = dict(zip(zones, distances, strict=True))
+    scope = "none" if policy == NONE else scope
+    manager = TopologyManager(policy, scope, mask_of(zones), closest)  # type: ignore[arg-type]
+    return KubeletModel(manager, managers)
 
 
 def _distances(report: Report) -> tuple[tuple[int, ...], ...] | None:
-    """Rows as the kubelet reads them, under prefer-closest-numa-nodes only."""
+    """The kubelet reads distances only under prefer-closest-numa-nodes."""
     if report.options.get(PREFER_CLOSEST) != "true":
         return None
-    listed = sorted(report.zones, key=lambda zone: zone.id)
-    rows = [[zone.costs.get(other.id, UNKNOWN_DISTANCE) for other in listed] for zone in listed]
-    return tuple([row_of(row, listed[-1].id) for row in rows])
+    zones = sorted(report.zones, key=lambda zone: zone.id)
+    rows = [
+        [zone.costs.get(neighbour.id, UNKNOWN_DISTANCE) for neighbour in zones] for zone in zones
+    ]
+    return tuple([row_of(row, zones[-1].id) for row in rows])

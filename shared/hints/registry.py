@@ -1,5 +1,8 @@
-"""Every hint provider, in the kubelet's order. Whoever folds the log loads this registry: filter,
-charge, prediction, preemption and explanation ask the same ones."""
+"""Every hint provider, in the kubelet's order.
+
+Filter, charge, prediction, preemption and explanation ask the providers of this registry, and every
+process that folds the log loads it.
+"""
 
 from __future__ import annotations
 
@@ -12,39 +15,39 @@ from shared.hints.devices import DeviceHints
 from shared.hints.memory import MemoryHints
 from shared.hints.provider import HintProvider
 
+# The managers that the kubelet model (`shared.kubelet`) has, too: if a decision depends on these
+# alone, the model may answer instead.
 KUBELETS_OWN: tuple[HintProvider, ...] = (
     DeviceHints(),
     CpuHints(),
     MemoryHints(),
 )
-"""The managers that the kubelet model has, too: whoever asks only them may ask the model instead."""
 
 PROVIDERS: tuple[HintProvider, ...] = (
     *KUBELETS_OWN,
-    # one's own: a line each
+    # your own providers, one line each
 )
 
 
 def owner_of(resource: str) -> int:
-    """Position of the provider that hands the resource out, -1 for none; of several the last one
-    registered.
-    """
+    """Return the position of the provider that hands the resource out, -1 for none."""
     return _owner(PROVIDERS, resource)
 
 
 @lru_cache(maxsize=4096)
 def _owner(providers: tuple[HintProvider, ...], resource: str) -> int:
-    return max((at for at, provider in enumerate(providers) if provider.owns(resource)), default=-1)
+    owners = [number for number, provider in enumerate(providers) if provider.owns(resource)]
+    return max(owners, default=-1)
 
 
 def kubelets_own(resources: Iterable[str]) -> bool:
-    """True where none of these is handed out by a provider that the kubelet model does not have."""
-    owners = {owner_of(name) for name in resources}
-    return all(any(PROVIDERS[at] is each for each in KUBELETS_OWN) for at in owners if at >= 0)
+    """Return True if the kubelet model has the owners of all these resources."""
+    owners = {owner_of(name) for name in resources} - {-1}
+    return all(any(PROVIDERS[owner] is provider for provider in KUBELETS_OWN) for owner in owners)
 
 
 def amounts_are_all() -> bool:
-    """True where zone amounts bound what every provider admits."""
+    """Return True if zone amounts decide what every provider admits."""
     return _all_by_amounts(PROVIDERS)
 
 
@@ -54,14 +57,12 @@ def _all_by_amounts(providers: tuple[HintProvider, ...]) -> bool:
 
 
 def beyond_amounts(resource: str) -> bool:
-    """True for a resource whose provider is not bound by zone amounts."""
-    at = owner_of(resource)
-    return at >= 0 and not PROVIDERS[at].by_amounts
+    """Return True if more than zone amounts decides about the resource."""
+    owner = owner_of(resource)
+    return owner >= 0 and not PROVIDERS[owner].by_amounts
 
 
 def zones_of(report: Report, resource: str) -> frozenset[int] | None:
-    """Zones that may ever give the resource, as its provider says; None where the report's amounts
-    say it.
-    """
-    at = owner_of(resource)
-    return PROVIDERS[at].zones(report, resource) if at >= 0 else None
+    """Return the zones that can ever give the resource, None if the report's amounts show them."""
+    owner = owner_of(resource)
+    return PROVIDERS[owner].zones(report, resource) if owner >= 0 else None

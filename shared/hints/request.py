@@ -1,7 +1,6 @@
-"""A pod's demand as the hint providers are asked for it: container by container, and as a whole
-under scope pod.
+"""A pod's demand in the form in which hint providers are asked: by container, and as a whole.
 
-What a provider does not own it is not asked for. Must not know states or nodes.
+A provider is asked only for the resources that it owns. Must not know states or nodes.
 """
 
 from __future__ import annotations
@@ -16,21 +15,18 @@ from shared.domain.resources import Amounts, is_device, is_memory
 from shared.hints import registry
 from shared.hints.provider import RequestedAmounts
 
+# What each provider is asked for, in the order of the registry.
 ManagerRequests = tuple[RequestedAmounts, ...]
-"""What each provider of the registry is asked for, in its order."""
 
 
 class ContainerRequest(msgspec.Struct, frozen=True, gc=False):
-    """One container."""
-
     kind: ContainerKind
     asked: ManagerRequests
 
 
 class HintRequest(msgspec.Struct, frozen=True, gc=False):
-    """`whole` is what scope pod asks for at once. `key` is equal for pods that ask alike. `inits`:
-    some init container asks.
-    """
+    """A pod's request. `whole` is the sum that scope pod asks for at once, `key` is equal for pods
+    that ask for the same, and `inits` is True if an init container asks for something."""
 
     key: tuple[tuple[str, ManagerRequests], ...]
     steps: tuple[ContainerRequest, ...]
@@ -38,48 +34,48 @@ class HintRequest(msgspec.Struct, frozen=True, gc=False):
     inits: bool
 
 
+# Requests that are remembered, because pods of one kind share their demand. If there are more, all
+# are forgotten and made again.
 REMEMBERED = 4096
-"""Requests that are remembered: pods of one kind share their demand; beyond them all are forgotten and made again."""
 
 _requests: dict[int, tuple[Sequence[ContainerDemand], tuple[object, ...], HintRequest]] = {}
 
 
 def request_of(demand: tuple[ContainerDemand, ...]) -> HintRequest:
-    """The demand's questions, to the providers of the registry as it stands."""
-    known = _requests.get(id(demand))
-    if known is not None and known[0] is demand and known[1] is registry.PROVIDERS:
-        return known[2]
+    """Return the request for this demand to the providers of the registry as it is now."""
+    remembered = _requests.get(id(demand))
+    if remembered is not None and remembered[0] is demand and remembered[1] is registry.PROVIDERS:
+        return remembered[2]
     if len(_requests) >= REMEMBERED:
         _requests.clear()
-    request = _made(demand)
+    request = _make_request(demand)
     _requests[id(demand)] = demand, registry.PROVIDERS, request
     return request
 
 
-def _made(demand: tuple[ContainerDemand, ...]) -> HintRequest:
+def _make_request(demand: tuple[ContainerDemand, ...]) -> HintRequest:
     steps = tuple(
-        [ContainerRequest(part.kind, _questions(part.amounts, part.zeros)) for part in demand]
+        [ContainerRequest(part.kind, _by_provider(part.amounts, part.zeros)) for part in demand]
     )
-    whole = _questions(_whole(demand), [name for part in demand for name in part.zeros])
+    whole = _by_provider(_pod_amounts(demand), [name for part in demand for name in part.zeros])
     key = (*[(step.kind, step.asked) for step in steps], ("", whole))
     return HintRequest(key, steps, whole, any(part.kind == "init" for part in demand))
 
 
-def _questions(amounts: Amounts, zeros: Collection[str]) -> ManagerRequests:
-    """Of devices 0 is asked for, too: the Device Manager has hints for that."""
-    asked: list[list[tuple[str, int]]] = [[] for _ in registry.PROVIDERS]
+def _by_provider(amounts: Amounts, zeros: Collection[str]) -> ManagerRequests:
+    """Sort the amounts by owner. The Device Manager has hints for a request of 0 devices, too."""
+    requests: list[list[tuple[str, int]]] = [[] for _ in registry.PROVIDERS]
     hinted = {name: 0 for name in zeros if is_device(name) and registry.kubelets_own((name,))}
     for name, amount in sorted((hinted | amounts).items()):
-        at = registry.owner_of(name)
-        if at >= 0 and (amount or name in hinted):
-            asked[at].append((name, amount))
-    return tuple([tuple(each) for each in asked])
+        owner = registry.owner_of(name)
+        if owner >= 0 and (amount or name in hinted):
+            requests[owner].append((name, amount))
+    return tuple([tuple(request) for request in requests])
 
 
-def _whole(demand: Sequence[ContainerDemand]) -> Amounts:
-    """The kubelet's pod-scope requests: CPUs and devices at their peak, memory only of what app
-    containers name.
-    """
+def _pod_amounts(demand: Sequence[ContainerDemand]) -> Amounts:
+    """Return what the kubelet asks for under scope pod: CPUs and devices at their peak, but memory
+    only if an app container names it (kubelet 1.36)."""
     apps = {name for part in demand if part.kind == "app" for name in (*part.amounts, *part.zeros)}
     return {
         name: amount for name, amount in peak(demand).items() if not is_memory(name) or name in apps

@@ -1,25 +1,24 @@
-"""Ways to take an amount out of several zones or groups, where which of them give how much is not
-known.
-"""
+"""Ways to take an amount out of several zones or groups, if it is open how much each of them gives."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+# Ways that a search follows: enough for any choice of 4 out of 8 zones. An allocation with more of
+# them is beyond any budget of a search.
 MOST = 256
-"""Ways that are told apart, enough for any choice of 4 out of 8 zones; one with more of them is beyond any budget."""
 
 
 class TooManyChoicesError(Exception):
-    """More choices than are told apart."""
+    """More choices than a search follows."""
 
 
 class TooManyWaysError(TooManyChoicesError):
-    """The manager does not refuse, in more ways than are told apart."""
+    """The manager does not reject the container, in more ways than a search follows."""
 
 
 def splits(amount: int, rooms: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every way to take `amount` from rooms of these sizes, the first rooms first."""
+    """Yield every way to take `amount` from rooms of these sizes, the first rooms first."""
     if not rooms:
         if not amount:
             yield ()
@@ -31,10 +30,10 @@ def splits(amount: int, rooms: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def ways(amount: int, rooms: Sequence[int]) -> list[tuple[int, ...]]:
-    """The same as a list. Raises TooManyWaysError."""
-    found: list[tuple[int, ...]] = []
-    for each in splits(amount, rooms):
-        if len(found) == MOST:
+    """Return the same as a list. Raises TooManyWaysError."""
+    ways_so_far: list[tuple[int, ...]] = []
+    for split in splits(amount, rooms):
+        if len(ways_so_far) == MOST:
             raise TooManyWaysError
-        found.append(each)
-    return found
+        ways_so_far.append(split)
+    return ways_so_far

@@ -1,4 +1,4 @@
-"""The pages that are made from the code are what the code says now: `make docs` makes them again."""
+"""Generated pages agree with the code (`make docs`), links lead to files, and named files exist."""
 
 from __future__ import annotations
 
@@ -47,3 +47,18 @@ def test_links_between_the_pages_lead_somewhere() -> None:
             assert "://" in target or (page.parent / target).exists(), (
                 f"{page.relative_to(ROOT)} -> {target}"
             )
+
+
+def test_the_files_that_pages_name_exist() -> None:
+    """Paths in backticks, in full or from the scheduler's or another room's folder on."""
+    files = [str(path.relative_to(ROOT)) for path in sources()]
+    for page in [ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "adr").glob("*.md")]:
+        for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page.read_text(encoding="utf-8")):
+            assert any(file == name or file.endswith(f"/{name}") for file in files), (
+                f"{page.relative_to(ROOT)} names {name}, which does not exist"
+            )
+
+
+def sources() -> list[Path]:
+    folders = ("services", "shared", "plugins", "tests", "migrations", "scripts")
+    return [path for folder in folders for path in (ROOT / folder).rglob("*.py")]

@@ -1,5 +1,5 @@
 """How long a scheduler takes from its start to its first decision: `python -m tests.bench recovery
---facts 1000000`.
+--events 1000000`.
 
 A log of so many facts is made on an embedded Postgres: nodes that report, pods that are observed,
 reserved, charged, bound, run and end, and the same nodes, which report who is left. (Exporters
@@ -48,7 +48,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench recovery", description=__doc__)
-    parser.add_argument("--facts", type=int, default=1_000_000)
+    parser.add_argument("--events", type=int, default=1_000_000)
     asyncio.run(_measure(parser.parse_args(argv).events))
 
 

@@ -27,7 +27,7 @@ def on_its_way(predicted: dict[str, tuple[int, ...]] | None = None) -> Admission
         PodReserved("uid-web", "n1", predicted={"c": (0,)} if predicted is None else predicted),
         PodBound("uid-web", "n1"),
     ):
-        assert admissions.heard(event) == []
+        assert admissions.fold(event) == []
     return admissions
 
 
@@ -37,13 +37,13 @@ def changed(*listed: object) -> NodeReportChanged:
 
 def test_a_listing_without_what_was_asked_for_tells_nothing() -> None:
     admissions = on_its_way()
-    assert admissions.heard(changed(listed_empty("web"))) == []
-    assert admissions.heard(changed(held("web", 0, 1))) == []
-    assert admissions.heard(changed(held("other", 0, 2))) == []
-    assert admissions.heard(changed(held("web", 0, 2))) == [
+    assert admissions.fold(changed(listed_empty("web"))) == []
+    assert admissions.fold(changed(held("web", 0, 1))) == []
+    assert admissions.fold(changed(held("other", 0, 2))) == []
+    assert admissions.fold(changed(held("web", 0, 2))) == [
         Admitted("uid-web", "n1", {"c": (0,)}, {"c": (0,)})
     ]
-    assert admissions.heard(changed(held("web", 0, 2))) == []
+    assert admissions.fold(changed(held("web", 0, 2))) == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_listing_without_what_was_asked_for_tells_nothing() -> None:
 def test_what_was_predicted_is_compared(
     predicted: dict[str, tuple[int, ...]], message: str
 ) -> None:
-    (found,) = on_its_way(predicted).heard(
+    (found,) = on_its_way(predicted).fold(
         NodeReported(report(zone(0, 8), zone(1, 8), placements=(held("web", 1, 2),)))
     )
     assert found.message == message
@@ -66,8 +66,8 @@ def test_what_was_predicted_is_compared(
 
 def test_a_pod_that_ended_is_forgotten() -> None:
     admissions = on_its_way()
-    admissions.heard(PodEnded("uid-web", "deleted", "n1"))
-    assert admissions.heard(changed(held("web", 0, 2))) == []
+    admissions.fold(PodEnded("uid-web", "deleted", "n1"))
+    assert admissions.fold(changed(held("web", 0, 2))) == []
     assert admissions._pending == admissions._bound == {}
 
 

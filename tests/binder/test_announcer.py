@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from services.binder import announcer as module
-from services.binder import core, untold
+from services.binder import core, pending_announcements
 from services.binder.announcer import Announcer
 from shared.events.binding_events import EvictIntended, EvictRefused, PodBound, PodEvicted
 from shared.events.catalog import Event
@@ -101,7 +101,7 @@ async def test_of_several_verdicts_only_the_newest_is_told() -> None:
 async def test_a_full_queue_drops_the_oldest_and_keeps_the_newest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(untold, "PENDING_PODS", 3)
+    monkeypatch.setattr(pending_announcements, "PENDING_PODS", 3)
     told = Told()
     for number in range(10):
         told.verdict(f"p{number}", "waits")
@@ -148,7 +148,7 @@ async def test_a_condition_that_was_not_judged_is_written_again(
         told.verdict("a", "waits")
         await until(lambda: len(told.kube.patches) > 2)
         told.kube.patched = None
-        await until(lambda: not told.announcer.untold and not told.announcer.untold.under_way)
+        await until(lambda: not told.announcer.pending and not told.announcer.pending.in_flight)
         written = len(told.kube.patches)
         await asyncio.sleep(0.05)
     assert len(told.kube.patches) == written
@@ -163,12 +163,12 @@ async def test_nothing_is_told_again_of_a_pod_that_was_bound_or_where_a_newer_ve
     async with running(told.announcer.run()):
         for name in "ab":
             told.verdict(name, "old")
-        await until(lambda: told.announcer.untold.under_way == 2)
+        await until(lambda: told.announcer.pending.in_flight == 2)
         told.tell("pod/uid-a", PodBound("uid-a", "n1"))
         told.verdict("b", "new")
         told.kube.patched = None
         told.kube.go.set()
-        await until(lambda: not told.announcer.untold and not told.announcer.untold.under_way)
+        await until(lambda: not told.announcer.pending and not told.announcer.pending.in_flight)
         await asyncio.sleep(0.05)
     assert [patch["status"]["conditions"][0]["message"] for patch in told.kube.patches] == [
         "old",
@@ -179,14 +179,14 @@ async def test_nothing_is_told_again_of_a_pod_that_was_bound_or_where_a_newer_ve
 
 async def test_what_is_refused_for_good_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
-    monkeypatch.setattr(untold, "TRIES", 3)
+    monkeypatch.setattr(pending_announcements, "TRIES", 3)
     told = Told()
     told.kube.go.set()
     for answer, tries in ((ENDS, 1), (Answer(422), 1), (BUSY, 3)):
         told.kube.answer, told.kube.said = answer, []
         async with running(told.announcer.run()):
             told.verdict("a", f"waits {answer.status}")
-            await until(lambda: not told.announcer.untold and not told.announcer.untold.under_way)
+            await until(lambda: not told.announcer.pending and not told.announcer.pending.in_flight)
             await asyncio.sleep(0.05)
         assert len(told.kube.said) == tries
 
@@ -311,9 +311,7 @@ async def test_a_binding_is_told_for_own_pods_and_left_to_the_schedulers_of_othe
     assert told.kube.said == ["own: Successfully assigned ns/own to n1"]
 
 
-async def test_a_node_that_is_set_aside_has_an_event_of_its_own_that_names_the_pod_and_why() -> (
-    None
-):
+async def test_an_excluded_node_gets_an_event_with_pod_and_cause() -> None:
     told = Told()
     told.kube.go.set()
     told.tell("pod/uid-a", PodObserved(pod("a")))
@@ -330,10 +328,13 @@ async def test_a_node_that_is_set_aside_has_an_event_of_its_own_that_names_the_p
         "name": "n1",
         "uid": "n1",
     }
-    assert (first["metadata"]["namespace"], first["reason"]) == ("default", "NodeSetAside")
-    assert "pods like ns/a here for now: rejected: TopologyAffinityError" in first["message"]
+    assert (first["metadata"]["namespace"], first["reason"]) == ("default", "NodeExcluded")
+    assert first["message"] == (
+        "Node excluded for pods like ns/a: its kubelet rejected a pod (TopologyAffinityError). "
+        "The exclusion ends by itself. Override: topolog node readmit n1"
+    )
     assert second["message"].startswith(
-        "Topolog sends no pods of one kind here for now: denied: a policy"
+        "Node excluded for a class of pods: an admission policy denied a binding (a policy)."
     )
 
 

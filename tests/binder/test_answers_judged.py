@@ -41,8 +41,8 @@ def always(answer: Answer) -> Callable[[Call], Awaitable[Answer | Lost]]:
 @pytest.mark.parametrize(
     ("answer", "cause", "remedy", "calls"),
     [
-        (Answer(422, "Invalid", POLICY), "denied", "set aside", 1),
-        (Answer(403, "Forbidden", NO_RIGHT), "forbidden", "`create` on `pods/binding`", 2),
+        (Answer(422, "Invalid", POLICY), "denied", "excluded", 1),
+        (Answer(403, "Forbidden", NO_RIGHT), "forbidden", "create on pods/binding", 2),
         (Answer(400, "BadRequest", "no"), "invalid", "binder's log", 1),
     ],
 )

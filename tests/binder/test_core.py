@@ -47,11 +47,11 @@ def read(status: int, uid: str = "", node: str = "", terminating: bool = False) 
         # Definite: another node, another pod of that name, no pod.
         (
             read(409, "uid-a", "n2"),
-            binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said"),
+            binding.BindRefused("uid-a", "n1", "other_node", "bound to n2: said"),
         ),
         (
             read(0, "uid-a", "n2"),
-            binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said"),
+            binding.BindRefused("uid-a", "n1", "other_node", "bound to n2: said"),
         ),
         (read(409, "uid-b", "n1"), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
         (read(409, "uid-b", ""), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
@@ -94,7 +94,7 @@ def read(status: int, uid: str = "", node: str = "", terminating: bool = False) 
         (read(422, "uid-a", "n1"), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
         (
             read(403, "uid-a", "n2"),
-            binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said"),
+            binding.BindRefused("uid-a", "n1", "other_node", "bound to n2: said"),
         ),
     ],
 )

@@ -102,7 +102,7 @@ async def test_a_pod_that_stands_elsewhere_is_refused_by_name(cluster: Cluster) 
         await cluster.ended_with(uid, "BindRefused")
     refused = (await cluster.events(uid))[-1]
     assert isinstance(refused, binding.BindRefused)
-    assert (refused.cause, refused.message.split(":")[0]) == ("other_node", "stands on n9")
+    assert (refused.cause, refused.message.split(":")[0]) == ("other_node", "bound to n9")
 
 
 async def test_a_pod_bound_to_our_node_by_an_earlier_call_is_success(cluster: Cluster) -> None:

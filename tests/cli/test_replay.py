@@ -192,7 +192,7 @@ def test_the_past_stands_as_it_stood(replay: Shown) -> None:
     before, after = replay("at", "3"), replay("at", "5")
     assert "n1" in before
     assert "waiting: ns/web" in before
-    assert "ns/web  unconfirmed: could be on zones 0 and 1, predicted on zone 0" in after
+    assert "ns/web  unconfirmed: may be on zones 0 and 1, predicted on zone 0" in after
 
 
 def test_what_is_not_there_is_named_with_what_to_ask_instead(
@@ -285,14 +285,14 @@ def test_json_of_the_log_is_uncut(replay: Shown) -> None:
 def test_the_zone_that_the_kubelet_chose_is_told_with_its_report(replay: Shown) -> None:
     told = replay("explain", "web")
     assert (
-        "running on n1 since 2023-11-14T22:13:20.000006Z; on zone 0, as predicted: proven by report 2"
+        "running on n1 since 2023-11-14T22:13:20.000006Z; on zone 0, as predicted: confirmed by report 2"
         in told
     )
-    assert "proven on zone 0 of n1, as predicted" in told
+    assert "confirmed on zone 0 of n1, as predicted" in told
     (story,) = parsed(replay("explain", "web", "--json"))
     assert story["zones"] == {
         **{"node": "n1", "predicted": {"c": [0]}, "charged": [0, 1]},
-        **{"proven": {"c": [0]}, "report": 2, "at": 11},
+        **{"confirmed": {"c": [0]}, "report": 2, "at": 11},
     }
 
 
@@ -301,11 +301,11 @@ def test_at_gives_numbers_and_objects_to_machines(replay: Shown) -> None:
     node = stand["nodes"][0]
     assert node["zones"][0] == {
         "zone": 0,
-        "resources": {"cpu": {"allocatable": 8000, "surely_free": 6000, "free_at_best": 8000}},
+        "resources": {"cpu": {"allocatable": 8000, "free_min": 6000, "free_max": 8000}},
     }
     (charge,) = node["charges"]
     assert (charge["pod"], charge["state"], charge["possible"], charge["predicted"]) == (
-        *("ns/web", "unproven"),
+        *("ns/web", "unconfirmed"),
         *({"c": [0, 1]}, {"c": [0]}),
     )
 

@@ -60,9 +60,10 @@ def test_diff_tells_what_changed_between_two_positions_and_nothing_for_equal_one
         "ns/big": ["", "pending"],
     }
     (node,) = found["nodes"]
-    assert node["charges"] == {"ns/web (uid-web)": ["", "proven zone 0"]}
-    assert node["zones"]["zone 0 cpu surely_free"] == [8000, 6000]
-    assert "zone 0 cpu surely free: 8 -> 6" in topolog("replay", "diff", "2", "head")[1]
+    assert node["charges"] == {"ns/web (uid-web)": ["", "confirmed zone 0"]}
+    assert node["zones"]["zone 0 cpu free_min"] == [8000, 6000]
+    assert "zone 0 cpu guaranteed free: 8 -> 6" in topolog("replay", "diff", "2", "head")[1]
+    assert "2 pod(s) and 1 node(s) differ" in topolog("replay", "diff", "2", "head")[1]
     code, out, _ = topolog("replay", "diff", "7", "7")
     assert (code, "no difference" in out) == (0, True)
 
@@ -139,12 +140,12 @@ def test_why_not_tells_what_stood_in_the_way_and_what_would_have_helped(topolog:
     code, out, _ = topolog("replay", "why-not", "big", "--node", "n1", "--at", "9")
     assert (code, "n1 refuses it: can never be aligned there" in out) == (0, True)
     assert "would fit: ask for at most 8 cpu at once" in " ".join(out.split())
-    found = json.loads(topolog("replay", "why-not", "ns/web", "--node", "n1", "--json")[1])
+    asked = ("replay", "why-not", "ns/web", "--node", "n1")
+    found = json.loads(topolog(*asked, "--at", "3", "--json")[1])
     assert (found["position"], found["refusal"], found["score"] >= 0) == (3, {}, True)
-    assert (
-        "it is there: running on n1"
-        in topolog("replay", "why-not", "web", "--node", "n1", "--at", "head")[1]
-    )
+    assert "it is there: running on n1" in topolog("replay", "why-not", "web", "--node", "n1")[1]
+    code, out, _ = topolog("replay", "why-not", "big", "--node", "n1")
+    assert (code, "(now)" in out) == (0, True)
 
 
 @pytest.mark.parametrize(

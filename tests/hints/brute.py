@@ -35,8 +35,8 @@ class Kubelet(NamedTuple):
         each = zip(self.managers, states, own, asked, strict=True)
         lists = filter_hints(
             [
-                book.hints(state, left, wanted) if wanted else None
-                for book, state, left, wanted in each
+                manager.hints(state, left, wanted) if wanted else None
+                for manager, state, left, wanted in each
             ]
         )
         if self.topology_manager.policy == "single-numa-node":
@@ -73,11 +73,11 @@ class Kubelet(NamedTuple):
                     (
                         [(state, left)]
                         if not asked
-                        else list(book.allocate(state, left, asked, step.kind, hint))
+                        else list(manager.allocate(state, left, asked, step.kind, hint))
                     )
                     if hint
                     else []
-                    for book, state, left, asked in each
+                    for manager, state, left, asked in each
                 ]
                 refused = refused or not all(found)
                 after += [
@@ -86,8 +86,8 @@ class Kubelet(NamedTuple):
             ways = after
         left = {
             tuple(
-                book.after_admission(state, own)
-                for book, state, own in zip(self.managers, *way, strict=True)
+                manager.after_admission(state, own)
+                for manager, state, own in zip(self.managers, *way, strict=True)
             )
             for way in ways
         }
@@ -101,9 +101,10 @@ class Kubelet(NamedTuple):
         while pending:
             states, ahead = pending.pop()
             after: set[Moment] = set()
-            for at, (book, state) in enumerate(zip(self.managers, states, strict=True)):
+            for at, (manager, state) in enumerate(zip(self.managers, states, strict=True)):
                 after |= {
-                    ((*states[:at], later, *states[at + 1 :]), ahead) for later in book.later(state)
+                    ((*states[:at], later, *states[at + 1 :]), ahead)
+                    for later in manager.later(state)
                 }
             for number in ahead:
                 admitted, refused = self.admit(states, coming[number].request)

@@ -1,7 +1,8 @@
-"""A provider of one's own, for tests: licences that live in one zone, although the report shows
-some in each.
+"""A complete hint provider, for tests: licences that are in one zone, although the report shows some
+in each.
 
-One provider in the registry for each home and temper: its arguments tell it from its like.
+Tests register it with several arguments: `home` is the zone, and a `strict` manager hands out no
+licence if the hint is not preferred.
 """
 
 from __future__ import annotations
@@ -13,49 +14,50 @@ import msgspec
 
 from shared.domain.pod import ContainerKind
 from shared.domain.report import Placement, Report, ZonedAmount
-from shared.hints.provider import NO_OPINION, Observed, RequestedAmounts, Reusable
+from shared.hints.provider import (
+    HintProvider,
+    Observed,
+    RequestedAmounts,
+    ResourceManager,
+    Reusable,
+)
 from shared.kubelet.hint import Hint, Hints
 
 LICENCE = "example.com/licence"
 HOME = 1
 
 
-class LicenceBook(msgspec.Struct, frozen=True):
-    """The state is how many licences are left. `strict`: none is handed out where the hint is not
-    preferred.
-    """
+class LicenceManager(ResourceManager, msgspec.Struct, frozen=True):
+    """The state is how many licences are left."""
 
     home: int = HOME
     strict: bool = False
 
-    def single(self, state: int, own: Reusable, asked: RequestedAmounts) -> int:
-        return (1 << self.home if state >= asked[0][1] else 0) if asked else NO_OPINION
-
-    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
-        return (
-            {LICENCE: [Hint(1 << self.home, True)] if state >= asked[0][1] else []}
-            if asked
-            else None
-        )
+    def hints(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> Hints:
+        if not requested:
+            return None
+        enough = state >= requested[0][1]
+        return {LICENCE: [Hint(1 << self.home, True)] if enough else []}
 
     def allocate(
-        self, state: int, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+        self,
+        state: int,
+        reusable: Reusable,
+        requested: RequestedAmounts,
+        kind: ContainerKind,
+        hint: Hint,
     ) -> Sequence[tuple[int, Reusable]]:
-        wanted = asked[0][1] if asked else 0
+        wanted = requested[0][1] if requested else 0
         if self.strict and wanted and hint.mask is not None and not hint.preferred:
             return ()
-        return ((state - wanted, own),) if state >= wanted else ()
+        return ((state - wanted, reusable),) if state >= wanted else ()
 
     def release(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        return state + sum(
-            item.amount for item in held if item.resource == LICENCE and self.home in item.zones
-        )
+        licences = [item for item in held if item.resource == LICENCE and self.home in item.zones]
+        return state + sum(item.amount for item in licences)
 
-    def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        return state - sum(item.amount for item in held if item.resource == LICENCE)
-
-    def after_admission(self, state: int, own: Reusable) -> int:
-        return state
+    # Optional: without these two, a pod that came and went since the report leaves the node
+    # undecided.
 
     def taken(self, before: int, after: int) -> int:
         return before - after
@@ -63,21 +65,17 @@ class LicenceBook(msgspec.Struct, frozen=True):
     def given_back(self, state: int, taken: int) -> int:
         return state + taken
 
-    def later(self, state: int) -> Sequence[int]:
-        return ()
 
-
-class Licences(msgspec.Struct, frozen=True):
-    """Licences of the zone `home`, as many as the report shows there, or `left` where that is told:
-    one state for each number. `open`: it does not say ahead in which zones it may give some."""
-
-    name: ClassVar[str] = "licences"
-    by_amounts: ClassVar[bool] = False
+class Licences(HintProvider, frozen=True):
+    """As many licences as the report shows in zone `home`, or one state for each number in `left`.
+    `open`: it does not say ahead in which zones it may give some."""
 
     home: int = HOME
     strict: bool = False
     open: bool = False
     left: tuple[int, ...] = ()
+
+    name: ClassVar[str] = "licences"
 
     def owns(self, resource: str) -> bool:
         return resource == LICENCE
@@ -88,14 +86,11 @@ class Licences(msgspec.Struct, frozen=True):
     def observe(
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
     ) -> Observed:
-        shown = (
+        shown = [
             zone.resources[LICENCE].available
             for zone in report.zones
             if zone.id == self.home and LICENCE in zone.resources
-        )
+        ]
         states = self.left or (sum(shown),)
-        return Observed(
-            LicenceBook(self.home, self.strict),
-            states,
-            frozenset({self.name} if len(states) > 1 else ()),
-        )
+        bounds = frozenset({self.name} if len(states) > 1 else ())
+        return Observed(LicenceManager(self.home, self.strict), states, bounds)

@@ -42,7 +42,7 @@ from shared.kubelet.machine import KubeletState
 from shared.kubelet.topology_manager import NO_HINT
 from tests.hints.brute import Kubelet
 from tests.hints.examples import EVERY, held, resources
-from tests.hints.licences import LicenceBook, Licences
+from tests.hints.licences import LicenceManager, Licences
 from tests.kubelet.machines import GPU, kubelet
 from tests.scheduler.cycle_worlds import World
 from tests.scheduler.kubelet_worlds import NODE, proven_world, random_pod, report_of
@@ -213,55 +213,55 @@ def check_allocations(provider: HintProvider, policy: str, scope: str, rounds: i
     listed = 0
     for seed in range(rounds):
         found = tried(provider, policy, scope, seed)
-        book, asked = found.seen.manager, found.asked(provider)
+        manager, asked = found.seen.manager, found.asked(provider)
         for state in found.seen.states if asked else ():
             before = repr(state)
-            for hint in offers(book, state, asked, policy):
-                for after, own in allocated(book, state, asked, hint):
+            for hint in offers(manager, state, asked, policy):
+                for after, own in allocated(manager, state, asked, hint):
                     assert immutable((after, own)), (seed, after, own)
-                    check_given_back(book, state, after, own, seed)
+                    check_given_back(manager, state, after, own, seed)
                     zone = (hint.mask or 0).bit_length() - 1
                     if hint.mask == 1 << max(zone, 0) and policy != "none":
                         taken = held(provider, state, after, asked, zone)
-                        assert book.release(after, taken) == state, (seed, asked, hint)
-                        assert book.hold(state, taken) == after, (seed, asked, hint)
+                        assert manager.release(after, taken) == state, (seed, asked, hint)
+                        assert manager.hold(state, taken) == after, (seed, asked, hint)
                         listed += 1
             assert repr(state) == before, seed
     return listed
 
 
 def offers(
-    book: ResourceManager, state: Any, asked: RequestedAmounts, policy: str
+    manager: ResourceManager, state: Any, asked: RequestedAmounts, policy: str
 ) -> Sequence[Hint]:
     if policy == "none":
         return [NO_HINT]
-    each = [hints for hints in (book.hints(state, None, asked) or {}).values() if hints]
+    each = [hints for hints in (manager.hints(state, None, asked) or {}).values() if hints]
     found = [hint for hint in each[0] if all(hint in other for other in each)] if each else []
     return found[:6]
 
 
 def allocated(
-    book: ResourceManager, state: Any, asked: RequestedAmounts, hint: Hint
+    manager: ResourceManager, state: Any, asked: RequestedAmounts, hint: Hint
 ) -> Sequence[tuple[Any, Reusable]]:
     try:
-        return book.allocate(state, None, asked, "app", hint)
+        return manager.allocate(state, None, asked, "app", hint)
     except TooManyChoicesError:
         return ()
 
 
 def check_given_back(
-    book: ResourceManager, before: Any, after: Any, own: Reusable, seed: int
+    manager: ResourceManager, before: Any, after: Any, own: Reusable, seed: int
 ) -> None:
-    left = book.after_admission(after, own)
-    assert not book.later(left) or book.later(before), (
+    left = manager.after_admission(after, own)
+    assert not manager.later(left) or manager.later(before), (
         "an app container leaves nothing that ends by itself"
     )
     try:
-        taken = book.taken(before, left)
+        taken = manager.taken(before, left)
     except TooManyChoicesError:
         return
     assert immutable(taken), taken
-    assert book.given_back(left, taken) == before, (seed, before, left, taken)
+    assert manager.given_back(left, taken) == before, (seed, before, left, taken)
 
 
 def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> int:
@@ -399,40 +399,45 @@ def test_verdicts_are_those_of_brute_force(
 # -------------------------------------------------------------------------------------------------
 
 
-class AnyZone(LicenceBook, frozen=True):
+class AnyZone(LicenceManager, frozen=True):
     """Calls every zone as good as its own, and yet hints at its own alone."""
 
-    def single(self, state: int, own: Reusable, asked: RequestedAmounts) -> int:
-        return 3 if asked else NO_OPINION
+    def single(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> int:
+        return 3 if requested else NO_OPINION
 
 
-class Keeping(LicenceBook, frozen=True):
+class Keeping(LicenceManager, frozen=True):
     """Gets one licence less back than it gave."""
 
     def given_back(self, state: int, taken: int) -> int:
         return state + max(0, taken - 1)
 
 
-class Deaf(LicenceBook, frozen=True):
+class Deaf(LicenceManager, frozen=True):
     """Does not hear of ends."""
 
     def release(self, state: int, held: Sequence[ZonedAmount]) -> int:
         return state
 
 
-class Listing(LicenceBook, frozen=True):
+class Listing(LicenceManager, frozen=True):
     """States that may change."""
 
     def allocate(
-        self, state: Any, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+        self,
+        state: Any,
+        reusable: Reusable,
+        requested: RequestedAmounts,
+        kind: ContainerKind,
+        hint: Hint,
     ) -> Sequence[tuple[Any, Reusable]]:
-        return (([state - asked[0][1]], own),)
+        return (([state - requested[0][1]], reusable),)
 
 
 class Broken(Licences, frozen=True):
-    """Licences with another book."""
+    """Licences with another manager."""
 
-    manager: LicenceBook = LicenceBook()
+    manager: LicenceManager = LicenceManager()
 
     def observe(
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
@@ -454,7 +459,7 @@ class Vague(Licences, frozen=True):
     def observe(
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
     ) -> Observed:
-        return Observed(LicenceBook(), (1, 2))
+        return Observed(LicenceManager(), (1, 2))
 
 
 @pytest.mark.parametrize(
@@ -469,7 +474,9 @@ class Vague(Licences, frozen=True):
         (Vague(), check_states),
     ],
     ids=lambda each: (
-        type(getattr(each, "book", each)).__name__ if isinstance(each, Licences) else each.__name__
+        type(getattr(each, "manager", each)).__name__
+        if isinstance(each, Licences)
+        else each.__name__
     ),
 )
 def test_a_provider_that_breaks_a_rule_is_seen(

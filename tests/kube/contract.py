@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.binder.announcements import condition, failed, nominated, set_aside
+from services.binder.announcements import condition, excluded, failed, nominated
 from services.binder.core import NAMESPACE_ENDS, Identity
 from shared.kube import client
 from shared.kube.port import Answer, Kind
@@ -186,7 +186,7 @@ async def test_nobody_is_bound_or_evicted_in_a_namespace_that_ends(world: World)
 
 
 async def test_an_event_stands_in_its_own_namespace_a_nodes_in_default(world: World) -> None:
-    event = set_aside(f"{world.namespace}-n1", "why", 0, 1)
+    event = excluded(f"{world.namespace}-n1", Identity("", ""), "why", 0, 1)
     wrong = await world.kube.create_event(world.namespace, event)
     right = await world.kube.create_event("default", event)
     assert [answer.status for answer in (wrong, right) if isinstance(answer, Answer)] == [400, 201]

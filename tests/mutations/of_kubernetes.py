@@ -35,8 +35,8 @@ KUBERNETES = (
     Mutation(
         "victims go though their nomination ended while it was rehearsed",
         "services/binder/evictor.py",
-        "if asked.get(each.uid) is each and each.preemptor == preemptor]",
-        "]",
+        "            if current.get(victim.uid) is victim and victim.preemptor == preemptor\n",
+        "",
         "tests/binder/test_evictions.py -k rehearsal_is_answered",
     ),
     Mutation(

@@ -32,8 +32,8 @@ SIMULATED = (
     Mutation(
         "what is listed for a pod that ended is free though its namesake holds it",
         "shared/ledger/view.py",
-        "        if key not in live:",
-        "        if True:",
+        "    ended = {key for key in node.ended if key not in live and not is_contradicted(node, key)}",
+        "    ended = set(node.ended)",
         "S11",
         90089,
         295,
@@ -41,7 +41,7 @@ SIMULATED = (
     Mutation(
         "a pod that ended keeps its charge",
         "shared/ledger/pods.py",
-        'take(ledger, entry, at.position, event.cause != "rejected", event.finished_s)',
+        "take(ledger, entry, at.position, came, event.finished_s, absent)",
         "pass",
         "S9|ledger|L2",
         90023,
@@ -67,8 +67,8 @@ SIMULATED = (
     Mutation(
         "an intent does not compete with a withdrawal",
         "services/binder/handlers.py",
-        "Draft(stream, fact) if version is None else Draft(stream, fact, version)",
-        "Draft(stream, fact)",
+        "Draft(stream, event) if version is None else Draft(stream, event, version)",
+        "Draft(stream, event)",
         "S4|S7|S9",
         90089,
         202,
@@ -165,8 +165,8 @@ SIMULATED = (
     Mutation(
         "a victim is evicted before it is rehearsed and intended",
         "services/binder/evictor.py",
-        "            if each.intended and self._due(each) and _rehearsal(each.preemptor) not in self._busy:",
-        "            if self._due(each):",
+        "            if eviction.intended and self._is_due(eviction) and not is_rehearsing:",
+        "            if self._is_due(eviction):",
         "S7",
         90055,
     ),

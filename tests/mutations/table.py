@@ -241,8 +241,8 @@ TESTED = (
     Mutation(
         "an intent does not compete with a withdrawal",
         "services/binder/handlers.py",
-        "Draft(stream, fact) if version is None else Draft(stream, fact, version)",
-        "Draft(stream, fact)",
+        "Draft(stream, event) if version is None else Draft(stream, event, version)",
+        "Draft(stream, event)",
         "tests/binder/test_handlers.py -k made_before",
     ),
     Mutation(

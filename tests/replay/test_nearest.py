@@ -21,7 +21,9 @@ from tests.scheduler.default.story import Story
 
 async def busy(story: Story) -> int:
     """Two nodes, a running pod, a pod that no node takes. Returns the head."""
+    await story.node("n1")
     await story.report(zone(0, 8), zone(1, 8), node="n1")
+    await story.node("n2")
     await story.report(zone(0, 4), zone(1, 4), node="n2")
     await story.arrives(pod("small", container("c", 2)), pod("large", container("c", 12)))
     await story.decide()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from services.cli.replay_print import _charge
 from services.replay.state_at import node_state, state_at
-from services.top.model import charge_in_words
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
-from tests.ledger.given import History, held, pod, zone
+from shared.kubelet.fingerprint import fingerprint
+from tests.ledger.given import History, container, held, pod, zone
+from tests.ledger.test_fingerprint_path import reconcile
 from tests.scheduler.default.story import Story
 
 
@@ -19,16 +20,12 @@ def test_a_pod_that_is_listed_no_more_may_still_hold_what_it_held() -> None:
     history, one = History(), pod("a", cpus=4)
     history.report(zone(0, 8), zone(1, 8))
     history.reserve(one)
-    assert words(history).startswith("ns/a  not proven: could be on zones 0 and 1")
+    assert words(history).startswith("ns/a  unconfirmed: may be on zones 0 and 1")
     history.report(zone(0, 8, 4), zone(1, 8), at=2, placements=(held("a", 0, 4),))
-    assert words(history).startswith("ns/a  proven on zone 0: cpu 4 (")
+    assert words(history).startswith("ns/a  confirmed on zone 0: cpu 4 (")
     history.report(zone(0, 8), zone(1, 8), at=3)
     assert words(history).startswith(
-        "ns/a  listed no more, and no word of its end: may still hold zone 0: cpu 4 ("
-    )
-    assert (
-        charge_in_words(history.charge(one), None)
-        == "listed no more, and no word of its end: may still hold zone 0: cpu 4"
+        "ns/a  no longer listed, end not reported: may still hold zone 0: cpu 4 ("
     )
 
 
@@ -38,3 +35,16 @@ async def test_a_pod_that_is_being_deleted_waits_for_no_node() -> None:
     await story.arrives(pod("a"), pod("b"))
     await story.tell(streams.pod("uid-a"), PodObserved(pod("a"), terminating=True))
     assert (await state_at(story.log, "head", ""))["waiting"] == ["ns/b"]
+
+
+async def test_a_pod_confirmed_by_fingerprint_shows_what_it_holds_and_no_zone() -> None:
+    """It said "proven to hold no zone" of a pod that held 8 CPUs."""
+    history, web = History(), pod("a", container("c", 6))
+    history.report(zone(0, 8), zone(1, 8), placements=None, fingerprint=fingerprint([]))
+    history.reserve(web)
+    names = fingerprint([("ns", "a")])
+    history.report(zone(0, 8, 2), zone(1, 8), at=2, placements=None, fingerprint=names)
+    reconcile(history)
+    assert words(history).startswith(
+        "ns/a  confirmed by fingerprint: cpu 6 in use, zone not reported"
+    )

@@ -11,7 +11,7 @@ from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import ContainerKind
 from shared.hints.admission import KubeletModel
-from shared.hints.devices import DeviceManager, Devices, Pool
+from shared.hints.devices import DeviceCountManager, Devices, Pool
 from shared.hints.provider import RequestedAmounts, Reusable, State
 from shared.hints.request import ContainerRequest, HintRequest
 from shared.hints.splits import TooManyWaysError
@@ -86,20 +86,25 @@ def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> Non
 def test_devices_that_are_too_few_are_refused_before_others_are_counted_out() -> None:
     """8 of 16 in 8 zones may be taken in 1,107 ways; the other resource has too little in any."""
     pool = Pool(tuple(1 << at for at in range(8)), (2,) * 8)
-    book, state = (
-        DeviceManager((("many", pool), ("few", pool)), False),
+    manager, state = (
+        DeviceCountManager((("many", pool), ("few", pool)), False),
         Devices(((2,) * 8, (0,) * 8)),
     )
-    assert book.allocate(state, None, (("many", 8), ("few", 1)), "app", NO_HINT) == ()
+    assert manager.allocate(state, None, (("many", 8), ("few", 1)), "app", NO_HINT) == ()
     with pytest.raises(TooManyWaysError):
-        book.allocate(state, None, (("many", 8),), "app", NO_HINT)
+        manager.allocate(state, None, (("many", 8),), "app", NO_HINT)
 
 
 class Refuses:
     """A manager that is asked for nothing but allocations, and refuses all."""
 
     def allocate(
-        self, state: State, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+        self,
+        state: State,
+        reusable: Reusable,
+        requested: RequestedAmounts,
+        kind: ContainerKind,
+        hint: Hint,
     ) -> list[tuple[State, Reusable]]:
         return []
 
@@ -108,21 +113,26 @@ class Countless(Refuses):
     """One that never refuses."""
 
     def allocate(
-        self, state: State, own: Reusable, asked: RequestedAmounts, kind: ContainerKind, hint: Hint
+        self,
+        state: State,
+        reusable: Reusable,
+        requested: RequestedAmounts,
+        kind: ContainerKind,
+        hint: Hint,
     ) -> list[tuple[State, Reusable]]:
         raise TooManyWaysError
 
 
 @pytest.mark.parametrize(
-    ("books", "refused"), [((Countless(), Refuses()), True), ((Countless(), Countless()), False)]
+    ("managers", "refused"), [((Countless(), Refuses()), True), ((Countless(), Countless()), False)]
 )
 def test_who_does_not_refuse_in_too_many_ways_speaks_for_no_other(
-    books: Any, refused: bool
+    managers: Any, refused: bool
 ) -> None:
-    rules = KubeletModel(TopologyManager("none", "container", 0b11), books)
+    model = KubeletModel(TopologyManager("none", "container", 0b11), managers)
     asked = ((("cpu", 1),), (("memory", 1),))
     request = HintRequest((), (ContainerRequest("app", asked),), asked, False)
-    assert rules.refuses((0, 0), request) == refused
+    assert model.refuses((0, 0), request) == refused
     if not refused:
         with pytest.raises(TooManyWaysError):
-            rules.admit((0, 0), request)
+            model.admit((0, 0), request)

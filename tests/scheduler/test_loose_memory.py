@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.report import ZonedAmount
-from shared.hints.memory_manager import NOTHING, Block, Memory, MemoryManager
+from shared.hints.memory_manager import NOTHING, Block, Memory, MemoryBlockManager
 from shared.hints.splits import TooManyChoicesError
 from tests.scheduler.kubelet_worlds import measured
 
 NAME = "memory"
 SIZES = (3, 2, 4, 3)
-BOOK = MemoryManager((0, 1, 2, 3), (NAME,), (SIZES,))
+MANAGER = MemoryBlockManager((0, 1, 2, 3), (NAME,), (SIZES,))
 LOOSE = 0b0111
 
 
 def loose(free: tuple[int, ...]) -> Memory:
-    return BOOK.empty()._replace(
+    return MANAGER.empty()._replace(
         groups=(LOOSE, LOOSE, LOOSE, 8), blocks=(1, 1, 1, 0), free=(free,), loose=(LOOSE,)
     )
 
@@ -44,9 +44,9 @@ def test_enough_is_enough_however_it_lies(free: tuple[int, ...], mask: int, amou
     }
     if len(held) > 1:
         with pytest.raises(TooManyChoicesError):
-            BOOK._enough(loose(free), mask, NAME, amount)
+            MANAGER._enough(loose(free), mask, NAME, amount)
     else:
-        assert BOOK._enough(loose(free), mask, NAME, amount) is held.pop()
+        assert MANAGER._enough(loose(free), mask, NAME, amount) is held.pop()
 
 
 @given(st.sampled_from(splits(5)), st.sampled_from([1, 2, 4, 3, 6, 7]), st.integers(1, 5))
@@ -54,9 +54,9 @@ def test_what_is_taken_is_taken_of_all_and_comes_back(
     free: tuple[int, ...], mask: int, size: int
 ) -> None:
     before = loose((*free, 1))
-    taken = BOOK.booked(before, Block(mask, NAME, size), 0)
+    taken = MANAGER.booked(before, Block(mask, NAME, size), 0)
     assert (sum(taken.free[0][:3]), taken.free[0][3]) == (5 - size, 1)
-    back = BOOK.release(
+    back = MANAGER.release(
         taken, [ZonedAmount(NAME, tuple(at for at in range(3) if mask >> at & 1), size)]
     )
     assert (sum(back.free[0][:3]), back.free[0][3]) == (5, 1)
@@ -64,9 +64,9 @@ def test_what_is_taken_is_taken_of_all_and_comes_back(
 
 def test_a_zone_apart_and_all_loose_ones_together_are_known() -> None:
     state = loose((0, 2, 1, 3))
-    assert BOOK._holds(state, 8, ((NAME, 3),), NOTHING)
-    assert BOOK._holds(state, LOOSE, ((NAME, 3),), NOTHING)
-    assert not BOOK._holds(state, LOOSE, ((NAME, 4),), NOTHING)
+    assert MANAGER._holds(state, 8, ((NAME, 3),), NOTHING)
+    assert MANAGER._holds(state, LOOSE, ((NAME, 3),), NOTHING)
+    assert not MANAGER._holds(state, LOOSE, ((NAME, 4),), NOTHING)
 
 
 def test_a_kubelet_that_finds_memory_where_a_block_is_gone_refuses_what_lowest_first_would_admit() -> (

@@ -17,23 +17,22 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Placement, Report
 from shared.hints import registry
-from shared.hints.provider import NO_OPINION, HintProvider, Observed, RequestedAmounts, Reusable
+from shared.hints.provider import HintProvider, Observed, RequestedAmounts, Reusable
 from shared.kubelet.hint import Hint, Hints
-from tests.hints.licences import LICENCE, LicenceBook, Licences
+from tests.hints.licences import LICENCE, LicenceManager, Licences
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 
 SEAT, BADGE = "example.com/seat", "example.com/badge"
 LONELY = ("single-numa-node", "restricted")
 
 
-class SeatBook(LicenceBook, frozen=True):
+class SeatManager(LicenceManager, frozen=True):
     """Wherever the CPUs are: a seat is of both zones."""
 
-    def single(self, state: int, own: Reusable, asked: RequestedAmounts) -> int:
-        return 0 if asked else NO_OPINION
-
-    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
-        return {SEAT: [Hint(0b11, True)] if state >= asked[0][1] else []} if asked else None
+    def hints(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> Hints:
+        if not requested:
+            return None
+        return {SEAT: [Hint(0b11, True)] if state >= requested[0][1] else []}
 
 
 class Seats(Licences, frozen=True):
@@ -48,13 +47,15 @@ class Seats(Licences, frozen=True):
     def observe(
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
     ) -> Observed:
-        return Observed(SeatBook(), (sum(zone.resources[SEAT].available for zone in report.zones),))
+        return Observed(
+            SeatManager(), (sum(zone.resources[SEAT].available for zone in report.zones),)
+        )
 
 
-class BadgeBook(LicenceBook, frozen=True):
-    def hints(self, state: int, own: Reusable, asked: RequestedAmounts) -> Hints:
-        found = super().hints(state, own, asked)
-        return {BADGE: found[LICENCE]} if found else None
+class BadgeManager(LicenceManager, frozen=True):
+    def hints(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> Hints:
+        hints = super().hints(state, reusable, requested)
+        return {BADGE: hints[LICENCE]} if hints else None
 
 
 class Badges(Licences, frozen=True):
@@ -69,7 +70,7 @@ class Badges(Licences, frozen=True):
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
     ) -> Observed:
         return Observed(
-            BadgeBook(self.home),
+            BadgeManager(self.home),
             (sum(z.resources[BADGE].available for z in report.zones if z.id == self.home),),
         )
 
