@@ -86,7 +86,8 @@ def placement_text(
     if not charge.demand:
         return "needs no zone"
     held = "; ".join(
-        f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items())
+        f"zone {zone}: {amounts_text(amounts)}"
+        for zone, amounts in sorted(charge.confirmed_zones.items())
     )
     if charge.confirmed and held:
         return f"confirmed on {held}{hint}"

@@ -63,7 +63,7 @@ def test_diff_tells_what_changed_between_two_positions_and_nothing_for_equal_one
     assert node["charges"] == {"ns/web (uid-web)": ["", "confirmed zone 0"]}
     assert node["zones"]["zone 0 cpu free_min"] == [8000, 6000]
     assert "zone 0 cpu guaranteed free: 8 -> 6" in topolog("replay", "diff", "2", "head")[1]
-    assert "2 pod(s) and 1 node(s) differ" in topolog("replay", "diff", "2", "head")[1]
+    assert "2 pods differ (2 added, 0 ended" in topolog("replay", "diff", "2", "head")[1]
     code, out, _ = topolog("replay", "diff", "7", "7")
     assert (code, "no difference" in out) == (0, True)
 
