@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 import yaml
 
 from services.cli import pod_files
+from services.cli.admit_notes import shared_cpus, what_pins
 from services.cli.admit_rows import as_object, as_rows
 from services.cli.machine_describe import describe
 from services.cli.machine_file import MachineFile, parse_machine
@@ -97,9 +98,9 @@ def admit_command(
         )
     setup = load_machine(machine)
     state = started(setup, machine)
-    admissions = list(admitted_in_order(state, load_pods(pods), setup.allocatable()))
-    show(admissions, setup, as_json)
-    if not all(admission.admitted for _, admission in admissions):
+    results = list(admitted_in_order(state, load_pods(pods), setup.allocatable()))
+    show(results, setup, as_json)
+    if not all(result.admission.admitted for result in results):
         raise typer.Exit(EXIT_REJECTED)
 
 
@@ -138,6 +139,9 @@ def load_machine(path: Path) -> MachineFile:
 def started(setup: MachineFile, path: Path) -> KubeletState:
     """Return the kubelet on its empty machine. Raises CommandError with the kubelet's message."""
     built = build(setup.machine, setup.kubelet, setup.devices)
+    if isinstance(built, ConfigError) and built.is_model_limit:
+        remedy = "describe only the zones with CPUs and devices, or ask a kubelet on the machine"
+        raise CommandError(f"{path}: not judged: {built.message}", remedy, EXIT_USAGE)
     if isinstance(built, ConfigError):
         remedy = (
             "correct the fields under `kubelet:` "
@@ -176,40 +180,52 @@ def load_pods(path: Path) -> list[Pod]:
     return pods
 
 
+class Result(NamedTuple):
+    """The kubelet's answer to one pod. `note` says why nothing is pinned, or what keeps it out."""
+
+    pod: Pod
+    admission: Admission
+    note: str = ""
+
+
 def admitted_in_order(
     state: KubeletState, pods: list[Pod], allocatable: Amounts
-) -> Iterator[tuple[Pod, Admission]]:
-    """Yield each pod with the kubelet's answer. The containers of an admitted pod start before the
-    next pod is admitted.
-    """
+) -> Iterator[Result]:
+    """Yield the answer to each pod. An admitted pod's containers start before the next pod."""
     running: list[Pod] = []
     for pod in pods:
         admission = admit(state, pod)
+        note = shared_cpus(pod, state) if admission.admitted else what_pins(pod, state)
         short = shortage(allocatable, running, pod) if admission.admitted else None
         if short is not None:
-            without_pod = remove(admission.state, pod.uid)
-            admission = Admission(without_pod, False, short.reason, short.message)
+            note = ""
+            admission = Admission(
+                remove(admission.state, pod.uid), False, short.reason, short.message
+            )
         state = admission.state
         if admission.admitted:
             state = start_containers(state, pod)
             running.append(pod)
-        yield pod, admission
+        yield Result(pod, admission, note)
 
 
-def show(admissions: list[tuple[Pod, Admission]], setup: MachineFile, as_json: bool) -> None:
-    """Print the kubelet's answers, and the requests that it ignores."""
+def show(results: list[Result], setup: MachineFile, as_json: bool) -> None:
+    """Print the answers, and what the kubelet left undone."""
     aligned = setup.kubelet.topology_policy != "none"
     if as_json:
-        for pod, admission in admissions:
-            json_line(as_object(pod, admission, aligned, not_offered(pod, setup)))
+        for pod, admission, note in results:
+            row = as_object(pod, admission, aligned, not_offered(pod, setup))
+            json_line({**row, "note": note} if note else row)
         return
     columns = ("pod", "result", "container", "zones", "cpus", "memory", "devices")
     say_table(
-        columns, [row for pod, admission in admissions for row in as_rows(pod, admission, aligned)]
+        columns, [row for pod, admission, _ in results for row in as_rows(pod, admission, aligned)]
     )
-    for pod, admission in admissions:
+    for pod, admission, note in results:
         if not admission.admitted:
             say(f"{pod.key} rejected: {admission.reason}: {admission.message}")
+        if note:
+            say(f"{pod.key}: {note}")
         for resource in not_offered(pod, setup):
             say(
                 f"{pod.key} requests {resource}, which no device plugin of this machine offers; "

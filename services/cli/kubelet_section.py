@@ -33,6 +33,11 @@ class NodeSection(msgspec.Struct, frozen=True):
             return int(memory_bytes * self.eviction)
         return self.eviction
 
+    def held_back(self, memory_bytes: int) -> Amounts:
+        """Return what Node Allocatable holds back of memory; nothing if it is 0."""
+        held_back = self.reserved_memory_bytes + self.eviction_bytes(memory_bytes)
+        return {MEMORY: held_back} if held_back else {}
+
 
 def node_section(doc: Json, path: str = "kubelet") -> NodeSection:
     """Return the node-level settings. Raises RefusedError with the field."""
@@ -47,9 +52,17 @@ def node_section(doc: Json, path: str = "kubelet") -> NodeSection:
 
 
 def _eviction(doc: Json, path: str) -> int | float:
-    """Return the threshold of `evictionHard: {memory.available: 100Mi}`, or of `5%` as a share."""
+    """Return the hard eviction threshold: bytes, or a share of the machine's memory.
+
+    A map that is given replaces the defaults, unless mergeDefaultEvictionSettings is true
+    (kubernetes PR 127577). 0% and 100% switch the threshold off, as in the kubelet.
+    """
     field = join(path, "evictionHard")
-    text = fields.texts(doc, "evictionHard", path).get("memory.available", DEFAULT_EVICTION)
+    is_default = doc.get("evictionHard") is None or fields.flag(
+        doc, "mergeDefaultEvictionSettings", path
+    )
+    thresholds = fields.texts(doc, "evictionHard", path)
+    text = thresholds.get("memory.available", DEFAULT_EVICTION if is_default else "0%")
     if not text.endswith("%"):
         return fields.amounts({"all": {MEMORY: text}}, "all", field)[MEMORY]
     try:
@@ -62,11 +75,13 @@ def _eviction(doc: Json, path: str) -> int | float:
             text,
             "write an amount such as 100Mi or a share such as 5%",
         )
-    return share
+    return 0 if share == 1 else share
 
 
-def kubelet_config(doc: Json, path: str = "kubelet") -> KubeletConfig:
-    """Return the settings of the managers. Raises RefusedError with the field."""
+def kubelet_config(
+    doc: Json, node_reservation: Amounts | None = None, path: str = "kubelet"
+) -> KubeletConfig:
+    """Return the settings of a KubeletConfiguration. Raises RefusedError naming the field."""
     return KubeletConfig(
         topology_policy=fields.text(doc, "topologyManagerPolicy", path) or "none",
         topology_scope=fields.text(doc, "topologyManagerScope", path) or "container",
@@ -77,6 +92,7 @@ def kubelet_config(doc: Json, path: str = "kubelet") -> KubeletConfig:
         reserved_cpu_milli=0 if doc.get("reservedSystemCPUs") else _reserved_cpu_milli(doc, path),
         memory_policy=fields.text(doc, "memoryManagerPolicy", path) or "None",
         reserved_memory=_reserved_memory(doc, path),
+        node_reservation=node_reservation,
         alpha_cpu_options=_gate(doc, path),
     )
 

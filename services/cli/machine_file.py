@@ -35,7 +35,8 @@ from shared.kubelet.masks import mask_of
 from shared.kubelet.memory_state import hugepages_name
 from shared.kubelet.topology import Cpu
 
-MAX_ZONE_ID = 63
+# Linux: CONFIG_NODES_SHIFT 10. POWER9 numbers zones up to 255.
+MAX_ZONE_ID = 1023
 _LIST_REMEDY = "write a Linux list of CPUs such as 0-3,8"
 _KNOWN = ("zones", "cores", "threads_per_core", "sockets", "uncore_caches", "kubelet", "devices")
 _KNOWN_OF_ZONE = ("id", "cpus", "memory", "hugepages", "distances")
@@ -86,9 +87,10 @@ def parse_machine(document: object) -> MachineFile | ManifestError:
         machine = _machine(doc)
         zones = tuple(zone.id for zone in machine.zones)
         kubelet = fields.mapping(doc, "kubelet", "")
-        return MachineFile(
-            machine, kubelet_config(kubelet), _devices(doc, zones), node_section(kubelet)
-        )
+        node = node_section(kubelet)
+        memory = sum(zone.memory_bytes for zone in machine.zones)
+        configured = kubelet_config(kubelet, node.held_back(memory))
+        return MachineFile(machine, configured, _devices(doc, zones), node)
     except RefusedError as refused:
         return refused.error
 

@@ -23,6 +23,16 @@ _COUNTED = {
     "StatefulSet": "replicas",
     "ReplicationController": "replicas",
 }
+# API groups whose objects of these kinds have a pod template at spec.template.
+_GROUPS = {
+    "Deployment": ("apps",),
+    "ReplicaSet": ("apps",),
+    "StatefulSet": ("apps",),
+    "DaemonSet": ("apps",),
+    "Job": ("batch",),
+    "ReplicationController": (),
+}
+_VOLCANO = "batch.volcano.sh"
 _WITHOUT_PODS = (
     "ClusterRole", "ClusterRoleBinding", "ConfigMap", "CustomResourceDefinition",
     "HorizontalPodAutoscaler", "Ingress", "LimitRange", "Namespace", "NetworkPolicy", "Node",
@@ -82,6 +92,7 @@ def _pod(manifest: Json) -> Pod:
 
 def _pod_manifests(doc: Json) -> Iterator[Json]:
     kind = fields.text(doc, "kind", "", "Pod")
+    group = fields.text(doc, "apiVersion", "").rpartition("/")[0]
     if kind == "Pod":
         yield doc
     elif kind in _WITHOUT_PODS:
@@ -93,10 +104,30 @@ def _pod_manifests(doc: Json) -> Iterator[Json]:
         yield from _of_template(
             {**doc, "kind": "Job", "spec": fields.mapping(job, "spec", "spec.jobTemplate")}, "Job"
         )
+    elif group == _VOLCANO and kind == "Job":
+        yield from _of_tasks(doc)
     elif kind in (*_COUNTED, "Job", "DaemonSet"):
+        if group not in ("", *_GROUPS[kind]):
+            raise refuse(
+                "apiVersion",
+                doc["apiVersion"],
+                f"a {kind} of group {group} is not read; write its pods, or a {kind} of "
+                f"{' or '.join(_GROUPS[kind]) or 'v1'}",
+            )
         yield from _of_template(doc, kind)
     else:
         raise refuse("kind", kind, _REMEDY)
+
+
+def _of_tasks(doc: Json) -> Iterator[Json]:
+    """Yield the pods of a Volcano Job: `<job>-<task>-<number>`, as its controller names them."""
+    metadata, spec = fields.mapping(doc, "metadata", ""), fields.mapping(doc, "spec", "")
+    job = fields.name(metadata, "name", "metadata")
+    for path, task in fields.objects(spec, "tasks", "spec"):
+        name = fields.name(task, "name", path)
+        yield from _of_template(
+            {**doc, "metadata": {**metadata, "name": f"{job}-{name}"}, "spec": task}, "ReplicaSet"
+        )
 
 
 def _of_template(doc: Json, kind: str) -> Iterator[Json]:

@@ -11,13 +11,16 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.domain.pod import Pod
+from shared.domain.policies import NONE
+from shared.domain.quantity import format_amount
+from shared.domain.resources import MEMORY, Amounts, add, memory_of
 from shared.kubelet import cpu_manager, memory_manager
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.cpu_manager import CpuManager, CpuState
 from shared.kubelet.cpuset import parse_cpus
 from shared.kubelet.device_state import Device, DevicePool, DeviceState, HintNodes, Registered
 from shared.kubelet.hint import Hint
-from shared.kubelet.masks import MAX_NODES
+from shared.kubelet.masks import MASK_BITS, MAX_NODES, nodes_of
 from shared.kubelet.memory_state import MemoryConfig, MemoryState, NodeMemoryConfig, config_error
 from shared.kubelet.options import ConfigError
 from shared.kubelet.topology import cpu_topology
@@ -92,7 +95,7 @@ def build(
     """Return a kubelet freshly started on an empty machine, or the error with which it would not
     start.
     """
-    made = _managers(machine, config)
+    made = _managers(machine, config, devices or {})
     if isinstance(made, ConfigError):
         return made
     kubelet, memory = made
@@ -111,9 +114,9 @@ def _pools(devices: Registered) -> dict[str, DevicePool]:
 
 
 def _managers(
-    machine: MachineConfig, config: KubeletConfig
+    machine: MachineConfig, config: KubeletConfig, devices: Registered
 ) -> tuple[Kubelet, MemoryConfig] | ConfigError:
-    wrong = _machine_error(machine)
+    wrong = _machine_error(machine) or _mask_error(machine, config, devices)
     if wrong is not None:
         return wrong
     zones = _zone_ids(machine)
@@ -142,17 +145,11 @@ def _zone_ids(machine: MachineConfig) -> tuple[int, ...]:
 
 
 def _machine_error(machine: MachineConfig) -> ConfigError | None:
-    """Return why the model cannot represent the machine: repeated or missing zones, or more than it
-    enumerates.
-    """
+    """Return what is wrong with the machine: repeated or missing zones and CPUs."""
     zones = _zone_ids(machine)
     if not zones or len(set(zones)) != len(zones) or zones[0] < 0:
         return ConfigError(
             f"zones {list(zones)}: a machine needs at least one zone, each id once and not negative"
-        )
-    if len(zones) > MAX_NODES or zones[-1] >= 64:
-        return ConfigError(
-            f"{len(zones)} zones up to id {zones[-1]}: at most {MAX_NODES} zones with ids under 64"
         )
     homeless = [cpu.id for cpu in machine.cpus if cpu.numa not in zones]
     if homeless:
@@ -162,6 +159,39 @@ def _machine_error(machine: MachineConfig) -> ConfigError | None:
         ConfigError("a machine needs at least one cpu, each id once")
         if doubled or not machine.cpus
         else None
+    )
+
+
+def _mask_error(
+    machine: MachineConfig, config: KubeletConfig, devices: Registered
+) -> ConfigError | None:
+    """Return why no masks can be made of the zones: ids beyond the kubelet's bit masks, or more
+    zones that can hold something than the model enumerates.
+    """
+    static_memory = config.memory_policy == "Static"
+    if config.topology_policy == NONE and not static_memory:
+        return None  # no manager makes a mask
+    zones = _zone_ids(machine)
+    if zones[-1] >= MASK_BITS:
+        return ConfigError(
+            f"zone id {zones[-1]}: the masks of the Topology Manager and the Memory Manager hold "
+            f"ids below {MASK_BITS}; only topologyManagerPolicy none with memoryManagerPolicy None "
+            "works on this machine"
+        )
+    matter = (
+        {cpu.numa for cpu in machine.cpus} if config.cpu_policy == cpu_manager.STATIC else set()
+    )
+    pools = _pools(devices)
+    if static_memory or (pools and config.device_hints_on_all_zones):
+        matter.update(zones)
+    for pool in pools.values():
+        matter.update(nodes_of(pool.bearing))
+    if len(matter) <= MAX_NODES:
+        return None
+    return ConfigError(
+        f"{len(matter)} zones can hold CPUs, memory or devices that a manager pins; this model "
+        f"judges at most {MAX_NODES}",
+        is_model_limit=True,
     )
 
 
@@ -196,8 +226,37 @@ def _memory_config(machine: MachineConfig, config: KubeletConfig) -> MemoryConfi
         _node_memory(zone, config) for zone in sorted(machine.zones, key=lambda zone: zone.id)
     )
     memory = MemoryConfig("Static" if config.memory_policy == "Static" else "None", nodes)
-    wrong = config_error(memory)
+    wrong = _reservation_error(machine, config) or config_error(memory)
     return memory if wrong is None else ConfigError(wrong)
+
+
+def _reservation_error(machine: MachineConfig, config: KubeletConfig) -> str | None:
+    """Compare reservedMemory with the machine and with Node Allocatable, as a kubelet does at start.
+
+    Source: kubelet 1.36, memorymanager validateReservedMemory, under policy Static only.
+    """
+    if config.memory_policy != "Static":
+        return None
+    zones = _zone_ids(machine)
+    sums: Amounts = {}
+    for zone, amounts in sorted(config.reserved_memory.items()):
+        if zone not in zones:
+            return (
+                f"the reserved memory configuration references a NUMA node {zone} that does not "
+                "exist on this machine"
+            )
+        sums = add(sums, amounts)
+    if config.node_reservation is None:
+        return None
+    for name in sorted({*sums, *memory_of(config.node_reservation)}):
+        reserved, held_back = sums.get(name, 0), config.node_reservation.get(name, 0)
+        if reserved != held_back:
+            return (
+                f'the total amount "{format_amount(MEMORY, reserved)}" of type "{name}" is not '
+                f'equal to the value "{format_amount(MEMORY, held_back)}" determined by Node '
+                "Allocatable feature"
+            )
+    return None
 
 
 def _node_memory(zone: ZoneConfig, config: KubeletConfig) -> NodeMemoryConfig:

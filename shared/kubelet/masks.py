@@ -11,9 +11,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import combinations
 
-# Largest NUMA node count that this model enumerates (2^16 masks). A real kubelet does not finish
-# far earlier.
+# The most NUMA nodes whose subsets this model enumerates (2^16 masks). Only nodes that can hold
+# something count: the kubelet's CPU hints run over nodes with CPUs, its device hints over nodes with
+# such devices, its memory hints over all nodes.
 MAX_NODES = 16
+
+# Node ids in the kubelet's bit masks (uint64).
+MASK_BITS = 64
 
 
 def mask_of(nodes: Iterable[int]) -> int:

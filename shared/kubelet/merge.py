@@ -103,19 +103,27 @@ def _convolved(factors: Sequence[MaskSet], default_mask: int) -> set[int]:
     """Return the AND-convolution by superset sums: permutations per exact AND, zero means
     unreachable.
 
-    Node ids with gaps are renumbered without gaps.
+    Nodes that only the default mask has are always together, so they count as one node, after the
+    others. The rest are renumbered without gaps.
     """
-    bits, nodes = default_mask.bit_count(), nodes_of(default_mask)
-    if nodes[-1] >= bits:
+    named = 0
+    for factor in factors:
+        for mask in factor:
+            named |= 0 if mask == default_mask else mask
+    groups = [1 << node for node in nodes_of(named)]
+    if default_mask & ~named:
+        groups.append(default_mask & ~named)
+    bits = len(groups)
+    if groups != [1 << index for index in range(bits)]:
         dense = [
             frozenset(
-                mask_of(index for index, node in enumerate(nodes) if mask >> node & 1)
-                for mask in listed_mask
+                mask_of(index for index, group in enumerate(groups) if mask & group)
+                for mask in factor
             )
-            for listed_mask in factors
+            for factor in factors
         ]
         return {
-            mask_of(nodes[index] for index in nodes_of(mask))
+            sum(groups[index] for index in nodes_of(mask))
             for mask in _convolved(dense, (1 << bits) - 1)
         }
     counts, bound = np.ones(1 << bits, dtype=np.int64), 1

@@ -14,7 +14,15 @@ import msgspec
 
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
-from shared.domain.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Amounts, is_device
+from shared.domain.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    Amounts,
+    is_device,
+    is_hugepages,
+)
 
 _ORDER = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)
 
@@ -55,10 +63,12 @@ def shortage(
             used[name] = used.get(name, 0) + amount
     demand = {PODS: 1, **effective_request(pod)}
     for name in sorted(demand, key=_rank):
-        if is_device(name) or name not in allocatable:
+        # The kubelet ignores a missing extended resource, and only that: missing hugepages are 0.
+        if is_device(name) or (name not in allocatable and not is_hugepages(name)):
             continue
-        if used.get(name, 0) + demand[name] > allocatable[name]:
-            return Shortage(name, demand[name], used.get(name, 0), allocatable[name])
+        capacity = allocatable.get(name, 0)
+        if used.get(name, 0) + demand[name] > capacity:
+            return Shortage(name, demand[name], used.get(name, 0), capacity)
     return None
 
 

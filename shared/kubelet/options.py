@@ -22,6 +22,8 @@ class ConfigError(msgspec.Struct, frozen=True):
     """
 
     message: str
+    # The kubelet may start here; this model cannot judge it.
+    is_model_limit: bool = False
 
 
 def parse_bool(text: str) -> bool | ConfigError:

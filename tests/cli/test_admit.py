@@ -36,6 +36,7 @@ MACHINE: dict[str, Any] = {
         "cpuManagerPolicy": "static",
         "reservedSystemCPUs": "0,8",
         "memoryManagerPolicy": "Static",
+        "systemReserved": {"memory": "1948Mi"},
         "reservedMemory": [
             {"numaNode": 0, "limits": {"memory": "1Gi"}},
             {"numaNode": 1, "limits": {"memory": "1Gi"}},
@@ -275,7 +276,7 @@ def test_controllers_are_read_by_their_template(
     if kind == "CronJob":
         spec = {"schedule": "* * * * *", "jobTemplate": {"spec": spec}}
     document = {
-        "apiVersion": "apps/v1",
+        "apiVersion": "batch/v1" if "Job" in kind else "apps/v1",
         "kind": kind,
         "metadata": {"name": "web", "namespace": "team"},
         "spec": spec,
@@ -303,7 +304,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
     ("path", "value", "said"),
     [
         ("zones", [], "zones: a list of 0 items: list at least one zone"),
-        ("zones/0/id", 64, "zones[0].id: 64: write the NUMA node's id, 0 to 63"),
+        ("zones/0/id", 1024, "zones[0].id: 1024: write the NUMA node's id, 0 to 1023"),
         ("zones/1/id", 0, "zones: a list of 2 items: describe zone 0 once"),
         ("zones/0/cpus", "0-", "zones[0].cpus: '0-': write a Linux list"),
         ("zones/1/cpus", "3-7", "zones[1].cpus: 3: list each CPU once"),
@@ -390,3 +391,104 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         app, ["admit", "--machine", str(tmp_path / "none.yaml"), "--pods", "x"]
     )
     assert "none.yaml: no such file or folder" in complaint(result)
+
+
+@pytest.mark.parametrize(
+    ("eviction", "admitted"),
+    [
+        ({}, False),
+        ({"evictionHard": {"nodefs.available": "10%"}}, True),
+        (
+            {
+                "evictionHard": {"nodefs.available": "10%"},
+                "mergeDefaultEvictionSettings": True,
+            },
+            False,
+        ),
+        ({"evictionHard": {"memory.available": "100%"}}, True),
+        ({"evictionHard": {"memory.available": "1Mi"}}, False),
+    ],
+)
+def test_a_given_map_of_thresholds_replaces_the_defaults(
+    tmp_path: Path, eviction: dict[str, Any], admitted: bool
+) -> None:
+    """A pod that asks for all of the machine's memory shows what is held back."""
+    machine = {"zones": [{"id": 0, "cpus": "0-3", "memory": "1Gi"}], "kubelet": eviction}
+    result = run(tmp_path, machine, [pod("a", cpu="1", memory="1Gi")])
+    assert (result.exit_code == 0) == admitted, result.output
+
+
+def test_hugepages_of_a_size_that_the_machine_lacks_are_out(tmp_path: Path) -> None:
+    machine = {"zones": [{"id": 0, "cpus": "0-3", "memory": "4Gi", "hugepages": {"1Gi": 1}}]}
+    asks = pod("a", cpu="1", memory="64Mi", **{"hugepages-2Mi": "2Mi"})
+    result = run(tmp_path, machine, [asks])
+    assert result.exit_code == 3
+    assert "OutOfhugepages-2Mi" in result.output
+
+
+def test_an_init_container_that_pins_the_zone_is_named_with_a_remedy_that_helps(
+    tmp_path: Path,
+) -> None:
+    machine = {
+        "zones": [
+            {"id": 0, "cpus": "0-15", "memory": "64Gi"},
+            {"id": 1, "cpus": "16-31", "memory": "64Gi"},
+        ],
+        "kubelet": {
+            "topologyManagerPolicy": "single-numa-node",
+            "cpuManagerPolicy": "static",
+            "reservedSystemCPUs": "0-2",
+        },
+    }
+    asks = pod("a", cpu="14", memory="1Gi")
+    init = {"name": "warm", "image": "x", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+    asks["spec"]["initContainers"] = [init]
+    result = run(tmp_path, machine, [asks])
+    assert result.exit_code == 3
+    assert "init container warm is placed first" in result.output
+    assert "if it requests 999m cpu" in result.output
+    init["resources"] = {"limits": {"cpu": "999m", "memory": "1Gi"}}
+    assert run(tmp_path, machine, [asks]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("container", "note"),
+    [
+        ({"requests": {"cpu": "4"}}, "the pod is Burstable (container c has no cpu limit)"),
+        (
+            {"limits": {"cpu": "4", "memory": "1Gi"}, "requests": {"cpu": "2"}},
+            "the pod is Burstable (container c requests less cpu than its limit)",
+        ),
+        (
+            {"limits": {"cpu": "1500m", "memory": "1Gi"}},
+            "container c requests 1500m cpu, which is not a whole number",
+        ),
+    ],
+)
+def test_a_pod_with_shared_cpus_says_why_nothing_is_pinned(
+    tmp_path: Path, container: dict[str, Any], note: str
+) -> None:
+    asks = pod("a")
+    asks["spec"]["containers"][0]["resources"] = container
+    result = run(tmp_path, MACHINE, [asks])
+    assert result.exit_code == 0
+    assert f"CPUs are shared, nothing is pinned: {note}" in " ".join(result.output.split())
+    parsed = json.loads(run(tmp_path, MACHINE, [asks], "--json").output)
+    assert note in parsed["note"]
+
+
+def test_a_volcano_job_is_its_tasks_pods_and_other_groups_are_refused(tmp_path: Path) -> None:
+    template = {"spec": pod("x", cpu="1", memory="1Gi")["spec"]}
+    job: dict[str, Any] = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {"tasks": [{"name": "worker", "replicas": 2, "template": template}]},
+    }
+    lines = run(tmp_path, MACHINE, [job], "--json").output.splitlines()
+    assert [json.loads(line)["pod"] for line in lines] == [
+        "default/train-worker-0",
+        "default/train-worker-1",
+    ]
+    job["apiVersion"] = "example.com/v1"
+    assert "a Job of group example.com is not read" in complaint(run(tmp_path, MACHINE, [job]))

@@ -16,7 +16,16 @@ from tests.fixtures.examples import examples
 from tests.kubelet.naive_merge import naive_merge
 
 NODE_SETS = st.sampled_from(
-    [(0,), (0, 1), (0, 1, 2, 3), (0, 2, 5), tuple(range(6)), (1, 4), (0, 2, 40, 63)]
+    [
+        (0,),
+        (0, 1),
+        (0, 1, 2, 3),
+        (0, 2, 5),
+        tuple(range(6)),
+        (1, 4),
+        (0, 2, 40, 63),
+        tuple(range(34)),
+    ]
 )
 
 
