@@ -9,7 +9,7 @@ not know a clock: `tick` is the caller's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Collection
 
 import msgspec
 
@@ -21,18 +21,17 @@ from services.scheduler.explain.wording import headline
 from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
-from services.scheduler.filter.constraints.registry import PodChecks, bars
-from services.scheduler.select.verdict_cache import salt_of
-from services.scheduler.snapshot.assume import reserve
+from services.scheduler.filter.constraints.registry import PodChecks, checks_for
+from services.scheduler.select.score_cache import salt_of
+from services.scheduler.snapshot.assume import assume
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass, key_of
-from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
+from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
 from shared.domain.pod import Pod
 from shared.events.catalog import Event
-from shared.events.scheduling_events import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 MOST_TEXTS = 8
@@ -57,7 +56,7 @@ class UpstreamPlacing:
     at its start.
     """
 
-    one_by_one = True
+    columns = None
 
     def __init__(self, config: UpstreamConfig, cycle: CycleConfig) -> None:
         self._cycle = cycle
@@ -67,6 +66,10 @@ class UpstreamPlacing:
         self._ranks: dict[str, int] = {}
         self._around = ClusterView(self._nodes, PlacedPods(), Exclusions(), ClusterObjects())
         self._started = False
+
+    @property
+    def caches(self) -> UpstreamPlacing:
+        return self
 
     def hear(self, event: Event) -> None:
         """Fold the fact into the plugin's mirror of the API."""
@@ -82,12 +85,6 @@ class UpstreamPlacing:
     def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
         """Constraints look at them."""
         self._around = self._around._replace(exclusions=exclusions, cluster_objects=cluster_objects)
-
-    def rank_by(self, wanted: tuple[Wanted, ...]) -> None:
-        """The plugin does not ask."""
-
-    def share(self, has: Callable[[str], bool] | None) -> None:
-        """The plugin knows one scheduler: nodes are chosen as if there were no others."""
 
     def put_node(self, node: LedgerNode) -> None:
         """Take over what the node-level predicates need."""
@@ -108,7 +105,7 @@ class UpstreamPlacing:
         pod_class = PodClass(self.class_of(pod), pod, 0)
         if pod_class.problem or pod.constraints.unsupported:
             return explain.hopeless(pod_class, pod)
-        barred = bars(pod, self._around)
+        barred = checks_for(pod, self._around)
         refused = {
             name: _node_refusal(pod_class, barred, node_info)
             for name, node_info in sorted(self._nodes.items())
@@ -136,15 +133,11 @@ class UpstreamPlacing:
         message = f"0/{len(texts)} nodes: " + (", ".join(listed) or "the cluster has no nodes")
         return Unplaceable(message, dict(counts))
 
-    def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+    def assume(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         """The charge as the ledger's fold will compute it; the plugin hears of the reservation by
         its fact.
         """
-        return reserve(self._nodes[placed.node], pod, PodClass(self.class_of(pod), pod, 0)).zones
-
-    def opened(self) -> list[str]:
-        """The resync wakes who waits for such."""
-        return []
+        return assume(self._nodes[placed.node], pod, PodClass(self.class_of(pod), pod, 0)).zones
 
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
         """One of the changed nodes passes as things stand. Before the start every change may help."""
@@ -157,7 +150,7 @@ class UpstreamPlacing:
 
     def _passes(self, pod_class: PodClass, pod: Pod, name: str) -> bool:
         return not _node_refusal(
-            pod_class, bars(pod, self._around), self._nodes[name]
+            pod_class, checks_for(pod, self._around), self._nodes[name]
         ) and self.driver.would_pass(pod, name)
 
     def class_of(self, pod: Pod) -> str:
@@ -167,28 +160,6 @@ class UpstreamPlacing:
     def unconfirmed(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""
         return sorted(name for name, node_info in self._nodes.items() if node_info.unconfirmed)
-
-    def nominate(
-        self,
-        pod: Pod,
-        pods: Mapping[str, LedgerPod],
-        spared: Container[str],
-        nodes: Collection[str] | None,
-    ) -> Nomination | None:
-        """None: as with upstream's `preemptionMode: Disabled`, nobody is evicted by a view that may
-        be wrong.
-        """
-        return None
-
-    def nomination_still_valid(
-        self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
-    ) -> bool:
-        """A nomination of another scheduler's, or of an earlier configuration, is not kept."""
-        return False
-
-    def take_over_budget(self) -> int:
-        """The plugin searches nothing."""
-        return 0
 
     def tick(self) -> bool:
         """One resync of the plugin's cache; what it flushes may help whoever waits."""

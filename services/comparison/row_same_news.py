@@ -17,8 +17,8 @@ from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode, free_of
 from services.scheduler.core import CoreConfig
 from services.scheduler.placing import ColumnarPlacing, Placing
-from services.scheduler.select.evaluate import Evaluator, rank
-from services.scheduler.select.verdict_cache import RULED_OUT
+from services.scheduler.select.evaluate import Evaluator, rank_node
+from services.scheduler.select.score_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
@@ -37,9 +37,9 @@ class EvaluatorByEveryState(Evaluator):
 
     states: States = {}
 
-    def _judged(self, pod_class: PodClass, node_info: NodeInfo, steps: int) -> int:
+    def _evaluate(self, pod_class: PodClass, node_info: NodeInfo, steps: int) -> int:
         plan, barred = self.plan(pod_class, node_info)
-        score = RULED_OUT if barred else rank(pod_class, plan, node_info, self.strategy)
+        score = RULED_OUT if barred else rank_node(pod_class, plan, node_info, self.strategy)
         return (
             score
             if score != RULED_OUT and self.states[node_info.name].admits(pod_class.pod)
@@ -54,14 +54,14 @@ class ByEveryState(ColumnarPlacing):
         super().__init__(config)
         self._states = states
         self.evaluator = evaluator = EvaluatorByEveryState(
-            config, self._columns, self._constraints, self._slots
+            config, self._arrays, self._constraints, self._slots
         )
         evaluator.states = states
         self.now_s = 0.0
 
-    def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+    def assume(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         self._states[placed.node].sent(pod, self.now_s)
-        return super().charge(placed, pod)
+        return super().assume(placed, pod)
 
 
 class SameNewsRow(LedgerRow):

@@ -91,7 +91,7 @@ def charge(placing: ColumnarPlacing, followed: SchedulerState, mate: PodReserved
     entry = followed.ledger.pods.get(mate.uid)
     if entry is None or placing.node(mate.node) is None:
         return False
-    placing.charge(
+    placing.assume(
         Placed(mate.node, mate.score, mate.candidates, mate.report_version, mate.predicted),
         entry.pod,
     )

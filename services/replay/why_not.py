@@ -162,7 +162,7 @@ def _judged(
     if within := of_pod(placing, entry.pod, node):
         answer = msgspec.structs.replace(answer, lines=[f"{WITHIN}{', '.join(within)}"])
     pod_class, events = placing.evaluator.pod_class(entry.pod), placing.node(node)
-    placing.evaluator.sweep_if_new(pod_class)
+    placing.evaluator.evaluate_all_if_new(pod_class)
     score = placing.evaluator.score(pod_class, events) if events is not None else -1
     chosen = placing.place(entry.pod)
     if not isinstance(chosen, Placed) or chosen.node == node:

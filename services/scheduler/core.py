@@ -9,13 +9,13 @@ Kubernetes or a clock.
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol, TypeGuard
+from typing import Protocol
 
 import msgspec
 
 from services.scheduler.extender.bind_requests import BindRequests
 from services.scheduler.placing import ColumnarPlacing, Placing
-from services.scheduler.preempt.nominations import Nominations
+from services.scheduler.preempt.nominations import NO_PREEMPTION, Nominations, Searching
 from services.scheduler.queue.queue import Queue
 from services.scheduler.queue.queueing_hints import ClusterChanges
 from services.scheduler.queue.shard import Shard
@@ -97,7 +97,10 @@ class SchedulerCore:
         self.exclusions = self.folded.exclusions
         self.cluster = _placing(config)
         self.cluster.learn(self.exclusions, self.folded.cluster_objects)
-        self.demand = DemandTracker(self.cluster if _ranks_by_demand(self.cluster) else None)
+        columns = self.columns = self.cluster.columns
+        by_demand = columns is not None and columns.evaluator.strategy.ranks_by_demand
+        self._searching: Searching = NO_PREEMPTION if columns is None else columns
+        self.demand = DemandTracker(columns if by_demand else None)
         self.exclusion_proposals = ExclusionProposals()
         self.queue = Queue(self.cluster.class_of)
         self.traceparents = Traceparents()
@@ -125,7 +128,8 @@ class SchedulerCore:
             return
         self._begun = True
         self.nominations = Nominations(self.ledger)
-        self.cluster.rank_by(self.folded.wanted)
+        if self.columns is not None:
+            self.columns.rank_by(self.folded.wanted)
         self._changed.update(self.ledger.nodes)
         for uid, entry in self.ledger.pods.items():
             self.cluster.follow(uid, entry)
@@ -140,7 +144,8 @@ class SchedulerCore:
         self.provenance = msgspec.structs.replace(
             self.config.provenance, config=self.config.provenance.config + share.mark()
         )
-        self.cluster.share(None if share.alone else share.has)
+        if self.columns is not None:
+            self.columns.share(None if share.alone else share.has)
         for uid, entry in self.ledger.pods.items():
             if uid in self.queue and not share.has(uid):
                 self.queue.remove(uid)
@@ -159,9 +164,9 @@ class SchedulerCore:
         if not self._begun:
             scheduler_state.evolve(self.folded, envelope, event)
             return
-        if self.config.shadow and isinstance(self.cluster, ColumnarPlacing):
+        if self.config.shadow and self.columns is not None:
             self._refresh()
-            self.shadow.before(event, self.ledger, self.cluster)
+            self.shadow.before(event, self.ledger, self.columns)
         self.rejections.before(event, self.ledger, self.share)
         self._changed.update(scheduler_state.evolve(self.folded, envelope, event))
         if self.config.shadow:
@@ -171,9 +176,10 @@ class SchedulerCore:
             self.exclusion_proposals.won(uid, event.node)
         elif is_surrounding(event):
             self._stirred.hear(event)
-        elif isinstance(event, scheduling.DemandWeighed):
-            self.cluster.rank_by(self.folded.wanted)
-        self.cluster.hear(event)
+        elif isinstance(event, scheduling.DemandWeighed) and self.columns is not None:
+            self.columns.rank_by(self.folded.wanted)
+        if self.cluster.caches is not None:
+            self.cluster.caches.hear(event)
         self.nominations.hear(event, self.ledger)
         self.traceparents.hear(envelope, event)
         if uid:
@@ -238,7 +244,8 @@ class SchedulerCore:
             else:
                 self.cluster.put_node(node)
             self._note_behind(name, node)
-        self._wake(sorted({*changed, *self.cluster.opened()}))
+        opened = self.columns.opened() if self.columns is not None else ()
+        self._wake(sorted({*changed, *opened}))
         return changed
 
     def _wake(self, changed: list[str]) -> None:
@@ -306,38 +313,39 @@ class SchedulerCore:
         """What kube-schedulers asked for by the extender; settings allow it with the ledger's
         columns only.
         """
-        if not self.binds or not isinstance(self.cluster, ColumnarPlacing):
+        if not self.binds or self.columns is None:
             return []
         reserve = partial(self._reserve, order=0)
-        return self.binds.proposals(self.cluster, self.ledger, self.versions, reserve)
+        return self.binds.proposals(self.columns, self.ledger, self.versions, reserve)
 
     def look(self) -> None:
         """Bring the columns of touched nodes up to date for somebody who only asks; a node with own
         reservations under way waits for the next decision, as its overlay must not be lost."""
         self.begin()
-        if not isinstance(self.cluster, ColumnarPlacing):
+        if self.columns is None:
             return
         for name in sorted(self._changed):
-            node, events = self._usable(name), self.cluster.node(name)
+            node, events = self._usable(name), self.columns.node(name)
             if node is not None and not (events is not None and events.assumed):
                 self.cluster.put_node(node)
 
     def _must_be_folded(self, made: list[Proposal]) -> bool:
         """True for what counts only once it stands in the log: the batch ends there."""
-        return any(each.nominates or (each.node and self.cluster.one_by_one) for each in made)
+        caches = self.cluster.caches is not None
+        return any(each.nominates or (each.node and caches) for each in made)
 
     def _nominate(self, changed: list[str], proposals: list[Proposal]) -> list[Proposal]:
         """Nothing else was decided: may a waiting pod have room by eviction?"""
         if any(each.uid for each in proposals):
             return []
         found = self.nominations.waiting(
-            changed, self.cluster, self.ledger, self.versions, self.share.has
+            changed, self._searching, self.ledger, self.versions, self.share.has
         )
         return [found] if found is not None else []
 
     def tick(self) -> None:
         """The resync period of an upstream cache went by."""
-        if self.cluster.tick():
+        if self.cluster.caches is not None and self.cluster.caches.tick():
             self.queue.wake_all()
 
     def _refuse_silently(self) -> None:
@@ -379,7 +387,7 @@ class SchedulerCore:
         version = self._version(f"pod/{entry.pod.uid}")
         try:
             return self.nominations.refused(
-                entry, self.cluster, self.ledger, version, self.versions
+                entry, self._searching, self.ledger, version, self.versions
             )
         except Exception as error:
             self.undecidable[entry.pod.uid] = repr(error)
@@ -410,7 +418,7 @@ class SchedulerCore:
 
     def _reserve(self, pod: Pod, placed: Placed, order: int) -> Proposal:
         self.counters.reserved += 1
-        zones = self.cluster.charge(placed, pod)
+        zones = self.cluster.assume(placed, pod)
         self.marks.accepted(placed.node)
         shape = self.cluster.class_of(pod)
         self.queue.wake_one(shape)
@@ -467,7 +475,3 @@ def _placing(config: CoreConfig) -> Placing:
         if config.upstream is None
         else config.upstream.placing(config.cycle)
     )
-
-
-def _ranks_by_demand(placing: Placing) -> TypeGuard[ColumnarPlacing]:
-    return isinstance(placing, ColumnarPlacing) and placing.evaluator.ranks_by_demand

@@ -197,7 +197,7 @@ class Decider:
             self._batch_pods, self._clock.monotonic_s() - began_s, self._most_pods
         )
         self._complain(core)
-        over_budget = core.cluster.take_over_budget()
+        over_budget = core.columns.take_over_budget() if core.columns is not None else 0
         if over_budget:
             count(names.OVER_BUDGET, over_budget)
         for case in core.shadow.take():

@@ -131,7 +131,7 @@ class DecidingRow(LedgerRow):
             keys = {pod_uid: entry.pod.key for pod_uid, entry in followed.ledger.pods.items()}
             return near_miss(msgspec.to_builtins(refusal), keys)
         pod_class, events = placing.evaluator.pod_class(pod), placing.node(self._ask_of)
-        placing.evaluator.sweep_if_new(pod_class)
+        placing.evaluator.evaluate_all_if_new(pod_class)
         return (
             [f"{self._ask_of} had score {placing.evaluator.score(pod_class, events)} here"]
             if events is not None

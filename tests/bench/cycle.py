@@ -148,7 +148,7 @@ class Bench:
             tuple(sorted(self.pod(at).containers[0].requests.items())): 1
             for at in range(options.shapes)
         }
-        if self.cluster.evaluator.ranks_by_demand:
+        if self.cluster.evaluator.strategy.ranks_by_demand:
             self.cluster.rank_by(weighed(asked, {}, self.cluster.places))
         self.cluster.place(self.pod(0))
         gc.collect()
@@ -244,7 +244,7 @@ class Bench:
             start = time.process_time()
             placed = self.cluster.place(pod)
             if isinstance(placed, Placed):
-                self.cluster.charge(placed, pod)
+                self.cluster.assume(placed, pod)
             taken.append(time.process_time() - start)
         for node in self.ledger.nodes.values():
             self.cluster.put_node(node)
@@ -266,7 +266,7 @@ class Bench:
             if not isinstance(placed, Placed):
                 refused += 1
                 continue
-            zones = self.cluster.charge(placed, pod)
+            zones = self.cluster.assume(placed, pod)
             proposal = reservation(pod, placed, zones, order, self.ledger.position, 1, order)
             for draft in proposal.drafts:
                 for name in self.fold(draft.stream, draft.event):

@@ -60,7 +60,7 @@ def effects(resource: str) -> dict[str, object]:
             world(resource, pod("low0", 1), pod("low1", 7)).cluster.place(asking), Placed
         ),
         "charge": bound.ledger.nodes[NODE].charges["p"].possible,
-        "reservation": sorted(empty.cluster.charge(placed, asking)),
+        "reservation": sorted(empty.cluster.assume(placed, asking)),
         "prediction": placed.predicted,
         "preemption": nominated.victims,
         "explanation": refused.message,

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from services.scheduler.filter.topology.bounds import possible
-from services.scheduler.filter.topology.fit import surely
+from services.scheduler.filter.topology.fit import is_sure
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
-from services.scheduler.select.verdict_cache import RULED_OUT
+from services.scheduler.select.score_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import ContainerKind, Pod
@@ -323,13 +323,13 @@ def check_verdicts(
         admitted = (
             brute.verdict(states.bases, states.pending, request_of(plan.demand)) == "admitted"
         )
-        if not plan.one_by_one:
-            assert admitted or not surely(events, pod_class, plan), (seed, "sufficient")
+        if not plan.needs_search:
+            assert admitted or not is_sure(events, pod_class, plan), (seed, "sufficient")
             assert possible(events, plan) or not admitted, (seed, "necessary")
-        cluster.evaluator.sweep_if_new(pod_class)
+        cluster.evaluator.evaluate_all_if_new(pod_class)
         at = pod_class.row, events.slot
-        if cluster.evaluator.table.sure[at] and not events.pending:
-            assert bool(cluster.evaluator.table.scores[at] != RULED_OUT) is admitted, (
+        if cluster.evaluator.cache.sure[at] and not events.pending:
+            assert bool(cluster.evaluator.cache.scores[at] != RULED_OUT) is admitted, (
                 seed,
                 "swept",
             )

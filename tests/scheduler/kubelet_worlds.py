@@ -12,7 +12,7 @@ import msgspec
 
 from services.exporter import core as exporter
 from services.scheduler.explain.undecided import DEPENDS_ON_STATE, of_pod
-from services.scheduler.filter.topology.fit import searched
+from services.scheduler.filter.topology.fit import search_result
 from services.scheduler.preempt.kubelet_state import admissions
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
@@ -277,7 +277,7 @@ def searched_truth(seen: Scene, checkpoints: bool = True) -> Truth:
     pod_class, events = cluster.evaluator.pod_class(seen.pod), cluster.node(NODE)
     assert events is not None
     plan, _ = cluster.evaluator.plan(pod_class, events)
-    found = searched(events, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
+    found = search_result(events, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
     return "undecided" if found == "unknown" else found
 
 

@@ -14,11 +14,11 @@ import xxhash
 
 from services.scheduler.filter.constraints.predicates import constraint_refusal
 from services.scheduler.filter.topology.bounds import fits
-from services.scheduler.filter.topology.fit import ADMITTED, searched
-from services.scheduler.snapshot.assume import reserve
+from services.scheduler.filter.topology.fit import ADMITTED, search_result
+from services.scheduler.snapshot.assume import assume
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo, report_state
-from services.scheduler.snapshot.pod_class import Part, PodClass, key_of
+from services.scheduler.snapshot.pod_class import AlignedPart, PodClass, key_of
 from services.scheduler.snapshot.topology_policy import combined, node_rule, pinned, pod_policy
 from shared.domain.demand import most, peak, zonal_demand
 from shared.domain.effective import effective_request
@@ -114,9 +114,9 @@ class Reference:
         free_min = _without_groups(self._lower(node), _tied(node, self._charges(node), sizes))
         if rule.policy in ("none", "best-effort"):
             return whole
-        parts = [Part(d.name, d.kind, d.amounts) for d in demand]
+        parts = [AlignedPart(d.name, d.kind, d.amounts) for d in demand]
         if rule.scope == "pod":
-            parts = [Part("", "app", peak(demand))]
+            parts = [AlignedPart("", "app", peak(demand))]
         if rule.policy == "restricted" and any(
             a > sizes.get(n, 0) for part in parts for n, a in part.amounts.items()
         ):
@@ -139,7 +139,7 @@ class Reference:
         the exact kubelet elsewhere.
         """
         node_info = self._node_infos(node)
-        found = searched(
+        found = search_result(
             node_info,
             PodClass(key_of(pod), pod, 0).plan(node_info.profile),
             self.config.steps_last_resort,
@@ -151,7 +151,7 @@ class Reference:
         node_info = NodeInfo(node.name, 0)
         node_info.update_from(node, self.config)
         for each in self.ahead[node.name]:
-            reserve(node_info, each, PodClass(key_of(each), each, 0))
+            assume(node_info, each, PodClass(key_of(each), each, 0))
         return node_info
 
     def _free(self, node: LedgerNode) -> Amounts:
@@ -221,7 +221,7 @@ def _best_fit(asked: Amounts, free: Amounts, whole: Amounts) -> int:
     return 100 - 5 * min(9, devices) - shares * 55 // (100 * len(asked))
 
 
-def _zone_score(strategy: str, part: Part, free_min: Zones, node: LedgerNode) -> int:
+def _zone_score(strategy: str, part: AlignedPart, free_min: Zones, node: LedgerNode) -> int:
     assert node.basis is not None
     whole = {
         zone.id: {name: held.allocatable for name, held in zone.resources.items()}

@@ -15,7 +15,7 @@ from services.scheduler.filter.topology.pigeonhole import (
     MOST_AMOUNT,
     Bounds,
     Packing,
-    Part,
+    PendingPart,
     each_is_left_a_zone,
     is_left_a_zone,
 )
@@ -24,13 +24,15 @@ from shared.domain.resources import CPU, Amounts
 GPU = "example.com/gpu"
 
 
-def leaves_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Part]) -> bool:
+def leaves_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: list[PendingPart]) -> bool:
     """The seeker is in the midst of the others."""
-    parts = [*others[:1], Part(asked, asked), *others[1:]]
+    parts = [*others[:1], PendingPart(asked, asked), *others[1:]]
     return each_is_left_a_zone(Packing.of(parts, base, rooms), [len(others[:1])])
 
 
-def left_in_every_case(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Part]) -> bool:
+def left_in_every_case(
+    asked: Amounts, base: Bounds, rooms: Bounds, others: list[PendingPart]
+) -> bool:
     """Each of the others stands in one zone that has room for it alone, or is not there."""
     places = [
         [None, *(zone for zone, room in rooms.items() if part.asked[CPU] <= room[CPU])]
@@ -71,9 +73,9 @@ def _amounts(least: int, most: int) -> st.SearchStrategy[Amounts]:
 
 
 @st.composite
-def parts(draw: st.DrawFn) -> Part:
+def parts(draw: st.DrawFn) -> PendingPart:
     asked, more = draw(_amounts(1, 6)), draw(st.integers(0, 2))
-    return Part(asked, asked | {CPU: asked[CPU] + more})
+    return PendingPart(asked, asked | {CPU: asked[CPU] + more})
 
 
 @given(
@@ -84,13 +86,13 @@ def parts(draw: st.DrawFn) -> Part:
     st.integers(0, 48),
 )
 def test_what_the_bound_promises_holds_wherever_the_others_stand(
-    asked: Amounts, base: Bounds, more: int, others: list[Part], shift: int
+    asked: Amounts, base: Bounds, more: int, others: list[PendingPart], shift: int
 ) -> None:
     """Amounts of bytes as well as of CPUs."""
     asked, base, others = (
         _moved(asked, shift),
         _all_moved(base, shift),
-        [Part(*(_moved(each, shift) for each in part)) for part in others],
+        [PendingPart(*(_moved(each, shift) for each in part)) for part in others],
     )
     rooms = {zone: free | {CPU: free[CPU] + (more << shift)} for zone, free in base.items()}
     promised, left = (
@@ -109,7 +111,7 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
     st.integers(1, 200),
 )
 def test_all_seekers_at_once_are_told_what_each_is_told_alone(
-    those: list[Part], base: Bounds, more: int, at_once: int
+    those: list[PendingPart], base: Bounds, more: int, at_once: int
 ) -> None:
     """Also where they are too many to be looked at together. Small amounts: large ones are rounded
     otherwise here and there.
@@ -129,10 +131,10 @@ def test_all_seekers_at_once_are_told_what_each_is_told_alone(
 
 
 def test_parts_that_come_one_after_the_other_are_those_that_came_together() -> None:
-    first, second = Part({CPU: 1}, {CPU: 2}), Part({CPU: 3, GPU: 1}, {CPU: 3, GPU: 1})
+    first, second = PendingPart({CPU: 1}, {CPU: 2}), PendingPart({CPU: 3, GPU: 1}, {CPU: 3, GPU: 1})
     base: Bounds = {0: {CPU: 4}, 3: {CPU: 5, GPU: 1}}
     one_by_one, together = (
-        Packing.of([first], base, base).beside([second]),
+        Packing.of([first], base, base).joined([second]),
         Packing.of([first, second], base, base),
     )
     assert [each.tolist() for each in one_by_one[1:]] == [each.tolist() for each in together[1:]]
@@ -142,16 +144,16 @@ def test_what_no_zone_has_is_found_in_none() -> None:
     assert not leaves_a_zone({CPU: 1, GPU: 1}, {0: {CPU: 4}}, {0: {CPU: 4}}, [])
     assert not leaves_a_zone({CPU: 1}, {}, {}, [])
     assert leaves_a_zone(
-        {CPU: 1}, {0: {CPU: 4}}, {0: {CPU: 4}}, [Part({CPU: 1, GPU: 1}, {CPU: 1, GPU: 1})]
+        {CPU: 1}, {0: {CPU: 4}}, {0: {CPU: 4}}, [PendingPart({CPU: 1, GPU: 1}, {CPU: 1, GPU: 1})]
     )
 
 
 def test_amounts_that_are_no_machine_s_are_never_found_free() -> None:
     huge = {0: {CPU: 1 << 70}}
     assert not leaves_a_zone({CPU: 1 << 69}, huge, huge, [])
-    assert not leaves_a_zone({CPU: 1}, huge, huge, [Part({CPU: 1 << 69}, {CPU: 1 << 69})])
+    assert not leaves_a_zone({CPU: 1}, huge, huge, [PendingPart({CPU: 1 << 69}, {CPU: 1 << 69})])
     assert leaves_a_zone(
-        {CPU: 1}, huge, huge, [Part({CPU: MOST_AMOUNT // 2}, {CPU: MOST_AMOUNT // 2})]
+        {CPU: 1}, huge, huge, [PendingPart({CPU: MOST_AMOUNT // 2}, {CPU: MOST_AMOUNT // 2})]
     )
 
 
@@ -160,7 +162,7 @@ def _told(asked: int, zones: list[int], others: list[int], rooms: list[int] | No
     base, most = (
         {at: {CPU: free} for at, free in enumerate(each)} for each in (zones, rooms or zones)
     )
-    seen = {CPU: asked}, base, most, [Part({CPU: each}, {CPU: each}) for each in others]
+    seen = {CPU: asked}, base, most, [PendingPart({CPU: each}, {CPU: each}) for each in others]
     told = leaves_a_zone(*seen)
     assert is_left_a_zone(*seen) == told
     return told

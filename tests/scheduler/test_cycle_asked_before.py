@@ -36,7 +36,7 @@ def test_what_was_left_undecided_is_undecided_beside_an_own_reservation(strategy
             world.bound(guaranteed(f"p{cpus}", container("c", amounts(cpus))), "n")
         if asked:
             assert isinstance(world.cluster.place(later), Placed)
-        world.cluster.charge(Placed("n", 0, 0, 0), reserved)
+        world.cluster.assume(Placed("n", 0, 0, 0), reserved)
         answers.append(world.cluster.place(later))
     assert isinstance(answers[0], Placed)
     assert answers[0] == answers[1]
@@ -55,7 +55,7 @@ def test_a_refusal_told_beside_an_own_reservation_is_told_anew_when_the_ledger_h
         guaranteed("later", container("c", amounts(3))),
     )
     world.fold("pod/reserved", PodObserved(reserved))
-    world.cluster.charge(Placed("n", 0, 0, 0), reserved)
+    world.cluster.assume(Placed("n", 0, 0, 0), reserved)
     told = world.cluster.place(later)
     world.ledger_fold("pod/reserved", PodReserved("reserved", "n"))
     world.fold("node/n", NodeCharged("n", "reserved"))

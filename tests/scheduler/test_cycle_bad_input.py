@@ -88,7 +88,7 @@ def test_sparse_zone_ids_are_kept_as_they_are() -> None:
     placed = world.cluster.place(asking(amounts(6, 6)))
     assert isinstance(placed, Placed)
     assert placed.predicted == {"c": (100,)}
-    assert set(world.cluster.charge(placed, asking(amounts(6, 6)))) == {100}
+    assert set(world.cluster.assume(placed, asking(amounts(6, 6)))) == {100}
 
 
 def test_zones_that_promise_more_than_the_node_are_held_to_the_node() -> None:

@@ -32,11 +32,11 @@ def test_columns_that_are_written_in_portions_say_the_same(monkeypatch: pytest.M
     monkeypatch.setattr(columns, "AT_ONCE", 3)
     portioned = world(70).cluster
     portioned.places([])
-    for name in ("free_min", "free_max", "whole", "largest", "widest", "totals", "free", "offered"):
-        one, other = getattr(plain._columns, name), getattr(portioned._columns, name)
+    for name in ("free_min", "free_max", "whole", "largest", "totals", "free", "offered"):
+        one, other = getattr(plain._arrays, name), getattr(portioned._arrays, name)
         assert np.array_equal(one, other), name
-    assert plain._columns.free.any()
-    assert plain._columns.free_min.any()
+    assert plain._arrays.free.any()
+    assert plain._arrays.free_min.any()
 
 
 def test_nodes_of_one_make_share_what_they_have_in_common() -> None:

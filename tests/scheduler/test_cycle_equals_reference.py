@@ -128,7 +128,7 @@ class Pair:
         assert isinstance(placed, Placed)
         assert (placed.node, placed.score) == expected
         assert placed.candidates >= len(scores)
-        charged = self.world.cluster.charge(placed, pod)
+        charged = self.world.cluster.assume(placed, pod)
         self.live.append((pod, placed.node))
         if fold_it:
             self.forget_overlay_but(placed.node, pod)
@@ -142,9 +142,9 @@ class Pair:
         over.
         """
         evaluator = self.world.cluster.evaluator
-        for shape in [each for each in evaluator._shapes.values() if each.swept]:
+        for shape in [each for each in evaluator._pod_classes.values() if each.is_evaluated]:
             for events in self.world.cluster.nodes():
-                assert evaluator.table.scores[shape.row, events.slot] >= evaluator.judge(
+                assert evaluator.cache.scores[shape.row, events.slot] >= evaluator.evaluate(
                     shape, events
                 ), (
                     events.name,

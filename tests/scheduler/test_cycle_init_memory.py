@@ -84,7 +84,7 @@ def test_what_the_memory_managers_own_figure_counts_is_not_charged_once_more(pol
     world.report(found)
     charge, zones = world.ledger.nodes[NODE].charges["a"], world.ledger.nodes[NODE].free_min
     assert charge.confirmed
-    assert not charge.admitted
+    assert not charge.is_admitted
     assert {each.id: each.free["memory"] for each in found.zones} == {
         zone: left["memory"] for zone, left in zones.items()
     }

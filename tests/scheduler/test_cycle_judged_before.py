@@ -27,6 +27,6 @@ def test_a_pod_that_was_asked_about_before_it_was_decided_harms_nobody_on_his_wa
     second = guaranteed("second", container("c0", amounts(1, 1)))
     placed = made.cluster.place(first)
     assert isinstance(placed, Placed)
-    made.cluster.charge(placed, first)
+    made.cluster.assume(placed, first)
     assert not made.cluster.waiting_could_fit(second, ["n0"])
     assert isinstance(made.cluster.place(second), Unplaceable)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.select import bulk
-from services.scheduler.select.evaluate import judge
+from services.scheduler.select.evaluate import evaluate_node
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
@@ -79,7 +79,7 @@ class Kept:
         placed, expected = self.world.cluster.place(pod), self.plainly(pod)
         assert ((placed.score, placed.node) if isinstance(placed, Placed) else None) == expected
         if isinstance(placed, Placed):
-            self.world.cluster.charge(placed, pod)
+            self.world.cluster.assume(placed, pod)
             if bound:
                 self.world.bound(pod, placed.node)
                 self.live.append((pod, placed.node))
@@ -99,7 +99,7 @@ class Kept:
             score = (
                 -1
                 if barred
-                else judge(
+                else evaluate_node(
                     pod_class, plan, events, cluster.config, cluster.evaluator.strategy, STEPS
                 )
             )
@@ -159,7 +159,7 @@ def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(
     turns: list[tuple[Any, ...]],
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bulk, "STANDING_FROM", standing_from)
+        patched.setattr(bulk, "KEPT_FROM", standing_from)
         kept = Kept(strategy, nodes)
         for turn in turns:
             kept.turn(*turn, asked, nodes)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.select.evaluate import judge
-from services.scheduler.select.verdict_cache import RULED_OUT
+from services.scheduler.select.evaluate import evaluate_node
+from services.scheduler.select.score_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.pod_class import PodClass
 from shared.domain.pod import Constraints, ContainerKind
@@ -86,7 +86,7 @@ def test_a_shape_is_answered_for_like_node_by_node(
         )
     cluster = world.cluster
     cluster.places([])  # the columns are written
-    sweeping, slots = cluster.evaluator._sweeping, cluster._slots
+    sweeping, slots = cluster.evaluator._bulk, cluster._slots
     every = np.arange(len(nodes))
     for pod_class in shapes:
         for where, selected in sweeping.parted(pod_class, every):
@@ -102,12 +102,14 @@ def test_a_shape_is_answered_for_like_node_by_node(
 
 def plainly(world: World, pod_class: PodClass, slot: int, steps: int = 1024) -> int:
     """The node judged with nothing remembered."""
-    cluster, events = world.cluster, world.cluster.evaluator.at(slot)
+    cluster, events = world.cluster, world.cluster.evaluator.node_at(slot)
     plan, barred = cluster.evaluator.plan(pod_class, events)
     return (
         RULED_OUT
         if barred
-        else judge(pod_class, plan, events, cluster.config, cluster.evaluator.strategy, steps)
+        else evaluate_node(
+            pod_class, plan, events, cluster.config, cluster.evaluator.strategy, steps
+        )
     )
 
 
@@ -122,8 +124,8 @@ def test_more_parts_side_by_side_than_zones_have_room_for_need_no_search(
     )
     asked = [container(f"c{at}", amounts(5 + at, 4)) for at in range(parts)]
     pod_class = world.cluster.evaluator.pod_class(guaranteed("p", *asked))
-    world.cluster.evaluator.sweep_if_new(pod_class)
-    table = world.cluster.evaluator.table
+    world.cluster.evaluator.evaluate_all_if_new(pod_class)
+    table = world.cluster.evaluator.cache
     assert table.sure[pod_class.row, 0]
     assert (
         (table.scores[pod_class.row, 0] > RULED_OUT)

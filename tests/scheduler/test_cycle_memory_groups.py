@@ -116,10 +116,10 @@ def test_sets_of_zones_beside_groups_score_no_more_than_a_sweep_says(scope: str)
         seen = _scene(seed, scope, 2)
         cluster = world_of(seen, CycleConfig(strategy="LeastNUMANodes"), True).cluster
         pod_class = cluster.evaluator.pod_class(seen.pod)
-        cluster.evaluator.sweep_if_new(pod_class)
+        cluster.evaluator.evaluate_all_if_new(pod_class)
         for events in cluster.nodes():
-            most = cluster.evaluator.table.scores[pod_class.row, events.slot]
-            score = cluster.evaluator.judge(pod_class, events)
+            most = cluster.evaluator.cache.scores[pod_class.row, events.slot]
+            score = cluster.evaluator.evaluate(pod_class, events)
             taken += bool(events.grouped_zones) and score > 0
             assert score <= most, seed
     assert taken > 0

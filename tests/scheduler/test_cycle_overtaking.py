@@ -136,7 +136,7 @@ def test_own_reservations_are_on_their_way_too() -> None:
     first = guaranteed("a", container("c", amounts(6)))
     placed = world.cluster.place(first)
     assert isinstance(placed, Placed)
-    world.cluster.charge(placed, first)
+    world.cluster.assume(placed, first)
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Unplaceable)
 
 
@@ -185,7 +185,7 @@ def test_where_a_search_meets_its_budget_nobody_knows_and_the_pod_waits(
     assert isinstance(placed, expected)
     if not isinstance(placed, Placed):
         return
-    world.cluster.charge(placed, earlier)
+    world.cluster.assume(placed, earlier)
     newcomer = guaranteed("q", container("i", amounts(2, 2), "init"), container("c", amounts(3, 3)))
     assert isinstance(world.cluster.place(newcomer), Placed)
 

@@ -16,8 +16,12 @@ import msgspec
 import pytest
 
 from services.scheduler.filter.topology import pigeonhole
-from services.scheduler.filter.topology.fit import searched, surely, waiting_beside
-from services.scheduler.filter.topology.pigeonhole import Part, Waiting, each_is_left_a_zone
+from services.scheduler.filter.topology.fit import is_sure, pending_parts_of, search_result
+from services.scheduler.filter.topology.pigeonhole import (
+    PendingPart,
+    PendingParts,
+    each_is_left_a_zone,
+)
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
@@ -72,7 +76,7 @@ def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan, bool]
     return (
         node_info,
         plan,
-        plan.mode != "free" and not plan.one_by_one and surely(node_info, pod_class, plan),
+        plan.mode != "free" and not plan.needs_search and is_sure(node_info, pod_class, plan),
     )
 
 
@@ -83,7 +87,7 @@ def test_no_bound_promises_what_a_search_refuses(policy: str, scope: str) -> Non
         node_info, plan, passes = looked_at(seed, policy, scope)
         if passes:
             told += 1
-            if searched(node_info, plan, STEPS) not in ("admitted", UNKNOWN):
+            if search_result(node_info, plan, STEPS) not in ("admitted", UNKNOWN):
                 wrong.append(seed)
     assert wrong == []
     assert told > 10
@@ -133,23 +137,23 @@ def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: 
         node_info, plan = crowd(seed, policy, scope)
         assert node_info.report is not None
         waiting, parts = (
-            waiting_beside(node_info),
+            pending_parts_of(node_info),
             pigeonhole.parts_of(plan.demand, policy, scope, node_info.report),
         )
         if (
             waiting is None
             or parts is None
-            or not pigeonhole.everybody_finds_a_zone(waiting, parts)
+            or not pigeonhole.every_part_finds_a_zone(waiting, parts)
         ):
             continue
         told += 1
-        if searched(node_info, plan, STEPS) not in ("admitted", UNKNOWN):
+        if search_result(node_info, plan, STEPS) not in ("admitted", UNKNOWN):
             wrong.append(seed)
     assert wrong == []
     assert told > 20
 
 
-def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> Waiting:
+def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> PendingParts:
     """Zones with so many CPUs free; a pod for each of `asked`, with a container for each number of
     CPUs.
     """
@@ -160,7 +164,7 @@ def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> Waiting:
         world.bound(guaranteed(f"p{number}", *containers), NODE)
     node_info = world.cluster.node(NODE)
     assert node_info is not None
-    found = waiting_beside(node_info)
+    found = pending_parts_of(node_info)
     assert found is not None
     return found
 
@@ -169,9 +173,11 @@ def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:
     """Two of 6 CPUs block a zone of 16 for a pod of 5. Counted anew for each of four zones that
     takes all eight pods; but together they ask for 18, and it takes 12 a zone."""
     waiting, asked = _on_the_way([6], [6], *[[1]] * 6, zones=[16, 16, 16, 16]), amounts(cpu=5)
-    everybody = waiting.ranks.beside([asked])
+    everybody = waiting.ranks.joined([asked])
     assert not pigeonhole._too_few_takers(asked, waiting.base, everybody, len(waiting.parts))
-    assert each_is_left_a_zone(waiting.packing.beside([Part(asked, asked)]), [len(waiting.parts)])
+    assert each_is_left_a_zone(
+        waiting.packing.joined([PendingPart(asked, asked)]), [len(waiting.parts)]
+    )
 
 
 def test_each_container_on_its_way_must_find_a_zone() -> None:
@@ -199,8 +205,8 @@ def test_who_runs_takes_a_zone_and_looks_for_none() -> None:
 def _counts_a_pod_of(cpus: int, world: World) -> bool:
     node_info = world.cluster.node(NODE)
     assert node_info is not None
-    waiting = waiting_beside(node_info)
-    asked = [Part(amounts(cpu=cpus), amounts(cpu=cpus))]
-    return waiting is not None and pigeonhole.everybody_finds_a_zone(
-        waiting, pigeonhole.Parts(asked, asked)
+    waiting = pending_parts_of(node_info)
+    asked = [PendingPart(amounts(cpu=cpus), amounts(cpu=cpus))]
+    return waiting is not None and pigeonhole.every_part_finds_a_zone(
+        waiting, pigeonhole.PodParts(asked, asked)
     )

@@ -26,7 +26,7 @@ def test_a_reservation_is_charged_at_once_and_again_by_the_fold_without_a_differ
     pod = guaranteed("p", container("c", amounts(6, 4)))
     placed = world.cluster.place(pod)
     assert isinstance(placed, Placed)
-    charged = world.cluster.charge(placed, pod)
+    charged = world.cluster.assume(placed, pod)
     events = world.cluster.node("n")
     assert events is not None
     ahead = {number: dict(held) for number, held in events.free_min.items()}

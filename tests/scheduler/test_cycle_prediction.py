@@ -71,7 +71,7 @@ def test_on_a_plain_node_the_lowest_zone_is_what_hints_and_merge_come_to(
                     name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)
                 }, (seed, turn)
                 plain += 1
-            cluster.charge(Placed("n", 0, 0, 0), pod)
+            cluster.assume(Placed("n", 0, 0, 0), pod)
     assert plain > 20
 
 
@@ -82,7 +82,7 @@ def test_a_pod_on_its_way_is_taken_to_stand_where_it_was_predicted() -> None:
     def place(pod: Pod) -> dict[str, tuple[int, ...]]:
         placed = world.cluster.place(pod)
         assert isinstance(placed, Placed)
-        world.cluster.charge(placed, pod)
+        world.cluster.assume(placed, pod)
         world.bound(pod, "n")
         return placed.predicted
 

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.score.runner import LeastAllocated, scorer
 from services.scheduler.score.strategies.registry import STRATEGIES
-from services.scheduler.score.strategies.strategy import ZoneView
-from services.scheduler.select.verdict_cache import RULED_OUT
+from services.scheduler.select.score_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from tests.fixtures.examples import examples
@@ -49,7 +47,7 @@ def test_every_strategy_fills_a_cluster_to_its_end(strategy: str) -> None:
         Placed,
     ):
         assert 0 <= placed.score <= 100
-        made.cluster.charge(placed, guaranteed(f"p{count}", container("c", amounts(4, 16))))
+        made.cluster.assume(placed, guaranteed(f"p{count}", container("c", amounts(4, 16))))
         count += 1
     assert count >= 6
 
@@ -102,15 +100,15 @@ def test_all_nodes_at_once_score_as_one_by_one(
         )
     pod = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
     pod_class = made.cluster.evaluator.pod_class(pod)
-    made.cluster.evaluator.sweep_if_new(pod_class)
-    scores, sure = (each.copy() for each in made.cluster.evaluator.table.row(pod_class.row))
+    made.cluster.evaluator.evaluate_all_if_new(pod_class)
+    scores, sure = (each.copy() for each in made.cluster.evaluator.cache.row(pod_class.row))
     for events in made.cluster.nodes():
         if sure[events.slot]:
-            assert scores[events.slot] == made.cluster.evaluator.judge(pod_class, events), (
+            assert scores[events.slot] == made.cluster.evaluator.evaluate(pod_class, events), (
                 events.name
             )
         else:
-            assert scores[events.slot] >= made.cluster.evaluator.judge(pod_class, events)
+            assert scores[events.slot] >= made.cluster.evaluator.evaluate(pod_class, events)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -141,12 +139,12 @@ def test_every_pod_goes_where_the_score_is_best_by_now(
         )
         pod_class = made.cluster.evaluator.pod_class(pod)
         best = max(
-            made.cluster.evaluator.judge(pod_class, events) for events in made.cluster.nodes()
+            made.cluster.evaluator.evaluate(pod_class, events) for events in made.cluster.nodes()
         )
         placed = made.cluster.place(pod)
         assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best
         if isinstance(placed, Placed):
-            made.cluster.charge(placed, pod)
+            made.cluster.assume(placed, pod)
 
 
 def test_a_weight_moves_the_choice() -> None:
@@ -171,32 +169,3 @@ def test_least_allocated_takes_shares_of_what_is_allocatable_not_of_what_is_left
         placed = made.cluster.place(guaranteed(f"p{number}", container("c", amounts(2, 8))))
         assert isinstance(placed, Placed)
         assert (placed.node, placed.score) == ("small", 50)
-
-
-HELD = st.tuples(st.integers(1, 100), st.integers(0, 100))
-"""(allocatable, in use)."""
-LISTED = st.fixed_dictionaries({"cpu": HELD, "memory": HELD}, optional={"vendor.example/gpu": HELD})
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(st.lists(LISTED, min_size=1, max_size=4), st.tuples(*[st.integers(1, 100)] * 3), WEIGHTS)
-def test_least_allocated_has_one_meaning(
-    listed: list[dict[str, tuple[int, int]]], asked: tuple[int, int, int], weights: dict[str, int]
-) -> None:
-    """The registry's and the cycle's own form of it, which is what `strategy: LeastAllocated` runs
-    by default.
-    """
-    sizes = {
-        at: {name: whole for name, (whole, _) in held.items()} for at, held in enumerate(listed)
-    }
-    free = {
-        at: {name: max(0, whole - used) for name, (whole, used) in held.items()}
-        for at, held in enumerate(listed)
-    }
-    named = sorted({name for held in listed for name in held})
-    wanted = dict(zip(named, asked, strict=False))
-    own = scorer("LeastAllocated", weights)
-    assert isinstance(own, LeastAllocated)
-    views = [ZoneView(at, free[at], sizes[at]) for at in sizes]
-    registered = STRATEGIES["LeastAllocated"].score(wanted, views, {}, weights, 8)
-    assert registered == max(0, own.best(tuple(wanted.items()), free, sizes))

@@ -50,7 +50,7 @@ def chosen(made: World, pod: Pod) -> tuple[str, int]:
     assert isinstance(placed, Placed)
     node_info = made.cluster.node(placed.node)
     assert node_info is not None
-    assert placed.score == made.cluster.evaluator.judge(
+    assert placed.score == made.cluster.evaluator.evaluate(
         made.cluster.evaluator.pod_class(pod), node_info
     )
     return placed.node, placed.score
@@ -94,7 +94,7 @@ def test_each_container_is_scored_on_what_those_before_it_leave() -> None:
     assert chosen(made, pod) == ("pair", 93)
     node_info = made.cluster.node("shared")
     assert node_info is not None
-    assert made.cluster.evaluator.judge(made.cluster.evaluator.pod_class(pod), node_info) == 81
+    assert made.cluster.evaluator.evaluate(made.cluster.evaluator.pod_class(pod), node_info) == 81
 
 
 @pytest.mark.parametrize("policy", [*SEVERAL, "single-numa-node"])
@@ -150,19 +150,19 @@ def test_few_nodes_are_looked_at_where_a_bound_tells_the_best(
 ) -> None:
     """One zone of each node is enough: the first that is looked at is as good as any can be."""
     made = world("single-numa-node", **{f"n{at}": (8.0, 8.0, 20) for at in range(50)})
-    looked_at, judge = [], made.cluster.evaluator.judge
+    looked_at, evaluate = [], made.cluster.evaluator.evaluate
 
     def noted(pod_class: PodClass, node_info: NodeInfo) -> int:
         looked_at.append(node_info.name)
-        return judge(pod_class, node_info)
+        return evaluate(pod_class, node_info)
 
-    monkeypatch.setattr(made.cluster.evaluator, "judge", noted)
+    monkeypatch.setattr(made.cluster.evaluator, "evaluate", noted)
     for at in range(20):
         pod = guaranteed(f"p{at}", container("c", amounts(2)))
         placed = made.cluster.place(pod)
         assert isinstance(placed, Placed)
         assert placed.score == 93
-        made.cluster.charge(placed, pod)
+        made.cluster.assume(placed, pod)
     assert len(looked_at) == 20
 
 

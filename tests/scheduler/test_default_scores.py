@@ -34,7 +34,7 @@ def score(
     assert isinstance(placed, Placed), placed
     events = made.cluster.node("n")
     assert events is not None
-    assert placed.score == made.cluster.evaluator.judge(
+    assert placed.score == made.cluster.evaluator.evaluate(
         made.cluster.evaluator.pod_class(pod), events
     )
     return placed.score
@@ -140,11 +140,11 @@ def test_least_allocated_never_rises_while_a_node_fills(
     events = made.cluster.node("n")
     assert events is not None
     pod_class = made.cluster.evaluator.pod_class(one(amounts(*asked)))
-    last = made.cluster.evaluator.judge(pod_class, events)
+    last = made.cluster.evaluator.evaluate(pod_class, events)
     for number, each in enumerate(others):
         other = guaranteed(f"q{number}", container("c", amounts(*each)))
         if isinstance(placed := made.cluster.place(other), Placed):
-            made.cluster.charge(placed, other)
-        now = made.cluster.evaluator.judge(pod_class, events)
+            made.cluster.assume(placed, other)
+        now = made.cluster.evaluator.evaluate(pod_class, events)
         assert now <= last
         last = now

@@ -9,9 +9,8 @@ import random
 import numpy as np
 import pytest
 
-from services.scheduler.filter.topology.bounds import fits, possible
-from services.scheduler.filter.topology.fit import ADMITTED, searched
-from services.scheduler.select.bulk import in_as_few_zones
+from services.scheduler.filter.topology.bounds import fits, in_as_few_zones, possible
+from services.scheduler.filter.topology.fit import ADMITTED, search_result
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
@@ -59,17 +58,17 @@ def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
         )
         assert node_info is not None
         plan, _ = cluster.evaluator.plan(pod_class, node_info)
-        if not wide(node_info, plan) or plan.one_by_one:
+        if not wide(node_info, plan) or plan.needs_search:
             continue
         looked_at += 1
-        may, columns = possible(node_info, plan), cluster.evaluator._columns
+        may, columns = possible(node_info, plan), cluster.evaluator._arrays
         columns.refresh()
         may_of_many = in_as_few_zones(
             columns, plan, np.array([True]), slice(0, 1), len(node_info.zone_ids)
         )
         assert may_of_many[0] or not may, seed
         if not may:
-            assert searched(node_info, plan, MOST_STEPS) != ADMITTED, seed
+            assert search_result(node_info, plan, MOST_STEPS) != ADMITTED, seed
             ruled_out += enough_in_all(node_info, plan)
     assert ruled_out > 20
     assert looked_at > ruled_out

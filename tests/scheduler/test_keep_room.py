@@ -217,12 +217,12 @@ def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
         )
         pod_class = made.cluster.evaluator.pod_class(one)
         best = max(
-            made.cluster.evaluator.judge(pod_class, events) for events in made.cluster.nodes()
+            made.cluster.evaluator.evaluate(pod_class, events) for events in made.cluster.nodes()
         )
         placed = made.cluster.place(one)
         assert (placed.score if isinstance(placed, Placed) else -1) == best
         if isinstance(placed, Placed):
-            made.cluster.charge(placed, one)
+            made.cluster.assume(placed, one)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -238,10 +238,10 @@ def test_all_nodes_at_once_score_as_one_by_one_under_any_wants(
     made.cluster.rank_by(tuple(wanted))
     one = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
     pod_class = made.cluster.evaluator.pod_class(one)
-    made.cluster.evaluator.sweep_if_new(pod_class)
-    scores, sure = (each.copy() for each in made.cluster.evaluator.table.row(pod_class.row))
+    made.cluster.evaluator.evaluate_all_if_new(pod_class)
+    scores, sure = (each.copy() for each in made.cluster.evaluator.cache.row(pod_class.row))
     for events in made.cluster.nodes():
-        judged = made.cluster.evaluator.judge(pod_class, events)
+        judged = made.cluster.evaluator.evaluate(pod_class, events)
         assert scores[events.slot] == judged if sure[events.slot] else scores[events.slot] >= judged
 
 

@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from services.scheduler.filter.topology.fit import searched, surely, verdict
+from services.scheduler.filter.topology.fit import filter_result, is_sure, search_result
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
@@ -60,7 +60,7 @@ def by_search(found: World, pod: Pod) -> SearchResult:
     """What hints and merge say, and no bound."""
     pod_class, events = found.cluster.evaluator.pod_class(pod), found.cluster.node("n")
     assert events is not None
-    return searched(events, found.cluster.evaluator.plan(pod_class, events)[0], STEPS)
+    return search_result(events, found.cluster.evaluator.plan(pod_class, events)[0], STEPS)
 
 
 def refusal(found: World, pod: Pod) -> Refusal:
@@ -91,7 +91,7 @@ def test_an_own_reservation_is_on_its_way_too(monkeypatch: pytest.MonkeyPatch) -
     coming = asking("coming", 6, licences=1)
     placed = found.cluster.place(coming)
     assert isinstance(placed, Placed)
-    found.cluster.charge(placed, coming)
+    found.cluster.assume(placed, coming)
     assert refusal(found, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
 
 
@@ -115,8 +115,8 @@ def test_bounds_still_decide_beside_pods_that_ask_for_none(monkeypatch: pytest.M
     pod_class, events = found.cluster.evaluator.pod_class(asking("new", 6)), found.cluster.node("n")
     assert events is not None
     plan = found.cluster.evaluator.plan(pod_class, events)[0]
-    assert surely(events, pod_class, plan)
-    assert verdict(events, pod_class, plan, DEFAULTS, 0) == "admitted"
+    assert is_sure(events, pod_class, plan)
+    assert filter_result(events, pod_class, plan, DEFAULTS, 0) == "admitted"
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from services.scheduler.filter.topology import fit as verdict
 from services.scheduler.filter.topology.kubelet_search import (
     KubeletSearch,
-    _look,
+    _new_search,
     kubelet_search_of,
 )
 from services.scheduler.snapshot.config import CycleConfig
@@ -85,10 +85,10 @@ def test_own_reservations_lead_to_what_a_fresh_look_gives(
     for number, (cpus, init) in enumerate(reserved):
         one = pod(f"p{number}", cpus, init)
         node_info, plan = planned(world, one)
-        assert same(kubelet_search_of(node_info, plan), _look(node_info, plan))
-        world.cluster.charge(Placed("n", 0, 0, 0), one)
+        assert same(kubelet_search_of(node_info, plan), _new_search(node_info, plan))
+        world.cluster.assume(Placed("n", 0, 0, 0), one)
         node_info, plan = planned(world, one)
-        assert same(kubelet_search_of(node_info, plan), _look(node_info, plan))
+        assert same(kubelet_search_of(node_info, plan), _new_search(node_info, plan))
 
 
 @given(nodes(), st.integers(0, 40), st.integers(0, 400))
@@ -97,7 +97,7 @@ def test_what_few_steps_tell_is_the_same_after_somebody_looked_with_many(
     world: World, few: int, many: int
 ) -> None:
     node_info, plan = planned(world, pod("p", 2))
-    alone, asked = _look(node_info, plan), _look(node_info, plan)
+    alone, asked = _new_search(node_info, plan), _new_search(node_info, plan)
     asked.before(many)
     assert asked.before(few) == alone.before(few)
 
@@ -110,9 +110,9 @@ def test_a_verdict_that_is_kept_is_what_a_fresh_search_gives(
     for cpus, steps in asked:
         node_info, plan = planned(world, pod("p", cpus))
         request = request_of(plan.demand)
-        assert kubelet_search_of(node_info, plan).verdict(request, steps) == _look(
+        assert kubelet_search_of(node_info, plan).result(request, steps) == _new_search(
             node_info, plan
-        ).verdict(request, steps)
+        ).result(request, steps)
 
 
 def test_an_explanation_searches_no_further_than_the_decision(
@@ -133,13 +133,13 @@ def test_an_explanation_searches_no_further_than_the_decision(
                 ),
                 name,
             )
-    tried, search = dict[str, int](), verdict.searched
+    tried, search = dict[str, int](), verdict.search_result
 
     def noted(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
         tried[node_info.name] = max(steps, tried.get(node_info.name, 0))
         return search(node_info, plan, steps)
 
-    monkeypatch.setattr(verdict, "searched", noted)
+    monkeypatch.setattr(verdict, "search_result", noted)
     found = world.cluster.place(pod("p", 7))
     assert isinstance(found, Unplaceable)
     assert list(found.counts.values()) == [30]

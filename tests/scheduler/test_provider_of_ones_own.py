@@ -54,7 +54,7 @@ def test_without_it_amounts_decide_and_zone_0_is_predicted() -> None:
 def test_prediction_reservation_and_charge_follow_it() -> None:
     found = world()
     assert placed(found, asking("p")).predicted == {"c": (HOME,)}
-    assert set(found.cluster.charge(placed(found, asking("p")), asking("p"))) == {HOME}
+    assert set(found.cluster.assume(placed(found, asking("p")), asking("p"))) == {HOME}
     found.bound(asking("q"), "n")
     assert found.ledger.nodes["n"].charges["q"].possible == {"c": (HOME,)}
 
@@ -70,7 +70,7 @@ def test_the_verdict_follows_it_though_the_other_zone_has_room() -> None:
 def test_reservations_use_it_up_and_the_refusal_names_it() -> None:
     found = world()
     for name in ("p", "q"):
-        found.cluster.charge(placed(found, asking(name, cpu=1)), asking(name, cpu=1))
+        found.cluster.assume(placed(found, asking(name, cpu=1)), asking(name, cpu=1))
     refusal = found.cluster.verdict(asking("r", cpu=1), "n")
     assert refusal is not None
     assert refusal.resource == LICENCE

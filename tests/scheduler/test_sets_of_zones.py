@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.explain.alignment_refusal import _nearest, _nearest_set
 from services.scheduler.filter.topology.bounds import fits
-from services.scheduler.snapshot.pod_class import Part
+from services.scheduler.snapshot.pod_class import AlignedPart
 from services.scheduler.snapshot.zone_sizes import preferred_widths, size_in
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, memory_of
@@ -41,7 +41,7 @@ def widths(part: Amounts, told: Report) -> Amounts:
 
 
 def nearest(
-    free_min: ZoneAmounts, part: Part, count: int
+    free_min: ZoneAmounts, part: AlignedPart, count: int
 ) -> tuple[str, tuple[int, ...], int, str] | None:
     """Every set of so many."""
     sets = list(combinations(sorted(free_min), min(count, len(free_min))))
@@ -66,7 +66,7 @@ def test_the_nearest_set_is_that_of_every_set(
     zones: list[Amounts], asked: Amounts, count: int
 ) -> None:
     part, free_min = (
-        Part("c", "app", asked),
+        AlignedPart("c", "app", asked),
         {at: {name: held - 1 for name, held in each.items()} for at, each in enumerate(zones)},
     )
     assert _nearest_set(free_min, part, count) == nearest(free_min, part, count)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard, shard_of
-from services.scheduler.score.preferences import ABROAD
+from services.scheduler.score.preferences import NOT_PREFERRED
 from shared.events.codec import decode
 from shared.events.scheduling_events import PodReserved
 from tests.scheduler.test_decider import Scene
@@ -142,4 +142,4 @@ async def test_one_scheduler_decides_as_if_there_were_no_sharing() -> None:
 
 
 def test_a_home_is_worth_more_than_any_score() -> None:
-    assert ABROAD < -101
+    assert NOT_PREFERRED < -101

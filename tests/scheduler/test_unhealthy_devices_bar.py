@@ -9,7 +9,7 @@ import pytest
 
 from services.scheduler.extender.verbs import Texts, filtered, placed_on, preempted
 from services.scheduler.extender.wire import Offer
-from services.scheduler.filter.constraints.barred_resources import MAY_LIE_IN_ZONES
+from services.scheduler.filter.constraints.unusable_resources import MAY_LIE_IN_ZONES
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Container, Pod
@@ -134,7 +134,7 @@ def test_who_waits_is_looked_at_again_when_a_device_heals() -> None:
     )
     assert isinstance(world.cluster.place(pod), Placed)
     world.cluster.drop_node(NODE)
-    assert not world.cluster.view.barred
+    assert not world.cluster.view.unusable
 
 
 def test_a_stock_kube_scheduler_is_told_so_that_nobody_need_be_evicted() -> None:

@@ -11,10 +11,10 @@ import msgspec
 
 from services.scheduler.explain.provider_refusal import drawn_by_zeros, unoffered
 from services.scheduler.filter.topology.bounds import fits, possible
-from services.scheduler.filter.topology.fit import ADMITTED, ENDANGERS, verdict
+from services.scheduler.filter.topology.fit import ADMITTED, ENDANGERS, filter_result
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Part, Plan, PodClass
+from services.scheduler.snapshot.pod_class import AlignedPart, Plan, PodClass
 from services.scheduler.snapshot.zone_sizes import MOST_ZONES, fits_one_zone, preferred_widths
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
@@ -32,7 +32,7 @@ def alignment_refusal(
     node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> Refusal | None:
     """None when the node takes the pod."""
-    found = verdict(node_info, pod_class, plan, config, steps)
+    found = filter_result(node_info, pod_class, plan, config, steps)
     if found == ADMITTED:
         return None
     if found == ENDANGERS:
@@ -67,7 +67,7 @@ def larger_than_zones(node_info: NodeInfo, plan: Plan) -> Refusal | None:
 
 
 def _smt(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> Refusal | None:
-    if not plan.whole_cores:
+    if not plan.full_pcpus_only:
         return None
     threads = _threads_per_core(node_info, config)
     for part in plan.demand:
@@ -103,7 +103,7 @@ def _shortage(node_info: NodeInfo, plan: Plan) -> Refusal | None:
     return None
 
 
-def _by_amounts(part: Part) -> Part:
+def _by_amounts(part: AlignedPart) -> AlignedPart:
     """Without what the zones' amounts say nothing of: its provider is asked (`unoffered`)."""
     if registry.amounts_are_all():
         return part
@@ -113,7 +113,7 @@ def _by_amounts(part: Part) -> Part:
     return msgspec.structs.replace(part, amounts=amounts)
 
 
-def _given(report: Report | None, part: Part, zone: int) -> bool:
+def _given(report: Report | None, part: AlignedPart, zone: int) -> bool:
     """Whether every provider may give the part something in this zone, whatever amounts the report
     shows there.
     """
@@ -125,7 +125,7 @@ def _given(report: Report | None, part: Part, zone: int) -> bool:
     return all(zones is None or zone in zones for zones in told)
 
 
-def _total(node_info: NodeInfo, part: Part) -> Refusal | None:
+def _total(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
     for name, asked in part.amounts.items():
         free = (
             sum(zone.get(name, 0) for zone in node_info.free_min.values())
@@ -147,7 +147,7 @@ def _total(node_info: NodeInfo, part: Part) -> Refusal | None:
     return None
 
 
-def _zonal(node_info: NodeInfo, plan: Plan, whole: Part) -> Refusal | None:
+def _zonal(node_info: NodeInfo, plan: Plan, whole: AlignedPart) -> Refusal | None:
     free_min = {
         zone: held
         for zone, held in node_info.free_min.items()
@@ -186,13 +186,13 @@ def _zonal(node_info: NodeInfo, plan: Plan, whole: Part) -> Refusal | None:
 
 def _first_short(node_info: NodeInfo, plan: Plan) -> Refusal | None:
     """Of containers that may be split, the first that no zone holds by itself."""
-    parts = (Part(each.name, each.kind, each.amounts) for each in plan.demand)
+    parts = (AlignedPart(each.name, each.kind, each.amounts) for each in plan.demand)
     return next(
         (found for part in parts if (found := _zonal(node_info, plan, part)) is not None), None
     )
 
 
-def _nearest(places: ZoneAmounts, part: Part) -> tuple[str, int, int, str]:
+def _nearest(places: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int, str]:
     """(resource, place, free there, beside what) of the place that comes nearest."""
     name, place, best = _scarcest(places, part)
     others = [format_amount(n, a) + " " + n for n, a in part.amounts.items() if n != name]
@@ -206,7 +206,9 @@ def _free_more(name: str, amount: int, where: str) -> str:
     return f"free {format_amount(name, max(0, amount))} more {name} {where}"
 
 
-def _wide(node_info: NodeInfo, part: Part, free_min: ZoneAmounts, report: Report) -> Refusal | None:
+def _wide(
+    node_info: NodeInfo, part: AlignedPart, free_min: ZoneAmounts, report: Report
+) -> Refusal | None:
     """restricted, and no zone holds the part when it is empty: as many zones as would do then are
     what the kubelet prefers, and it takes none unless that is one number for all resources (kubelet
     1.36)."""
@@ -265,7 +267,7 @@ def _wide(node_info: NodeInfo, part: Part, free_min: ZoneAmounts, report: Report
 
 
 def _nearest_set(
-    free_min: ZoneAmounts, part: Part, count: int
+    free_min: ZoneAmounts, part: AlignedPart, count: int
 ) -> tuple[str, tuple[int, ...], int, str] | None:
     """(resource, zones, free there, beside what) of the set of so many zones that comes nearest;
     None where one has all. Sets are tried only where each resource has one of its own: every node
@@ -293,11 +295,11 @@ def _nearest_set(
     return name, sets[at], best, subject
 
 
-def _fits_a_zone_when_empty(node_info: NodeInfo, part: Part) -> bool:
+def _fits_a_zone_when_empty(node_info: NodeInfo, part: AlignedPart) -> bool:
     return fits_one_zone([part.amounts], node_info.machine.capacities)
 
 
-def _never(node_info: NodeInfo, part: Part) -> Refusal | None:
+def _never(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
     """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
     zones = (
         [each for each in node_info.report.zones if _given(node_info.report, part, each.id)]
@@ -329,7 +331,7 @@ def _never(node_info: NodeInfo, part: Part) -> Refusal | None:
     return None
 
 
-def _given_nowhere(node_info: NodeInfo, report: Report, part: Part) -> Refusal | None:
+def _given_nowhere(node_info: NodeInfo, report: Report, part: AlignedPart) -> Refusal | None:
     """No zone may ever give all of the part: one resource none gives, or each of two other zones."""
     names = [name for name in part.amounts if registry.beyond_amounts(name)]
     for name in names:
@@ -369,7 +371,7 @@ def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
     return False
 
 
-def _scarcest(free_min: ZoneAmounts, part: Part) -> tuple[str, int, int]:
+def _scarcest(free_min: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int]:
     """(resource, zone, free there) of the resource whose best zone covers the smallest share of
     what is asked.
     """
@@ -381,7 +383,7 @@ def _scarcest(free_min: ZoneAmounts, part: Part) -> tuple[str, int, int]:
     return name, zone, best
 
 
-def _beside(free_min: ZoneAmounts, part: Part, name: str) -> tuple[int, int]:
+def _beside(free_min: ZoneAmounts, part: AlignedPart, name: str) -> tuple[int, int]:
     """Most of `name` in a zone that holds everything else; the first zone when none does."""
     others = {other: asked for other, asked in part.amounts.items() if other != name}
     found = [(held.get(name, 0), -zone) for zone, held in free_min.items() if fits(others, held)]

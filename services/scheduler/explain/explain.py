@@ -67,11 +67,11 @@ def unplaceable(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> Unpla
     changes.
     """
     known = pod_class.unplaceable
-    if known is not None and known[0] == cluster.evaluator.table.changes and not bars:
+    if known is not None and known[0] == cluster.evaluator.cache.changes and not bars:
         return known[1]
     found = _unplaceable(cluster, pod_class, bars)
     if not bars:
-        pod_class.unplaceable = cluster.evaluator.table.changes, found
+        pod_class.unplaceable = cluster.evaluator.cache.changes, found
     return found
 
 
@@ -174,7 +174,7 @@ def verdict(cluster: Cluster, pod: Pod, pod_class: PodClass, node: str) -> Refus
         )
     claimed = cluster.claimed_by(pod.uid)
     node_info = claimed if claimed is not None and claimed.name == node else node_info
-    found = cluster.bars(pod).refusal(node_info) or refusal(
+    found = cluster.checks(pod).refusal(node_info) or refusal(
         node_info, pod_class, cluster.config, cluster.config.steps_last_resort
     )
     return _detailed(cluster, node_info, pod_class, found) if found is not None else None

@@ -60,7 +60,7 @@ def drawn_by_zeros(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | Non
     if (
         plan.rule.policy == NONE
         or not named
-        or kubelet_search_of(node_info, plan).verdict(request_of(bare), steps) != "admitted"
+        or kubelet_search_of(node_info, plan).result(request_of(bare), steps) != "admitted"
     ):
         return None
     container, name = named[0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.scheduler.filter.constraints.barred_resources import MAY_LIE_IN_ZONES
+from services.scheduler.filter.constraints.unusable_resources import MAY_LIE_IN_ZONES
 from services.scheduler.filter.topology.bounds import possible
 from services.scheduler.filter.topology.kubelet_search import KubeletSearch, kubelet_search_of
 from services.scheduler.select.cluster import Cluster
@@ -92,7 +92,7 @@ def behind(refusal: Refusal, node_info: NodeInfo, plan: Plan) -> tuple[str, ...]
     if refusal.subject == MAY_LIE_IN_ZONES:
         return (UNHEALTHY,)
     hangs_on_it = refusal.reason in DEPENDS_ON_STATE and (
-        plan.one_by_one or possible(node_info, plan)
+        plan.needs_search or possible(node_info, plan)
     )
     return known_within(node_info, plan) if hangs_on_it else ()
 

@@ -15,14 +15,14 @@ import msgspec
 from services.scheduler.explain import explain
 from services.scheduler.explain.wording import headline, remarked
 from services.scheduler.extender.wire import Offer
-from services.scheduler.filter.constraints import barred_resources, nominated
+from services.scheduler.filter.constraints import nominated, unusable_resources
 from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
 from services.scheduler.filter.topology.predict import predict
 from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.preempt.search import widened
+from services.scheduler.select.score_cache import OPTIMISTIC, RULED_OUT
 from services.scheduler.select.select_node import last_resort
-from services.scheduler.select.verdict_cache import OPTIMISTIC, RULED_OUT
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
 from services.scheduler.snapshot.result import Placed
@@ -90,7 +90,7 @@ def _filtered(
         return found
     _bring_up_to_date(placing, pod_class)
     barred, slot_of = _barred(placing, pod, pod_class), placing.slots.get
-    fits = [*(placing.evaluator.table.scores[pod_class.row] != RULED_OUT).tolist(), False]
+    fits = [*(placing.evaluator.cache.scores[pod_class.row] != RULED_OUT).tolist(), False]
     for name in barred:
         fits[slot_of(name, -1)] = False
     verdicts = list(map(fits.__getitem__, map(slot_of, names, repeat(-1))))
@@ -156,7 +156,9 @@ def _barred(placing: ColumnarPlacing, pod: Pod, pod_class: PodClass) -> dict[str
     """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody,
     zones that are kept for nominees of no lower priority, and what was learnt of it."""
     view, nodes = placing.view, placing.view.nodes
-    barred = nominated.zones_kept(pod, view) | barred_resources.barred(pod_class.pod, view)
+    barred = nominated.zones_kept(pod, view) | unusable_resources.unusable_nodes(
+        pod_class.pod, view
+    )
     said = {
         name: text_of(refusal, explain.bounds_of(placing, nodes[name], pod_class, refusal))
         for name, refusal in barred.items()
@@ -200,13 +202,13 @@ def text_of(refusal: Refusal, bounds: Collection[str] = ()) -> str:
 
 
 def _bring_up_to_date(placing: ColumnarPlacing, pod_class: PodClass) -> None:
-    placing.evaluator.sweep_if_new(pod_class)
-    unsure = placing.evaluator.table.unsure(pod_class.row)
+    placing.evaluator.evaluate_all_if_new(pod_class)
+    unsure = placing.evaluator.cache.unsure(pod_class.row)
     if len(unsure) >= SWEEP_FROM:
-        placing.evaluator.sweep_unsure(pod_class, OPTIMISTIC)
-        unsure = placing.evaluator.table.unsure(pod_class.row)
+        placing.evaluator.evaluate_unsure(pod_class, OPTIMISTIC)
+        unsure = placing.evaluator.cache.unsure(pod_class.row)
     for slot in unsure[:EXACT_LIMIT].tolist():
-        placing.evaluator.score(pod_class, placing.evaluator.at(slot))
+        placing.evaluator.score(pod_class, placing.evaluator.node_at(slot))
     _spare_those_on_their_way(placing, pod_class, EXACT_LIMIT - len(unsure))
 
 
@@ -215,8 +217,8 @@ def _spare_those_on_their_way(placing: ColumnarPlacing, pod_class: PodClass, mos
     way is judged singly.
     """
     scores, exact = (
-        placing.evaluator.table.scores[pod_class.row],
-        placing.evaluator.table.exact[pod_class.row],
+        placing.evaluator.cache.scores[pod_class.row],
+        placing.evaluator.cache.exact[pod_class.row],
     )
     beside = (
         node_info
@@ -229,7 +231,7 @@ def _spare_those_on_their_way(placing: ColumnarPlacing, pod_class: PodClass, mos
         if scores[node_info.slot] != RULED_OUT and not exact[node_info.slot]
     )
     for node_info in islice(doubtful, max(0, most)):
-        placing.evaluator.judge(pod_class, node_info)
+        placing.evaluator.evaluate(pod_class, node_info)
 
 
 def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
@@ -245,7 +247,7 @@ def _prioritized(placing: ColumnarPlacing, judged: Pod, names: Sequence[str]) ->
     if pod_class.problem:
         return dict.fromkeys(names, 0)
     _bring_up_to_date(placing, pod_class)
-    scores, found, nodes = placing.evaluator.table.scores[pod_class.row], {}, placing.view.nodes
+    scores, found, nodes = placing.evaluator.cache.scores[pod_class.row], {}, placing.view.nodes
     for name in names:
         node_info = nodes.get(name)
         score = int(scores[node_info.slot]) if node_info is not None else 0
@@ -282,9 +284,11 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     barred = _barred(placing, pod, pod_class).get(node)
     if barred is not None:
         return f"{node}: {barred}"
-    score = RULED_OUT if pod_class.problem else placing.evaluator.judge_harder(pod_class, node_info)
+    score = (
+        RULED_OUT if pod_class.problem else placing.evaluator.evaluate_harder(pod_class, node_info)
+    )
     if score == RULED_OUT:
-        placing.evaluator.table.judged(pod_class.row, node_info.slot, RULED_OUT)
+        placing.evaluator.cache.note_score(pod_class.row, node_info.slot, RULED_OUT)
         return f"{node}: {pod_class.problem or _told(placing, node_info, pod_class)[2]}"
     return _placed(placing, pod_class, node_info, score)
 

@@ -53,7 +53,7 @@ def kubelet_decides(node_info: NodeInfo, plan: Plan) -> bool:
         return False
     if not in_doubt(node_info.ledger, plan.rule.policy).isdisjoint(asked):
         return False
-    return is_reported(plan.rule, report) and set(node_info.profile[2]) == set(report.tracked)
+    return is_reported(plan.rule, report) and set(node_info.profile.tracked) == set(report.tracked)
 
 
 def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:

@@ -51,6 +51,29 @@ class Searching(Protocol):
         """Would the pod fit its node once the victims that are left are gone?"""
 
 
+class NoPreemption:
+    """Evicts no pod, as with upstream's `preemptionMode: Disabled`: the plugin's caches may be wrong.
+    A nomination of another scheduler, or of an earlier configuration, is not kept.
+    """
+
+    def nominate(
+        self,
+        pod: Pod,
+        pods: Mapping[str, LedgerPod],
+        spared: Container[str],
+        nodes: Collection[str] | None,
+    ) -> Nomination | None:
+        return None
+
+    def nomination_still_valid(
+        self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
+    ) -> bool:
+        return False
+
+
+NO_PREEMPTION = NoPreemption()
+
+
 class OpenNomination(msgspec.Struct, frozen=True):
     """One nomination that the log holds."""
 

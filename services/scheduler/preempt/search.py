@@ -19,12 +19,12 @@ from services.scheduler.filter.topology.bounds import fits, one_zone_each
 from services.scheduler.filter.topology.fit import (
     ADMITTED,
     blocked,
+    filter_result,
     is_known,
     leaves_open,
     may_fit,
     obstacle,
     plan_for,
-    verdict,
 )
 from services.scheduler.filter.topology.predict import predict
 from services.scheduler.preempt.kubelet_state import admits, known_state, kubelet_decides
@@ -159,7 +159,7 @@ class _Search:
         state = self._state(node_info)
         if state is not None:
             return admits(state, self._pod, going)
-        if freed.grouped_zones and not plan.one_by_one:
+        if freed.grouped_zones and not plan.needs_search:
             return leaves_open(freed, plan)
         return may_fit(freed, plan) and (leaves_open(freed, plan) or is_known(freed, plan))
 
@@ -272,7 +272,7 @@ class _Search:
         state is known it answers instead. Amounts bound nothing where the plan says so."""
         plan = self._plan(node_info)
         if (
-            plan.one_by_one
+            plan.needs_search
             or not one_zone_each(node_info, plan)
             or self._state(node_info) is not None
         ):
@@ -336,7 +336,7 @@ class _Search:
         if state is not None:
             return admits(state, self._pod, gone)
         return (
-            verdict(freed, self._shape, plan, self._config, self._config.steps_last_resort)
+            filter_result(freed, self._shape, plan, self._config, self._config.steps_last_resort)
             == ADMITTED
         )
 
@@ -367,7 +367,7 @@ class _Search:
         if freed.report is None:
             return {}
         return expected(
-            self._shape.demand(freed.report.tracked), predicted, freed.report, freed.zone_ids
+            self._shape.kind.demand(freed.report.tracked), predicted, freed.report, freed.zone_ids
         )
 
 

@@ -108,7 +108,7 @@ class DemandTracker:
         profile = self._nodes.aligning()
         if profile is None:
             return None
-        whole_pods, tracked = profile[1].scope == "pod", profile[2]
+        whole_pods, tracked = profile[1].scope == "pod", profile.tracked
         running = _by_class(self._running, tracked, whole_pods)
         waiting = _by_class(self._waiting, tracked, whole_pods)
         weights = weighed(running, waiting, self._nodes.places)

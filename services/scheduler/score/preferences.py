@@ -1,15 +1,12 @@
-"""What a pod prefers of nodes: preferred node affinity and PreferNoSchedule taints, as points
-beside the zones' score.
+"""Preferences of pods and of the scheduler, as points that are added to the zones' score.
 
-Weights as kube-scheduler's defaults (1.36): NodeAffinity 2, TaintToleration 3, each 0..100 after
-its normalising over all nodes. Must not know zones or what else runs.
+1. A pod's preferred node affinity and PreferNoSchedule taints count with kube-scheduler's default
+   weights (1.36): NodeAffinity 2, TaintToleration 3, each 0..100 after normalising over all nodes.
+2. One of several schedulers prefers nodes of its own, so that two of them seldom reserve on one
+   node at once. Its own nodes come first, whatever they score. If none of them takes the pod, the
+   other nodes do. A pod with preferences of its own is not asked to prefer others.
 
-Nodes that one of several schedulers tries first, so that two of them seldom reserve on one node
-at once.
-
-Its own nodes come before all others, whatever they score; where none of them takes the pod, the
-others do. A pod that prefers nodes itself is not asked to prefer others. Must not know who shares
-with whom.
+Must not know zones or what else runs.
 """
 
 from __future__ import annotations
@@ -27,96 +24,96 @@ from shared.domain.pod import Constraints, Pod
 from shared.events.cluster_events import NodeObserved
 
 AFFINITY_WEIGHT, TAINT_WEIGHT, HIGHEST = 2, 3, 100
+# Below every score, above the offset of an excluded node.
+NOT_PREFERRED = -1_000
+
 _ENCODER = msgspec.msgpack.Encoder()
 
 
 class Preferences:
     """Raw points by distinct preferences and node, kept until the node's object changes; the
-    longest unused go first.
+    longest unused preferences go first.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._shunned: set[int] = set()
+        self._avoided: set[int] = set()
         self._columns: dict[bytes, npt.NDArray[np.int32]] = {}
 
     def changed(self, slot: int, node: NodeObserved | None) -> None:
-        """Another node object stands in the slot."""
+        """The node object in the slot is a different one."""
         for column in self._columns.values():
             if slot < column.shape[1]:
                 column[:, slot] = -1
         if node is not None and any(taint.effect == "PreferNoSchedule" for taint in node.taints):
-            self._shunned.add(slot)
+            self._avoided.add(slot)
         else:
-            self._shunned.discard(slot)
+            self._avoided.discard(slot)
 
-    def of(self, pod: Pod, nodes: list[NodeInfo | None]) -> ScoreOffsets | None:
-        """Points by slot, None where the pod prefers nothing and no node asks to be left alone."""
-        wanted = pod.constraints
-        if not wanted.preferred_affinity and not self._shunned:
+    def of(self, pod: Pod, nodes: Sequence[NodeInfo | None]) -> ScoreOffsets | None:
+        """Return points by slot, None if the pod prefers nothing and no node asks to be avoided."""
+        constraints = pod.constraints
+        if not constraints.preferred_affinity and not self._avoided:
             return None
-        affinity, taints = self._raw(wanted, nodes)
+        affinity, taints = self._raw(constraints, nodes)
         most, worst = int(affinity.max(initial=0)), int(taints.max(initial=0))
+        if not most and not worst:
+            return None
         offsets = np.zeros(len(nodes), dtype=np.int32)
         if most:
             offsets += AFFINITY_WEIGHT * (HIGHEST * affinity // most)
         if worst:
             offsets += TAINT_WEIGHT * (HIGHEST - HIGHEST * taints // worst)
-        return offsets if most or worst else None
+        return offsets
 
-    def _raw(self, wanted: Constraints, nodes: list[NodeInfo | None]) -> npt.NDArray[np.int32]:
-        key = _ENCODER.encode((wanted.preferred_affinity, wanted.tolerations))
+    def _raw(
+        self, constraints: Constraints, nodes: Sequence[NodeInfo | None]
+    ) -> npt.NDArray[np.int32]:
+        key = _ENCODER.encode((constraints.preferred_affinity, constraints.tolerations))
         column = self._columns.pop(key, np.zeros((2, 0), dtype=np.int32))
         if column.shape[1] < len(nodes):
             new = np.full((2, len(nodes) - column.shape[1]), -1, dtype=np.int32)
             column = np.concatenate([column, new], axis=1)
         for slot in np.flatnonzero(column[0] < 0).tolist():
             node_info = nodes[slot]
-            column[:, slot] = (
-                (0, 0)
-                if node_info is None or node_info.observed is None
-                else _points(wanted, node_info.observed)
-            )
+            observed = node_info.observed if node_info is not None else None
+            column[:, slot] = (0, 0) if observed is None else _points(constraints, observed)
         self._columns[key] = column
         if len(self._columns) > self._limit:
             del self._columns[next(iter(self._columns))]
         return column
 
 
-def _points(wanted: Constraints, node: NodeObserved) -> tuple[int, int]:
+def _points(constraints: Constraints, node: NodeObserved) -> tuple[int, int]:
     """(weights of the preferred terms that match, PreferNoSchedule taints that are not tolerated)."""
-    affinity = sum(weight for weight, term in wanted.preferred_affinity if matches(term, node))
-    shunning = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
-    return affinity, sum(not tolerated(taint, wanted.tolerations) for taint in shunning)
-
-
-ABROAD = -1_000
-"""Below every score, above being barred."""
+    affinity = sum(weight for weight, term in constraints.preferred_affinity if matches(term, node))
+    avoiding = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
+    return affinity, sum(not tolerated(taint, constraints.tolerations) for taint in avoiding)
 
 
 class PreferredNodes:
-    """Lifts by slot; None while every node is one's own."""
+    """Offsets by slot; None while the scheduler prefers every node alike."""
 
     def __init__(self) -> None:
         self._has: Callable[[str], bool] | None = None
-        self._lifts: ScoreOffsets | None = None
+        self._offsets: ScoreOffsets | None = None
 
     def share(self, has: Callable[[str], bool] | None) -> None:
-        """Prefer the nodes of which `has` is true; None prefers none."""
-        self._has, self._lifts = has, None
+        """Prefer the nodes for which `has` is true; None prefers none."""
+        self._has, self._offsets = has, None
 
-    def entered(self) -> None:
-        """Another node stands in some slot."""
-        self._lifts = None
+    def node_entered(self) -> None:
+        """A slot has another node."""
+        self._offsets = None
 
     def offsets(self, slots: Sequence[NodeInfo | None]) -> ScoreOffsets | None:
-        """What the nodes' scores are lifted by."""
+        """Return what is added to the nodes' scores."""
         if self._has is None:
             return None
-        if self._lifts is None:
-            found = [
-                0 if node_info is not None and self._has(node_info.name) else ABROAD
-                for node_info in slots
-            ]
-            self._lifts = np.array(found, dtype=np.int32)
-        return self._lifts
+        if self._offsets is None:
+            offsets = np.full(len(slots), NOT_PREFERRED, dtype=np.int32)
+            for slot, node_info in enumerate(slots):
+                if node_info is not None and self._has(node_info.name):
+                    offsets[slot] = 0
+            self._offsets = offsets
+        return self._offsets

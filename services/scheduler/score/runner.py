@@ -1,24 +1,16 @@
-"""Scoring a node from the zones that its pod's parts fit: the best zone of each part, averaged over
-the parts.
+"""Runs the configured strategy on nodes: one node at a time, or many at once.
 
-A strategy judges zones: `best` in plain Python for one node, `many` each zone of all nodes. Exact
-integers: a float quotient of integers below 2^53 cannot cross an integer here. Must not know
-feasibility or policies.
-
-Strategies of `services.scheduler.score.strategies` in the cycle.
-
-Those of one zone score a part on all nodes at once; the others are scored node by node, when a node
-comes out on top, and until then a candidate stands at the most that it may score. A node label may
-choose between Koordinator's two strategies.
+A strategy scores a request on zones (`strategies/strategy.py`). A node's score is the mean over the
+pod's parts, each on zones that the other parts leave untouched: only that surely falls while a node
+fills. Must not know filters other than the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from services.scheduler.score.strategies.koordinator import strategy_for
 from services.scheduler.score.strategies.least_numa_nodes import score_containers
@@ -37,7 +29,7 @@ from services.scheduler.score.strategies.strategy import (
 )
 from services.scheduler.snapshot.node_arrays import Bools, Floats, Ints
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Items, Part, Plan, PodClass
+from services.scheduler.snapshot.pod_class import AlignedPart, Items, Plan, PodClass
 from services.scheduler.snapshot.zone_sizes import fits_one_zone
 from shared.domain.pod import Container
 from shared.domain.policies import RESTRICTED
@@ -45,201 +37,181 @@ from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_device
 
 HIGHEST = 100
-LABELLED = "Koordinator"
+# A node label chooses between these strategies, so that each node is scored by itself.
+CHOSEN_BY_LABEL = "Koordinator"
+# Requests that are kept prepared.
 REMEMBERED = 1024
-"""Parts that are kept ready; beyond them all are made anew."""
+
+STRATEGIES: tuple[str, ...] = tuple(sorted(REGISTRY))
 
 
 class StrategyRunner:
-    """A strategy by its registry name, with weights by resource (1 where none is named)."""
+    """A strategy by its configuration name, with weights by resource (1 if none is named).
 
-    monotone = even = False
+    `at_once`: `part_on_all` scores a part on all nodes. `by_landing`: the strategy looks only at
+    the zone where a part lands. `is_bounded`: nodes are scored one by one, and `highest` gives an
+    upper bound for all. `ranks_by_demand`: the strategy needs the demand weights. `generation`
+    counts their changes.
+    """
 
     def __init__(self, name: str, weights: Mapping[str, int] | None = None) -> None:
+        if name not in REGISTRY:
+            names = ", ".join(STRATEGIES)
+            raise ValueError(f"no strategy is called {name!r}; choose one of {names}")
         self.name, self._weights = name, dict(weights or {})
-        self._labelled = name.startswith(LABELLED)
+        self._labelled = name.startswith(CHOSEN_BY_LABEL)
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
         self._reports: dict[str, tuple[Report, Distances]] = {}
         self._rows = self.generation = 0
-        self._take(REGISTRY[name])
+        self._use(REGISTRY[name])
+        self.at_once = self._columns is not None
         self.ranks_by_demand = isinstance(self._strategy, DemandStrategy)
-        """True for a strategy that must be told what pods ask for."""
 
-    def _take(self, strategy: Strategy) -> None:
+    def _use(self, strategy: Strategy) -> None:
         self._strategy = strategy
-        self.by_landing = isinstance(strategy, LandingStrategy) and not self._labelled
-        """True for a strategy that looks at nothing but the zone where a part lands."""
-        self._bounded = (
-            strategy if isinstance(strategy, BoundedStrategy) and not self._labelled else None
-        )
+        known = None if self._labelled else strategy
+        self.by_landing = isinstance(known, LandingStrategy)
+        self._bounded = known if isinstance(known, BoundedStrategy) else None
+        self._plain = known.score_plain if isinstance(known, PlainStrategy) else None
+        self.is_bounded = self._bounded is not None
         self._landed: dict[Items, Landed] = {}
-        self._plain = (
-            strategy.score_plain
-            if isinstance(strategy, PlainStrategy) and not self._labelled
-            else None
-        )
 
-    def rank_by(self, wants: Sequence[DemandClass]) -> None:
-        """Score by these from now on: earlier scores are void."""
+    def rank_by(self, demand_classes: Sequence[DemandClass]) -> None:
+        """Score by these demand weights from now on: earlier scores are void."""
         if isinstance(self._strategy, DemandStrategy):
-            self._take(self._strategy.given(tuple(wants)))
+            self._use(self._strategy.given(tuple(demand_classes)))
             self.generation += 1
 
-    @property
-    def at_once(self) -> bool:
-        """True where `column` scores a part on all nodes; a strategy that a node's label may change
-        does not.
-        """
-        return self._columns is not None
+    # -- many nodes
 
-    @property
-    def bounded(self) -> bool:
-        """True where nodes are scored one by one, and `most` tells of all what they score at most."""
-        return self._bounded is not None
-
-    def most(self, items: Items, free: Ints, limits: Ints) -> Ints:
-        """An upper bound of the part's score on every node: `free` is [resource of items, zone,
-        node], see `BoundedStrategy`.
-        """
+    def highest(self, items: Items, free: Ints, limits: Ints) -> Ints:
+        """Return an upper bound of the part's score on every node; see `BoundedStrategy`."""
         if self._bounded is None:
             return np.full(len(limits), HIGHEST)
         request = np.array([amount for _, amount in items], dtype=np.int64)
         return self._bounded.most_nodes(request, np.maximum(free, 0), limits)
 
-    def beside(self, items: Items, names: Iterable[str]) -> Items:
-        """The items, and 0 of each device among `names` that they do not ask for."""
-        asked = {name for name, _ in items}
-        return items + tuple((name, 0) for name in names if is_device(name) and name not in asked)
-
     def landed(self, items: Items, rows: Mapping[str, int]) -> Landed:
-        """The part made ready for columns of these rows, all of its resources among them. Rows are
-        only ever added.
+        """Return the part prepared for arrays of these rows, which have all of its resources. Rows
+        are only ever added.
         """
         if self._rows != len(rows) or len(self._landed) >= REMEMBERED:
             self._rows, self._landed = len(rows), {}
-        found = self._landed.get(items)
-        if found is None:
-            found = self._landed[items] = cast("LandingStrategy", self._strategy).landed(
-                items, tuple(rows)
-            )
-        return found
+        landed = self._landed.get(items)
+        if landed is None:
+            strategy = cast("LandingStrategy", self._strategy)
+            landed = self._landed[items] = strategy.landed(items, tuple(rows))
+        return landed
 
-    def standing(self, free: Ints, whole: Floats, rows: Mapping[str, int]) -> Floats:
-        """See `WantStrategy`; of a strategy that `looks_at_wants`."""
-        return cast("DemandStrategy", self._strategy).standing(free, whole, tuple(rows))
+    def zone_values(self, free: Ints, whole: Floats, rows: Mapping[str, int]) -> Floats:
+        """See `DemandStrategy.zone_values`."""
+        return cast("DemandStrategy", self._strategy).zone_values(free, whole, tuple(rows))
 
-    def column(self, items: Items, free_min: Ints, whole: Floats, fit: Bools) -> Floats:
-        """The part's score on every node, as `part` gives it: `free_min` and `whole` are [resource of
-        items, zone, node].
+    def part_on_all(self, items: Items, free: Ints, whole: Floats, fits: Bools) -> Ints:
+        """Return the part's score on every node, as `part` gives it: `free` and `whole` are
+        [resource of items, zone, node].
         """
-        assert self._columns is not None
-        request = np.array([amount for _, amount in items], dtype=np.int64)
-        weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
-        devices = np.array([is_device(name) for name, _ in items], dtype=np.bool_)
         sizes = cast("Ints", whole)  # the same integers as floats, which are faster
-        found = self._columns.score_nodes(
-            request, np.maximum(free_min, 0), sizes, whole > 0, fit, weights, devices
-        )
-        return found.astype(np.float64)
+        return self._score_nodes(dict(items), np.maximum(free, 0), sizes, fits)
 
-    def whole_column(self, asked: Amounts, free: Ints, whole: Ints) -> Ints:
-        """Every node as one zone, as `whole` gives it: `free` and `whole` are [resource asked for,
-        node].
-        """
+    def whole_on_all(self, asked: Amounts, free: Ints, whole: Ints) -> Ints:
+        """Score every node as one zone: `free` and `whole` are [requested resource, node]."""
+        available, allocatable = np.clip(free, 0, whole)[:, None, :], whole[:, None, :]
+        request = np.array(list(asked.values()), dtype=np.int64)
+        fits = np.logical_and.reduce(available >= request[:, None, None], axis=0)
+        return self._score_nodes(asked, available, allocatable, fits)
+
+    def _score_nodes(self, asked: Amounts, free: Ints, whole: Ints, fits: Bools) -> Ints:
         assert self._columns is not None
         request = np.array(list(asked.values()), dtype=np.int64)
         weights = np.array([self._weights.get(name, 1) for name in asked], dtype=np.int64)
         devices = np.array([is_device(name) for name in asked], dtype=np.bool_)
-        available, allocatable = np.clip(free, 0, whole)[:, None, :], whole[:, None, :]
-        fits = np.logical_and.reduce(available >= request[:, None, None], axis=0)
-        return self._columns.score_nodes(
-            request, available, allocatable, allocatable > 0, fits, weights, devices
-        )
+        return self._columns.score_nodes(request, free, whole, whole > 0, fits, weights, devices)
+
+    # -- one node
 
     def part(self, items: Items, node_info: NodeInfo) -> int:
-        """The score of one part on this node."""
+        """Return the score of one part on this node."""
         report = node_info.report
         if report is None:
             return 0
         if self._plain is not None:
-            return self._plain(
-                items, node_info.for_single_zones(node_info.free_min), node_info.sizes
-            )
+            zones = node_info.for_single_zones(node_info.free_min)
+            return self._plain(items, zones, node_info.sizes)
         distances, views = self._distances(node_info.name, report), self._views(node_info)
-        found = self._chosen(node_info).score(
-            dict(items), views, distances, self._weights, report.max_numa_nodes
+        return _clipped(
+            self._chosen(node_info).score(
+                dict(items), views, distances, self._weights, report.max_numa_nodes
+            )
         )
-        return max(0, min(HIGHEST, found))
+
+    @property
+    def compares_sets(self) -> bool:
+        """True for strategies that compare sets of zones: they also rank nodes for a pod that may
+        need several zones.
+        """
+        return REGISTRY[self.name].combine == "least"
+
+    def sets(self, parts: Sequence[AlignedPart], node_info: NodeInfo) -> int:
+        """Return the pod's score, each part on what the parts before it leave."""
+        report = node_info.report
+        if report is None:
+            return 0
+        views = []
+        for zone, whole in node_info.sizes.items():
+            free = node_info.free_min.get(zone)
+            if free is not None:
+                available = {name: max(0, amount) for name, amount in free.items()}
+                views.append(ZoneView(zone, available, whole))
+        containers = [Container(part.name, part.kind, part.amounts) for part in parts]
+        distances = self._distances(node_info.name, report)
+        limit = report.max_numa_nodes
+        return _clipped(
+            score_containers(
+                REGISTRY[self.name], containers, views, distances, self._weights, limit
+            )
+        )
+
+    def whole(self, asked: Amounts, node_info: NodeInfo) -> int:
+        """Score the node as one zone, for pods that need no alignment. A pod that requests nothing
+        scores 0 everywhere.
+        """
+        if not asked:
+            return 0
+        free = {name: node_info.free(name) for name in asked}
+        whole = {name: node_info.allocatable.get(name, 0) for name in asked}
+        used = any(free[name] < whole[name] for name in asked)
+        view = ZoneView(0, free, whole, used)
+        return _clipped(self._chosen(node_info).score(asked, [view], {}, self._weights, 1))
 
     def _views(self, node_info: NodeInfo) -> Sequence[ZoneView]:
-        """The node's zones, kept until it changes: several shapes ask for them in a row."""
+        """The node's zones, kept until it changes: several pod classes ask for them in a row."""
         kept: tuple[int, Sequence[ZoneView]] | None = node_info.views
         if kept is None or kept[0] != node_info.version:
             free_min = node_info.for_single_zones(node_info.free_min)
-            sized = [
-                (zone, free_min[zone], whole)
+            views = [
+                ZoneView(zone, free_min[zone], whole, self._is_used(free_min[zone], whole))
                 for zone, whole in node_info.sizes.items()
                 if zone in free_min
-            ]
-            views = [
-                ZoneView(zone, held, whole, self._used(held, whole)) for zone, held, whole in sized
             ]
             node_info.views = kept = node_info.version, views
         return kept[1]
 
-    @property
-    def over_sets(self) -> bool:
-        """True for strategies that compare sets of zones: they have an opinion where a pod may need
-        several, too.
-        """
-        return REGISTRY[self.name].combine == "least"
-
-    def sets(self, parts: Sequence[Part], node_info: NodeInfo) -> int:
-        """The pod's score, each part on what those before it leave."""
-        report = node_info.report
-        if report is None:
-            return 0
-        free = {
-            zone: {name: max(0, held) for name, held in amounts.items()}
-            for zone, amounts in node_info.free_min.items()
-        }
-        views = [
-            ZoneView(zone, free[zone], whole)
-            for zone, whole in node_info.sizes.items()
-            if zone in free
-        ]
-        containers = [Container(part.name, part.kind, part.amounts) for part in parts]
-        distances = self._distances(node_info.name, report)
-        found = score_containers(
-            REGISTRY[self.name], containers, views, distances, self._weights, report.max_numa_nodes
-        )
-        return max(0, min(HIGHEST, found))
-
-    def _distances(self, name: str, report: Report) -> Distances:
-        known = self._reports.get(name)
-        if known is None or known[0] is not report:
-            found = {
-                (zone.id, other): cost
-                for zone in report.zones
-                for other, cost in zone.costs.items()
-            }
-            known = self._reports[name] = report, found
-        return known[1]
-
-    def _used(self, available: Amounts, whole: Amounts) -> bool:
+    def _is_used(self, available: Amounts, whole: Amounts) -> bool:
         """Only Koordinator's strategies ask whether anything in the zone is in use."""
         return self._labelled and any(
             available.get(name, 0) < amount for name, amount in whole.items()
         )
 
-    def whole(self, asked: Amounts, free: Amounts, node_info: NodeInfo) -> int:
-        """The node as one zone."""
-        whole = {name: node_info.allocatable.get(name, 0) for name in asked}
-        used = any(free[name] < whole[name] for name in asked)
-        found = self._chosen(node_info).score(
-            asked, [ZoneView(0, free, whole, used)], {}, self._weights, 1
-        )
-        return max(0, min(HIGHEST, found))
+    def _distances(self, name: str, report: Report) -> Distances:
+        kept = self._reports.get(name)
+        if kept is None or kept[0] is not report:
+            distances = {}
+            for zone in report.zones:
+                for to_zone, cost in zone.costs.items():
+                    distances[zone.id, to_zone] = cost
+            kept = self._reports[name] = report, distances
+        return kept[1]
 
     def _chosen(self, node_info: NodeInfo) -> Strategy:
         if not self._labelled:
@@ -248,161 +220,24 @@ class StrategyRunner:
         return REGISTRY[strategy_for(labels, self.name).strategy]
 
 
-Column = npt.NDArray[Any]
-Zones = Mapping[int, Mapping[str, int]]
+def score_node(
+    node_info: NodeInfo, pod_class: PodClass, plan: Plan, strategy: StrategyRunner
+) -> int:
+    """Return the node's score, assuming that it takes the pod.
 
-NONE_FITS = -1
-
-
-class ZoneStrategy(Protocol):
-    """0..100 for placing `asked` where some is free of the whole. `monotone` promises that less
-    free never scores higher, `even` that a zone's score is the mean over its resources of whole
-    points of a hundred."""
-
-    name: str
-    monotone: bool
-
-    @property
-    def even(self) -> bool:
-        """See above."""
-        ...
-
-    def best(self, asked: Items, zones: Zones, sizes: Zones) -> int:
-        """The score of the best zone that fits, NONE_FITS when none does. `sizes` is what is
-        allocatable in each zone.
-        """
-        ...
-
-    def many(self, asked: Items, free: Sequence[Column], whole: Sequence[Column]) -> Floats:
-        """The same, elementwise; anything where it does not fit."""
-        ...
-
-    def points(self, amount: int, free: Column, whole: Column) -> Floats:
-        """What `many` takes of one resource: parts that ask for as much of it share it."""
-        ...
-
-    def mean(self, asked: Items, points: Sequence[Floats]) -> Floats:
-        """What `many` makes of all resources' points."""
-        ...
-
-
-class LeastAllocated:
-    """Weighted mean over resources of (free - asked) * 100 // allocatable in the zone that suits
-    best: what the registry's strategy of this name counts, made for speed. It only falls while a
-    node fills, so that a kept score bounds later ones."""
-
-    name, monotone = "LeastAllocated", True
-
-    def __init__(self, weights: Mapping[str, int] | None = None) -> None:
-        self._weights = {name: weight for name, weight in (weights or {}).items() if weight > 1}
-
-    @property
-    def even(self) -> bool:
-        """True while no resource has a weight of its own."""
-        return not self._weights
-
-    def best(self, asked: Items, zones: Zones, sizes: Zones) -> int:
-        """The score of the best zone that fits, NONE_FITS when none does."""
-        if self._weights:
-            return self._weighted(asked, zones, sizes)
-        most = NONE_FITS
-        for number, zone in zones.items():
-            whole, gain = sizes[number], 0
-            for name, amount in asked:
-                left = zone.get(name, 0) - amount
-                if left < 0:
-                    break
-                gain += 100 * left // whole[name]
-            else:
-                most = max(gain, most)
-        return min(100, most // len(asked))
-
-    def _weighted(self, asked: Items, zones: Zones, sizes: Zones) -> int:
-        weights = [self._weights.get(name, 1) for name, _ in asked]
-        gains = [
-            sum(
-                weight * (100 * (zone[name] - amount) // sizes[number][name])
-                for weight, (name, amount) in zip(weights, asked, strict=True)
-            )
-            for number, zone in zones.items()
-            if all(zone.get(name, 0) >= amount for name, amount in asked)
-        ]
-        return min(100, max(gains) // sum(weights)) if gains else NONE_FITS
-
-    def many(self, asked: Items, free: Sequence[Column], whole: Sequence[Column]) -> Floats:
-        """The same, elementwise."""
-        points = [
-            self.points(amount, left, size)
-            for (_, amount), left, size in zip(asked, free, whole, strict=True)
-        ]
-        return self.mean(asked, points)
-
-    def points(self, amount: int, free: Column, whole: Column) -> Floats:
-        """One resource: what would be left, in whole points of a hundred."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gain = np.subtract(free, float(amount))
-            gain *= 100.0
-            gain /= whole
-            return np.floor(gain, out=gain)
-
-    def mean(self, asked: Items, points: Sequence[Floats]) -> Floats:
-        """The weighted mean of the resources' points, rounded down, at most 100."""
-        weights = [self._weights.get(name, 1) for name, _ in asked]
-        with np.errstate(invalid="ignore"):
-            total = np.zeros_like(points[0]) if points else np.zeros(1)
-            for weight, gain in zip(weights, points, strict=True):
-                total += gain if weight == 1 else gain * weight
-            total /= sum(weights) or 1
-            np.floor(total, out=total)
-            return np.fmin(total, 100.0, out=total)
-
-
-Scorer = ZoneStrategy | StrategyRunner
-
-STRATEGIES: tuple[str, ...] = tuple(sorted(REGISTRY))
-"""Every strategy's name. LeastAllocated is scored zone by zone with scores that only fall; the others are the registry's."""
-
-
-def scorer(name: str, weights: Mapping[str, int] | None = None) -> Scorer:
-    """The strategy of this configuration name. Raises ValueError for an unknown one."""
-    if name not in STRATEGIES:
-        raise ValueError(f"no strategy is called {name!r}; choose one of {', '.join(STRATEGIES)}")
-    return LeastAllocated(weights) if name == LeastAllocated.name else StrategyRunner(name, weights)
-
-
-def score_node(node_info: NodeInfo, pod_class: PodClass, plan: Plan, strategy: Scorer) -> int:
-    """The node's score, assuming that it takes the pod: the mean over its parts, each on zones that
-    the others left untouched, as only that surely falls while a node fills. Pods that need several
-    zones at once score 0 everywhere, except by strategies that compare sets of zones; those put
-    each part on what the parts before it leave."""
-    if isinstance(strategy, StrategyRunner) and strategy.over_sets and plan.mode != "free":
+    Pods that need several zones at once score 0 everywhere, except under strategies that compare
+    sets of zones; those put each part on what the parts before it leave.
+    """
+    if strategy.compares_sets and plan.mode != "free":
         return strategy.sets(plan.parts, node_info)
     if plan.mode != "aligned":
-        return score_whole(node_info, pod_class, strategy)
-    if plan.rule.policy == RESTRICTED and not fits_one_zone(
-        [part.amounts for part in plan.parts], node_info.machine.capacities
-    ):
+        return strategy.whole(pod_class.asked, node_info)
+    parts = [part.amounts for part in plan.parts]
+    if plan.rule.policy == RESTRICTED and not fits_one_zone(parts, node_info.machine.capacities):
         return 0
-    total = 0
-    if isinstance(strategy, StrategyRunner):
-        return sum(count * strategy.part(items, node_info) for items, count in plan.kinds) // len(
-            plan.parts
-        )
-    zones = node_info.for_single_zones(node_info.free_min)
-    for items, count in plan.kinds:
-        total += count * max(0, strategy.best(items, zones, node_info.sizes))
-    return total // len(plan.parts)
+    total = sum(count * strategy.part(items, node_info) for items, count in plan.part_kinds)
+    return total // len(parts)
 
 
-def score_whole(node_info: NodeInfo, pod_class: PodClass, strategy: Scorer) -> int:
-    """The node as one zone, for pods that need no alignment. A pod that asks for nothing scores 0
-    everywhere.
-    """
-    if not pod_class.asked:
-        return 0
-    free = {name: node_info.free(name) for name in pod_class.asked}
-    if isinstance(strategy, StrategyRunner):
-        return strategy.whole(pod_class.asked, free, node_info)
-    return max(
-        0, strategy.best(tuple(pod_class.asked.items()), {0: free}, {0: node_info.allocatable})
-    )
+def _clipped(score: int) -> int:
+    return max(0, min(HIGHEST, score))

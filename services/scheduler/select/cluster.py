@@ -1,8 +1,8 @@
-"""The cluster as deciding keeps it: facts by node, what surrounds them, and what pods ask of them.
-All changes come in here.
+"""The cluster as the scheduler decides on it: NodeInfos, placed pods and demand. All changes come in
+here.
 
-Single-threaded; a node changes by the ledger (`put_node`, `drop_node`) or by an own reservation
-(`charge`). What nodes answer is for `judging`.
+Single-threaded. A node changes by the ledger (`put_node`, `drop_node`) or by an assumed pod
+(`assume`). What nodes answer for pods is the evaluator's.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from services.scheduler.filter.constraints.barred_resources import barring
-from services.scheduler.filter.constraints.constraint import Bar, ClusterView
+from services.scheduler.filter.constraints.constraint import ClusterView, UnusableResource
 from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.filter.constraints.pod_affinity import ANTI_AFFINITY, OpenedDomains
 from services.scheduler.filter.constraints.predicates import ConstraintColumns
-from services.scheduler.filter.constraints.registry import PodChecks, bars
+from services.scheduler.filter.constraints.registry import PodChecks, checks_for
 from services.scheduler.filter.constraints.selectors import likeness
-from services.scheduler.filter.topology.kubelet_search import reserved
-from services.scheduler.filter.topology.predict import note_reserved
+from services.scheduler.filter.constraints.unusable_resources import unusable_resources
+from services.scheduler.filter.topology.kubelet_search import note_assumed_in_searches
+from services.scheduler.filter.topology.predict import note_assumed_in_expected_zones
 from services.scheduler.score.demand import NOWHERE, places_in
 from services.scheduler.score.preferences import Preferences, PreferredNodes
 from services.scheduler.score.strategies.strategy import DemandClass
 from services.scheduler.select.evaluate import Evaluator
-from services.scheduler.snapshot.assume import reserve
+from services.scheduler.snapshot.assume import assume
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import (
-    BARRED,
-    Group,
+    EXCLUDED,
     NodeArrays,
+    ProfileGroup,
     ReservationArrays,
     ScoreOffsets,
 )
@@ -45,22 +45,24 @@ from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 
 class Cluster:
-    """Every node of the ledger, ready to be decided on."""
+    """Every node of the ledger that can take pods."""
 
     def __init__(self, config: CycleConfig) -> None:
         self.config = config
-        self._columns, self._constraints = NodeArrays(), ConstraintColumns(config.max_shapes)
+        self._arrays, self._constraints = NodeArrays(), ConstraintColumns(config.max_shapes)
         self._by_name: dict[str, NodeInfo] = {}
         self._slots: list[NodeInfo | None] = []
         self.slots: dict[str, int] = {}
         self._vacant: list[int] = []
-        self.evaluator = Evaluator(config, self._columns, self._constraints, self._slots)
+        self.evaluator = Evaluator(config, self._arrays, self._constraints, self._slots)
+        # Pod -> the node that it is nominated for.
         self._claims: dict[str, str] = {}
         self._unconfirmed: set[str] = set()
-        self._barred: dict[str, dict[str, Bar]] = {}
-        self._barring: dict[str, tuple[str, ...]] = {}
+        # Few nodes have unusable resources, and every pod asks: kept by resource and by node.
+        self._unusable: dict[str, dict[str, UnusableResource]] = {}
+        self._unusable_on: dict[str, tuple[str, ...]] = {}
         self.view = ClusterView(
-            self._by_name, PlacedPods(), Exclusions(), ClusterObjects(), self._barred
+            self._by_name, PlacedPods(), Exclusions(), ClusterObjects(), self._unusable
         )
         self._preferences, self._opened_domains = Preferences(config.max_shapes), OpenedDomains()
         self.preferred_nodes = PreferredNodes()
@@ -70,84 +72,80 @@ class Cluster:
         return len(self._by_name)
 
     # -- demand
-    # --------------------------------------------------------------------------------------------------
 
     def rank_by(self, wanted: tuple[Wanted, ...]) -> None:
-        """Rank nodes by this from now on; cheap while nothing changes."""
+        """Rank nodes by these demand weights from now on; cheap while nothing changes."""
         if wanted is self._wanted or wanted == self._wanted:
             return
         self._wanted = wanted
         self.evaluator.rank_by(
-            [DemandClass(tuple(sorted(each.amounts.items())), each.weight) for each in wanted]
+            [DemandClass(tuple(sorted(demand.amounts.items())), demand.weight) for demand in wanted]
         )
 
     def aligning(self) -> Profile | None:
-        """What most of the nodes share whose kubelets put what is aligned together into one zone,
-        of equally many what the first of them by name has, in whatever order they were entered;
-        None without such nodes."""
+        """Return the profile of most nodes whose kubelets align, None without such nodes. Of
+        equally many nodes, the first node by name decides, whatever the order of arrival.
+        """
         groups = self._aligning()
         most = max((group.size for group in groups), default=0)
         largest = [group for group in groups if group.size == most]
         return min(largest, key=self._first_name).profile if largest else None
 
-    def _first_name(self, group: Group) -> str:
-        return min(self.evaluator.at(slot).name for slot in group.slots.tolist())
+    def _first_name(self, group: ProfileGroup) -> str:
+        return min(self.evaluator.node_at(slot).name for slot in group.slots.tolist())
 
     def places(self, demand_classes: Sequence[Items]) -> list[int]:
         """Return how many more of each class the zones of aligning nodes hold, each class for
         itself; NOWHERE if no zone holds one even when it is empty.
         """
-        self._columns.refresh()
+        self._arrays.refresh()
         total = [NOWHERE] * len(demand_classes)
         for group in self._aligning():
-            counts = places_in(self._columns, group.selection, demand_classes)
+            counts = places_in(self._arrays, group.selection, demand_classes)
             for index, count in enumerate(counts):
                 if count != NOWHERE:
                     total[index] = count if total[index] == NOWHERE else total[index] + count
         return total
 
-    def _aligning(self) -> list[Group]:
+    def _aligning(self) -> list[ProfileGroup]:
         return [
             group
-            for group in self._columns.groups()
-            if group.profile[1].policy in (SINGLE_NUMA_NODE, RESTRICTED)
+            for group in self._arrays.groups()
+            if group.profile.rule.policy in (SINGLE_NUMA_NODE, RESTRICTED)
         ]
 
-    # -- facts in
-    # ------------------------------------------------------------------------------------------------
+    # -- changes
 
     def put_node(self, node: LedgerNode) -> None:
-        """Insert or refresh one node from the ledger. Own reservations that the ledger lacks are
+        """Insert or refresh one node from the ledger. Assumed pods that the ledger lacks are
         forgotten.
         """
         node_info = self._by_name.get(node.name)
-        self._note_barred(node.name, barring(node))
+        self._note_unusable(node.name, unusable_resources(node))
         if node_info is None:
             node_info = self._enter(node.name)
         elif node_info.ledger is node and node_info.is_current(node):
             node_info.confirm(node)
-            self.evaluator.table.confirmed(node_info.slot)
+            self.evaluator.cache.confirmed(node_info.slot)
             return
         if node_info.observed is not node.observed:
             self._constraints.forget(node_info.slot)
             self._preferences.changed(node_info.slot, node.observed)
-            self._opened_domains.relabelled(self.view.placed_pods, node_info.observed)
+            self._opened_domains.note_labels_gone(self.view.placed_pods, node_info.observed)
         self._drop_claims(node_info)
         profile = node_info.profile
         node_info.update_from(node, self.config)
         self._claims.update(dict.fromkeys(node_info.claims, node.name))
         self._note_unconfirmed(node_info)
-        node_info.version, node_info.ledger_version = (
-            node_info.version + 1,
-            node_info.ledger_version + 1,
-        )
+        node_info.version += 1
+        node_info.ledger_version += 1
         if node_info.profile is not profile or node_info.profile_id < 0:
-            node_info.profile_id = self._columns.set_profile(node_info.slot, node_info.profile)
-        self._columns.changed(node_info)
-        self.evaluator.table.changed(node_info.slot)
+            node_info.profile_id = self._arrays.set_profile(node_info.slot, node_info.profile)
+        self._arrays.changed(node_info)
+        self.evaluator.cache.changed(node_info.slot)
 
     def drop_node(self, name: str) -> None:
-        """Forget a node; harmless when it is unknown."""
+        """Forget a node; harmless if it is unknown."""
         node_info = self._by_name.pop(name, None)
         if node_info is None:
             return
@@ -156,44 +154,43 @@ class Cluster:
         del self.slots[name]
         self._vacant.append(node_info.slot)
         self._unconfirmed.discard(name)
-        self._columns.set_profile(node_info.slot, None)
+        self._arrays.set_profile(node_info.slot, None)
         self._constraints.forget(node_info.slot)
         self._preferences.changed(node_info.slot, None)
-        self._opened_domains.relabelled(self.view.placed_pods, node_info.observed)
-        self._note_barred(name, {})
-        self.evaluator.table.emptied(node_info.slot)
+        self._opened_domains.note_labels_gone(self.view.placed_pods, node_info.observed)
+        self._note_unusable(name, {})
+        self.evaluator.cache.emptied(node_info.slot)
 
-    def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
-        """Stand in for an own reservation until the fold brings it: returns the charge as the fold
-        will compute it.
+    def assume(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+        """Assume the pod on its node until the fold brings it; return the charge as the fold will
+        compute it.
         """
         node_info = self._by_name[placed.node]
         self.view.placed_pods.put(pod, placed.node)
         pod_class = self.evaluator.pod_class(pod)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
-        charge = reserve(node_info, pod, pod_class, trusted)
-        reserved(node_info, charge)
-        note_reserved(node_info, charge)
+        charge = assume(node_info, pod, pod_class, trusted)
+        note_assumed_in_searches(node_info, charge)
+        note_assumed_in_expected_zones(node_info, charge)
         self._note_unconfirmed(node_info)
         node_info.version += 1
-        delta = None
         if node_info.unaligned or node_info.grouped_zones:
-            self._columns.changed(node_info)
-        elif not self._columns.is_stale(node_info.slot):
-            delta = self._delta(node_info, pod_class, charge.zones)
-            self._columns.subtract(node_info, delta)
-        self.evaluator.reserved(node_info, delta)
+            self._arrays.changed(node_info)
+        elif not self._arrays.is_stale(node_info.slot):
+            self._arrays.subtract(node_info, self._reservation(node_info, pod_class, charge.zones))
+        self.evaluator.cache.tightened(node_info.slot)
         return charge.zones
 
-    def _delta(
+    def _reservation(
         self, node_info: NodeInfo, pod_class: PodClass, zones: ZoneAmounts
     ) -> ReservationArrays:
-        """Equal reservations on nodes of one profile are equal in columns."""
-        known = pod_class.deltas.get(node_info.profile_id)
-        if known is None or known[0] is not zones or known[1] != self._columns.shape:
-            delta = self._columns.delta(node_info, zones, pod_class.requested)
-            known = pod_class.deltas[node_info.profile_id] = zones, self._columns.shape, delta
-        return known[2]
+        """Equal reservations on nodes of one profile are equal as arrays."""
+        shape = self._arrays.shape
+        kept = pod_class.reservation_arrays.get(node_info.profile_id)
+        if kept is None or kept[0] is not zones or kept[1] != shape:
+            arrays = self._arrays.reservation(node_info, zones, pod_class.requested)
+            kept = pod_class.reservation_arrays[node_info.profile_id] = zones, shape, arrays
+        return kept[2]
 
     def _enter(self, name: str) -> NodeInfo:
         slot = self._vacant.pop() if self._vacant else len(self._slots)
@@ -201,9 +198,9 @@ class Cluster:
         if slot == len(self._slots):
             self._slots.append(node_info)
         self._slots[slot], self._by_name[name], self.slots[name] = node_info, node_info, slot
-        self._columns.reserve(slot)
-        self.preferred_nodes.entered()
-        self.evaluator.table.reserve(slot, name)
+        self._arrays.reserve(slot)
+        self.preferred_nodes.node_entered()
+        self.evaluator.cache.reserve(slot, name)
         self._constraints.forget(slot)
         return node_info
 
@@ -217,74 +214,71 @@ class Cluster:
         else:
             self._unconfirmed.discard(node_info.name)
 
-    def _note_barred(self, node: str, found: Mapping[str, Bar]) -> None:
-        """For which resources the node is barred, and why: kept, as few are, and every pod asks."""
-        for name in self._barring.pop(node, ()):
-            del self._barred[name][node]
-            if not self._barred[name]:
-                del self._barred[name]
-        if found:
-            self._barring[node] = tuple(found)
-        for name, bar in found.items():
-            self._barred.setdefault(name, {})[node] = bar
+    def _note_unusable(self, node: str, unusable: Mapping[str, UnusableResource]) -> None:
+        for name in self._unusable_on.pop(node, ()):
+            del self._unusable[name][node]
+            if not self._unusable[name]:
+                del self._unusable[name]
+        if unusable:
+            self._unusable_on[node] = tuple(unusable)
+        for name, resource in unusable.items():
+            self._unusable.setdefault(name, {})[node] = resource
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
-        """The pod stands where the ledger has it, or nowhere."""
+        """The pod is where the ledger has it, or nowhere."""
         if entry is not None and entry.node:
-            gone = self.view.placed_pods.put(entry.pod, entry.node, entry.terminating)
+            earlier = self.view.placed_pods.put(entry.pod, entry.node, entry.terminating)
         else:
-            gone = self.view.placed_pods.remove(uid)
-        if gone is not None and gone.pod.constraints.kept and gone.node in self._by_name:
-            self._opened_domains.left(gone.pod.constraints.kept, self._by_name[gone.node].observed)
+            earlier = self.view.placed_pods.remove(uid)
+        if earlier is not None and earlier.pod.constraints.kept and earlier.node in self._by_name:
+            observed = self._by_name[earlier.node].observed
+            self._opened_domains.note_pod_gone(earlier.pod.constraints.kept, observed)
 
     def opened(self) -> list[str]:
-        """Nodes that a rule of running pods may have opened since the last call, beside those that
-        changed themselves.
+        """Return the nodes that a rule of running pods may have opened since the last call, other
+        than nodes that changed themselves.
         """
         return self._opened_domains.take(self._by_name)
 
     # -- answers
-    # -------------------------------------------------------------------------------------------------
 
-    def bars(self, pod: Pod) -> PodChecks:
-        """The constraints that look beyond the node's own object, as things stand."""
-        return bars(pod, self.view)
+    def checks(self, pod: Pod) -> PodChecks:
+        """Return the checks of constraints that look beyond the node's own object."""
+        return checks_for(pod, self.view)
 
-    def offsets(self, pod: Pod, barred: PodChecks) -> ScoreOffsets | None:
-        """What the pod's preferences (or else the scheduler's homes) add to the scores of its
-        shape, and which nodes it is kept from; None for neither."""
+    def offsets(self, pod: Pod, checks: PodChecks) -> ScoreOffsets | None:
+        """Return what the pod's preferences, or else the scheduler's preferred nodes, add to the
+        scores of its class, and which nodes are excluded for it; None for neither.
+        """
         offsets = self._preferences.of(pod, self._slots)
-        offsets = self.preferred_nodes.offsets(self._slots) if offsets is None else offsets
-        if not barred:
+        if offsets is None:
+            offsets = self.preferred_nodes.offsets(self._slots)
+        if not checks:
             return offsets
-        open_slots = barred.open(self._slots)
-        return np.where(open_slots, 0 if offsets is None else offsets, BARRED).astype(np.int32)
+        passing = checks.passing(self._slots)
+        return np.where(passing, 0 if offsets is None else offsets, EXCLUDED).astype(np.int32)
 
     def class_of(self, pod: Pod) -> str:
-        """Equal for pods that nodes, and the rules of pods there, judge alike as things stand."""
-        ruled = pod.constraints.kept or self.view.placed_pods.keeping(ANTI_AFFINITY)
-        return f"{key_of(pod)} {likeness(pod)}" if ruled else key_of(pod)
+        """Return equal text for pods that nodes, and the rules of pods there, treat alike now."""
+        has_rules = pod.constraints.kept or self.view.placed_pods.keeping(ANTI_AFFINITY)
+        return f"{key_of(pod)} {likeness(pod)}" if has_rules else key_of(pod)
 
     def unconfirmed(self) -> list[str]:
-        """Nodes that carry charges whose zones are not known."""
+        """Return the nodes that carry charges of unknown zones."""
         return sorted(self._unconfirmed)
 
-    # -- for the pipeline
-    # ----------------------------------------------------------------------------------------
-
     def nodes(self) -> list[NodeInfo]:
-        """All nodes by name."""
+        """Return all nodes by name."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
     def node(self, name: str) -> NodeInfo | None:
-        """One node's facts."""
         return self._by_name.get(name)
 
     def claimed_node(self, uid: str) -> str:
-        """The node that the pod is nominated for, "" for none."""
+        """Return the node that the pod is nominated for, "" for none."""
         return self._claims.get(uid, "")
 
     def claimed_by(self, uid: str) -> NodeInfo | None:
-        """The node that the pod is nominated for, as it stands with the pod's own claim given back."""
+        """Return the node that the pod is nominated for, with the pod's own claim given back."""
         node_info = self._by_name.get(self._claims.get(uid, ""))
         return node_info.hypothetical((), {}, uid, self.config) if node_info is not None else None

@@ -1,11 +1,11 @@
-"""The deciding of one pod, top to bottom: demand, filter, hints and merge, score, choose. Reserving
-is the caller's.
+"""Select a node for one pod: filter, score, choose. Assuming the pod there is the caller's.
 
-`select_node` walks down the table of verdicts from the best score; only nodes that come out on top and
-are not sure are judged singly, by hints and merge where bounds do not tell (`judge`). Once as many
-searches met their budget as a pod may have steps, bounds alone are asked, and what they do not tell
-is passed over for this pod. Where no node is left, those are judged once more on which the ordinary
-budget of steps was too small.
+1. `select_node` walks down the score cache from the best score. Only nodes that come out on top and
+   are not sure are evaluated singly, by the kubelet search if bounds do not decide.
+2. Once as many searches used up their budget as a pod may have steps, bounds alone are asked, and
+   nodes that they do not decide are passed over for this pod.
+3. If no node remains, the nodes that the ordinary budget did not decide are evaluated once more
+   with a larger one.
 """
 
 from __future__ import annotations
@@ -15,94 +15,93 @@ from collections.abc import Callable
 from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.predict import predict
 from services.scheduler.select.cluster import Cluster
-from services.scheduler.select.verdict_cache import RULED_OUT, salt_of
+from services.scheduler.select.score_cache import RULED_OUT, salt_of
 from services.scheduler.snapshot.node_arrays import ScoreOffsets
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 
-SWEEP_AFTER = 4
-"""Single judgements after which one sweep over all nodes in doubt is cheaper, while it may leave doubts."""
+# After this many single evaluations, one of all unsure nodes is cheaper.
+BULK_AFTER = 4
 
 
-def select_node(cluster: Cluster, pod: Pod, pod_class: PodClass, bars: PodChecks) -> Placed | None:
-    """Choose a node for the pod; None if no node takes it. The caller explains why."""
-    nominee = _nominated(cluster, pod, pod_class, bars)
+def select_node(
+    cluster: Cluster, pod: Pod, pod_class: PodClass, checks: PodChecks
+) -> Placed | None:
+    """Return the best node for the pod, None if no node takes it. The caller explains why."""
+    nominee = _nominated(cluster, pod, pod_class, checks)
     if nominee is not None:
         return nominee
-    cluster.evaluator.sweep_if_new(pod_class)  # filter: every node at once
-    best = _best(cluster, pod, pod_class, cluster.offsets(pod, bars)) or last_resort(
-        cluster, pod_class, lambda node_info: bars.refusal(node_info) is None
+    cluster.evaluator.evaluate_all_if_new(pod_class)
+    best = _best(cluster, pod, pod_class, cluster.offsets(pod, checks)) or last_resort(
+        cluster, pod_class, lambda node_info: checks.refusal(node_info) is None
     )
-    if best is None:
-        return None
-    node_info, score = best
-    return _placed(cluster, pod, pod_class, node_info, score)
+    return None if best is None else placed_on(cluster, pod_class, *best)
 
 
 def _best(
     cluster: Cluster, pod: Pod, pod_class: PodClass, offsets: ScoreOffsets | None
 ) -> tuple[NodeInfo, int] | None:
-    evaluator, salt, row = cluster.evaluator, salt_of(pod.uid), pod_class.row
-    table = evaluator.table
+    evaluator, cache = cluster.evaluator, cluster.evaluator.cache
+    salt, row = salt_of(pod.uid), pod_class.row
     unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
     evaluator.rank_changed(pod_class)
     try:
         while True:
-            slot, best = (
-                table.top(row, salt) if offsets is None else table.top_lifted(row, salt, offsets)
-            )
+            if offsets is None:
+                slot, best = cache.top(row, salt)
+            else:
+                slot, best = cache.top_with_offsets(row, salt, offsets)
             if best == RULED_OUT:
                 return None
-            node_info = evaluator.at(slot)
-            if table.sure[row, slot] and (not node_info.pending or table.exact[row, slot]):
+            node_info = evaluator.node_at(slot)
+            if cache.sure[row, slot] and (not node_info.pending or cache.exact[row, slot]):
                 return node_info, best
-            if not table.sure[row, slot]:
+            if not cache.sure[row, slot]:
                 unsure += 1
-                if unsure % SWEEP_AFTER == 0 and evaluator.sweep_unsure(pod_class, best):
+                if unsure % BULK_AFTER == 0 and evaluator.evaluate_unsure(pod_class, best):
                     continue
             if searches <= 0:
-                evaluator.pass_over_unless_bounds_tell(pod_class, node_info)
-            elif evaluator.judge(pod_class, node_info) == best:
+                evaluator.evaluate_by_bounds(pod_class, node_info)
+            elif evaluator.evaluate(pod_class, node_info) == best:
                 return node_info, best
             else:
                 searches -= pod_class.undecided.get(slot) == node_info.ledger_version
     finally:
-        evaluator.take_back(pod_class)
+        evaluator.restore_passed_over(pod_class)
 
 
 def last_resort(
-    cluster: Cluster, pod_class: PodClass, may: Callable[[NodeInfo], bool]
+    cluster: Cluster, pod_class: PodClass, is_allowed: Callable[[NodeInfo], bool]
 ) -> tuple[NodeInfo, int] | None:
-    """The first node, of those that may be, that a larger budget decides for the pod, as long as
-    the pod's own budget lasts.
+    """Return the first allowed node that a larger budget decides for the pod, as long as the pod's
+    own budget lasts.
     """
-    evaluator, left = cluster.evaluator, cluster.config.steps_pod
-    for node_info in evaluator.undecided(pod_class):
-        if left <= 0:
+    evaluator, steps_left = cluster.evaluator, cluster.config.steps_pod
+    for node_info in evaluator.undecided_nodes(pod_class):
+        if steps_left <= 0:
             break
-        if may(node_info):
-            score = evaluator.judge_harder(pod_class, node_info)
+        if is_allowed(node_info):
+            score = evaluator.evaluate_harder(pod_class, node_info)
             if score != RULED_OUT:
                 return node_info, score
-            left -= evaluator.steps_taken(pod_class, node_info)
+            steps_left -= evaluator.steps_taken(pod_class, node_info)
     return None
 
 
-def _nominated(cluster: Cluster, pod: Pod, pod_class: PodClass, bars: PodChecks) -> Placed | None:
+def _nominated(cluster: Cluster, pod: Pod, pod_class: PodClass, checks: PodChecks) -> Placed | None:
     """A pod that others were evicted for takes what it claims, if that is enough by now."""
     node_info = cluster.claimed_by(pod.uid)
-    if node_info is None or bars.refusal(node_info) is not None:
+    if node_info is None or checks.refusal(node_info) is not None:
         return None
-    score = cluster.evaluator.judge_harder(pod_class, node_info)
-    return None if score == RULED_OUT else _placed(cluster, pod, pod_class, node_info, score)
+    score = cluster.evaluator.evaluate_harder(pod_class, node_info)
+    return None if score == RULED_OUT else placed_on(cluster, pod_class, node_info, score)
 
 
-def _placed(
-    cluster: Cluster, pod: Pod, pod_class: PodClass, node_info: NodeInfo, score: int
-) -> Placed:
+def placed_on(cluster: Cluster, pod_class: PodClass, node_info: NodeInfo, score: int) -> Placed:
+    """Return the placement on this node, with the zones that the kubelet will likely choose."""
     plan, _ = cluster.evaluator.plan(pod_class, node_info)
-    candidates = cluster.evaluator.table.candidates(pod_class.row)
+    candidates = cluster.evaluator.cache.candidates(pod_class.row)
     predicted = predict(node_info, plan) if cluster.config.prediction != "off" else {}
     return Placed(node_info.name, score, candidates, node_info.ledger.report_version, predicted)

@@ -1,4 +1,4 @@
-"""Own reservations: what the ledger's fold will charge, subtracted from a node's facts ahead of it."""
+"""Assume a pod on a node: subtract its charge before the ledger's fold does."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from shared.ledger.view import subtract
 from shared.ledger.what_if import NOTHING, newcomer
 
 
-def reserve(
+def assume(
     node_info: NodeInfo,
     pod: Pod,
     pod_class: PodClass,
     trusted: Mapping[str, tuple[int, ...]] = NOTHING,
 ) -> Charge:
-    """Charge the pod to the node's facts in place, only in the `trusted` zones where some are
-    given.
+    """Charge the pod to the node in place and return the charge, only in the `trusted` zones if
+    some are given.
     """
-    report, own = (
-        node_info.report,
-        newcomer(pod, pod_class.kind, node_info.report, node_info.free_max, trusted),
-    )
-    charge = own.charge
+    report = node_info.report
+    assumed = newcomer(pod, pod_class.kind, report, node_info.free_max, trusted)
+    charge = assumed.charge
     if report is not None and charge.demand:
         subtract(node_info.free_min, charge.zones)
         node_info.unconfirmed = True
@@ -35,7 +33,7 @@ def reserve(
             node_info.take_total(charge, node_info.totals)
     for name, amount in pod_class.requested.items():
         node_info.requested[name] = node_info.requested.get(name, 0) + amount
-    node_info.assumed[pod.uid] = own
+    node_info.assumed[pod.uid] = assumed
     if report is not None and charge.demand and report.policy != SINGLE_NUMA_NODE:
         node_info.grouped_zones |= zones_of_memory_groups(node_info.ledger, (charge,))
     return charge

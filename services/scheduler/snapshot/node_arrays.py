@@ -1,13 +1,12 @@
-"""What columns of nodes are made of: arrays by slot, what one pod adds to scores, what one
-reservation takes, how arrays grow.
+"""NodeArrays: all nodes as integer arrays laid out [resource, zone, node].
 
-Must not know nodes or pods.
+1. A node has a slot, which is its place on the last axis. A slot without a node has profile EMPTY.
+2. Zone rows are the node's zones in ascending order of id. Missing zones and resources are zeros,
+   which fit nothing.
+3. Arrays follow the NodeInfos lazily: `changed` marks a node, `refresh` writes all marked ones.
+   A reservation on a node that is up to date is only subtracted (`subtract`).
 
-The cluster in columns: integer arrays laid out [resource, zone, node], refreshed lazily from the
-nodes' facts.
-
-Zone rows are the node's zones in ascending order of id; missing zones and resources are zeros,
-which fit nothing. Must not know pods.
+Must not know pods.
 """
 
 from __future__ import annotations
@@ -26,43 +25,39 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Slots = Ints
 Selection = slice | Slots
+# What one pod adds to the scores of its class, by slot.
 ScoreOffsets = npt.NDArray[np.int32]
-"""What one pod adds to the scores of its shape by node, or BARRED."""
+# The offset of a node that the pod may not use, whatever its class scores there.
+EXCLUDED = -10_000
 
-BARRED = -10_000
-"""A lift that keeps a node from one pod, whatever its shape scores there."""
-LEAST = 64
-PART = 4
-"""By how much arrays of nodes grow that are full: at 20,000 nodes doubling would leave 40 % of them unused."""
+Number = TypeVar("Number", np.int64, np.float64)
 
-
-class ReservationArrays(NamedTuple):
-    """An own reservation as columns: what it takes of `zones` [resource, zone] and of the `whole`
-    node, and the `least` that it takes of each zone by resource, None where it leaves a zone as it
-    is."""
-
-    zones: Ints
-    whole: Ints
-    least: Ints | None
+_LIMIT = 1 << 62
+# The profile of a slot without a node.
+EMPTY = -1
+FIRST_SLOTS = 64
+# Full arrays grow by a quarter: doubling would leave 40 % unused at 20,000 nodes.
+GROWTH = 4
+# Up to this many nodes, reservations are subtracted one by one.
+FEW = 8
+# Nodes that are written together, so that the intermediate lists stay small.
+AT_ONCE = 1024
 
 
 def grown(capacity: int) -> int:
-    """The next size of arrays that hold so many nodes: a quarter more."""
-    return capacity + max(LEAST, capacity // PART)
+    """Return the next size of arrays that hold this many nodes."""
+    return capacity + max(FIRST_SLOTS, capacity // GROWTH)
 
 
-_LIMIT = 1 << 62
-EMPTY = -1
-"""No profile: a slot without a node."""
-FEW = 8
-"""Nodes up to which reservations are taken out one by one."""
-AT_ONCE = 1024
-"""Nodes that are written together: what is made on the way is small beside the columns."""
-Number = TypeVar("Number", np.int64, np.float64)
+class ReservationArrays(NamedTuple):
+    """What a reservation takes from the zones [resource, zone] and from the whole node."""
+
+    zones: Ints
+    whole: Ints
 
 
-class Group(NamedTuple):
-    """Nodes of one profile: its number, itself, their slots and how many they are."""
+class ProfileGroup(NamedTuple):
+    """The nodes of one profile."""
 
     number: int
     profile: Profile
@@ -71,65 +66,63 @@ class Group(NamedTuple):
 
     @property
     def slots(self) -> Slots:
-        """The slots one by one."""
-        return (
-            np.arange(self.selection.stop) if isinstance(self.selection, slice) else self.selection
-        )
+        """Return the slots as an array."""
+        return slots_of(self.selection)
+
+
+def slots_of(selection: Selection) -> Slots:
+    """Return a selection, a slice from the first slot or an array, as an array."""
+    return np.arange(selection.stop) if isinstance(selection, slice) else selection
 
 
 class NodeArrays:
-    """`free_min`, `free_max` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what
-    is `offered` [resource, node], `largest` zone capacity and `widest` whole zone (at least 1)
-    [resource, node], `totals` what is surely free in all zones together [resource, node], of nodes
-    where that counts, `limits` of zones for a container [node]. `uneven`: slots of nodes of which
-    no zone has the most of every kind of memory; `overstated`: of those whose `whole` may be more
-    than is allocatable."""
+    """Arrays by slot.
+
+    [resource, zone, node]: `free_min`, `free_max`, and `whole` (allocatable, as floats).
+    [resource, node]: `free` of what the node offers (`offered`), `largest` zone capacity, and
+    `totals`, what is guaranteed free in all zones together (of unaligned nodes).
+    [node]: `limits` of zones for a container, `profile` numbers.
+    `uneven` slots have no zone with the most of every kind of memory; `overstated` slots may have
+    less allocatable than `whole` says.
+    """
 
     def __init__(self) -> None:
         self.size = self.filled = 0
         self.rows: dict[str, int] = {}
         self.free_rows: dict[str, int] = {}
-        self.free_min = np.zeros((0, 1, 64), dtype=np.int64)
-        self.free_max = np.zeros((0, 1, 64), dtype=np.int64)
-        self.whole = np.zeros((0, 1, 64), dtype=np.float64)
-        self.largest = np.zeros((0, 64), dtype=np.int64)
-        self.widest = np.ones((0, 64), dtype=np.int64)
-        self.totals = np.zeros((0, 64), dtype=np.int64)
-        self.free = np.zeros((0, 64), dtype=np.int64)
-        self.offered = np.zeros((0, 64), dtype=np.int64)
-        self.limits = np.zeros(64, dtype=np.int64)
-        self.profile = np.full(64, EMPTY, dtype=np.int32)
+        self.free_min = np.zeros((0, 1, FIRST_SLOTS), dtype=np.int64)
+        self.free_max = np.zeros((0, 1, FIRST_SLOTS), dtype=np.int64)
+        self.whole = np.zeros((0, 1, FIRST_SLOTS), dtype=np.float64)
+        self.largest = np.zeros((0, FIRST_SLOTS), dtype=np.int64)
+        self.totals = np.zeros((0, FIRST_SLOTS), dtype=np.int64)
+        self.free = np.zeros((0, FIRST_SLOTS), dtype=np.int64)
+        self.offered = np.zeros((0, FIRST_SLOTS), dtype=np.int64)
+        self.limits = np.zeros(FIRST_SLOTS, dtype=np.int64)
+        self.profile = np.full(FIRST_SLOTS, EMPTY, dtype=np.int32)
         self.profiles: list[Profile] = []
         self.uneven: set[int] = set()
         self.overstated: set[int] = set()
-        self._sized: dict[int, MachineType] = {}
-        self._laid_out: dict[int, int] = {}
-        self._placed: dict[int, tuple[int, Ints]] = {}
+        self._profile_numbers: dict[Profile, int] = {}
+        self._profile_counts: list[int] = []
+        # What each slot was written from, so that only changes are written again.
+        self._machines: dict[int, MachineType] = {}
+        self._layouts: dict[int, int] = {}
         self._offers: dict[int, Amounts] = {}
-        self._ids: dict[Profile, int] = {}
+        self._positions: dict[int, tuple[int, Ints]] = {}
         self._due: dict[int, list[ReservationArrays]] = {}
         self._stale: dict[int, NodeInfo] = {}
-        self._counts: list[int] = []
         self._changed: set[int] = set()
 
     @property
     def capacity(self) -> int:
-        """Columns that the arrays hold."""
         return len(self.profile)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Rows of zones, zones, and rows of whole nodes: what a delta was made for."""
+        """Rows of zones, zones, and rows of whole nodes: prepared arrays fit only this shape."""
         return self.free_min.shape[0], self.free_min.shape[1], self.free.shape[0]
 
-    def profile_id(self, profile: Profile) -> int:
-        """A small number for the profile."""
-        found = self._ids.get(profile)
-        if found is None:
-            found = self._ids[profile] = len(self.profiles)
-            self.profiles.append(profile)
-            self._counts.append(0)
-        return found
+    # -- slots and profiles
 
     def reserve(self, slot: int) -> None:
         """Make room for a slot."""
@@ -141,242 +134,231 @@ class NodeArrays:
             _grown(self.free_min, 2, wide),
             _grown(self.free_max, 2, wide),
         )
-        self.whole, self.offered = _grown(self.whole, 2, wide), _grown(self.offered, 1, wide)
-        self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
-        self.totals, self.widest = (
-            _grown(self.totals, 1, wide),
-            np.maximum(_grown(self.widest, 1, wide), 1),
-        )
-        self.limits = _grown(self.limits, 0, wide)
-        self.profile = np.append(
-            self.profile, np.full(wide - len(self.profile), EMPTY, dtype=np.int32)
-        )
+        self.whole, self.limits = _grown(self.whole, 2, wide), _grown(self.limits, 0, wide)
+        self.largest, self.totals = _grown(self.largest, 1, wide), _grown(self.totals, 1, wide)
+        self.free, self.offered = _grown(self.free, 1, wide), _grown(self.offered, 1, wide)
+        empty = np.full(wide - len(self.profile), EMPTY, dtype=np.int32)
+        self.profile = np.append(self.profile, empty)
 
     def set_profile(self, slot: int, profile: Profile | None) -> int:
-        """Move a slot to a profile and return its number; None empties the slot."""
-        old = int(self.profile[slot])
-        new = EMPTY if profile is None else self.profile_id(profile)
-        if old >= 0:
-            self._counts[old] -= 1
+        """Move a slot to a profile and return the profile's number; None empties the slot."""
+        earlier = int(self.profile[slot])
+        number = EMPTY if profile is None else self._number_of(profile)
+        if earlier >= 0:
+            self._profile_counts[earlier] -= 1
             self.filled -= 1
-        if new >= 0:
-            self._counts[new] += 1
+        if number >= 0:
+            self._profile_counts[number] += 1
             self.filled += 1
         else:
             self._stale.pop(slot, None)
-            self._laid_out.pop(slot, None)
-        self.profile[slot] = new
-        return new
+            self._layouts.pop(slot, None)
+        self.profile[slot] = number
+        return number
 
-    def groups(self) -> list[Group]:
-        """Each profile in use with its slots."""
-        profiles, found = self.profile[: self.size], list[Group]()
-        for number, count in enumerate(self._counts):
+    def _number_of(self, profile: Profile) -> int:
+        number = self._profile_numbers.get(profile)
+        if number is None:
+            number = self._profile_numbers[profile] = len(self.profiles)
+            self.profiles.append(profile)
+            self._profile_counts.append(0)
+        return number
+
+    def groups(self) -> list[ProfileGroup]:
+        """Return each profile in use with its slots."""
+        profiles, groups = self.profile[: self.size], list[ProfileGroup]()
+        for number in self.profiles_in_use():
+            count, profile = self._profile_counts[number], self.profiles[number]
             if count == self.size:
-                found.append(Group(number, self.profiles[number], slice(0, self.size), count))
-            elif count:
-                found.append(
-                    Group(number, self.profiles[number], np.flatnonzero(profiles == number), count)
-                )
-        return found
+                groups.append(ProfileGroup(number, profile, slice(0, self.size), count))
+            else:
+                slots = np.flatnonzero(profiles == number)
+                groups.append(ProfileGroup(number, profile, slots, count))
+        return groups
 
-    def in_use(self) -> list[int]:
-        """The numbers of the profiles that nodes have."""
-        return [number for number, count in enumerate(self._counts) if count]
+    def profiles_in_use(self) -> list[int]:
+        """Return the numbers of the profiles that nodes have."""
+        return [number for number, count in enumerate(self._profile_counts) if count]
+
+    # -- writing
 
     def changed(self, node_info: NodeInfo) -> None:
-        """The node's columns are to be written anew."""
+        """Mark a node: its arrays must be written again."""
         self._stale[node_info.slot] = node_info
 
     def is_stale(self, slot: int) -> bool:
-        """Whether they are."""
         return slot in self._stale
 
     def refresh(self) -> None:
-        """Bring the columns of all nodes that changed up to date."""
-        self.write([self._stale[slot] for slot in sorted(self._stale)])
+        """Write the arrays of all nodes that changed."""
+        self.apply_due()
+        stale = [self._stale[slot] for slot in sorted(self._stale)]
+        for first in range(0, len(stale), AT_ONCE):
+            self._write(stale[first : first + AT_ONCE])
         self._stale.clear()
 
-    def write(self, many: Sequence[NodeInfo]) -> None:
-        """Bring the columns of these nodes up to date."""
-        self.apply_due()
-        for first in range(0, len(many), AT_ONCE):
-            self._write(many[first : first + AT_ONCE])
+    def take_changed(self) -> Slots:
+        """Return the slots whose zones changed since the last call."""
+        slots = np.array(sorted(self._changed), dtype=np.int64)
+        self._changed.clear()
+        return slots
 
-    def _write(self, many: Sequence[NodeInfo]) -> None:
-        slots = [node_info.slot for node_info in many]
+    def _write(self, nodes: Sequence[NodeInfo]) -> None:
+        slots = [node_info.slot for node_info in nodes]
         self._changed.update(slots)
-        self._learn(many)
-        alike: dict[int, list[NodeInfo]] = {}
-        for node_info in many:
-            alike.setdefault(node_info.profile_id, []).append(node_info)
-        for number, nodes in alike.items():
-            self._write_zones(number, nodes)
-        self.free[:, slots] = _table(self.free_rows, [node_info.left() for node_info in many])
-        self._write_offers(
-            [
-                node_info
-                for node_info in many
-                if self._offers.get(node_info.slot) is not node_info.allocatable
-            ]
+        self._add_rows(nodes)
+        by_profile: dict[int, list[NodeInfo]] = {}
+        for node_info in nodes:
+            by_profile.setdefault(node_info.profile_id, []).append(node_info)
+        for number, alike in by_profile.items():
+            self._write_zones(number, alike)
+        self.free[:, slots] = _table(
+            self.free_rows, [node_info.free_amounts() for node_info in nodes]
         )
+        offers = [
+            node_info
+            for node_info in nodes
+            if self._offers.get(node_info.slot) is not node_info.allocatable
+        ]
+        if offers:
+            self._offers.update((node_info.slot, node_info.allocatable) for node_info in offers)
+            self.offered[:, [node_info.slot for node_info in offers]] = _table(
+                self.free_rows, [node_info.allocatable for node_info in offers]
+            )
 
-    def _write_zones(self, number: int, many: Sequence[NodeInfo]) -> None:
-        """The zones of nodes of one profile, which have the same resources in the same zones."""
-        self._clear(
-            [node_info.slot for node_info in many if self._laid_out.get(node_info.slot) != number]
-        )
-        self._laid_out.update((node_info.slot, number) for node_info in many)
-        layout, slots = self.profiles[number][4], [node_info.slot for node_info in many]
+    def _write_zones(self, number: int, nodes: Sequence[NodeInfo]) -> None:
+        """Write nodes of one profile, which have the same resources in the same zones."""
+        slots = [node_info.slot for node_info in nodes]
+        self._clear([slot for slot in slots if self._layouts.get(slot) != number])
+        self._layouts.update(dict.fromkeys(slots, number))
+        layout = self.profiles[number].layout
         if not layout or not self.rows:
             return
-        at = self._places(number)[:, None], slots
-        self.free_min.reshape(-1, self.capacity)[at] = _values(
-            [f.for_single_zones(f.free_min) for f in many], layout
-        )
-        self.free_max.reshape(-1, self.capacity)[at] = _values([f.free_max for f in many], layout)
-        counted = [node_info for node_info in many if node_info.unaligned]
-        if counted:
-            self.totals[:, [node_info.slot for node_info in counted]] = _table(
-                self.rows, [node_info.totals for node_info in counted]
+        target = self._positions_of(number)[:, None], slots
+        free_min = [node_info.for_single_zones(node_info.free_min) for node_info in nodes]
+        self.free_min.reshape(-1, self.capacity)[target] = _values(free_min, layout)
+        free_max = [node_info.free_max for node_info in nodes]
+        self.free_max.reshape(-1, self.capacity)[target] = _values(free_max, layout)
+        unaligned = [node_info for node_info in nodes if node_info.unaligned]
+        if unaligned:
+            self.totals[:, [node_info.slot for node_info in unaligned]] = _table(
+                self.rows, [node_info.totals for node_info in unaligned]
             )
-        self._write_sizes(
+        self._write_machines(
             number,
             [
                 node_info
-                for node_info in many
-                if self._sized.get(node_info.slot) is not node_info.machine
+                for node_info in nodes
+                if self._machines.get(node_info.slot) is not node_info.machine
             ],
         )
 
-    def _write_sizes(self, number: int, many: Sequence[NodeInfo]) -> None:
-        """What changes with the make of the node alone."""
-        if not many:
+    def _write_machines(self, number: int, nodes: Sequence[NodeInfo]) -> None:
+        if not nodes:
             return
-        slots = [node_info.slot for node_info in many]
-        self._sized.update((node_info.slot, node_info.machine) for node_info in many)
+        slots = [node_info.slot for node_info in nodes]
+        machines = [node_info.machine for node_info in nodes]
+        by_slot = list(zip(slots, machines, strict=True))
+        self._machines.update(by_slot)
         self.uneven.difference_update(slots)
-        self.uneven.update(
-            node_info.slot for node_info in many if node_info.machine.capacities.uneven
-        )
+        self.uneven.update(slot for slot, machine in by_slot if machine.capacities.uneven)
         self.overstated.difference_update(slots)
-        self.overstated.update(node_info.slot for node_info in many if node_info.machine.overstated)
-        self.limits[slots] = [node_info.machine.max_numa_nodes for node_info in many]
+        self.overstated.update(slot for slot, machine in by_slot if machine.overstated)
+        self.limits[slots] = [machine.max_numa_nodes for machine in machines]
         self.largest[:, slots] = _table(
-            self.rows, [node_info.machine.capacities.largest for node_info in many]
+            self.rows, [machine.capacities.largest for machine in machines]
         )
+        sizes = _values([machine.sizes for machine in machines], self.profiles[number].layout)
         whole = self.whole.reshape(-1, self.capacity)
-        whole[self._places(number)[:, None], slots] = _values(
-            [node_info.sizes for node_info in many], self.profiles[number][4]
-        )
-        self.widest[:, slots] = np.maximum(self.whole[:, :, slots].max(axis=1), 1)
+        whole[self._positions_of(number)[:, None], slots] = sizes
 
     def _clear(self, slots: Sequence[int]) -> None:
-        """Nodes whose zones, or what these have, are others than before."""
+        """Clear slots whose zones, or the zones' resources, are different now."""
         if not slots:
             return
-        for array in (
-            self.free_min,
-            self.free_max,
-            self.whole,
-            self.largest,
-            self.totals,
-            self.limits,
-        ):
+        arrays = self.free_min, self.free_max, self.whole, self.largest, self.totals, self.limits
+        for array in arrays:
             array[..., slots] = 0
-        self.widest[:, slots] = 1
         self.uneven.difference_update(slots)
         self.overstated.difference_update(slots)
         for slot in slots:
-            self._sized.pop(slot, None)
+            self._machines.pop(slot, None)
 
-    def _places(self, number: int) -> Ints:
-        """Where the amounts of a layout stand in columns [resource * zones + zone], zone by zone."""
+    def _positions_of(self, number: int) -> Ints:
+        """The position [resource * zones + zone] of each amount of a layout, zone by zone."""
         wide = self.free_min.shape[1]
-        known = self._placed.get(number)
-        if known is None or known[0] != wide:
-            layout = enumerate(self.profiles[number][4])
-            places = [
-                self.rows[name] * wide + zone for zone, (_, names) in layout for name in names
+        kept = self._positions.get(number)
+        if kept is None or kept[0] != wide:
+            positions = [
+                self.rows[name] * wide + zone
+                for zone, (_, names) in enumerate(self.profiles[number].layout)
+                for name in names
             ]
-            known = self._placed[number] = wide, np.array(places, dtype=np.int64)
-        return known[1]
+            kept = self._positions[number] = wide, np.array(positions, dtype=np.int64)
+        return kept[1]
 
-    def _write_offers(self, many: Sequence[NodeInfo]) -> None:
-        """What changes with the node's object and with claims alone."""
-        if many:
-            self._offers.update((node_info.slot, node_info.allocatable) for node_info in many)
-            self.offered[:, [node_info.slot for node_info in many]] = _table(
-                self.free_rows, [node_info.allocatable for node_info in many]
-            )
+    def _add_rows(self, nodes: Sequence[NodeInfo]) -> None:
+        """Make room for the zones and resources of these nodes."""
+        for node_info in nodes:
+            if node_info.profile_id not in self._positions:
+                for _, names in node_info.profile.layout:
+                    for name in names:
+                        self.rows.setdefault(name, len(self.rows))
+            for name in (PODS, *node_info.allocatable):
+                self.free_rows.setdefault(name, len(self.free_rows))
+        zones, rows = max(len(node_info.zone_ids) for node_info in nodes), len(self.rows)
+        self.free_min = _grown(_grown(self.free_min, 1, zones), 0, rows)
+        self.free_max = _grown(_grown(self.free_max, 1, zones), 0, rows)
+        self.whole = _grown(_grown(self.whole, 1, zones), 0, rows)
+        self.largest, self.totals = _grown(self.largest, 0, rows), _grown(self.totals, 0, rows)
+        free_rows = len(self.free_rows)
+        self.free, self.offered = (
+            _grown(self.free, 0, free_rows),
+            _grown(self.offered, 0, free_rows),
+        )
 
-    def delta(
+    # -- reservations
+
+    def reservation(
         self, node_info: NodeInfo, zones: Mapping[int, Amounts], request: Amounts
     ) -> ReservationArrays:
-        """An own reservation as columns, for every node with these zones and rows."""
-        places = {zone: at for at, zone in enumerate(node_info.zone_ids)}
-        free_min = np.zeros(self.free_min.shape[:2], dtype=np.int64)
+        """Return a reservation as arrays, for every node with these zones and rows."""
+        positions = {zone: index for index, zone in enumerate(node_info.zone_ids)}
+        taken = np.zeros(self.free_min.shape[:2], dtype=np.int64)
         for zone, amounts in zones.items():
             for name, amount in amounts.items():
-                if zone in places and name in node_info.free_min[zone]:
-                    free_min[self.rows[name], places[zone]] = amount
-        untouched = any(zone not in zones for zone in places) or not places
-        least = None if untouched else free_min[:, : len(places)].min(axis=1)
-        return ReservationArrays(free_min, _table(self.free_rows, [request])[:, 0], least)
+                if zone in positions and name in node_info.free_min[zone]:
+                    taken[self.rows[name], positions[zone]] = amount
+        return ReservationArrays(taken, _table(self.free_rows, [request])[:, 0])
 
-    def subtract(self, node_info: NodeInfo, delta: ReservationArrays) -> None:
-        """Take an own reservation out of one node's columns, which are otherwise up to date, at the
-        next `apply_due`.
-        """
-        self._due.setdefault(node_info.slot, []).append(delta)
-
-    def take_changed(self) -> Slots:
-        """The slots whose zones changed since this was asked for."""
-        found = np.array(sorted(self._changed), dtype=np.int64)
-        self._changed.clear()
-        return found
+    def subtract(self, node_info: NodeInfo, reservation: ReservationArrays) -> None:
+        """Subtract a reservation at the next `apply_due`; the node is up to date otherwise."""
+        self._due.setdefault(node_info.slot, []).append(reservation)
 
     def apply_due(self) -> None:
-        """Take out what is due, of all nodes at once; as many rounds as one node has reservations."""
+        """Subtract what is due, from all nodes at once: as many rounds as one node has
+        reservations.
+        """
         self._changed.update(self._due)
         if len(self._due) <= FEW:
-            for slot, taken in self._due.items():
-                for delta in taken:
-                    self.free_min[:, :, slot] -= delta.zones
-                    self.free[:, slot] -= delta.whole
+            for slot, reservations in self._due.items():
+                for reservation in reservations:
+                    self.free_min[:, :, slot] -= reservation.zones
+                    self.free[:, slot] -= reservation.whole
             self._due = {}
         while self._due:
             slots = list(self._due)
-            deltas = [self._due[slot].pop() for slot in slots]
-            self.free_min[:, :, slots] -= np.stack([delta.zones for delta in deltas], axis=2)
-            self.free[:, slots] -= np.stack([delta.whole for delta in deltas], axis=1)
-            self._due = {slot: left for slot, left in self._due.items() if left}
+            round_ = [self._due[slot].pop() for slot in slots]
+            self.free_min[:, :, slots] -= np.stack([taken.zones for taken in round_], axis=2)
+            self.free[:, slots] -= np.stack([taken.whole for taken in round_], axis=1)
+            self._due = {slot: rest for slot, rest in self._due.items() if rest}
 
-    def _learn(self, many: Sequence[NodeInfo]) -> None:
-        """Make room for the zones and resources of these nodes."""
-        for layout in {
-            node_info.profile_id: node_info.profile[4]
-            for node_info in many
-            if node_info.profile_id not in self._placed
-        }.values():
-            for _, names in layout:
-                for name in names:
-                    self.rows.setdefault(name, len(self.rows))
-        for node_info in many:
-            for name in (PODS, *node_info.allocatable):
-                self.free_rows.setdefault(name, len(self.free_rows))
-        zones, rows = max(len(node_info.zone_ids) for node_info in many), len(self.rows)
-        self.free_min, self.free_max = (
-            _grown(_grown(each, 1, zones), 0, rows) for each in (self.free_min, self.free_max)
-        )
-        self.whole = _grown(_grown(self.whole, 1, zones), 0, rows)
-        self.largest, self.totals = _grown(self.largest, 0, rows), _grown(self.totals, 0, rows)
-        if len(self.widest) < rows:
-            self.widest = np.maximum(_grown(self.widest, 0, rows), 1)
-        self.free, self.offered = (
-            _grown(self.free, 0, len(self.free_rows)),
-            _grown(self.offered, 0, len(self.free_rows)),
-        )
+
+def select(array: npt.NDArray[Number], selection: Selection) -> npt.NDArray[Number]:
+    """Return the selected nodes, which are the last axis; a copy only for an array of slots."""
+    if isinstance(selection, slice):
+        return array[..., selection]
+    return array.take(selection, axis=-1)
 
 
 def _values(bounds: Sequence[Bounds], layout: Layout) -> Ints:
@@ -385,15 +367,17 @@ def _values(bounds: Sequence[Bounds], layout: Layout) -> Ints:
     try:
         values = np.array(rows, dtype=np.int64)
     except OverflowError:
-        values = np.array([[_clipped(amount) for amount in row] for row in rows], dtype=np.int64)
+        values = np.array([list(map(_clipped, row)) for row in rows], dtype=np.int64)
     clipped: Ints = np.minimum(np.maximum(values, -_LIMIT), _LIMIT).T
     return clipped
 
 
-def _table(rows: Mapping[str, int], amounts: list[Amounts]) -> npt.NDArray[np.int64]:
-    return np.array(
-        [[_clipped(each.get(name, 0)) for each in amounts] for name in rows], dtype=np.int64
-    )
+def _table(rows: Mapping[str, int], nodes: Sequence[Amounts]) -> Ints:
+    """[row, node] of the amounts."""
+    table = np.empty((len(rows), len(nodes)), dtype=np.int64)
+    for row, name in enumerate(rows):
+        table[row] = [_clipped(amounts.get(name, 0)) for amounts in nodes]
+    return table
 
 
 def _clipped(amount: int) -> int:

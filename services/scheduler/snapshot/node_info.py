@@ -1,8 +1,8 @@
-"""One node as the cycle sees it: bounds per zone, what is free on the node as a whole, its rule,
-and own reservations.
+"""NodeInfo: one node as a scheduling cycle sees it.
 
-Built from the ledger's node and kept apart from it: own reservations are subtracted here until the
-fold brings them.
+Built from the ledger's node. Own reservations are assumed here (see `assume.py`) until the fold
+brings them to the ledger; the ledger's node itself is never changed. Must not know pods that wait,
+scores or other nodes.
 """
 
 from __future__ import annotations
@@ -27,21 +27,10 @@ from shared.ledger.view import total
 from shared.ledger.what_if import Newcomer, what_if
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
-Profile = tuple[
-    str,
-    policy.Rule,
-    tuple[str, ...],
-    tuple[tuple[str, str], ...],
-    Layout,
-    tuple[str, ...],
-    tuple[str, ...],
-]
-"""What nodes share when their zones can be judged at once: report state, rule, pinned resources, options, the zones
-with their resources, and the resources of which some devices lie in no zone, and of which some lie in several."""
-
 Bounds = Mapping[int, Amounts]
 
-_PASSING = {
+# What a delta changes in a report. No profile may look at it, except for the layout of the zones.
+_CHANGED_BY_DELTAS = {
     "boot_id",
     "boot_time_ms",
     "exporter",
@@ -51,22 +40,60 @@ _PASSING = {
     "checkpoints",
     "hidden",
 }
-"""What deltas change. No profile may look at it, but for the layout of zones."""
-_STEADY = attrgetter(*(name for name in Report.__struct_fields__ if name not in _PASSING))
-"""The rest of a report: the same objects after a delta, so that to compare them costs next to nothing."""
+# The rest of a report. After a delta these are the same objects, so that comparing them is cheap.
+_STEADY = attrgetter(*(name for name in Report.__struct_fields__ if name not in _CHANGED_BY_DELTAS))
 
 MAX_ZONES = 64
-MAKES = 4096
-"""Makes of nodes that are remembered."""
-NOBODY: frozenset[str] = frozenset()
-NOWHERE: frozenset[int] = frozenset()
+# Machine types and profiles that are remembered.
+REMEMBERED = 4096
+NO_PODS: frozenset[str] = frozenset()
+NO_ZONES: frozenset[int] = frozenset()
+UNLIMITED_PODS = 1 << 30
+
+
+class Profile(NamedTuple):
+    """What nodes share if their zones can be evaluated at once.
+
+    `state` is `report_state`, `tracked` the aligned resources, `layout` the zones with their
+    resources. `placeless` resources have devices that lie in no zone, `between` resources devices
+    that lie in several.
+    """
+
+    state: str
+    rule: policy.Rule
+    tracked: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    layout: Layout = ()
+    placeless: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
+
+
+class MachineType(NamedTuple):
+    """What a report says about a node and no pod changes; shared by like nodes, read only.
+
+    `sizes` is zone -> what scores take as the whole zone: allocatable, or what is available if a
+    report calls that more (`overstated`).
+    """
+
+    sizes: ZoneAmounts
+    capacities: Capacities
+    max_numa_nodes: int
+    overstated: bool = False
+
+
+NO_MACHINE = MachineType({}, Capacities({}), 0)
 
 
 class NodeInfo:
-    """Mutable columns of one node. `free_min` and `free_max` are zone id -> amounts, `sizes` what scores
-    take for the whole of a zone (read only); `free` is allocatable minus requested. `unaligned`: a
-    pod may take from several zones at once without being refused for it. `version` counts every
-    change, `taken_in` those that are the ledger's: no own reservations."""
+    """One node, mutable.
+
+    `free_min` and `free_max` are zone id -> amounts: guaranteed free and free at most. `totals` is
+    what is guaranteed free on the whole node (only if `unaligned`: a pod may take from several
+    zones without a rejection). `assumed` holds own reservations by uid, `pending` the pods whose
+    admission is not confirmed, `unconfirmed` says that some pod's zones are not known.
+    `grouped_zones` hold memory of a block over several zones. `version` counts every change,
+    `ledger_version` those that came from the ledger.
+    """
 
     __slots__ = (
         "allocatable",
@@ -86,6 +113,7 @@ class NodeInfo:
         "name",
         "observed",
         "pending",
+        "pending_parts",
         "profile",
         "profile_id",
         "report",
@@ -98,7 +126,6 @@ class NodeInfo:
         "unconfirmed",
         "version",
         "views",
-        "waiting",
         "zone_ids",
     )  # fmt: skip
 
@@ -115,36 +142,33 @@ class NodeInfo:
         self.allocatable: Amounts = {}
         self.claims: dict[str, ZoneAmounts] = {}
         self.assumed: dict[str, Newcomer] = {}
+        # Kept by the modules that compute them, until the node changes.
         self.kubelet_searches: Any = None
-        self.waiting: Any = None
+        self.pending_parts: Any = None
         self.expected_zones: Any = None
         self.views: Any = None
         self.rule, self.unaligned = policy.Rule(), True
-        self.profile: Profile = ("missing", self.rule, (), (), (), (), ())
+        self.profile = Profile("missing", self.rule)
         self.profile_id = -1
-        self.grouped_zones: frozenset[int] = frozenset()
+        self.grouped_zones: frozenset[int] = NO_ZONES
         self.totals: Amounts = {}
         self.unconfirmed = self.expired = False
-        self.pending: frozenset[str] = frozenset()
-        self.charged: frozenset[str] = frozenset()
+        self.pending: frozenset[str] = NO_PODS
+        self.charged: frozenset[str] = NO_PODS
         self.ends: object = None
 
     def free(self, name: str) -> int:
-        """What the node as a whole has left of a resource. A node that states no pod limit has
-        none.
-        """
+        """Return what the whole node has left of a resource."""
         if name == PODS and name not in self.allocatable:
-            return 1 << 30
+            return UNLIMITED_PODS
         return self.allocatable.get(name, 0) - self.requested.get(name, 0)
 
-    def left(self) -> Amounts:
-        """`free` of each resource that the node states, and of pods."""
+    def free_amounts(self) -> Amounts:
+        """Return `free` of pods and of each resource that the node states."""
         return {name: self.free(name) for name in (PODS, *self.allocatable)}
 
     def is_current(self, node: LedgerNode) -> bool:
-        """True when the ledger's node says what these facts, own reservations included, say
-        already.
-        """
+        """True if the ledger's node says what this NodeInfo, assumed pods included, says already."""
         return (
             self.observed is node.observed
             and self.report is node.basis
@@ -153,76 +177,79 @@ class NodeInfo:
             and self.requested == node.requested
             and self.claims == node.claims
             and self.allocatable == offered(node)
-            and self.pending == arriving(node)
+            and self.pending == pending_pods(node)
             and self.charged | self.assumed.keys() == node.charges.keys()
             and self.ends == ends_of(node)
             and self.expired == node.expired
         )
 
     def update_from(self, node: LedgerNode, config: CycleConfig) -> None:
-        """Take over everything that the ledger says; own reservations that it lacks are forgotten."""
+        """Take everything from the ledger's node; assumed pods that the ledger lacks are forgotten."""
         if self.report is not node.basis:
             self.machine = machine_type_of(node.basis) if node.basis is not None else NO_MACHINE
             self.sizes = self.machine.sizes
         steady = self._is_steady(node)
-        self.ledger, self.observed, self.report, self.expired = (
-            node,
-            node.observed,
-            node.basis,
-            node.expired,
-        )
+        self.ledger, self.observed, self.report = node, node.observed, node.basis
+        self.expired = node.expired
         self.free_min = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
         self.free_max = node.free_max
         self.zone_ids = tuple(sorted(node.free_min))
         self.requested, self.claims, self.assumed = dict(node.requested), dict(node.claims), {}
         self.allocatable = offered(node)
         self.unconfirmed = any(is_unconfirmed(charge) for charge in node.charges.values())
-        self.pending = arriving(node) if self.unconfirmed else NOBODY
+        self.pending = pending_pods(node) if self.unconfirmed else NO_PODS
         self.charged, self.ends = frozenset(node.charges), ends_of(node)
-        if not steady or self.profile[4] != self._layout():
+        if not steady or self.profile.layout != self._layout():
             self.profile = self._profile(node, config)
-            self.rule = self.profile[1]
+            self.rule = self.profile.rule
             self.unaligned = self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
         self.grouped_zones = zones_of_memory_groups(node, node.charges.values())
-        self.kubelet_searches, self.waiting, self.expected_zones = None, None, None
+        self._forget_derived()
         self.totals = self.guaranteed_totals() if self.unaligned else {}
 
     def hypothetical(
         self,
-        gone: Collection[str],
+        ended: Collection[str],
         pods: Mapping[str, LedgerPod],
         claimant: str,
         config: CycleConfig,
     ) -> NodeInfo:
-        """The node, own reservations included, once these have ended and the claimant's claim is
-        given back.
+        """Return the node, assumed pods included, as if these pods had ended and the claimant's
+        claim were given back.
         """
-        found = NodeInfo(self.name, self.slot)
-        found.profile_id = self.profile_id
-        found.update_from(what_if(self.ledger, gone, pods, claimant, self.assumed.values()), config)
-        return found
+        node_info = NodeInfo(self.name, self.slot)
+        node_info.profile_id = self.profile_id
+        node = what_if(self.ledger, ended, pods, claimant, self.assumed.values())
+        node_info.update_from(node, config)
+        return node_info
 
     def confirm(self, node: LedgerNode) -> None:
-        """The ledger's node `is_current`: own reservations are its charges from now on."""
+        """The ledger's node `is_current`: the assumed pods are its charges from now on."""
         self.charged, self.assumed = frozenset(node.charges), {}
-        self.kubelet_searches, self.waiting, self.expected_zones = None, None, None
+        self._forget_derived()
 
-    def for_single_zones(self, free_min: Bounds) -> Bounds:
-        """`free_min` as far as single zones go: no memory in zones that the Memory Manager uses, or
-        may use, in groups.
+    def _forget_derived(self) -> None:
+        self.kubelet_searches, self.pending_parts, self.expected_zones = None, None, None
+
+    def for_single_zones(self, free: Bounds) -> Bounds:
+        """Return the free amounts as far as a single zone can use them: no memory in zones that
+        the Memory Manager uses, or may use, in groups.
         """
         if not self.grouped_zones:
-            return free_min
-        return {
-            zone: {name: min(0, a) if is_memory(name) else a for name, a in held.items()}
-            if zone in self.grouped_zones
-            else held
-            for zone, held in free_min.items()
-        }
+            return free
+        single: dict[int, Amounts] = {}
+        for zone, amounts in free.items():
+            single[zone] = amounts
+            if zone in self.grouped_zones:
+                single[zone] = {
+                    name: min(0, amount) if is_memory(name) else amount
+                    for name, amount in amounts.items()
+                }
+        return single
 
     def guaranteed_totals(self) -> Amounts:
-        """What is surely free on the node as a whole: an unproven pod holds its demand once,
-        wherever that is.
+        """Return what is guaranteed free on the whole node. An unconfirmed pod holds its demand
+        once, wherever that is.
         """
         totals = total(self.free_max.values())
         for charge in self.charges():
@@ -233,209 +260,178 @@ class NodeInfo:
                 totals[name] = totals.get(name, 0) - amount
         return totals
 
+    def take_total(self, charge: Charge, totals: Amounts) -> None:
+        """Subtract what a pod holds, beyond what the report shows of it, from `totals`."""
+        for name, amount in held_once(charge, self.report).items():
+            totals[name] = totals.get(name, 0) - amount
+
+    def charges(self) -> Collection[Charge]:
+        """Return every charge on the node, assumed pods included."""
+        charges = self.ledger.charges
+        if not self.assumed:
+            return charges.values()
+        assumed = [pod.charge for uid, pod in self.assumed.items() if uid not in charges]
+        return [*charges.values(), *assumed]
+
     def _is_steady(self, node: LedgerNode) -> bool:
-        """True where the profile is what it was if the zones have the layout that they had: nothing
-        else came of the node than what a delta of its report tells."""
-        before, report = self.report, node.basis
-        if (
-            before is None
-            or report is None
-            or self.observed is not node.observed
-            or self.expired != node.expired
-        ):
+        """True if the profile is unchanged as long as the layout of the zones is: nothing changed
+        but what a delta of the report changes.
+        """
+        earlier, report = self.report, node.basis
+        if earlier is None or report is None:
             return False
-        return len(before.zones) == len(report.zones) and (
-            before is report or _STEADY(before) == _STEADY(report)
-        )
+        if self.observed is not node.observed or self.expired != node.expired:
+            return False
+        if len(earlier.zones) != len(report.zones):
+            return False
+        return earlier is report or _STEADY(earlier) == _STEADY(report)
 
     def _profile(self, node: LedgerNode, config: CycleConfig) -> Profile:
         report, state = node.basis, report_state(node)
         if report is None:
-            return (state, policy.Rule(), (), (), (), (), ())
+            return Profile(state, policy.Rule())
         labels = node.observed.labels if node.observed is not None else {}
-        rule = policy.node_rule(report, labels, config.policy_precedence)
-        tracked = policy.pinned(report, labels, config.policy_precedence)
-        placeless = tuple(
-            sorted({group.resource for group in report.devices or () if not group.zones})
-        )
-        between = tuple(name for name, _ in between_zones(report))
-        profile = (
+        placeless = {group.resource for group in report.devices or () if not group.zones}
+        profile = Profile(
             state,
-            rule,
-            tracked,
+            policy.node_rule(report, labels, config.policy_precedence),
+            policy.pinned(report, labels, config.policy_precedence),
             tuple(sorted(report.options.items())),
             self._layout(),
-            placeless,
-            between,
+            tuple(sorted(placeless)),
+            tuple(name for name, _ in between_zones(report)),
         )
         return cast("Profile", _shared(profile, profile))
-
-    def take_total(self, charge: Charge, totals: Amounts) -> None:
-        """Take what a pod holds, beside what the report shows of it, out of `totals`."""
-        held = held_once(charge, self.report)
-        for name, amount in held.items():
-            totals[name] = totals.get(name, 0) - amount
 
     def _layout(self) -> Layout:
         return tuple((zone, tuple(self.free_min[zone])) for zone in self.zone_ids)
 
-    def charges(self) -> Collection[Charge]:
-        """Every charge on the node, own reservations included."""
-        charges = self.ledger.charges
-        if not self.assumed:
-            return charges.values()
-        return [
-            *charges.values(),
-            *[own.charge for uid, own in self.assumed.items() if uid not in charges],
-        ]
 
-
-_known: dict[object, object] = {}
+_values: dict[object, object] = {}
 
 
 def _shared(key: object, value: object) -> object:
-    """The value that was kept for this key first. Nodes come in few makes: what is equal is kept
-    once, read only. A bounded memo; forgetting it changes nothing."""
-    if len(_known) >= MAKES:
-        _known.clear()
-    return _known.setdefault(key, value)
-
-
-class MachineType(NamedTuple):
-    """What a report says of a node that does not change while pods come and go. `sizes`: zone ->
-    what scores take for the whole: allocatable, or what is available where a report calls that more
-    (`overstated`). Read only."""
-
-    sizes: ZoneAmounts
-    capacities: Capacities
-    max_numa_nodes: int
-    overstated: bool = False
-
-
-NO_MACHINE = MachineType({}, Capacities({}), 0)
+    """Return the first value kept for this key: nodes come in few types, and equal values are kept
+    once. A bounded memo; forgetting it changes nothing.
+    """
+    if len(_values) >= REMEMBERED:
+        _values.clear()
+    return _values.setdefault(key, value)
 
 
 def machine_type_of(report: Report) -> MachineType:
-    """Kept once for nodes of one make."""
-    sizes, key = dict[int, Amounts](), list[object]()
+    """Return the report's machine type, one object for all nodes of that type."""
+    sizes, key, overstated = dict[int, Amounts](), list[object](), False
     for zone in report.zones:
-        held = sizes[zone.id] = {}
-        for name, each in zone.resources.items():
-            held[name] = most = (
-                each.allocatable if each.allocatable > each.available else each.available
-            )
-            key += name, each.capacity, each.allocatable, most
+        zone_sizes = sizes[zone.id] = {}
+        for name, resource in zone.resources.items():
+            size = resource.allocatable
+            if resource.available > size:
+                size, overstated = resource.available, True
+            zone_sizes[name] = size
+            key += name, resource.capacity, resource.allocatable, size
         key.append(zone.id)
     key.append(report.max_numa_nodes)
-    shared = tuple(key)
-    if (known := _known.get(shared)) is not None:
-        return cast("MachineType", known)
-    overstated = any(
-        each.available > each.allocatable
-        for zone in report.zones
-        for each in zone.resources.values()
-    )
-    made = MachineType(sizes, capacities(report), report.max_numa_nodes, overstated)
-    return cast("MachineType", _shared(shared, made))
+    shared_key = tuple(key)
+    machine = _values.get(shared_key)
+    if machine is None:
+        machine = MachineType(sizes, capacities(report), report.max_numa_nodes, overstated)
+    return cast("MachineType", _shared(shared_key, machine))
 
 
 def offered(node: LedgerNode) -> Amounts:
-    """What the node as a whole offers: allocatable, less what nominees claim of it."""
-    allocatable = (
-        offered_by_kubelet(node, node.observed.allocatable) if node.observed is not None else {}
-    )
+    """Return what the whole node offers: allocatable, less what nominees claim."""
+    if node.observed is None:
+        return {}
+    allocatable = offered_by_kubelet(node, node.observed.allocatable)
     if not node.claims:
         return allocatable
-    taken = {PODS: len(node.claims)}
+    claimed = {PODS: len(node.claims)}
     for zones in node.claims.values():
         for name, amount in total(zones.values()).items():
-            taken[name] = taken.get(name, 0) + amount
-    return {name: amount - taken.get(name, 0) for name, amount in allocatable.items()}
+            claimed[name] = claimed.get(name, 0) + amount
+    return {name: amount - claimed.get(name, 0) for name, amount in allocatable.items()}
 
 
 def held_once(charge: Charge, report: Report | None = None) -> Amounts:
-    """The most that a pod holds on the node as a whole. What init containers of a proven pod keep
-    is charged in each zone where it may be, but is held once; what a checkpoint tells of by uid
-    lies where it is charged."""
+    """Return the most that a pod holds on the whole node.
+
+    The share that init containers of a confirmed pod keep is charged in each zone where it may be,
+    but is held once. The amounts that a checkpoint lists by uid lie where they are charged.
+    """
     if not charge.confirmed:
-        return (
-            total(charge.zones.values())
-            if charge.confirmed_zones
-            else most(charge.demand, apart(charge.possible))
-        )
-    hidden = report.hidden if report is not None else ()
-    told = {
-        item.resource
-        for each in hidden
-        if each.pod_uid == charge.uid and not each.pod
-        for item in each.held
-    }
+        if charge.confirmed_zones:
+            return total(charge.zones.values())
+        return most(charge.demand, apart(charge.possible))
+    by_zone: set[str] = set()
+    for hidden in report.hidden if report is not None else ():
+        if hidden.pod_uid == charge.uid and not hidden.pod:
+            by_zone.update(item.resource for item in hidden.held)
     largest: Amounts = {}
     for amounts in charge.zones.values():
         for name, amount in amounts.items():
             largest[name] = max(amount, largest.get(name, 0))
     sums = total(charge.zones.values())
-    return {name: sums[name] if name in told else largest[name] for name in sorted(largest)}
+    return {name: sums[name] if name in by_zone else largest[name] for name in sorted(largest)}
 
 
 def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
-    """Zones that hold, or may hold, memory of a block over several zones: the Memory Manager then
-    refuses them alone (kubelet 1.36). Pods too large for one zone make such blocks; where the
-    report lists no pod, nobody knows where."""
+    """Return the zones that hold, or may hold, memory of a block over several zones: the Memory
+    Manager then refuses a pod that wants one of them alone (kubelet 1.36).
+
+    Pods too large for one zone make such blocks. If the report lists no pod, any zone may be one.
+    """
     report = node.basis
     if report is None or len(report.zones) < 2:
-        return frozenset()
-    several = report.policy != policies.SINGLE_NUMA_NODE
-    if several and any(
-        (node.listed is None or not charge.confirmed) and _is_wide(charge, report)
-        for charge in charges
-    ):
-        return frozenset(zone.id for zone in report.zones)
-    tied: set[int] = set()
+        return NO_ZONES
+    if report.policy != policies.SINGLE_NUMA_NODE:
+        for charge in charges:
+            unlisted = node.listed is None or not charge.confirmed
+            if unlisted and _is_wide(charge, report):
+                return frozenset(zone.id for zone in report.zones)
+    grouped: set[int] = set()
     for placements in (node.listed or {}).values():
         for placement in placements:
             for item in placement.held:
                 if len(item.zones) > 1 and is_memory(item.resource):
-                    tied.update(item.zones)
-    return frozenset(tied) or NOWHERE
+                    grouped.update(item.zones)
+    return frozenset(grouped) or NO_ZONES
 
 
 def _is_wide(charge: Charge, report: Report) -> bool:
-    """Does the pod ask for more memory at once than any zone has when empty?"""
-    parts = (
-        [most(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
-    )
+    """True if the pod requests more memory at once than any empty zone has."""
+    if report.scope == "pod":
+        parts = [most(charge.demand)]
+    else:
+        parts = [part.amounts for part in charge.demand]
     return not fits_one_zone([memory_of(part) for part in parts], capacities(report))
 
 
-def arriving(node: LedgerNode) -> frozenset[str]:
-    """Pods that are on their way to the node: charged, and not known to be admitted. Who was proven
-    in this boot was.
-    """
-    coming = (
+def pending_pods(node: LedgerNode) -> frozenset[str]:
+    """Return the charged pods whose admission is not confirmed."""
+    pending = (
         charge.uid
         for charge in node.charges.values()
         if is_unconfirmed(charge) and not charge.is_admitted
     )
-    return frozenset(coming) or NOBODY
+    return frozenset(pending) or NO_PODS
 
 
 def ends_of(node: LedgerNode) -> object:
-    """What differs once another end is known, or one is forgotten: who else it leaves room for is
-    for a search to tell.
+    """Return a value that changes if another end is known, or one is forgotten: only the kubelet
+    search can say for whom an end leaves room.
     """
-    return [
-        (key, len(ended.lives or ()), ended.complete) for key, ended in node.ended.items()
-    ], len(node.freed)
+    ends = [(key, len(ended.lives or ()), ended.complete) for key, ended in node.ended.items()]
+    return ends, len(node.freed)
 
 
 def is_unconfirmed(charge: Charge) -> bool:
-    """True for a pod whose zones are not known: several are charged in its place."""
+    """True for a pod whose zones are not known: several are charged for it."""
     return bool(charge.zones) and not charge.confirmed and not charge.confirmed_zones
 
 
 def report_state(node: LedgerNode) -> str:
-    """`` when the report may be relied on, else `missing`, `expired` or what is wrong with it."""
+    """Return "" if the report may be used, else `missing`, `expired` or what is wrong with it."""
     report = node.basis
     if report is None:
         return "missing"
@@ -447,7 +443,7 @@ def report_state(node: LedgerNode) -> str:
 def _malformed(report: Report) -> str:
     ids = [zone.id for zone in report.zones]
     if len(set(ids)) != len(ids):
-        return f"zone {next(i for i in ids if ids.count(i) > 1)} is reported twice"
+        return f"zone {next(zone for zone in ids if ids.count(zone) > 1)} is reported twice"
     if any(zone < 0 for zone in ids):
         return f"zone {min(ids)} has a negative id"
     if len(ids) > MAX_ZONES:

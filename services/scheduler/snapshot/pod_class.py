@@ -1,13 +1,13 @@
-"""A pod's shape: everything about it that a verdict depends on. Pods of one shape share their
-verdicts.
+"""Pod classes: pods that every node treats alike share their filter results and scores.
 
-A shape has one plan for each profile of nodes: the demand that such nodes pin, split into parts
-that are aligned together.
+A pod class has one plan for each profile of nodes. The plan says what such nodes align, split into
+the parts that are aligned together.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -34,22 +34,22 @@ from shared.hints.registry import beyond_amounts
 from shared.ledger.alike import kind_of
 from shared.ledger.state import ZoneAmounts
 
+# Amounts from here on are refused before they reach 64-bit arrays.
 ABSURD = 1 << 61
-"""Amounts from here on are refused before they meet 64-bit columns."""
 
 Items = tuple[tuple[str, int], ...]
 
-WHOLE_CORES = ("full-pcpus-only", "true")
-"""The CPU Manager's option as a report carries it."""
-BY_SOCKET = ("align-by-socket", "true")
-"""With it a set of zones within a socket may be preferred, and CPUs come from all of it."""
+# Options of the CPU Manager as a report carries them.
+FULL_PCPUS_ONLY = ("full-pcpus-only", "true")
+# A set of zones within a socket may be preferred, and CPUs come from all of it.
+ALIGN_BY_SOCKET = ("align-by-socket", "true")
 
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-class Part(msgspec.Struct, frozen=True, gc=False):
-    """What goes into one zone (or zone set) together. `name` is the container, "" for the whole
-    pod.
+class AlignedPart(msgspec.Struct, frozen=True, gc=False):
+    """What goes into one zone, or one set of zones, together. `name` is the container, "" for the
+    whole pod.
     """
 
     name: str
@@ -58,106 +58,107 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set),
-    `unaligned` (policy none or best-effort: totals, and memory by zone). `parts` are in the
-    kubelet's order, `kinds` their distinct amounts with how many parts ask for each. `together` is
-    what all parts hold at once, empty where one zone with that much would not be enough to be sure
-    (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has
-    init containers with a demand, `names` which containers have one, `demand` container by
-    container. `placeless`: some devices of these lie in no zone, and serve whoever may take from
-    anywhere. `one_by_one`: no bound decides, as some provider looks at more than amounts, devices
-    that are asked for lie in several zones at once, devices are named and not asked for, memory is
-    outside the pod's hint, CPUs are aligned by socket, or the pod `may_be_split`: where no zone
-    holds its containers together each may take one of its own, so that no bound refuses it, while
-    one that admits it holds. `running` parts hold what they ask for at the same time, and each of
-    them asks for at least `least`, which is empty where there are no two such parts."""
+    """How a profile of nodes aligns a pod class.
+
+    `mode`: `free` (nothing is aligned), `aligned` (each part in one set of zones) or `unaligned`
+    (policy none or best-effort: totals, and memory by zone).
+    `parts` are in the kubelet's order; `part_kinds` are their distinct amounts, each with the
+    number of parts that request it.
+    `sum_of_parts` is what all parts hold at once. It is empty if a zone with that much would not be
+    enough to be sure: init containers, whole cores, memory outside the pod's hint.
+    `placeless`: some devices of these resources lie in no zone and serve any container.
+    `needs_search`: no bound decides, because a provider looks at more than amounts, requested
+    devices lie in several zones, devices are named in an amount of 0, memory is outside the pod's
+    hint, CPUs are aligned by socket, or the pod `may_be_split`. A bound that admits such a split
+    pod holds; no bound refuses it.
+    `running` parts hold their amounts at the same time. Each of them requests at least `smallest`,
+    which is empty for fewer than two such parts.
+    """
 
     mode: str
     rule: policy.Rule
-    parts: tuple[Part, ...] = ()
-    whole_cores: bool = False
-    kinds: tuple[tuple[Items, int], ...] = ()
-    together: Amounts = {}
-    inits: bool = False
+    parts: tuple[AlignedPart, ...] = ()
+    full_pcpus_only: bool = False
+    part_kinds: tuple[tuple[Items, int], ...] = ()
+    sum_of_parts: Amounts = {}
+    has_init_demand: bool = False
     names: tuple[str, ...] = ()
     demand: tuple[ContainerDemand, ...] = ()
     placeless: frozenset[str] = frozenset()
-    one_by_one: bool = False
+    needs_search: bool = False
     may_be_split: bool = False
     running: int = 0
-    least: Amounts = {}
+    smallest: Amounts = {}
 
 
 class PlanOnNodes:
-    """One plan of a shape, on the nodes of all profiles where it is the same, whose layouts have at
-    most so many zones. `barred`: they are, whatever they have free. `sweep` is what looks at many
-    of them at once, `made_for` columns of that make."""
+    """One plan of a pod class on the nodes of all profiles that share it.
 
-    __slots__ = ("barred", "made_for", "plan", "sweep", "zones")
+    `zones` is the most zones that one of their layouts has. `is_blocked`: no node of these profiles
+    takes the class, whatever is free. `evaluation` is the bulk evaluator's prepared state for node
+    arrays of the size `made_for`.
+    """
 
-    def __init__(self, plan: Plan, barred: bool) -> None:
-        self.plan, self.barred, self.zones = plan, barred, 0
-        self.sweep: Any = None
+    __slots__ = ("evaluation", "is_blocked", "made_for", "plan", "zones")
+
+    def __init__(self, plan: Plan, is_blocked: bool) -> None:
+        self.plan, self.is_blocked, self.zones = plan, is_blocked, 0
+        self.evaluation: Any = None
         self.made_for: object = None
 
     def widen(self, zones: int) -> None:
-        """Nodes of so many zones are among them."""
+        """Count nodes with this many zones, too."""
         self.zones = max(self.zones, zones)
 
 
 class PodClass:
-    """The shape, its node-level request and its plans so far. `row` is its row on the table of
-    verdicts. `evenly` names the resources that it could ask of zones, where all its containers ask
-    for the same."""
+    """A pod class, its node-level request and what is kept for it.
+
+    `row` is its row in the score cache, `zonal` says that zones could matter to it, `request` has
+    the amounts above zero that a node must have free.
+    """
 
     __slots__ = (
-        "asked", "deltas", "evenly", "key", "kind", "planned", "plans", "pod", "problem", "refusals", "request", "requested",
-        "row", "swept", "undecided", "unplaceable", "untold", "wanted", "zonal",
+        "asked", "is_evaluated", "key", "kind", "own_policy", "passed_over", "plans",
+        "plans_on_nodes", "pod", "problem", "refusals", "request", "requested",
+        "reservation_arrays", "row", "undecided", "unplaceable", "zonal",
     )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
         self.key, self.pod, self.row = key, pod, row
         own = policy.pod_policy(pod)
-        self.wanted = own.policy
+        self.own_policy = own.policy
         self.kind = kind_of(pod)
-        self.request = {name: held for name, held in self.kind.request.items() if held > 0} | {
-            PODS: 1
-        }
-        self.problem = _absurd(pod) or own.problem
-        self.plans: dict[Profile, Plan] = {}
-        every = {
-            name
-            for container in pod.containers
-            for name in (*container.requests, *container.limits)
-        }
-        parts = [part.amounts for part in zonal_demand(pod, every)]
-        self.zonal = bool(parts)
-        self.evenly = tuple(parts[0]) if parts and all(part == parts[0] for part in parts) else ()
-        self.asked = {name: held for name, held in self.request.items() if name != PODS}
+        self.asked = {name: amount for name, amount in self.kind.request.items() if amount > 0}
+        self.asked.pop(PODS, None)
+        self.request = {**self.asked, PODS: 1}
         self.requested = {**self.kind.request, PODS: 1}
-        self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], ReservationArrays]] = {}
-        self.planned: dict[int, PlanOnNodes] = {}
-        self.swept = False
+        self.problem = _absurd(pod) or own.problem
+        self.zonal = bool(zonal_demand(pod, _all_resources(pod)))
+        self.plans: dict[Profile, Plan] = {}
+        self.plans_on_nodes: dict[int, PlanOnNodes] = {}
+        self.reservation_arrays: dict[
+            int, tuple[ZoneAmounts, tuple[int, int, int], ReservationArrays]
+        ] = {}
+        self.is_evaluated = False
+        # Slot -> ledger version at which the ordinary step budget did not suffice.
         self.undecided: dict[int, int] = {}
+        # Slot -> version at which the bounds alone did not decide.
+        self.passed_over: dict[int, int] = {}
         self.unplaceable: tuple[int, Unplaceable] | None = None
-        self.untold: dict[int, int] = {}
         self.refusals: dict[str, tuple[tuple[int, int], NodeObserved | None, Refusal]] = {}
 
     def plan(self, profile: Profile) -> Plan:
-        """The shape's plan on nodes of this profile."""
-        found = self.plans.get(profile)
-        if found is None:
-            rule = policy.combined(profile[1], self.wanted)
-            found = self.plans[profile] = _plan(self.kind.demand(profile[2]), rule, profile)
-        return found
-
-    def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
-        """What the ledger will charge on a node that tracks these resources."""
-        return self.kind.demand(tracked)
+        """Return the plan on nodes of this profile."""
+        plan = self.plans.get(profile)
+        if plan is None:
+            rule = policy.combined(profile.rule, self.own_policy)
+            plan = self.plans[profile] = _plan(self.kind.demand(profile.tracked), rule, profile)
+        return plan
 
 
 def without_kept(pod: Pod) -> Pod:
-    """The pod without what constraints keep of it."""
+    """Return the pod without what constraints keep of its spec."""
     if not pod.constraints.kept:
         return pod
     return msgspec.structs.replace(
@@ -166,7 +167,7 @@ def without_kept(pod: Pod) -> Pod:
 
 
 def key_of(pod: Pod) -> str:
-    """Equal text for pods that every node judges alike."""
+    """Return equal text for pods that every node treats alike."""
     wanted = pod.annotations.get(policy.POD_ANNOTATION, "")
     parts = (pod.containers, pod.qos, pod.overhead, pod.pod_level, pod.constraints, wanted)
     try:
@@ -176,69 +177,81 @@ def key_of(pod: Pod) -> str:
     return xxhash.xxh3_128_hexdigest(encoded)
 
 
+def _all_resources(pod: Pod) -> set[str]:
+    names: set[str] = set()
+    for container in pod.containers:
+        names.update(container.requests, container.limits)
+    return names
+
+
 def _absurd(pod: Pod) -> str:
-    named = [
-        (f"container {c.name}", kind, held)
-        for c in pod.containers
-        for kind, held in _amounts_of(c.requests, c.limits)
+    amounts = [
+        (f"container {container.name}", name, amount)
+        for container in pod.containers
+        for name, amount in (*container.requests.items(), *container.limits.items())
     ]
-    named += [("pod", kind, held) for kind, held in _amounts_of(pod.overhead, pod.pod_level or {})]
-    for where, name, held in named:
-        if held < 0:
-            return f"{where} asks for a negative amount of {name}: {held}"
-        if held >= ABSURD:
-            return f"{where} asks for an absurd amount of {name}: {held}"
+    for pod_amounts in (pod.overhead, pod.pod_level or {}):
+        amounts += [("pod", name, amount) for name, amount in pod_amounts.items()]
+    for where, name, amount in amounts:
+        if amount < 0:
+            return f"{where} asks for a negative amount of {name}: {amount}"
+        if amount >= ABSURD:
+            return f"{where} asks for an absurd amount of {name}: {amount}"
     return ""
 
 
-def _amounts_of(*many: Amounts) -> list[tuple[str, int]]:
-    return [(name, held) for amounts in many for name, held in amounts.items()]
-
-
 def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profile) -> Plan:
-    """How the demand is aligned on nodes of this profile."""
-    options = profile[3]
     if not demand:
         return Plan("free", rule)
-    whole_cores = WHOLE_CORES in options and any(CPU in part.amounts for part in demand)
-    mode = (
-        "aligned"
-        if rule.policy in (policies.SINGLE_NUMA_NODE, policies.RESTRICTED)
-        else "unaligned"
+    aligned = rule.policy in (policies.SINGLE_NUMA_NODE, policies.RESTRICTED)
+    full_pcpus_only = FULL_PCPUS_ONLY in profile.options and any(
+        CPU in part.amounts for part in demand
     )
     parts = _parts(demand, rule)
-    kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
-    forcing, beyond = (
-        len(parts) > 1 and any(part.kind == "init" for part in parts),
-        _whole_pod(rule) and outside_pod_hint(demand),
+    init_forces_zone = len(parts) > 1 and any(part.kind == "init" for part in parts)
+    memory_outside_hint = _whole_pod(rule) and outside_pod_hint(demand)
+    hints_decide = rule.policy != policies.NONE and (
+        ALIGN_BY_SOCKET in profile.options or draws_by_zeros(demand)
     )
-    together = {} if whole_cores or forcing or beyond else _sum(parts)
-    inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
-    placeless = frozenset(profile[5]) if mode == "unaligned" else frozenset[str]()
-    by_hints = rule.policy != policies.NONE and (BY_SOCKET in options or draws_by_zeros(demand))
-    one_by_one = (
-        beyond
-        or by_hints
+    needs_search = (
+        memory_outside_hint
+        or hints_decide
         or any(
-            name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts
+            name in profile.between or beyond_amounts(name)
+            for part in demand
+            for name in part.amounts
         )
     )
-    split = (
-        not one_by_one and rule.source == "report" and may_be_split(demand, rule.policy, rule.scope)
+    is_split = (
+        not needs_search
+        and rule.source == "report"
+        and may_be_split(demand, rule.policy, rule.scope)
     )
     running = [part.amounts for part in parts if part.kind != "init"]
-    least = _least(running) if len(running) > 1 else {}
+    no_sum = full_pcpus_only or init_forces_zone or memory_outside_hint
     return Plan(
-        mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one or split, split,
-        len(running), least,
-    )  # fmt: skip
+        mode="aligned" if aligned else "unaligned",
+        rule=rule,
+        parts=parts,
+        full_pcpus_only=full_pcpus_only,
+        part_kinds=tuple(Counter(tuple(part.amounts.items()) for part in parts).items()),
+        sum_of_parts={} if no_sum else _sum(parts),
+        has_init_demand=any(part.kind == "init" for part in demand),
+        names=tuple(part.name for part in demand),
+        demand=demand,
+        placeless=frozenset() if aligned else frozenset(profile.placeless),
+        needs_search=needs_search or is_split,
+        may_be_split=is_split,
+        running=len(running),
+        smallest=_smallest(running) if len(running) > 1 else {},
+    )
 
 
 def _whole_pod(rule: policy.Rule) -> bool:
     return rule.scope == "pod" and rule.policy != policies.NONE
 
 
-def _sum(parts: tuple[Part, ...]) -> Amounts:
+def _sum(parts: tuple[AlignedPart, ...]) -> Amounts:
     total: Amounts = {}
     for part in parts:
         for name, amount in part.amounts.items():
@@ -246,16 +259,15 @@ def _sum(parts: tuple[Part, ...]) -> Amounts:
     return total
 
 
-def _least(many: list[Amounts]) -> Amounts:
-    """Of what all ask for."""
+def _smallest(requests: Sequence[Amounts]) -> Amounts:
+    """The least that any of them requests, of the resources that all request."""
+    common = set(requests[0]).intersection(*requests)
     return {
-        name: min(each[name] for each in many)
-        for name in many[0]
-        if all(name in each for each in many)
+        name: min(amounts[name] for amounts in requests) for name in requests[0] if name in common
     }
 
 
-def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[Part, ...]:
+def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[AlignedPart, ...]:
     if _whole_pod(rule):
-        return (Part("", "app", peak(demand)),)
-    return tuple(Part(d.name, d.kind, d.amounts) for d in demand if d.amounts)
+        return (AlignedPart("", "app", peak(demand)),)
+    return tuple(AlignedPart(part.name, part.kind, part.amounts) for part in demand if part.amounts)

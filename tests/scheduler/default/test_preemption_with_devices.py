@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.filter.topology.fit import ADMITTED, verdict
+from services.scheduler.filter.topology.fit import ADMITTED, filter_result
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
@@ -205,7 +205,7 @@ def helps(story: Story, high: Pod, gone: tuple[str, ...]) -> bool:
     node_info.update_from(node, config)
     pod_class = PodClass("", high, 0)
     return (
-        verdict(
+        filter_result(
             node_info,
             pod_class,
             pod_class.plan(node_info.profile),

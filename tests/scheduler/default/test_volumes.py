@@ -108,7 +108,7 @@ async def test_each_of_many_pods_that_wait_for_claims_of_their_own_is_woken_by_i
     for number in (2, 0, 3, 1):
         await bound(story, f"c{number}")
         assert await story.decide() == {f"uid-p{number}": "n1"}
-    assert len(story.cores[0].cluster.evaluator._shapes) == 1  # type: ignore[attr-defined]
+    assert len(story.cores[0].cluster.evaluator._pod_classes) == 1  # type: ignore[attr-defined]
     assert key_of(using("x", "a").pod) != key_of(using("x", "b").pod)
 
 

@@ -27,7 +27,7 @@ class NotHandled(Exception):
     the pod waits with its name."""
 
 
-class Bar(NamedTuple):
+class UnusableResource(NamedTuple):
     """Why a node takes nobody of those `who` want a resource: who names it, in an amount of 0, too;
     of these who is Guaranteed; who asks for some."""
 
@@ -52,7 +52,7 @@ class ClusterView(NamedTuple):
     placed_pods: PlacedPods
     exclusions: Exclusions
     cluster_objects: ClusterObjects
-    barred: Mapping[str, Mapping[str, Bar]] = {}
+    unusable: Mapping[str, Mapping[str, UnusableResource]] = {}
 
     def label(self, node: str, key: str) -> str | None:
         """A label of a node."""

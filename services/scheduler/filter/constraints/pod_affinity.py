@@ -177,7 +177,7 @@ class OpenedDomains:
     def __init__(self) -> None:
         self._domains: set[tuple[str, str]] = set()
 
-    def left(self, kept: Mapping[str, Any], node: NodeObserved | None) -> None:
+    def note_pod_gone(self, kept: Mapping[str, Any], node: NodeObserved | None) -> None:
         """A pod for which constraints keep this is on that node no more, or otherwise."""
         labels = node.labels if node is not None else {}
         self._domains |= {
@@ -186,11 +186,11 @@ class OpenedDomains:
             if rule["key"] in labels
         }
 
-    def relabelled(self, placed_pods: PlacedPods, node: NodeObserved | None) -> None:
+    def note_labels_gone(self, placed_pods: PlacedPods, node: NodeObserved | None) -> None:
         """The node is as this no more: its pods' rules hold elsewhere now, or nowhere."""
         for kept, nodes in placed_pods.keeping(ANTI_AFFINITY):
             if node is not None and node.name in nodes:
-                self.left({ANTI_AFFINITY: kept}, node)
+                self.note_pod_gone({ANTI_AFFINITY: kept}, node)
 
     def take(self, nodes: Mapping[str, NodeInfo]) -> list[str]:
         """The nodes of these domains, once."""

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.filter.constraints.barred_resources import BarredResources
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
@@ -25,6 +24,7 @@ from services.scheduler.filter.constraints.host_ports import HostPorts
 from services.scheduler.filter.constraints.nominated import Nominated
 from services.scheduler.filter.constraints.pod_affinity import PodAffinity, PodAntiAffinity
 from services.scheduler.filter.constraints.topology_spread import TopologySpread
+from services.scheduler.filter.constraints.unusable_resources import UnusableResources
 from services.scheduler.filter.constraints.volumes import Volumes
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.fields import Json
@@ -41,7 +41,7 @@ _ALL: tuple[Constraint, ...] = (
     PodAntiAffinity(),
     TopologySpread(),
     Volumes(),
-    BarredResources(),
+    UnusableResources(),
 )
 
 
@@ -84,7 +84,7 @@ class PodChecks:
             (found for check in self._checks if (found := check(node_info)) is not None), None
         )
 
-    def open(self, slots: Sequence[NodeInfo | None]) -> npt.NDArray[np.bool_]:
+    def passing(self, slots: Sequence[NodeInfo | None]) -> npt.NDArray[np.bool_]:
         """True for each slot whose node is not barred."""
         return np.array(
             [node_info is not None and self.refusal(node_info) is None for node_info in slots],
@@ -92,7 +92,7 @@ class PodChecks:
         )
 
 
-def bars(pod: Pod, view: ClusterView) -> PodChecks:
+def checks_for(pod: Pod, view: ClusterView) -> PodChecks:
     """All constraints that have something to say about this pod now. Runs for every decision: a
     plain loop.
     """

@@ -1,23 +1,41 @@
-"""Cheap bounds of a verdict: what surely passes and what surely does not, from `free_min` and `free_max`
-alone.
+"""Bounds: what surely fits and what surely does not, from the guaranteed and the most free amounts.
 
-`free_min` charges every pod of unknown zone in all zones where it may be, `free_max` in none. They spare
-the search over a kubelet's states, and never decide otherwise than it would. Must not know hint
-providers.
+1. `free_min` charges a pod of unknown zones in every zone where it may be, `free_max` in none. The
+   truth lies between the two.
+2. A sufficient bound proves that the kubelet admits a pod, a necessary one that it cannot. Where
+   neither decides, the kubelet search does (`kubelet_search.py`). A bound never decides otherwise
+   than the search would: it only spares it.
+3. Each bound has two forms. The loop form looks at one NodeInfo. The array form in `PlanBounds`
+   looks at many nodes at once. They say the same, except that the loop form may know more.
+
+Must not know hint providers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from services.scheduler.snapshot.node_arrays import (
+    Bools,
+    Ints,
+    NodeArrays,
+    Selection,
+    select,
+    slots_of,
+)
 from services.scheduler.snapshot.node_info import NodeInfo, held_once
-from services.scheduler.snapshot.pod_class import Plan
+from services.scheduler.snapshot.pod_class import Items, Plan
 from services.scheduler.snapshot.zone_sizes import (
     fits_one_zone,
     several_kinds_of_memory,
     widths_at_most,
 )
-from shared.domain.demand import outside_pod_hint
+from shared.domain.demand import most, outside_pod_hint
 from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Report
 from shared.domain.resources import CPU, Amounts, is_device, memory_of
@@ -25,19 +43,25 @@ from shared.ledger.state import Charge, ZoneAmounts
 
 Bounds = Mapping[int, Amounts]
 
+# Below it, sums of sizes are exact in floats.
+EXACT = 2.0**53
+# What a zone must have of a resource that is not requested.
+NOTHING = -(1 << 63)
+
+
+# -- one zone for each part
+
 
 def fits(amounts: Amounts, zone: Amounts) -> bool:
-    """True when the zone holds at least `amounts`."""
-    for name, asked in amounts.items():  # noqa: SIM110 - the hottest line of a warm decision
-        if zone.get(name, 0) < asked:
+    """True if the zone holds at least `amounts`."""
+    for name, amount in amounts.items():  # noqa: SIM110 - the hottest line of a warm decision
+        if zone.get(name, 0) < amount:
             return False
     return True
 
 
 def one_zone_each(node_info: NodeInfo, plan: Plan) -> bool:
-    """True where every part of the pod must go into one zone: no wider set of zones is ever
-    preferred.
-    """
+    """True if every part must go into one zone, because no wider set is ever preferred."""
     if plan.rule.policy == SINGLE_NUMA_NODE:
         return True
     return plan.rule.policy == RESTRICTED and fits_one_zone(
@@ -45,37 +69,90 @@ def one_zone_each(node_info: NodeInfo, plan: Plan) -> bool:
     )
 
 
-def together(node_info: NodeInfo, plan: Plan) -> bool:
-    """The common case: one zone surely holds all parts at once. False says nothing."""
-    if not plan.together:
+def one_zone_holds_all(node_info: NodeInfo, plan: Plan) -> bool:
+    """Sufficient: one zone holds all parts at once."""
+    if not plan.sum_of_parts:
         return False
-    return any(
-        fits(plan.together, zone)
-        for zone in node_info.for_single_zones(node_info.free_min).values()
-    )
+    zones = node_info.for_single_zones(node_info.free_min).values()
+    return any(fits(plan.sum_of_parts, zone) for zone in zones)
 
 
 def each_finds_a_zone(node_info: NodeInfo, plan: Plan) -> bool:
-    """Each part surely finds a zone whatever zones those before it took: one holds it and all of
-    them, or more zones hold it than there are parts before it. What a sweep says of all nodes at
-    once. False says nothing."""
-    if not plan.together:
+    """Sufficient: each part finds a zone, whatever zones the parts before it took. One zone holds
+    it and all of them, or more zones hold it than there are parts before it.
+    """
+    if not plan.sum_of_parts:
         return False
-    zones, before = node_info.for_single_zones(node_info.free_min).values(), dict[str, int]()
-    for at, part in enumerate(plan.parts):
-        beside = {name: amount + before.get(name, 0) for name, amount in part.amounts.items()}
-        if (
-            not any(fits(beside, zone) for zone in zones)
-            and sum(fits(part.amounts, zone) for zone in zones) <= at
-        ):
+    zones = node_info.for_single_zones(node_info.free_min).values()
+    earlier: Amounts = {}
+    for count, part in enumerate(plan.parts):
+        together = {name: amount + earlier.get(name, 0) for name, amount in part.amounts.items()}
+        one_holds_all = any(fits(together, zone) for zone in zones)
+        if not one_holds_all and sum(fits(part.amounts, zone) for zone in zones) <= count:
             return False
-        before |= {name: amount + before.get(name, 0) for name, amount in part.amounts.items()}
+        earlier |= together
     return True
 
 
-def room_beside_all(node_info: NodeInfo, newcomer: Charge) -> bool:
-    """Enough beside every charge in each zone that the newcomer could take: nobody on the way can
-    miss it.
+def room_for_as_many(plan: Plan, zones: Iterable[Amounts]) -> bool:
+    """Necessary: the parts that run at the same time find room if each requests only the smallest
+    of their amounts.
+    """
+    if not plan.smallest:
+        return True
+    room = 0
+    for zone in zones:
+        times = min([zone.get(name, 0) // amount for name, amount in plan.smallest.items()])
+        room += max(0, times)
+    return room >= plan.running
+
+
+def possible(node_info: NodeInfo, plan: Plan) -> bool:
+    """Necessary: some state of the kubelet could admit the pod."""
+    zones = node_info.free_max.values()
+    if one_zone_each(node_info, plan):
+        for part in plan.parts:
+            if not any(fits(part.amounts, zone) for zone in zones):
+                return False
+        return room_for_as_many(plan, zones)
+    for part in plan.parts:
+        for name, amount in part.amounts.items():
+            enough = sum(zone.get(name, 0) for zone in zones) >= amount
+            if not enough and name not in plan.placeless:
+                return False
+    if plan.rule.policy != RESTRICTED or node_info.report is None:
+        return True
+    return _in_as_few_zones(node_info, plan, node_info.report)
+
+
+def _in_as_few_zones(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
+    """Necessary under restricted: the kubelet admits only as many zones of a resource as would
+    hold the amount if they were empty (kubelet 1.36), so the freest of these must have enough. CPUs
+    and memory must also want the same number of zones.
+    """
+    for part in plan.parts:
+        widths = widths_at_most(part.amounts, report)
+        several = several_kinds_of_memory(part.amounts)
+        certain = {
+            width for name, width in widths.items() if not is_device(name) and name not in several
+        }
+        if len(certain) > 1:
+            return False
+        for name, width in widths.items():
+            if name in plan.placeless:
+                continue
+            free = [max(0, zone.get(name, 0)) for zone in node_info.free_max.values()]
+            if sum(sorted(free, reverse=True)[:width]) < part.amounts[name]:
+                return False
+    return True
+
+
+# -- beside other pods
+
+
+def room_for_all(node_info: NodeInfo, newcomer: Charge) -> bool:
+    """Sufficient: each zone that the newcomer could take has enough next to every charge, so that
+    no pending pod can miss it.
     """
     free_min = node_info.free_min
     return all(
@@ -85,162 +162,339 @@ def room_beside_all(node_info: NodeInfo, newcomer: Charge) -> bool:
     )
 
 
-def everyone_keeps_a_zone(node_info: NodeInfo, arriving: list[Charge], newcomer: Charge) -> bool:
-    """Each pod on its way has a zone that holds it whole beside every other charge and the
-    newcomer. False says nothing.
-    """
-    taken = newcomer.zones
-    if node_info.rule.scope == "pod" and any(
-        outside_pod_hint(charge.demand) for charge in arriving
-    ):
-        return False
-    return all(_keeps_a_zone(node_info.free_min, charge, taken) for charge in arriving)
-
-
-def _keeps_a_zone(free_min: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
-    """Init containers force zones, and so do devices that are named and not asked for; what was
-    proven once is charged elsewhere: not answered here."""
-    if earlier.confirmed_zones or any(part.kind == "init" or part.zeros for part in earlier.demand):
-        return False
-    places = list(earlier.possible.values())
-    common = [
-        zone
-        for zone in places[0]
-        if zone in free_min and zone in earlier.zones and all(zone in each for each in places)
-    ]
-    return any(_covers(free_min[zone], earlier.zones[zone], taken.get(zone)) for zone in common)
-
-
-def _covers(free: Amounts, held: Amounts, taken: Amounts | None) -> bool:
-    """True when enough is free beside what is held already, for what is taken too; a zone without a
-    resource has none of it.
-    """
-    if taken is None:
-        return all(free.get(name, -1) >= 0 for name in held)
-    return all(free.get(name, -1) >= taken.get(name, 0) for name in held)
-
-
-def possible(node_info: NodeInfo, plan: Plan) -> bool:
-    """Could some state take the pod at all? Necessary, cheap."""
-    free_max = node_info.free_max.values()
-    if one_zone_each(node_info, plan):
-        return all(
-            any(fits(part.amounts, zone) for zone in free_max) for part in plan.parts
-        ) and _room_for_as_many(plan, free_max)
-    asked = [
-        (name, held)
-        for part in plan.parts
-        for name, held in part.amounts.items()
-        if name not in plan.placeless
-    ]
-    enough = all(sum(zone.get(name, 0) for zone in free_max) >= held for name, held in asked)
-    return enough and (
-        plan.rule.policy != RESTRICTED
-        or node_info.report is None
-        or _in_as_few_zones(node_info, plan, node_info.report)
-    )
-
-
-def _in_as_few_zones(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
-    """restricted takes no more zones of a resource than would do if they were empty: are the freest
-    ones enough? And it takes none unless CPUs and memory want as many."""
-    for part in plan.parts:
-        widths = widths_at_most(part.amounts, report)
-        several = several_kinds_of_memory(part.amounts)
-        if (
-            len(
-                {
-                    width
-                    for name, width in widths.items()
-                    if not is_device(name) and name not in several
-                }
-            )
-            > 1
-        ):
-            return False
-        for name, width in widths.items():
-            free = sorted(
-                [max(0, zone.get(name, 0)) for zone in node_info.free_max.values()], reverse=True
-            )
-            if name not in plan.placeless and sum(free[:width]) < part.amounts[name]:
-                return False
-    return True
-
-
-def _room_for_as_many(plan: Plan, zones: Iterable[Amounts]) -> bool:
-    """Would the parts that run side by side find room if each asked for the least that any of them
-    does?
-    """
-    if not plan.least:
-        return True
-    room = (
-        min([zone.get(name, 0) // amount for name, amount in plan.least.items()]) for zone in zones
-    )
-    return sum(max(0, parts) for parts in room) >= plan.running
-
-
-def whole_cores_left(node_info: NodeInfo, plan: Plan, threads_per_core: int) -> bool:
-    """full-pcpus-only: each container asks for whole cores, and enough are free beside those that
-    reserved CPUs touch (kubelet 1.36); what init containers leave does not count as free there,
-    whatever the scope."""
-    asked = [part.amounts[CPU] for part in plan.demand if CPU in part.amounts]
-    if any(amount % (threads_per_core * 1000) for amount in asked):
-        return False
-    report = node_info.report
-    cpus = (
-        [z.resources[CPU] for z in report.zones if CPU in z.resources] if report is not None else []
-    )
-    reserved = sum(each.capacity - each.allocatable for each in cpus)
-    return sum(zone.get(CPU, 0) for zone in node_info.free_min.values()) - reserved * (
-        threads_per_core - 1
-    ) >= sum(asked)
-
-
-def enough_on_the_whole(
-    node_info: NodeInfo, plan: Plan, newcomer: Charge, arriving: list[Charge]
+def each_pending_pod_keeps_a_zone(
+    node_info: NodeInfo, pending: list[Charge], newcomer: Charge
 ) -> bool:
-    """Policies none and best-effort, which only a shortage on the node as a whole refuses: enough
-    CPUs and devices beside every charge, and memory under none in one zone, as everybody is charged
-    in each, which has all kinds that the others ask for, too; under best-effort in every zone of at
-    most two, where no device may draw the mask elsewhere. False says nothing."""
-    if plan.whole_cores or plan.inits:
+    """Sufficient: each pending pod has a zone that holds it whole next to every other charge and
+    the newcomer.
+    """
+    if node_info.rule.scope == "pod" and any(outside_pod_hint(charge.demand) for charge in pending):
+        return False
+    return all(_keeps_a_zone(node_info.free_min, charge, newcomer.zones) for charge in pending)
+
+
+def _keeps_a_zone(free_min: Bounds, charge: Charge, taken: ZoneAmounts) -> bool:
+    """Not answered for pods with init containers or devices in an amount of 0, which force zones,
+    nor for a pod that was confirmed once, whose charge lies elsewhere.
+    """
+    if charge.confirmed_zones or any(part.kind == "init" or part.zeros for part in charge.demand):
+        return False
+    places = list(charge.possible.values())
+    for zone in places[0]:
+        if zone not in free_min or zone not in charge.zones:
+            continue
+        if not all(zone in place for place in places):
+            continue
+        free, newcomer = free_min[zone], taken.get(zone, {})
+        # A zone that does not list a resource has none of it.
+        if all(free.get(name, -1) >= newcomer.get(name, 0) for name in charge.zones[zone]):
+            return True
+    return False
+
+
+# -- the whole node
+
+
+def has_whole_cores(node_info: NodeInfo, plan: Plan, threads_per_core: int) -> bool:
+    """Necessary under full-pcpus-only: each container requests whole cores, and enough are free
+    next to the cores that reserved CPUs touch (kubelet 1.36). What init containers leave does not
+    count as free, whatever the scope.
+    """
+    requests = [part.amounts[CPU] for part in plan.demand if CPU in part.amounts]
+    if any(amount % (threads_per_core * 1000) for amount in requests):
+        return False
+    zones = node_info.report.zones if node_info.report is not None else ()
+    cpus = [zone.resources[CPU] for zone in zones if CPU in zone.resources]
+    reserved = sum(resource.capacity - resource.allocatable for resource in cpus)
+    free = sum(zone.get(CPU, 0) for zone in node_info.free_min.values())
+    return free - reserved * (threads_per_core - 1) >= sum(requests)
+
+
+def enough_on_the_node(
+    node_info: NodeInfo, plan: Plan, newcomer: Charge, pending: list[Charge]
+) -> bool:
+    """Sufficient under none and best-effort, which refuse a pod only for a shortage on the node.
+
+    CPUs and devices must be enough next to every charge. Memory must be free in one zone under
+    none, where every pod is charged in each zone, and that zone must have all kinds of memory that
+    pending pods request. Under best-effort memory must be free in every zone of at most two, and no
+    device may draw the mask elsewhere.
+    """
+    if plan.full_pcpus_only or plan.has_init_demand:
         return False
     taken = held_once(newcomer)
     memory = memory_of(taken)
-    if any(
-        node_info.totals.get(name, 0) < amount
-        for name, amount in taken.items()
-        if name not in memory
-    ):
-        return False
-    if not memory and not _kinds_of_memory(arriving):
+    for name, amount in taken.items():
+        if name not in memory and node_info.totals.get(name, 0) < amount:
+            return False
+    if not memory and not _kinds_of_memory(pending):
         return True
-    if node_info.grouped_zones and (plan.rule.policy != NONE or arriving):
+    if node_info.grouped_zones and (plan.rule.policy != NONE or pending):
         return False
     if plan.rule.policy != NONE and len(node_info.free_min) > 2:
         return False
     if not fits_one_zone([memory], node_info.machine.capacities):
         return False
-    enough = [
-        held
-        for held in node_info.for_single_zones(node_info.free_min).values()
-        if fits(memory, held)
-    ]
+    zones = node_info.for_single_zones(node_info.free_min).values()
+    with_room = [zone for zone in zones if fits(memory, zone)]
     if plan.rule.policy == NONE:
-        others = _kinds_of_memory(arriving) if enough else ()
-        return any(all(held.get(name, -1) >= 0 for name in others) for held in enough)
-    devices = any(
-        is_device(name)
-        for charge in (*arriving, newcomer)
-        for part in charge.demand
-        for name in part.amounts
-    )
-    return (
-        plan.rule.policy == BEST_EFFORT and not devices and len(enough) == len(node_info.free_min)
-    )
+        kinds = _kinds_of_memory(pending) if with_room else ()
+        return any(all(zone.get(name, -1) >= 0 for name in kinds) for zone in with_room)
+    if plan.rule.policy != BEST_EFFORT or len(with_room) < len(node_info.free_min):
+        return False
+    return not any(_requests_devices(charge) for charge in (*pending, newcomer))
 
 
 def _kinds_of_memory(charges: Iterable[Charge]) -> set[str]:
-    return {
-        name for charge in charges for part in charge.demand for name in memory_of(part.amounts)
-    }
+    kinds: set[str] = set()
+    for charge in charges:
+        for part in charge.demand:
+            kinds.update(memory_of(part.amounts))
+    return kinds
+
+
+def _requests_devices(charge: Charge) -> bool:
+    return any(is_device(name) for part in charge.demand for name in part.amounts)
+
+
+# -- the array form
+
+# Rows, and the least that each must have [row, 1]; None if the arrays lack a row.
+Least = tuple[npt.NDArray[np.intp], Ints] | None
+
+
+class AlignedBounds(NamedTuple):
+    """`candidates` may take the pod, `sure` nodes do without a search. `fits` is [part kind, zone,
+    node], `alone` [part kind, node]: some zone holds such a part by itself. On `wide` nodes some
+    part needs several zones.
+    """
+
+    candidates: Bools
+    sure: Bools
+    fits: Bools
+    alone: Bools
+    wide: Bools | None
+
+
+class PlanBounds:
+    """The bounds of one plan on many nodes at once, valid as long as the arrays keep their shape.
+
+    `part_kinds` are the plan's part kinds of which the arrays have every resource.
+    """
+
+    def __init__(self, arrays: NodeArrays, plan: Plan, request: Amounts, zones: int) -> None:
+        self._arrays, self._plan, self._zones = arrays, plan, zones
+        rows = arrays.rows
+        self.part_kinds = [
+            (items, count)
+            for items, count in plan.part_kinds
+            if items and all(name in rows for name, _ in items)
+        ]
+        self._has_rows = len(self.part_kinds) == len(plan.part_kinds)
+        self._request = _least_of(request, arrays.free_rows)
+        self._smallest = _least_of(plan.smallest, rows) if plan.smallest else None
+        self._decides = bool(plan.sum_of_parts) and self._has_rows and not plan.needs_search
+        self._together = _together(plan, rows) if plan.sum_of_parts and self._has_rows else []
+        thresholds = [_thresholds(dict(items), rows) for items, _ in self.part_kinds]
+        thresholds += [together for _, _, together in self._together]
+        self._thresholds = (
+            np.stack(thresholds) if thresholds else np.zeros((0, len(rows), 1, 1), dtype=np.int64)
+        )
+        self._largest_parts: Least = None
+        self._memory_kinds: list[Least] = []
+        if plan.rule.policy == RESTRICTED:
+            self._largest_parts = _least_of(_largest_amounts(plan), rows)
+            kinds = [several_kinds_of_memory(part.amounts) for part in plan.parts]
+            self._memory_kinds = [_least_of(amounts, rows) for amounts in kinds if amounts]
+
+    def fits_node(self, selection: Selection, size: int) -> Bools:
+        """Whether the whole node has the request free."""
+        return _enough(self._request, self._arrays.free, selection, size)
+
+    def aligned(self, selection: Selection, size: int) -> AlignedBounds:
+        """Return the bounds of `size` selected nodes for an aligned plan."""
+        free_min = select(self._arrays.free_min, selection)[:, : self._zones]
+        fits_zone = np.logical_and.reduce(free_min >= self._thresholds, axis=1)
+        somewhere = np.logical_or.reduce(fits_zone, axis=1)
+        kinds = len(self.part_kinds)
+        necessary = np.full(size, self._has_rows)
+        for kind in range(kinds):
+            necessary &= somewhere[kind]
+        sure = self._each_finds_a_zone(fits_zone, somewhere, necessary)
+        candidates = necessary
+        if self._has_rows and not np.logical_and.reduce(necessary):
+            candidates = necessary | self._fits_free_max(selection)
+        if self._smallest is not None and np.logical_and(candidates, ~sure).any():
+            candidates = candidates & (sure | self._room_for_as_many(selection))
+        wide = None
+        if self._plan.rule.policy == RESTRICTED:
+            wide = ~self._fits_one_zone(selection, size)
+            few = in_as_few_zones(self._arrays, self._plan, wide, selection, self._zones)
+            candidates, sure = candidates | few, sure & ~wide
+        if self._plan.needs_search:
+            candidates = np.ones(size, dtype=np.bool_)
+        return AlignedBounds(candidates, sure, fits_zone[:kinds], somewhere[:kinds], wide)
+
+    def unaligned(self, selection: Selection, size: int) -> tuple[Bools, Bools]:
+        """Return candidates and sure nodes for policy none or best-effort, as `possible` and
+        `enough_on_the_node` have it.
+        """
+        plan, every = self._plan, np.ones(size, dtype=np.bool_)
+        if plan.needs_search:
+            return every, ~every
+        candidates, sure = every, every.copy()
+        for part in plan.parts:
+            for name, amount in part.amounts.items():
+                if name not in plan.placeless:
+                    candidates &= self._sum_at_least(name, amount, selection)
+        if plan.full_pcpus_only or plan.has_init_demand:
+            return candidates, np.zeros(size, dtype=np.bool_)
+        taken = most(plan.demand)
+        memory = memory_of(taken)
+        others = {name: amount for name, amount in taken.items() if name not in memory}
+        sure &= _enough(_least_of(others, self._arrays.rows), self._arrays.totals, selection, size)
+        if memory:
+            sure &= self._memory_fits(memory, any(map(is_device, others)), selection, size)
+        return candidates, sure
+
+    def _each_finds_a_zone(self, fits_zone: Bools, somewhere: Bools, necessary: Bools) -> Bools:
+        sure = necessary & self._decides
+        for index, (earlier, kind, _) in enumerate(self._together, start=len(self.part_kinds)):
+            zones = np.add.reduce(fits_zone[kind], axis=0, dtype=np.intp)
+            sure &= somewhere[index] | (zones > earlier)
+        return sure
+
+    def _fits_free_max(self, selection: Selection) -> Bools:
+        """Nodes that `possible` does not rule out: a single evaluation may still find them sure."""
+        free_max = select(self._arrays.free_max, selection)[:, : self._zones]
+        thresholds = self._thresholds[: len(self.part_kinds)]
+        fits_zone = np.logical_and.reduce(free_max >= thresholds, axis=1)
+        candidates: Bools = np.logical_and.reduce(np.logical_or.reduce(fits_zone, axis=1), axis=0)
+        return candidates
+
+    def _room_for_as_many(self, selection: Selection) -> Bools:
+        assert self._smallest is not None
+        rows, smallest = self._smallest
+        free_max = select(self._arrays.free_max, selection).take(rows, axis=0)[:, : self._zones]
+        times = np.minimum.reduce(free_max // smallest[:, :, None], axis=0)
+        enough: Bools = np.maximum(times, 0).sum(axis=0) >= self._plan.running
+        return enough
+
+    def _fits_one_zone(self, selection: Selection, size: int) -> Bools:
+        """Whether each part fits one empty zone: no part is wide there."""
+        fitting = _enough(self._largest_parts, self._arrays.largest, selection, size)
+        for least in self._memory_kinds if self._arrays.uneven else ():
+            if least is not None:
+                whole = self._arrays.whole[least[0], : self._zones][:, :, selection]
+                holds = np.logical_and.reduce(whole >= least[1][:, :, None], axis=0)
+                fitting &= np.logical_or.reduce(holds, axis=0)
+        return fitting
+
+    def _sum_at_least(self, name: str, amount: int, selection: Selection) -> Bools | bool:
+        row = self._arrays.rows.get(name)
+        if row is None:
+            return False
+        enough: Bools = self._arrays.free_max[row][:, selection].sum(axis=0) >= amount
+        return enough
+
+    def _memory_fits(
+        self, memory: Amounts, with_devices: bool, selection: Selection, size: int
+    ) -> Bools:
+        """Under best-effort in each of at most two zones and without devices, else in one zone."""
+        least = _least_of(memory, self._arrays.rows)
+        if least is None:
+            return np.zeros(size, dtype=np.bool_)
+        free_min = self._arrays.free_min[least[0], : self._zones][:, :, selection]
+        holds = np.logical_and.reduce(free_min >= least[1][:, :, None], axis=0)
+        if self._plan.rule.policy != BEST_EFFORT:
+            return np.asarray(holds.any(axis=0))
+        if self._zones > 2 or with_devices:
+            return np.zeros(size, dtype=np.bool_)
+        return np.asarray(holds.all(axis=0))
+
+
+def in_as_few_zones(
+    arrays: NodeArrays, plan: Plan, wide: Bools, selection: Selection, zones: int
+) -> Bools:
+    """Of the nodes on which the plan is `wide`, return those that may have enough in as few zones
+    as it takes; see `_in_as_few_zones`.
+    """
+    enough = wide.copy()
+    if not zones or not wide.any():
+        return enough
+    # How large the zones of these nodes are is not known: all of them may be taken.
+    unknown_size = np.zeros(len(wide), dtype=np.bool_)
+    if arrays.overstated:
+        unknown_size = np.isin(slots_of(selection), list(arrays.overstated))
+    for part in plan.parts:
+        several = several_kinds_of_memory(part.amounts)
+        for name, amount in part.amounts.items():
+            row = arrays.rows.get(name)
+            if row is not None and name not in plan.placeless:
+                free = _freest_first(arrays.free_max[row, :zones][:, selection])
+                size = _freest_first(arrays.whole[row, :zones][:, selection])
+                enough &= _within(free, size, amount, unknown_size | (name in several))
+    return enough
+
+
+def _within(
+    free: Ints, size: npt.NDArray[np.float64], amount: int, all_may_be_taken: Bools
+) -> Bools:
+    """Of several kinds of memory the kubelet wants one number of zones, which may be larger than
+    the number of any of them: all zones may be taken.
+    """
+    last = len(free) - 1
+    would_do = (size >= amount) & (size[last] < EXACT) & ~all_may_be_taken
+    index = np.where(would_do.any(axis=0), would_do.argmax(axis=0), last)
+    return np.asarray(free[index, np.arange(free.shape[1])] >= amount)
+
+
+def _freest_first(zones: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """[n, node]: the sum of the n + 1 largest."""
+    return np.cumsum(-np.sort(-np.maximum(zones, 0), axis=0), axis=0)
+
+
+def _largest_amounts(plan: Plan) -> Amounts:
+    largest: Amounts = {}
+    for part in plan.parts:
+        for name, amount in part.amounts.items():
+            largest[name] = max(amount, largest.get(name, 0))
+    return largest
+
+
+def _least_of(amounts: Amounts, rows: Mapping[str, int]) -> Least:
+    if any(name not in rows for name in amounts):
+        return None
+    indices = np.array([rows[name] for name in amounts], dtype=np.intp)
+    return indices, np.array(list(amounts.values()), dtype=np.int64).reshape(-1, 1)
+
+
+def _enough(least: Least, available: Ints, selection: Selection, size: int) -> Bools:
+    if least is None:
+        return np.zeros(size, dtype=np.bool_)
+    enough: Bools = np.logical_and.reduce(
+        select(available, selection).take(least[0], axis=0) >= least[1], axis=0
+    )
+    return enough
+
+
+def _together(plan: Plan, rows: Mapping[str, int]) -> list[tuple[int, int, Ints]]:
+    """For each part but the first: how many parts come before it, its kind, and what a zone must
+    have by row for it and all of them. If all parts are alike the last one says it for all.
+    """
+    kinds: dict[Items, int] = {items: kind for kind, (items, _) in enumerate(plan.part_kinds)}
+    together: list[tuple[int, int, Ints]] = []
+    total = Counter[str]()
+    last = len(plan.parts) - 1
+    for index, part in enumerate(plan.parts):
+        total.update(part.amounts)
+        if index and (len(plan.part_kinds) > 1 or index == last):
+            least = _thresholds({name: total[name] for name in part.amounts}, rows)
+            together.append((index, kinds[tuple(part.amounts.items())], least))
+    return together
+
+
+def _thresholds(amounts: Amounts, rows: Sequence[str] | Mapping[str, int]) -> Ints:
+    """What a zone must have at least [resource, 1, 1]."""
+    thresholds: Ints = np.array([amounts.get(name, NOTHING) for name in rows], dtype=np.int64)
+    return thresholds[:, None, None]

@@ -1,18 +1,13 @@
-"""What keeps a whole profile of nodes from a shape, before any amount is compared: report, policy,
-zones.
+"""Does this node admit the pod, and does no pending pod lose its zone by that?
 
-Does this node surely admit the pod, and does nobody on the way there lose by it? Bounds ahead,
-hints and merge behind.
+1. `blocked` compares no amounts: report, policy and zones of the node's profile.
+2. `filter_result` asks the bounds first. Where they decide, no kubelet need be modelled. Otherwise
+   the kubelet search asks the hint providers in every state that ledger and report allow, in every
+   order of admission, within a budget of steps.
+3. `may_fit` is for preemption and patience: some state could admit the pod, so evicting for it is
+   too early.
 
-Where a bound answers, no kubelet need be imagined. Otherwise the hint providers are asked over
-every state that the ledger and the report allow, in every order of arrival, within a budget of
-steps. Must not know scores or other nodes.
-
-Patience: what a pod may wait for on a node, as it may have room there already, or as nobody
-could tell what an eviction frees.
-
-The optimistic bound must refuse, and where amounts do not bound, the hint providers in every state:
-pessimism is no reason to kill. Must not know victims, priorities or other nodes.
+Must not know scores or other nodes.
 """
 
 from __future__ import annotations
@@ -22,9 +17,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from services.scheduler.filter.topology import bounds
-from services.scheduler.filter.topology.bounds import possible
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
-from services.scheduler.filter.topology.pigeonhole import Waiting, joined, waiting_on
+from services.scheduler.filter.topology.pigeonhole import PendingParts, joined, pending_parts_on
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Plan, PodClass
@@ -38,114 +32,141 @@ from shared.hints.admission_orders import UNKNOWN, SearchResult
 from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.hints.request import request_of
 from shared.ledger.kubelet_states import OTHER_KUBELET
-from shared.ledger.state import LedgerNode
+from shared.ledger.state import Charge, LedgerNode
 from shared.ledger.view import subtract
 from shared.ledger.what_if import newcomer
+
+ADMITTED: SearchResult = "admitted"
+REFUSED: SearchResult = "refused"
+ENDANGERS: SearchResult = "endangers"
+
+# Admissions that are looked at to say whether a pod may fit one node.
+MOST_STEPS = 256
+# Pods that one obstacle names.
+NAMED = 3
 
 _STATES = {"missing": Reason.NO_REPORT, "expired": Reason.REPORT_EXPIRED}
 
 
+# -- the profile
+
+
 def plan_for(pod_class: PodClass, profile: Profile, config: CycleConfig) -> Plan:
-    """The shape's plan; nothing is aligned on a node that may be used without a report."""
-    if profile[0] and config.on_missing_report == "pass":
-        return Plan("free", profile[1])
+    """Return the class's plan; nothing is aligned on a node that may be used without a report."""
+    if profile.state and config.on_missing_report == "pass":
+        return Plan("free", profile.rule)
     return pod_class.plan(profile)
 
 
 def blocked(
     pod_class: PodClass, profile: Profile, plan: Plan, config: CycleConfig
 ) -> tuple[Reason, str] | None:
-    """The reason and its subject, None when the amounts decide."""
-    state = profile[0]
+    """Return why no node of the profile takes the class, and the reason's subject; None if the
+    amounts decide.
+    """
+    state = profile.state
     if state and pod_class.zonal and config.on_missing_report == "refuse":
         return _STATES.get(state, Reason.REPORT_MALFORMED), "" if state in _STATES else state
-    if plan.rule.problem and (pod_class.wanted or plan.mode != "free"):
-        return (
-            Reason.POLICY_UNKNOWN if profile[1].problem else Reason.POLICY_MISMATCH
-        ), plan.rule.problem
-    if plan.mode != "free" and not profile[4]:
+    if plan.rule.problem and (pod_class.own_policy or plan.mode != "free"):
+        reason = Reason.POLICY_UNKNOWN if profile.rule.problem else Reason.POLICY_MISMATCH
+        return reason, plan.rule.problem
+    if plan.mode != "free" and not profile.layout:
         return Reason.NO_ZONES, ""
     return None
 
 
-ADMITTED: SearchResult = "admitted"
-REFUSED: SearchResult = "refused"
-ENDANGERS: SearchResult = "endangers"
+# -- the filter result
 
 
-def verdict(
+def filter_result(
     node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> SearchResult:
-    """The answer for a pod of this shape, whose plan is not `free`."""
-    unknown_cores = (
-        plan.whole_cores and node_info.report is not None and node_info.report.cpus is None
-    )
-    if unknown_cores and not bounds.whole_cores_left(node_info, plan, config.threads_per_core):
+    """Return the answer for a pod of this class, whose plan is not `free`."""
+    report = node_info.report
+    cores_unknown = plan.full_pcpus_only and report is not None and report.cpus is None
+    if cores_unknown and not bounds.has_whole_cores(node_info, plan, config.threads_per_core):
         return REFUSED
-    if plan.one_by_one:
-        return (
-            ADMITTED
-            if plan.may_be_split and surely(node_info, pod_class, plan)
-            else searched(node_info, plan, steps)
-        )
-    if unknown_cores:
-        if surely(node_info, pod_class, plan):
+    if plan.needs_search:
+        if plan.may_be_split and is_sure(node_info, pod_class, plan):
             return ADMITTED
-    elif not plan.whole_cores and surely(node_info, pod_class, plan):
+        return search_result(node_info, plan, steps)
+    is_bounded = cores_unknown or not plan.full_pcpus_only
+    if is_bounded and is_sure(node_info, pod_class, plan):
         return ADMITTED
     if not bounds.possible(node_info, plan):
         return REFUSED
-    return searched(node_info, plan, steps)
+    return search_result(node_info, plan, steps)
 
 
-def surely(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
-    """Sufficient and cheap; False says nothing. Nothing is sure beside pods on their way of which
-    amounts do not tell where they find a place."""
-    if node_info.report is None or _some_go_beyond_amounts(node_info):
+def search_result(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
+    """Return the kubelet search's answer within so many steps."""
+    if steps <= 0:
+        return UNKNOWN
+    return kubelet_search_of(node_info, plan).result(request_of(plan.demand), steps)
+
+
+def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
+    """Sufficient and cheap. Nothing is sure next to pending pods for which amounts do not say where
+    they find a place.
+    """
+    report = node_info.report
+    if report is None or _some_go_beyond_amounts(node_info):
         return False
     if node_info.unaligned:
-        charge = newcomer(
-            pod_class.pod, pod_class.kind, node_info.report, node_info.free_max
-        ).charge
-        arriving = [each for each in node_info.charges() if each.uid in node_info.pending]
-        return bounds.enough_on_the_whole(
-            node_info, plan, charge, arriving
-        ) or _all_in_single_zones(node_info, plan)
+        charge = _newcomer(node_info, pod_class)
+        if bounds.enough_on_the_node(node_info, plan, charge, _pending(node_info)):
+            return True
+        return _all_in_single_zones(node_info, plan)
     if not bounds.one_zone_each(node_info, plan):
         return False
-    alone = not node_info.pending
     if bounds.each_finds_a_zone(node_info, plan) and (
-        alone or _harmless(node_info, pod_class, plan)
+        not node_info.pending or _is_harmless(node_info, pod_class, plan)
     ):
         return True
-    return node_info.unconfirmed and _everybody_finds_a_zone(node_info, plan, node_info.report)
+    return node_info.unconfirmed and _every_pod_finds_a_zone(node_info, plan, report)
+
+
+def _newcomer(node_info: NodeInfo, pod_class: PodClass) -> Charge:
+    pod, kind = pod_class.pod, pod_class.kind
+    return newcomer(pod, kind, node_info.report, node_info.free_max).charge
+
+
+def _pending(node_info: NodeInfo) -> list[Charge]:
+    return [charge for charge in node_info.charges() if charge.uid in node_info.pending]
 
 
 def _some_go_beyond_amounts(node_info: NodeInfo) -> bool:
-    """Does a pod whose zones are not known ask a provider that looks at more than amounts?"""
+    """Does an unconfirmed pod use a provider that looks at more than amounts?"""
     if amounts_are_all() or not node_info.unconfirmed:
         return False
-    unproven = (charge for charge in node_info.charges() if charge.zones and not charge.confirmed)
-    return any(
-        beyond_amounts(name)
-        for charge in unproven
-        for part in charge.demand
-        for name in part.amounts
-    )
+    for charge in node_info.charges():
+        if charge.zones and not charge.confirmed:
+            for part in charge.demand:
+                if any(beyond_amounts(name) for name in part.amounts):
+                    return True
+    return False
 
 
-def _everybody_finds_a_zone(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
-    """Counted: those on their way, and the newcomer."""
-    waiting = None if plan.whole_cores else waiting_beside(node_info)
-    return waiting is not None and waiting.leave_room_for(
-        plan.demand, plan.rule.policy, plan.rule.scope, report
-    )
+def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
+    """No pending pod can miss what the newcomer takes, whatever it requests."""
+    if plan.full_pcpus_only:
+        return False
+    memory_in_groups = node_info.grouped_zones and node_info.rule.policy != SINGLE_NUMA_NODE
+    if memory_in_groups and memory_of(plan.sum_of_parts):
+        return False
+    charge = _newcomer(node_info, pod_class)
+    if bounds.room_for_all(node_info, charge):
+        return True
+    if node_info.grouped_zones:
+        return False
+    return bounds.each_pending_pod_keeps_a_zone(node_info, _pending(node_info), charge)
 
 
 def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
-    """best-effort never refuses for a mask: where everybody surely finds a zone that holds all of a
-    part, each takes the lowest such zone, as under single-numa-node, and nothing ever lies over
-    several. Not where an end or an earlier group of zones may have had somebody placed otherwise.
+    """best-effort never refuses a pod for a mask. If every pod surely finds a zone that holds all
+    of a part, each takes the lowest such zone, as under single-numa-node, and nothing ever lies
+    over several zones. Not if an end, or an earlier group of zones, may have had a pod placed
+    otherwise.
     """
     report = node_info.report
     if plan.rule.policy != BEST_EFFORT or node_info.grouped_zones or report is None:
@@ -153,115 +174,88 @@ def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
     if node_info.ledger.ended or node_info.ledger.freed or not is_plain(report):
         return False
     if not node_info.unconfirmed and not node_info.pending:
-        return bounds.together(node_info, plan)
-    return _everybody_finds_a_zone(node_info, plan, report)
+        return bounds.one_zone_holds_all(node_info, plan)
+    return _every_pod_finds_a_zone(node_info, plan, report)
 
 
-def _harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
-    """Nobody on the way can miss what the newcomer takes, whatever they ask for."""
-    if plan.whole_cores or (
-        node_info.grouped_zones
-        and node_info.rule.policy != SINGLE_NUMA_NODE
-        and memory_of(plan.together)
-    ):
-        return False
-    charge = newcomer(pod_class.pod, pod_class.kind, node_info.report, node_info.free_max).charge
-    if bounds.room_beside_all(node_info, charge):
-        return True
-    if node_info.grouped_zones:
-        return False
-    return bounds.everyone_keeps_a_zone(
-        node_info, [each for each in node_info.charges() if each.uid in node_info.pending], charge
+def _every_pod_finds_a_zone(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
+    parts = None if plan.full_pcpus_only else pending_parts_of(node_info)
+    return parts is not None and parts.leave_room_for(
+        plan.demand, plan.rule.policy, plan.rule.scope, report
     )
 
 
-class Counted(NamedTuple):
-    """Those on their way, as long as the ledger's node and its groups of zones stay; `own` counts
-    own reservations among them.
+class CountedParts(NamedTuple):
+    """Pending parts as long as the ledger's node and its groups of zones stay; `assumed` counts
+    the assumed pods among them.
     """
 
     ledger: LedgerNode
     grouped_zones: frozenset[int]
-    own: int
-    waiting: Waiting | None
+    assumed: int
+    parts: PendingParts | None
 
 
-def waiting_beside(node_info: NodeInfo) -> Waiting | None:
-    """Those on their way, counted; own reservations that came since are counted beside."""
-    kept: Counted | None = node_info.waiting
-    report, own = node_info.report, len(node_info.assumed)
+def pending_parts_of(node_info: NodeInfo) -> PendingParts | None:
+    """Return the parts of pending pods; pods assumed since the last call are added."""
+    counted: CountedParts | None = node_info.pending_parts
+    report, assumed = node_info.report, len(node_info.assumed)
     if report is None:
         return None
     if (
-        kept is None
-        or kept.ledger is not node_info.ledger
-        or kept.grouped_zones != node_info.grouped_zones
-        or kept.own > own
+        counted is None
+        or counted.ledger is not node_info.ledger
+        or counted.grouped_zones != node_info.grouped_zones
+        or counted.assumed > assumed
     ):
-        kept = Counted(
-            node_info.ledger, node_info.grouped_zones, own, waiting_on(node_info, report)
-        )
-    for each in islice(node_info.assumed.values(), kept.own, None):
-        kept = kept._replace(
-            waiting=joined(kept.waiting, each.charge, node_info, report)
-            if kept.waiting is not None
-            else None
-        )
-    node_info.waiting = kept = kept._replace(own=own)
-    return kept.waiting
+        parts = pending_parts_on(node_info, report)
+    else:
+        parts = counted.parts
+        for newcomer_ in islice(node_info.assumed.values(), counted.assumed, None):
+            if parts is not None:
+                parts = joined(parts, newcomer_.charge, node_info, report)
+    node_info.pending_parts = CountedParts(
+        node_info.ledger, node_info.grouped_zones, assumed, parts
+    )
+    return parts
 
 
-# -- the search
-# --------------------------------------------------------------------------------------------------------
-
-
-def searched(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
-    """By hints and merge over every consistent state."""
-    if steps <= 0:
-        return UNKNOWN
-    return kubelet_search_of(node_info, plan).verdict(request_of(plan.demand), steps)
-
-
-MOST_STEPS = 256
-"""Admissions that are looked at for one node."""
-NAMED = 3
-"""Pods that one obstacle names."""
+# -- what may still fit
 
 
 def may_fit(node_info: NodeInfo, plan: Plan) -> bool:
-    """Could some state that the bounds allow take the pod?"""
-    if not plan.one_by_one and not possible(_hopeful(node_info), plan):
+    """Could some state that the bounds allow take the pod? Pessimism is no reason to evict."""
+    if not plan.needs_search and not bounds.possible(_at_best(node_info), plan):
         return False
-    return not is_known(node_info, plan) or searched(node_info, plan, MOST_STEPS) == ADMITTED
+    return not is_known(node_info, plan) or search_result(node_info, plan, MOST_STEPS) == ADMITTED
 
 
 def leaves_open(node_info: NodeInfo, plan: Plan) -> bool:
-    """Is more than one state possible, pods on their way left aside?"""
-    return node_info.free_min != _hopeful(node_info).free_max or (
-        plan.one_by_one and not is_known(node_info, plan)
+    """Is more than one state possible, apart from pending pods?"""
+    return node_info.free_min != _at_best(node_info).free_max or (
+        plan.needs_search and not is_known(node_info, plan)
     )
 
 
 def is_known(node_info: NodeInfo, plan: Plan) -> bool:
-    """By the providers' states; of a kubelet of another version as if it were of this one."""
+    """Do the providers know the node's state? A kubelet of another version counts as this one."""
     states = kubelet_search_of(node_info, plan).states
     return states is not None and states.bounds <= {OTHER_KUBELET} and not states.pending
 
 
 def obstacle(node_info: NodeInfo) -> str:
-    """Why nobody is evicted from this node, whoever asks and whoever stands there; empty where
-    somebody may be.
-    """
-    if not node_info.ledger.charges:
+    """Return why no pod is evicted from this node, whatever waits; empty if pods may be."""
+    charges = node_info.ledger.charges
+    if not charges:
         return ""
     if node_info.ledger.report is None:
         return "it has not reported yet: what is free there is not known"
     if node_info.ledger.listed is None:
         return "its reports carry no placements: what an eviction frees there is not known"
     anywhere = sorted(
-        c.key
-        for c in node_info.ledger.charges.values()
-        if len(c.zones) > 1 and not (c.confirmed or c.confirmed_zones)
+        charge.key
+        for charge in charges.values()
+        if len(charge.zones) > 1 and not (charge.confirmed or charge.confirmed_zones)
     )
     if not anywhere:
         return ""
@@ -269,16 +263,14 @@ def obstacle(node_info: NodeInfo) -> str:
     return f"no report shows the zone of {', '.join(anywhere[:NAMED])}{more} yet"
 
 
-def _hopeful(node_info: NodeInfo) -> NodeInfo:
-    """The node at best: what pods on their way will hold for sure is no room, nor are nominees'
-    claims.
-    """
-    hopeful = copy(node_info)
-    hopeful.free_max = {zone: dict(amounts) for zone, amounts in node_info.free_max.items()}
+def _at_best(node_info: NodeInfo) -> NodeInfo:
+    """The node at best: what pending pods will surely hold is not free, nor are nominees' claims."""
+    at_best = copy(node_info)
+    at_best.free_max = {zone: dict(amounts) for zone, amounts in node_info.free_max.items()}
     for charge in node_info.ledger.charges.values():
         if len(charge.zones) == 1 and not charge.confirmed:
             surely = peak([part for part in charge.demand if part.kind != "init"])
-            subtract(hopeful.free_max, dict.fromkeys(charge.zones, surely))
+            subtract(at_best.free_max, dict.fromkeys(charge.zones, surely))
     for claim in node_info.claims.values():
-        subtract(hopeful.free_max, claim)
-    return hopeful
+        subtract(at_best.free_max, claim)
+    return at_best

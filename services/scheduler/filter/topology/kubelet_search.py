@@ -1,7 +1,7 @@
-"""What a node's kubelet may look like before a newcomer, kept as long as the node's facts stand.
+"""The kubelet search: what a node's kubelet may look like before a newcomer, and its answer then.
 
-An own reservation adds one pod on its way and leaves the rest: so one decision after another is
-cheap. Must not know bounds.
+The search is kept as long as the node stays as it is. An assumed pod adds one pending admission and
+leaves the rest, so that one decision after another is cheap. Must not know bounds.
 """
 
 from __future__ import annotations
@@ -33,82 +33,88 @@ from shared.ledger.device_views import in_doubt
 from shared.ledger.kubelet_states import KubeletStates, TooManyStates, kubelet_states
 from shared.ledger.state import Charge
 
-MOST_COMING = 64
-"""Pods on their way that a prediction follows; beside more of them nothing is foretold."""
+# Next to more pending pods, nothing is predicted.
+MOST_PENDING = 64
+# Results that are kept; beyond them all are searched again, which changes nothing.
+MOST_RESULTS = 64
 
-MOST_VERDICTS = 64
-"""Verdicts of searches that are kept; beyond them all are searched for again, which changes nothing."""
-
+# Policy, scope, whether the newcomer has init containers, and its request for devices of which some
+# may be hidden.
 Key = tuple[str, str, bool, RequestedAmounts]
-"""Policy, scope, whether the newcomer has init containers, and what it asks for of devices of which some may be hidden."""
 
 
-class Searched(NamedTuple):
-    """A search's answer within `budget` steps, and how many it took: the same whoever asks."""
+class KeptResult(NamedTuple):
+    """A search's answer within `budget` steps, and the steps it took: the same for any caller."""
 
-    verdict: SearchResult
+    result: SearchResult
     budget: int
     taken: int
 
 
 class KubeletSearch:
-    """`states` is None where there are too many; `bounds` names what of them is only known within
-    bounds. `pending` counts own reservations already among those on their way."""
+    """`states` is None if there are too many; `bounds` names what of them is only bounded.
+    `assumed` counts the assumed pods among the pending ones.
+    """
 
-    def __init__(self, states: KubeletStates | TooManyStates, coming: int) -> None:
+    def __init__(self, states: KubeletStates | TooManyStates, assumed: int) -> None:
         self.states = states if isinstance(states, KubeletStates) else None
-        self.bounds, self.pending = states.bounds, coming
+        self.bounds, self.assumed = states.bounds, assumed
+        self._likely: NodeState | None = None
+        self._forget()
+
+    def _forget(self) -> None:
         self._before: tuple[ReachableStates, ...] | None = None
-        self._steps = -1
+        # The steps that were tried to reach the states before the newcomer, and those needed.
+        self._tried = -1
         self._needed = 0
         self._disorder = -1
-        self._likely: NodeState | None = None
-        self._verdicts: dict[object, Searched] = {}
+        self._results: dict[object, KeptResult] = {}
 
     @property
     def disorder(self) -> int:
-        """What a search costs grows with it."""
+        """A search's cost grows with it."""
         if self._disorder < 0:
-            self._disorder = (
-                disorder(self.states.pending, self.states.ended_pods)
-                if self.states is not None
-                else NOT_YET
-            )
+            self._disorder = NOT_YET
+            if self.states is not None:
+                self._disorder = disorder(self.states.pending, self.states.ended_pods)
         return self._disorder
 
-    def verdict(self, request: HintRequest, steps: int) -> SearchResult:
-        """The search's answer. What it is with some steps it is with more, unless they were too
-        few.
+    def result(self, request: HintRequest, steps: int) -> SearchResult:
+        """Return the search's answer. An answer with some steps is the same with more, unless they
+        were too few.
         """
-        known = self._verdicts.get(request.key)
-        if known is not None and (
-            steps <= known.budget if known.verdict == UNKNOWN else steps >= known.budget
-        ):
-            return known.verdict
-        if len(self._verdicts) >= MOST_VERDICTS:
-            self._verdicts.clear()
-        found = self._verdicts[request.key] = self._searched(request, steps)
-        return found.verdict
+        kept = self._results.get(request.key)
+        if kept is not None:
+            if kept.result == UNKNOWN and steps <= kept.budget:
+                return UNKNOWN
+            if kept.result != UNKNOWN and steps >= kept.budget:
+                return kept.result
+        if len(self._results) >= MOST_RESULTS:
+            self._results.clear()
+        kept = self._results[request.key] = self._search(request, steps)
+        return kept.result
 
     def steps_taken(self, request: HintRequest) -> int:
-        """By the search whose verdict is kept; 0 where none is."""
-        known = self._verdicts.get(request.key)
-        return known.taken if known is not None else 0
+        """Return the steps of the search whose result is kept; 0 without one."""
+        kept = self._results.get(request.key)
+        return kept.taken if kept is not None else 0
 
-    def _searched(self, request: HintRequest, steps: int) -> Searched:
+    def _search(self, request: HintRequest, steps: int) -> KeptResult:
         before, budget = self.before(steps), Budget(steps)
         if self.states is None or before is None:
-            return Searched(UNKNOWN, steps, steps if self.states is not None else 0)
-        found = judge_newcomer(self.states.model, before, request, budget)
-        return Searched(found, steps, self._needed + steps - budget.left)
+            return KeptResult(UNKNOWN, steps, steps if self.states is not None else 0)
+        result = judge_newcomer(self.states.model, before, request, budget)
+        return KeptResult(result, steps, self._needed + steps - budget.left)
 
     def before(self, steps: int) -> Sequence[ReachableStates] | None:
-        """Every moment that may come before the newcomer, by the node's states where they must be
-        told apart. None where `steps` do not reach that far, also where somebody has looked with
-        more of them: a verdict that depends on who asked before could not be made again."""
+        """Return all states before the newcomer, by base state if they must be told apart.
+
+        None if `steps` do not reach that far, even if a caller with more of them came first: a
+        result that depends on earlier callers could not be repeated.
+        """
         states = self.states
-        if self._before is None and states is not None and steps > self._steps:
-            self._steps, budget = steps, Budget(steps)
+        if self._before is None and states is not None and steps > self._tried:
+            self._tried, budget = steps, Budget(steps)
             try:
                 self._before = _all_reachable(states, budget)
                 self._needed = steps - budget.left
@@ -117,57 +123,52 @@ class KubeletSearch:
         return self._before if steps >= self._needed else None
 
     def likely(self, request: HintRequest) -> AdmissionOutcome | None:
-        """What becomes of the newcomer if all on their way came in the order in which they were
-        reserved; None where nobody can say."""
+        """Return what becomes of the newcomer if all pending pods are admitted in the order of
+        their reservations; None if that cannot be said.
+        """
         states = self.states
-        if states is None or len(states.pending) > MOST_COMING or not _plain(states.ended_pods):
+        if states is None or len(states.pending) > MOST_PENDING:
+            return None
+        if not _has_one_order(states.ended_pods):
             return None
         try:
-            now = self._likely
-            if now is None:
-                now = states.model.released(
-                    states.bases[0], [item for gone in states.ended_pods for item in gone.held]
-                )
-                for each in states.pending:
-                    now = _after(states, now, each.request)
-                self._likely = now
-            return states.model.admit(now, request)
+            likely = self._likely
+            if likely is None:
+                released = [item for ended in states.ended_pods for item in ended.held]
+                likely = states.model.released(states.bases[0], released)
+                for pending in states.pending:
+                    likely = _after(states, likely, pending.request)
+                self._likely = likely
+            return states.model.admit(likely, request)
         except TooManyChoicesError:
             return None
 
     def add(self, charge: Charge) -> None:
-        """An own reservation is on its way, too."""
-        self.pending += 1
-        if self.states is None or not charge.demand:
+        """Count an assumed pod as pending, too."""
+        self.assumed += 1
+        states = self.states
+        if states is None or not charge.demand:
             return
         request, likely = request_of(charge.demand), self._likely
-        states = self.states
-        self.states = states._replace(
-            pending=(*states.pending, PendingAdmission(request, charge.sent_at))
-        )
-        self._before, self._steps, self._needed, self._disorder, self._likely, self._verdicts = (
-            None,
-            -1,
-            0,
-            -1,
-            None,
-            {},
-        )
-        if likely is not None and len(states.pending) < MOST_COMING:
+        pending = PendingAdmission(request, charge.sent_at)
+        self.states = states._replace(pending=(*states.pending, pending))
+        self._likely = None
+        self._forget()
+        if likely is not None and len(states.pending) < MOST_PENDING:
             try:
                 self._likely = _after(states, likely, request)
             except TooManyChoicesError:
                 self._likely = None
 
 
-def _plain(gone: Sequence[EndedPod]) -> bool:
-    """One that is listed may have ended before all others came; of more nobody expects an order."""
-    return not gone or (len(gone) == 1 and gone[0].request is None)
+def _has_one_order(ended_pods: Sequence[EndedPod]) -> bool:
+    """A single listed pod may have ended before all others came; several have no expected order."""
+    return not ended_pods or (len(ended_pods) == 1 and ended_pods[0].request is None)
 
 
 def _all_reachable(states: KubeletStates, budget: Budget) -> tuple[ReachableStates, ...]:
-    """From all bases together, which meet again and again; from each alone where somebody is doomed
-    from one of them.
+    """From all base states together, which meet again and again; from each alone if a pod may be
+    rejected from one of them.
     """
     together = _reachable(states, states.bases, budget)
     if len(states.bases) == 1 or not together.may_be_rejected:
@@ -178,69 +179,72 @@ def _all_reachable(states: KubeletStates, budget: Budget) -> tuple[ReachableStat
 def _reachable(
     states: KubeletStates, bases: tuple[NodeState, ...], budget: Budget
 ) -> ReachableStates:
+    model, pending = states.model, states.pending
     if states.ended_pods:
-        return reachable_states_after_ends(
-            states.model, bases, states.pending, states.ended_pods, budget
-        )
-    return reachable_states(states.model, bases, states.pending, budget)
+        return reachable_states_after_ends(model, bases, pending, states.ended_pods, budget)
+    return reachable_states(model, bases, pending, budget)
 
 
-def _after(states: KubeletStates, now: NodeState, request: HintRequest) -> NodeState:
-    admitted = states.model.admit(now, request)
-    return admitted.states[0] if admitted.states else now
+def _after(states: KubeletStates, state: NodeState, request: HintRequest) -> NodeState:
+    admitted = states.model.admit(state, request)
+    return admitted.states[0] if admitted.states else state
+
+
+class _Searches(NamedTuple):
+    """The searches of one node, by key, as long as its ledger's node and claims stay."""
+
+    ledger: object
+    claims: object
+    by_key: dict[Key, KubeletSearch]
+    in_doubt: frozenset[str]
 
 
 def kubelet_search_of(node_info: NodeInfo, plan: Plan) -> KubeletSearch:
-    """The node under the plan's rule."""
-    kept = node_info.kubelet_searches
-    if kept is None or kept[0] is not node_info.ledger or kept[1] is not node_info.claims:
-        node_info.kubelet_searches = kept = (
-            node_info.ledger,
-            node_info.claims,
-            {},
-            in_doubt(node_info.ledger, BEST_EFFORT),
-        )
-    hidden = asked_of(kept[3], request_of(plan.demand)) if kept[3] else ()
-    key: Key = plan.rule.policy, plan.rule.scope, plan.inits, hidden
-    found: KubeletSearch | None = kept[2].get(key)
-    if found is None or found.pending != len(node_info.assumed):
-        found = kept[2][key] = _look(node_info, plan, hidden)
-    return found
+    """Return the node's search under the plan's rule."""
+    kept: _Searches | None = node_info.kubelet_searches
+    if kept is None or kept.ledger is not node_info.ledger or kept.claims is not node_info.claims:
+        doubtful = in_doubt(node_info.ledger, BEST_EFFORT)
+        kept = _Searches(node_info.ledger, node_info.claims, {}, doubtful)
+        node_info.kubelet_searches = kept
+    hidden = asked_of(kept.in_doubt, request_of(plan.demand)) if kept.in_doubt else ()
+    key: Key = plan.rule.policy, plan.rule.scope, plan.has_init_demand, hidden
+    search = kept.by_key.get(key)
+    if search is None or search.assumed != len(node_info.assumed):
+        search = kept.by_key[key] = _new_search(node_info, plan, hidden)
+    return search
 
 
-def _look(node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = ()) -> KubeletSearch:
+def _new_search(node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = ()) -> KubeletSearch:
     if node_info.report is None:
         return KubeletSearch(TooManyStates(frozenset()), len(node_info.assumed))
-    rule, charges = plan.rule, node_info.charges()
     states = kubelet_states(
         node_info.ledger,
         node_info.report,
-        charges,
+        node_info.charges(),
         node_info.claims,
-        rule.policy,
-        rule.scope,
-        plan.inits,
+        plan.rule.policy,
+        plan.rule.scope,
+        plan.has_init_demand,
         hidden,
     )
     return KubeletSearch(states, len(node_info.assumed))
 
 
-def reserved(node_info: NodeInfo, charge: Charge) -> None:
-    """Tell the node's outlooks of an own reservation. They are made anew where an init container
-    comes, as those that know CPUs by number only must know then which are free; where it asks for
-    devices of which some may be hidden; and where pods ended that the report may still count:
-    before or after?"""
-    kept = node_info.kubelet_searches
+def note_assumed_in_searches(node_info: NodeInfo, charge: Charge) -> None:
+    """Add an assumed pod to the node's searches.
+
+    They are built again if an init container comes (searches that know CPUs by number only must
+    know then which are free), if it requests devices of which some may be hidden, or if pods ended
+    that the report may still count, before or after it.
+    """
+    kept: _Searches | None = node_info.kubelet_searches
     if kept is None:
         return
-    hidden = any(name in part.amounts for part in charge.demand for name in kept[3])
-    if (
-        hidden
-        or node_info.ledger.ended
-        or node_info.ledger.freed
-        or any(part.kind == "init" for part in charge.demand)
-    ):
+    ended = node_info.ledger.ended or node_info.ledger.freed
+    has_init = any(part.kind == "init" for part in charge.demand)
+    hidden = any(name in part.amounts for part in charge.demand for name in kept.in_doubt)
+    if ended or has_init or hidden:
         node_info.kubelet_searches = None
         return
-    for outlook in kept[2].values():
-        outlook.add(charge)
+    for search in kept.by_key.values():
+        search.add(charge)

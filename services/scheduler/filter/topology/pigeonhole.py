@@ -1,33 +1,24 @@
-"""Can the others on a node keep a part out of every zone? Bin covering, bounded by fractions.
+"""The pigeonhole bound: too few other pods to take every zone. Cheap and sufficient where many pods
+have unknown zones; a search over the orders of 40 pods never ends, this takes microseconds.
 
-To keep it out of a zone, the others there must take more of some resource than the zone has beside
-what the part asks for: the zone's need. Let one part cover of a zone what it takes of a need, the
-largest such share over the resources: at most the whole zone, and nothing of one where it cannot
-stand. A blocked zone is covered by those that stand in it, and each stands in one zone. So if every
-zone of a set is blocked, then for any weights of zones their sum is at most what all parts cover,
-each counted where its weighted share is largest. Where that fails for one set and some weights, a
-zone is left. Shares are integers, rounded up.
+1. Each part of a pending pod stands in one zone, or comes later. To keep a part out of a zone, the
+   other parts there must take more of some resource than the zone has beyond the part's request:
+   the zone's need. A pod that runs already takes a zone, but looks for none.
+2. Counting. Even the largest parts, counted again for each zone, are not enough in number to meet
+   every need (`_too_few_takers`).
+3. Covering (bin covering, bounded by fractions). A part covers the share of a need that it takes,
+   the largest share over the resources: at most the whole zone, and nothing of a zone where it
+   cannot stand. If every zone of a set is blocked, then for any weights of zones their sum is at
+   most what all parts cover, each part counted where its weighted share is largest. If that fails
+   for one set and some weights, a zone remains. Shares are integers, rounded up.
+4. The sets are the zone that is hardest to block, the two hardest, and so on. Zones weigh the same,
+   or as much as they need of a resource: equal weights count parts, the others add up amounts.
+5. The loop form of the covering bound (`is_left_a_zone`) suits a handful of parts, the array form
+   (`each_is_left_a_zone`) suits many. Arrays use 64 bits: amounts beyond those of real machines
+   count as more than is requested, or less than is free, and large ones are counted in units, so
+   that the array form says yes less often here and there.
 
-The sets are the zone that is hardest to block, the two hardest, and so on. Zones weigh the same, or
-what they need of a resource: the former tells how many parts there are, the latter adds up what
-they take. Plain loops, which suit a handful of parts; crowds have arrays (`packing.py`). Must not
-know pods, the ledger or hint providers.
-
-The bound of `covering.py` in arrays, for crowds: all seekers at once.
-
-Arithmetic is that of 64 bits. Amounts beyond what machines have count as more than is asked for, or
-less than is free, and large ones are counted in units, what is taken rounded up and what is needed
-down: so the bound says yes here and there less often. Must not know pods, the ledger or hint
-providers.
-
-Too few to take every zone: a cheap sufficient test where pods of unknown zone are many.
-
-Each part of a pod on its way stands in one zone, or comes later. To keep a part out, others must
-take enough of some resource in every zone that would hold it. They are too few where even the
-largest of them, counted anew for each zone, are not enough in number, or where all together cannot
-cover these zones (`covering.py`). Then a zone remains, whatever the order. On a node with 40 such
-pods a search over orders never ends; this does in microseconds. Who runs already takes a zone, and
-looks for none any more. Must not know hint providers.
+Must not know hint providers.
 """
 
 from __future__ import annotations
@@ -51,20 +42,300 @@ from shared.domain.resources import Amounts, is_device, is_memory
 from shared.ledger.state import Charge
 from shared.ledger.view import restore
 
+# The share of a part that blocks a zone alone.
 WHOLE = 1 << 30
-"""The share of a part that blocks a zone alone."""
+# Up to this many shares (seekers, parts, zones) plain loops are cheaper: a share takes about 1 us in
+# a loop, a few of them in arrays about 100 us.
+HANDFUL = 100
+# Answers that are remembered of one node.
+MOST_ANSWERS = 256
+# Of a resource in arrays: sums of two are exact.
+MOST_AMOUNT = 1 << 60
+# Of a resource when shares are computed in arrays: products are exact.
+MOST_UNITS = 1 << 32
+# The weight of a zone in arrays: what all parts cover of it stays exact.
+MOST_WEIGHT = 1 << 20
+# Numbers that are looked at together.
+AT_ONCE = 1 << 18
+# No resource's name: every zone weighs the same.
+_EQUAL = ""
 
-_COUNTED = ""
-"""No resource's name: every zone weighs the same."""
 
-
-class Part(NamedTuple):
-    """What a zone must hold for a part to stand there (`asked`), and the most that it takes of the
-    zone then.
+class PendingPart(NamedTuple):
+    """What a zone must have for a part to stand there (`asked`), and the most that the part takes
+    of the zone then.
     """
 
     asked: Amounts
     take: Amounts
+
+
+class PodParts(NamedTuple):
+    """The parts of one pending pod or several. The parts in `seek` still look for a zone."""
+
+    every: Sequence[PendingPart]
+    seek: Sequence[PendingPart]
+
+
+# -- the parts of pods
+
+
+def parts_of(
+    demand: Sequence[ContainerDemand],
+    policy: str,
+    scope: str,
+    report: Report,
+    admitted: bool = False,
+) -> PodParts | None:
+    """Return the parts of a pod; None if wider masks, devices between zones or in an amount of 0,
+    or init containers that draw others after them, make the bound wrong.
+
+    An admitted pod found a zone and looks for none. Under best-effort, or if it may be split, it
+    may have been placed over several zones, unless it surely found one.
+    """
+    between = [name for name, _ in between_zones(report)]
+    if any(part.zeros for part in demand):
+        return None
+    if any(name in part.amounts for part in demand for name in between):
+        return None
+    draws = _draws(demand)
+    seeks = not admitted or policy == BEST_EFFORT or may_be_split(demand, policy, scope)
+    if scope == "pod":
+        if outside_pod_hint(demand):
+            return None
+        every = seek = [PendingPart(peak(demand), most(demand, apart=True))]
+    elif seeks and draws and not _first_is_enough(demand):
+        return None
+    else:
+        every = [PendingPart(part.amounts, part.amounts) for part in demand]
+        seek = every[:1] if draws else every
+    single = policy in (SINGLE_NUMA_NODE, BEST_EFFORT)
+    if policy == RESTRICTED:
+        single = fits_one_zone([part.asked for part in every], capacities(report))
+    return PodParts(every, seek if seeks else ()) if single else None
+
+
+def _draws(demand: Sequence[ContainerDemand]) -> bool:
+    """Later containers go where init containers leave CPUs or devices to reuse; memory draws no
+    container (kubelet 1.36).
+    """
+    for part in demand:
+        if part.kind == "init" and not all(is_memory(name) for name in part.amounts):
+            return True
+    return False
+
+
+def _first_is_enough(demand: Sequence[ContainerDemand]) -> bool:
+    """The zone that takes the first init container takes all: what it leaves to be reused is enough
+    for each later container next to those that run.
+    """
+    first, running = demand[0], dict[str, int]()
+    for part in demand[1:]:
+        together = {name: amount + running.get(name, 0) for name, amount in part.amounts.items()}
+        if not fits(together, first.amounts):
+            return False
+        if part.kind != "init":
+            running |= together
+    return first.kind == "init"
+
+
+def pending_parts_on(node_info: NodeInfo, report: Report) -> PendingParts | None:
+    """Return the parts of the node's pending pods; None if one of them need not take single zones
+    or is partially admitted.
+
+    A pod that ran in this boot and is listed no more holds what it held or ended: `base` does
+    without that.
+    """
+    every: list[PendingPart] = []
+    seek: list[PendingPart] = []
+    base = {zone: dict(amounts) for zone, amounts in node_info.free_min.items()}
+    for charge in node_info.charges():
+        ran_in_this_boot = charge.confirmed_zones and charge.confirmed_boot == report.boot_id
+        if not charge.zones or charge.confirmed or ran_in_this_boot:
+            continue
+        parts = _parts_of_charge(charge, node_info, report)
+        if parts is None:
+            return None
+        every += parts.every
+        seek += parts.seek
+        restore(base, charge.zones)
+    empty = PendingParts(node_info.for_single_zones(base), node_info.free_max, [], Ranks({}), [])
+    return empty.joined(PodParts(every, seek))
+
+
+def joined(
+    pending: PendingParts, charge: Charge, node_info: NodeInfo, report: Report
+) -> PendingParts | None:
+    """Return the parts with an assumed pod more, on a node that is unchanged otherwise."""
+    if not charge.zones:
+        return pending
+    parts = _parts_of_charge(charge, node_info, report)
+    return pending.joined(parts) if parts is not None else None
+
+
+def _parts_of_charge(charge: Charge, node_info: NodeInfo, report: Report) -> PodParts | None:
+    """None for a pod that need not take single zones, is partially listed, or may have been split
+    next to a pod that ended since.
+    """
+    node = node_info.ledger
+    if any(placement.held for placement in (node.listed or {}).get(charge.key, ())):
+        return None
+    if (node.ended or node.freed) and may_be_split(charge.demand, report.policy, report.scope):
+        return None
+    return parts_of(charge.demand, report.policy, report.scope, report, charge.is_admitted)
+
+
+class PendingParts:
+    """The parts of all pending pods of one node, and the largest of them that `seek` a zone.
+    `base` is `free_min` without these pods, `rooms` is `free_max`.
+    """
+
+    __slots__ = ("_answers", "_packing", "base", "parts", "ranks", "rooms", "seek")
+
+    def __init__(
+        self,
+        base: Bounds,
+        rooms: Bounds,
+        parts: list[PendingPart],
+        ranks: Ranks,
+        seek: list[PendingPart],
+    ) -> None:
+        self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
+        self._packing: Packing | None = None
+        self._answers: dict[int, tuple[Sequence[ContainerDemand], bool]] = {}
+
+    def leave_room_for(
+        self, demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report
+    ) -> bool:
+        """True if a pod with this demand surely finds its zones, and so does every other pod.
+        Remembered, because a refused pod is evaluated again to explain the refusal.
+        """
+        answer = self._answers.get(id(demand))
+        if answer is None or answer[0] is not demand:
+            if len(self._answers) >= MOST_ANSWERS:
+                self._answers.clear()
+            newcomer = parts_of(demand, policy, scope, report)
+            finds = newcomer is not None and every_part_finds_a_zone(self, newcomer)
+            answer = self._answers[id(demand)] = demand, finds
+        return answer[1]
+
+    @property
+    def packing(self) -> Packing:
+        """The same as arrays."""
+        if self._packing is None:
+            self._packing = Packing.of(self.parts, self.base, self.rooms)
+        return self._packing
+
+    def joined(self, pod: PodParts) -> PendingParts:
+        """Return the parts with one pod more, which leaves the bounds as they are."""
+        pending = PendingParts(
+            self.base,
+            self.rooms,
+            [*self.parts, *pod.every],
+            self.ranks.joined(_takes(pod.every)),
+            _largest([*self.seek, *pod.seek]),
+        )
+        if self._packing is not None:
+            pending._packing = self._packing.joined(pod.every)
+        return pending
+
+
+def every_part_finds_a_zone(pending: PendingParts, newcomer: PodParts) -> bool:
+    """Sufficient: each pending part, and each part of the newcomer, finds a zone, whichever comes
+    first.
+    """
+    ranks = pending.ranks.joined(_takes(newcomer.every))
+    parts = [*pending.parts, *newcomer.every]
+    doubtful = {
+        id(part)
+        for part in _largest([*newcomer.seek, *pending.seek])
+        if not _too_few_takers(part.asked, pending.base, ranks, len(parts) - 1)
+    }
+    seekers = [index for index, part in enumerate(parts) if id(part) in doubtful]
+    if len(seekers) * len(parts) * len(pending.base) > HANDFUL:
+        return each_is_left_a_zone(pending.packing.joined(newcomer.every), seekers)
+    return all(
+        is_left_a_zone(
+            parts[index].asked, pending.base, pending.rooms, parts[:index] + parts[index + 1 :]
+        )
+        for index in seekers
+    )
+
+
+def _takes(parts: Iterable[PendingPart]) -> list[Amounts]:
+    return [part.take for part in parts]
+
+
+def _is_covered_by(part: PendingPart, larger: PendingPart) -> bool:
+    """A zone that remains for the larger part remains for this one, which may stand wherever the
+    larger does and takes no more.
+    """
+    exact = part.asked == part.take and larger.asked == larger.take
+    return exact and fits(part.asked, larger.asked)
+
+
+def _largest(parts: Sequence[PendingPart]) -> list[PendingPart]:
+    """The parts that no other part covers."""
+    largest: list[PendingPart] = []
+    for part in parts:
+        if not any(_is_covered_by(part, larger) for larger in largest):
+            largest = [smaller for smaller in largest if not _is_covered_by(smaller, part)]
+            largest.append(part)
+    return largest
+
+
+# -- counting
+
+
+class Ranks:
+    """By resource the amounts that parts take, as sums of the largest ones: how many parts does it
+    take to use so much?
+    """
+
+    __slots__ = ("_amounts", "_sums")
+
+    def __init__(self, amounts: Mapping[str, list[int]]) -> None:
+        """`amounts` are negative and ascending: the largest first."""
+        self._amounts = amounts
+        self._sums: dict[str, list[int]] = {}
+
+    def joined(self, more: Iterable[Amounts]) -> Ranks:
+        """Return the ranks with these parts more."""
+        joined_amounts = {name: list(amounts) for name, amounts in self._amounts.items()}
+        for amounts in more:
+            for name, amount in amounts.items():
+                insort(joined_amounts.setdefault(name, []), -amount)
+        return Ranks(joined_amounts)
+
+    def sums(self, name: str) -> list[int]:
+        """Return what the largest part takes, the two largest together, and so on."""
+        sums = self._sums.get(name)
+        if sums is None:
+            largest_first = [-amount for amount in self._amounts.get(name, ())]
+            sums = self._sums[name] = list(accumulate(largest_first))
+        return sums
+
+
+def _too_few_takers(asked: Amounts, base: Bounds, others: Ranks, most_parts: int) -> bool:
+    """True if more than `most_parts` others would be needed to take every zone that fits. Runs for
+    every pending part: plain loops.
+    """
+    requests, needed = [(name, amount, others.sums(name)) for name, amount in asked.items()], 0
+    for zone in base.values():
+        fewest = most_parts + 1
+        for name, amount, sums in requests:
+            slack = zone.get(name, 0) - amount
+            if slack < 0:
+                break
+            fewest = min(fewest, bisect_right(sums, slack) + 1)
+        else:
+            needed += fewest
+            if needed > most_parts:
+                return True
+    return False
+
+
+# -- covering, the loop form
 
 
 class _Zone(NamedTuple):
@@ -77,9 +348,12 @@ class _Zone(NamedTuple):
     needs: Amounts
 
 
-def is_left_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: Sequence[Part]) -> bool:
-    """True when some zone surely remains for what is `asked`, wherever the others stand: zones have
-    beside them at least `base`, and at most `rooms`. False says nothing."""
+def is_left_a_zone(
+    asked: Amounts, base: Bounds, rooms: Bounds, others: Sequence[PendingPart]
+) -> bool:
+    """Sufficient: some zone remains for what is `asked`, wherever the others stand. Without them,
+    zones have at least `base` free and at most `rooms`.
+    """
     wanted = {name: amount for name, amount in asked.items() if amount}
     zones = []
     for zone, free in base.items():
@@ -93,11 +367,10 @@ def is_left_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: Sequence
     zones.sort(key=_covered)
     if not zones or zones[0].covered < WHOLE:
         return bool(zones)
-    return any(
-        _uncovered(zones[:count], name)
-        for count in range(2, len(zones) + 1)
-        for name in (_COUNTED, *wanted)
-    )
+    for count in range(2, len(zones) + 1):
+        if any(_is_uncovered(zones[:count], name) for name in (_EQUAL, *wanted)):
+            return True
+    return False
 
 
 def _covered(zone: _Zone) -> int:
@@ -105,7 +378,7 @@ def _covered(zone: _Zone) -> int:
 
 
 def _may_stand(asked: Amounts, room: Amounts) -> bool:
-    """Devices may have gone that a part holds: where it may stand is told by CPUs and memory."""
+    """Devices that a part holds may be gone: only CPUs and memory say where it may stand."""
     for name, amount in asked.items():
         if amount > room.get(name, 0) and not is_device(name):
             return False
@@ -122,9 +395,8 @@ def _share(take: Amounts, needs: Amounts) -> int:
     return share
 
 
-def _uncovered(zones: Sequence[_Zone], name: str) -> bool:
-    """A zone alone needs no weight."""
-    weights = [zone.needs.get(name, 1) for zone in zones]
+def _is_uncovered(zones: Sequence[_Zone], weighed_by: str) -> bool:
+    weights = [zone.needs.get(weighed_by, 1) for zone in zones]
     weighted = [
         [weight * share for share in zone.shares]
         for weight, zone in zip(weights, zones, strict=True)
@@ -133,23 +405,14 @@ def _uncovered(zones: Sequence[_Zone], name: str) -> bool:
     return covered < sum(weights) * WHOLE
 
 
-MOST_AMOUNT = 1 << 60
-"""Of a resource: sums of two are exact."""
-
-MOST_UNITS = 1 << 32
-"""Of a resource, when shares are made: products are exact."""
-
-MOST_WEIGHT = 1 << 20
-"""Of a zone: what all parts cover of it stays exact."""
-
-AT_ONCE = 1 << 18
-"""Numbers that are looked at together."""
+# -- covering, the array form
 
 
 class Packing(NamedTuple):
-    """Parts, and the zones among which they are to stand. `asked` and `take` are [part, resource];
-    what zones have beside all parts at least (`base`) and at most (`rooms`) is [zone, resource]. No
-    zone has any of the last resource, which has no name."""
+    """Parts, and the zones where they may stand. `asked` and `take` are [part, resource]. Without
+    the parts, zones have at least `base` free and at most `rooms` [zone, resource]. The last
+    resource has no name, and no zone has any of it.
+    """
 
     names: tuple[str, ...]
     asked: Ints
@@ -158,355 +421,87 @@ class Packing(NamedTuple):
     rooms: Ints
 
     @classmethod
-    def of(cls, parts: Sequence[Part], base: Bounds, rooms: Bounds) -> Packing:
+    def of(cls, parts: Sequence[PendingPart], base: Bounds, rooms: Bounds) -> Packing:
         """In the order of `parts`, and of the zones in `base`."""
         names = tuple(sorted({name for free in base.values() for name in free}))
         empty = np.zeros((0, len(names) + 1), dtype=np.int64)
-        least, most = (
-            _rows(list(base.values()), names, MOST_AMOUNT),
-            _rows([rooms.get(zone, {}) for zone in base], names),
-        )
-        return cls(names, empty, empty, least, most).beside(parts)
+        free_min = _rows(list(base.values()), names, MOST_AMOUNT)
+        free_max = _rows([rooms.get(zone, {}) for zone in base], names)
+        return cls(names, empty, empty, free_min, free_max).joined(parts)
 
-    def beside(self, parts: Sequence[Part]) -> Packing:
-        """With these parts more."""
-        asked, take = (
-            _rows(each, self.names)
-            for each in ([part.asked for part in parts], [part.take for part in parts])
-        )
+    def joined(self, parts: Sequence[PendingPart]) -> Packing:
+        """Return the packing with these parts more."""
+        asked = _rows([part.asked for part in parts], self.names)
+        take = _rows([part.take for part in parts], self.names)
         return self._replace(
             asked=np.concatenate((self.asked, asked)), take=np.concatenate((self.take, take))
         )
 
 
-def _rows(many: Sequence[Amounts], names: tuple[str, ...], most: int = MOST_AMOUNT + 1) -> Ints:
-    """What is more than counts is less than is asked for, and not more than may be free."""
+def _rows(parts: Sequence[Amounts], names: tuple[str, ...], limit: int = MOST_AMOUNT + 1) -> Ints:
+    """Clip amounts: a free amount then counts as less than a requested one."""
     rows = []
-    for amounts in many:
+    for amounts in parts:
         row = [amounts.get(name, 0) for name in names]
         row.append(sum(amounts.values()) - sum(row))
-        if max(row) > most or min(row) < -most:
-            row = [max(-most, min(most, amount)) for amount in row]
+        if max(row) > limit or min(row) < -limit:
+            row = [max(-limit, min(limit, amount)) for amount in row]
         rows.append(row)
     return np.array(rows, dtype=np.int64).reshape(-1, len(names) + 1)
 
 
 def each_is_left_a_zone(packing: Packing, seekers: Sequence[int]) -> bool:
-    """True when some zone surely remains for each of these parts, wherever all others stand. False
-    says nothing.
-    """
-    stands = _may_stand_arrays(packing)
+    """Sufficient: some zone remains for each of these parts, wherever all others stand."""
+    stands = _stands(packing)
     step = max(1, AT_ONCE // max(1, packing.base.size * len(packing.asked)))
-    chunks = (
-        np.array(seekers[first : first + step], dtype=np.int64)
-        for first in range(0, len(seekers), step)
-    )
-    return all(_cannot_be_covered(packing, stands, chunk) for chunk in chunks)
+    for first in range(0, len(seekers), step):
+        some_seekers = np.array(seekers[first : first + step], dtype=np.int64)
+        if not _cannot_be_covered(packing, stands, some_seekers):
+            return False
+    return True
 
 
-def _may_stand_arrays(packing: Packing) -> Bools:
-    """[zone, part]. Devices may have gone that a part holds: where it may stand is told by CPUs and
-    memory.
-    """
-    told = [at for at, name in enumerate(packing.names) if not is_device(name)]
-    found: Bools = np.all(packing.asked[:, told] <= packing.rooms[:, None, told], axis=2)
-    return found
+def _stands(packing: Packing) -> Bools:
+    """[zone, part]: whether the part may stand there; see `_may_stand`."""
+    plain = [index for index, name in enumerate(packing.names) if not is_device(name)]
+    stands: Bools = np.all(packing.asked[:, plain] <= packing.rooms[:, None, plain], axis=2)
+    return stands
 
 
 def _cannot_be_covered(packing: Packing, stands: Bools, seekers: Ints) -> bool:
-    """Arrays are [seeker, zone, ...], zones in the order of what others cover of them, those that
-    do not hold it last.
+    """Arrays are [seeker, zone, ...]. Zones are in the order of what others cover of them; zones
+    that do not hold the seeker come last.
     """
-    asked, numbers = packing.asked[seekers, None, :], np.arange(len(seekers))
+    asked, index = packing.asked[seekers, None, :], np.arange(len(seekers))
     needs = packing.base - asked + 1
     holds = ((needs > 0) | (asked == 0)).all(axis=2)
     needs = np.where((asked > 0) & holds[:, :, None], needs, 0)
-    shares = _share_arrays(packing.take, needs) * stands
-    shares[numbers, :, seekers] = 0
-    order = np.argsort(
-        np.where(holds, shares.sum(axis=2), len(packing.take) * WHOLE + 1), axis=1, kind="stable"
-    )
-    shares, weights = (
-        shares[numbers[:, None], order],
-        _weights(needs, holds)[numbers[:, None], order],
-    )
-    covered = np.maximum.accumulate(weights[:, :, :, None] * shares[:, :, None, :], axis=1).sum(
-        axis=3
-    )
-    return bool((covered < np.cumsum(weights, axis=1) * WHOLE).any(axis=(1, 2)).all())
+    shares = _shares(packing.take, needs) * stands
+    shares[index, :, seekers] = 0
+    covered = np.where(holds, shares.sum(axis=2), len(packing.take) * WHOLE + 1)
+    order = np.argsort(covered, axis=1, kind="stable")
+    shares = shares[index[:, None], order]
+    weights = _weights(needs, holds)[index[:, None], order]
+    weighted = weights[:, :, :, None] * shares[:, :, None, :]
+    most_covered = np.maximum.accumulate(weighted, axis=1).sum(axis=3)
+    return bool((most_covered < np.cumsum(weights, axis=1) * WHOLE).any(axis=(1, 2)).all())
 
 
-def _share_arrays(take: Ints, needs: Ints) -> Ints:
+def _shares(take: Ints, needs: Ints) -> Ints:
     """What each part covers of each zone [seeker, zone, part]; a need of 0 does not count. In units
-    that keep products exact, what is taken is rounded up, and what is needed down."""
-    found = np.zeros((*needs.shape[:2], len(take)), dtype=np.int64)
+    that keep products exact, what is taken is rounded up, and what is needed down.
+    """
+    shares = np.zeros((*needs.shape[:2], len(take)), dtype=np.int64)
     for taken, need in zip(take.T, np.moveaxis(needs, 2, 0)[..., None], strict=True):
         largest = max(int(taken.max(initial=0)), int(need.max(initial=0)))
         if taken.any() and need.any():
             unit = -(-largest // MOST_UNITS)
             share = -(taken // -unit * WHOLE // np.maximum(need // unit, 1))
-            np.maximum(found, share, out=found, where=need > 0)
-    return np.minimum(found, WHOLE)
+            np.maximum(shares, share, out=shares, where=need > 0)
+    return np.minimum(shares, WHOLE)
 
 
 def _weights(needs: Ints, holds: Bools) -> Ints:
-    """Of each zone by kind [seeker, zone, kind]: 1, and its need of each resource, in units that
-    keep sums exact.
-    """
+    """[seeker, zone, kind]: 1, and the zone's need of each resource, in units that keep sums exact."""
     units = np.maximum(1, -(-needs.max(axis=1, keepdims=True, initial=0) // MOST_WEIGHT))
     return np.concatenate((holds[:, :, None], needs // units), axis=2)
-
-
-HANDFUL = 100
-"""Shares of zones, by zone, part and seeker, up to which plain loops are cheaper: one takes some 1 us, a few in arrays 100."""
-
-MOST_TOLD = 256
-"""Answers that are remembered of one node."""
-
-
-class Ranks:
-    """By resource the amounts that some parts ask for, as sums of the largest ones: how many parts
-    does it take?
-    """
-
-    __slots__ = ("_largest", "_sums")
-
-    def __init__(self, amounts: Mapping[str, list[int]]) -> None:
-        """`amounts` in ascending order of their negatives: the largest first."""
-        self._largest = amounts
-        self._sums: dict[str, list[int]] = {}
-
-    def beside(self, many: Iterable[Amounts]) -> Ranks:
-        """With these parts more."""
-        found = {name: list(each) for name, each in self._largest.items()}
-        for amounts in many:
-            for name, amount in amounts.items():
-                insort(found.setdefault(name, []), -amount)
-        return Ranks(found)
-
-    def sums(self, name: str) -> list[int]:
-        """What the largest one takes, the two largest together, and so on."""
-        found = self._sums.get(name)
-        if found is None:
-            found = self._sums[name] = list(
-                accumulate([-each for each in self._largest.get(name, ())])
-            )
-        return found
-
-
-class Parts(NamedTuple):
-    """Of a pod on its way, or of several: what goes into one zone together, and those of these
-    parts that `seek` a zone.
-    """
-
-    every: Sequence[Part]
-    seek: Sequence[Part]
-
-
-class Waiting:
-    """The parts of all pods on their way to one node, their ranks, and the largest that `seek` a
-    zone. `base` is the lower bound without them, `rooms` the upper bound."""
-
-    __slots__ = ("_packing", "_told", "base", "parts", "ranks", "rooms", "seek")
-
-    def __init__(
-        self, base: Bounds, rooms: Bounds, parts: list[Part], ranks: Ranks, seek: list[Part]
-    ) -> None:
-        self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
-        self._packing: Packing | None = None
-        self._told: dict[int, tuple[Sequence[ContainerDemand], bool]] = {}
-
-    def leave_room_for(
-        self, demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report
-    ) -> bool:
-        """True when a pod that asks for this surely finds its zones, and so does everybody else.
-        Remembered: whoever is refused is asked for again, to tell why."""
-        known = self._told.get(id(demand))
-        if known is None or known[0] is not demand:
-            if len(self._told) >= MOST_TOLD:
-                self._told.clear()
-            newcomer = parts_of(demand, policy, scope, report)
-            known = self._told[id(demand)] = (
-                demand,
-                newcomer is not None and everybody_finds_a_zone(self, newcomer),
-            )
-        return known[1]
-
-    @property
-    def packing(self) -> Packing:
-        """The same in arrays."""
-        if self._packing is None:
-            self._packing = Packing.of(self.parts, self.base, self.rooms)
-        return self._packing
-
-    def joined(self, parts: Parts) -> Waiting:
-        """With one pod more, which leaves the bounds as they are."""
-        ranks, seek = self.ranks.beside(_takes(parts.every)), _largest([*self.seek, *parts.seek])
-        found = Waiting(self.base, self.rooms, [*self.parts, *parts.every], ranks, seek)
-        if self._packing is not None:
-            found._packing = self._packing.beside(parts.every)
-        return found
-
-
-def waiting_on(node_info: NodeInfo, report: Report) -> Waiting | None:
-    """Those on their way; None where one of them need not take single zones, or is half-way in. Who
-    ran in this boot, and is listed no more, holds what it held or has gone: `base` goes without
-    that."""
-    every: list[Part] = []
-    seek: list[Part] = []
-    base = {zone: dict(amounts) for zone, amounts in node_info.free_min.items()}
-    for charge in node_info.charges():
-        if (
-            not charge.zones
-            or charge.confirmed
-            or (charge.confirmed_zones and charge.confirmed_boot == report.boot_id)
-        ):
-            continue
-        found = _parts_of(charge, node_info, report)
-        if found is None:
-            return None
-        every += found.every
-        seek += found.seek
-        restore(base, charge.zones)
-    return Waiting(node_info.for_single_zones(base), node_info.free_max, [], Ranks({}), []).joined(
-        Parts(every, seek)
-    )
-
-
-def joined(waiting: Waiting, charge: Charge, node_info: NodeInfo, report: Report) -> Waiting | None:
-    """With an own reservation more, on a node that is otherwise as it was."""
-    if not charge.zones:
-        return waiting
-    found = _parts_of(charge, node_info, report)
-    return waiting.joined(found) if found is not None else None
-
-
-def _parts_of(charge: Charge, node_info: NodeInfo, report: Report) -> Parts | None:
-    """None for a pod that need not take single zones, is listed with a part of what it asks for, or
-    may have been split beside who ended since."""
-    node = node_info.ledger
-    if any(placement.held for placement in (node.listed or {}).get(charge.key, ())):
-        return None
-    if (node.ended or node.freed) and may_be_split(charge.demand, report.policy, report.scope):
-        return None
-    return parts_of(charge.demand, report.policy, report.scope, report, charge.is_admitted)
-
-
-def parts_of(
-    demand: Sequence[ContainerDemand],
-    policy: str,
-    scope: str,
-    report: Report,
-    admitted: bool = False,
-) -> Parts | None:
-    """None where wider masks, devices between zones or of which none are asked for, or init
-    containers that draw others after them, make it another matter. Who was `admitted` found a zone,
-    and looks for none; under best-effort, or where it may be split, it may have been placed over
-    several, unless it surely found one."""
-    between = between_zones(report)
-    if any(part.zeros for part in demand):
-        return None
-    if between and any(name in part.amounts for part in demand for name, _ in between):
-        return None
-    draws, seeks = (
-        _draws(demand),
-        not admitted or policy == BEST_EFFORT or may_be_split(demand, policy, scope),
-    )
-    if scope == "pod":
-        if outside_pod_hint(demand):
-            return None
-        every = seek = [Part(peak(demand), most(demand, apart=True))]
-    elif seeks and draws and not _first_is_enough(demand):
-        return None
-    else:
-        every = [Part(part.amounts, part.amounts) for part in demand]
-        seek = every[:1] if draws else every
-    asked = [each.asked for each in every]
-    single = policy in (SINGLE_NUMA_NODE, BEST_EFFORT) or (
-        policy == RESTRICTED and fits_one_zone(asked, capacities(report))
-    )
-    return Parts(every, seek if seeks else ()) if single else None
-
-
-def _draws(demand: Sequence[ContainerDemand]) -> bool:
-    """Later containers go where init containers leave CPUs or devices to reuse; memory draws nobody
-    (kubelet 1.36).
-    """
-    return any(
-        part.kind == "init" and not all(is_memory(name) for name in part.amounts) for part in demand
-    )
-
-
-def _first_is_enough(demand: Sequence[ContainerDemand]) -> bool:
-    """Whatever zone takes the first init container takes all: what it leaves to be reused is enough
-    for each of those that come after it, beside those that run."""
-    first, running = demand[0], dict[str, int]()
-    for part in demand[1:]:
-        beside = {name: amount + running.get(name, 0) for name, amount in part.amounts.items()}
-        if not fits(beside, first.amounts):
-            return False
-        if part.kind != "init":
-            running |= beside
-    return first.kind == "init"
-
-
-def everybody_finds_a_zone(waiting: Waiting, newcomer: Parts) -> bool:
-    """True when each part on its way, and each of the newcomer's, surely finds a zone, whoever
-    comes first. False says nothing."""
-    everybody, parts = (
-        waiting.ranks.beside(_takes(newcomer.every)),
-        [*waiting.parts, *newcomer.every],
-    )
-    doubtful = {
-        id(each)
-        for each in _largest([*newcomer.seek, *waiting.seek])
-        if not _too_few_takers(each.asked, waiting.base, everybody, len(parts) - 1)
-    }
-    seekers = [at for at, part in enumerate(parts) if id(part) in doubtful]
-    if len(seekers) * len(parts) * len(waiting.base) > HANDFUL:
-        return each_is_left_a_zone(waiting.packing.beside(newcomer.every), seekers)
-    return all(
-        is_left_a_zone(
-            parts[at].asked, waiting.base, waiting.rooms, [*parts[:at], *parts[at + 1 :]]
-        )
-        for at in seekers
-    )
-
-
-def _takes(parts: Iterable[Part]) -> list[Amounts]:
-    return [part.take for part in parts]
-
-
-def _covers_part(one: Part, other: Part) -> bool:
-    """A zone that remains for this part remains for the other, which may stand wherever this one
-    does and takes no more.
-    """
-    return one.asked == one.take and other.asked == other.take and fits(other.asked, one.asked)
-
-
-def _largest(parts: Sequence[Part]) -> list[Part]:
-    """Those that no other covers."""
-    found: list[Part] = []
-    for part in parts:
-        if not any(_covers_part(other, part) for other in found):
-            found = [other for other in found if not _covers_part(part, other)]
-            found.append(part)
-    return found
-
-
-def _too_few_takers(asked: Amounts, base: Bounds, others: Ranks, most: int) -> bool:
-    """True when more than `most` others would be needed to take every zone that fits. Runs for
-    every part on its way: plain loops."""
-    wanted, needed = [(name, amount, others.sums(name)) for name, amount in asked.items()], 0
-    for zone in base.values():
-        least = most + 1
-        for name, amount, sums in wanted:
-            slack = zone.get(name, 0) - amount
-            if slack < 0:
-                break
-            least = min(least, bisect_right(sums, slack) + 1)
-        else:
-            needed += least
-            if needed > most:
-                return True
-    return False

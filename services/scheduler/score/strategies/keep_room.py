@@ -304,7 +304,7 @@ class KeepRoom:
         """The same where the request lands, under the wants; see `LandingStrategy`."""
         return _Landed(items, names, self._table_of(names))
 
-    def standing(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
+    def zone_values(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
         """The weighed room of each zone; see `WantStrategy`."""
         return self._table_of(names).weighed(free, whole)
 

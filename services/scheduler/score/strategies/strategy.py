@@ -152,7 +152,7 @@ class DemandStrategy(LandingStrategy, Protocol):
     def given(self, wants: Sequence[DemandClass]) -> DemandStrategy:
         """The same strategy under these wants."""
 
-    def standing(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
+    def zone_values(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
         """What each zone is worth as it stands, whatever is asked of it, from free and whole
         [resource of `names`, zone].
         """

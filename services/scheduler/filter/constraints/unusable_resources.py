@@ -25,7 +25,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Bar, Check, ClusterView, KeepsNothing
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    KeepsNothing,
+    UnusableResource,
+)
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason, Refusal
@@ -35,19 +40,19 @@ from shared.ledger.state import LedgerNode
 from shared.ledger.unhealthy import may_lie_in_zones
 
 
-class BarredResources(KeepsNothing):
-    name = "barredResources"
+class UnusableResources(KeepsNothing):
+    name = "unusableResources"
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
-        found = barred(pod, view)
+        found = unusable_nodes(pod, view)
         return (lambda events: found.get(events.name)) if found else None
 
 
-def barred(pod: Pod, view: ClusterView) -> dict[str, Refusal]:
+def unusable_nodes(pod: Pod, view: ClusterView) -> dict[str, Refusal]:
     """The nodes that are barred for the pod, by name."""
     found: dict[str, Refusal] = {}
-    for name, asked in _named(pod).items() if view.barred else ():
-        for node, bar in view.barred.get(name, {}).items():
+    for name, asked in _named(pod).items() if view.unusable else ():
+        for node, bar in view.unusable.get(name, {}).items():
             if bar.concerns(pod, asked):
                 found.setdefault(
                     node,
@@ -56,9 +61,9 @@ def barred(pod: Pod, view: ClusterView) -> dict[str, Refusal]:
     return found
 
 
-def barring(node: LedgerNode) -> dict[str, Bar]:
+def unusable_resources(node: LedgerNode) -> dict[str, UnusableResource]:
     """The resources that the node is barred for."""
-    found: dict[str, Bar] = {}
+    found: dict[str, UnusableResource] = {}
     for rule in _RULES:
         found |= rule(node)
     return found
@@ -77,21 +82,21 @@ _NO_HINT = {SINGLE_NUMA_NODE: Reason.NO_SINGLE_ZONE, RESTRICTED: Reason.NO_ZONE_
 _DO_NOT_NAME = "wait until a device of the node is healthy again, or do not name the resource, also not in an amount of 0"
 _HEAL = "wait until the unhealthy devices of the node are healthy again, or restart their plugin"
 MAY_LIE_IN_ZONES = "beside unhealthy ones that may lie in zones"
-_NONE_HEALTHY = Bar(Reason.NODE_RESOURCE, "", _DO_NOT_NAME, "names")
+_NONE_HEALTHY = UnusableResource(Reason.NODE_RESOURCE, "", _DO_NOT_NAME, "names")
 
 
-def barred_by_unhealthy_devices(node: LedgerNode) -> dict[str, Bar]:
+def barred_by_unhealthy_devices(node: LedgerNode) -> dict[str, UnusableResource]:
     """By resource: whoever names one of which none is healthy, and who asks for some that has no
     hint.
     """
     if node.observed is None or not node.observed.unhealthy:
         return {}
-    found, report = dict[str, Bar](), node.basis
+    found, report = dict[str, UnusableResource](), node.basis
     for name in node.observed.unhealthy:
         if not node.observed.allocatable.get(name, 0) and not _listed(report, name):
             found[name] = _NONE_HEALTHY
         elif report is not None and report.policy in _NO_HINT and may_lie_in_zones(node, name):
-            found[name] = Bar(_NO_HINT[report.policy], MAY_LIE_IN_ZONES, _HEAL, "asks")
+            found[name] = UnusableResource(_NO_HINT[report.policy], MAY_LIE_IN_ZONES, _HEAL, "asks")
     return found
 
 
@@ -103,7 +108,7 @@ def _listed(report: Report | None, name: str) -> bool:
     )
 
 
-_NO_TABLE = Bar(
+_NO_TABLE = UnusableResource(
     Reason.KUBELET_FAILS,
     "as a zone keeps no table of it",
     "ask for hugepages of another size there, or run it on a node whose kernel has them in every zone",
@@ -111,7 +116,7 @@ _NO_TABLE = Bar(
 )
 
 
-def barred_by_memory_tables(node: LedgerNode) -> dict[str, Bar]:
+def barred_by_memory_tables(node: LedgerNode) -> dict[str, UnusableResource]:
     """By resource; of nodes whose Memory Manager's own figures are known."""
     tables = [
         zone.free.keys()
