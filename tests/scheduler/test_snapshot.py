@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.scheduler import folding
+from services.scheduler import handlers
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.state import state as scheduler_state
 from shared.domain.state_hash import state_hash
@@ -39,7 +39,7 @@ def given() -> SchedulerCore:
 
 def test_a_restored_core_decides_and_folds_as_the_one_that_was_saved() -> None:
     core = given()
-    again = folding.load(CoreConfig(), folding.dump(core))
+    again = handlers.load(CoreConfig(), handlers.dump(core))
     assert state_hash(again.ledger) == state_hash(core.ledger)
     first, second = core.decide(10), again.decide(10)
     assert first == second
@@ -72,14 +72,14 @@ def events_of_given() -> list[tuple[str, Event]]:
 
 
 def test_the_fold_keeps_snapshots_only_where_the_ledger_alone_decides() -> None:
-    assert folding.fold_of(CoreConfig()).keeps_snapshots
+    assert handlers.fold_of(CoreConfig()).keeps_snapshots
 
 
 def test_amounts_beyond_64_bits_are_kept_too() -> None:
     core = given()
-    ordinary = folding.dump(core)
+    ordinary = handlers.dump(core)
     told(core, streams.pod("uid-x"), PodObserved(pod("x", cpus=2**70)))
-    assert folding.dump(core).startswith(b"{")
-    for data in (ordinary, folding.dump(core)):
+    assert handlers.dump(core).startswith(b"{")
+    for data in (ordinary, handlers.dump(core)):
         assert scheduler_state.dump(scheduler_state.load(data)) == data
-    assert scheduler_state.load(folding.dump(core)) == core.folded
+    assert scheduler_state.load(handlers.dump(core)) == core.folded
