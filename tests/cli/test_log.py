@@ -92,7 +92,7 @@ def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(
 
     code, out, _ = topolog("log", "skip", "3", "--reason", "disk trouble")
     assert code == 0
-    assert "fact 3 (PodObserved on pod/uid-web) counts as never told (position 6)" in out
+    assert "event 3 (PodObserved on pod/uid-web) is skipped (position 6)" in out
     assert json.loads(topolog("replay", "at", "6", "--json")[1])["pods"] == 2
     code, out, _ = topolog("replay", "verify", "--json")
     assert {(each["invariant"], each["position"]) for each in json.loads(out)["violations"]} == {
