@@ -33,7 +33,7 @@ class LedgerRow:
         self.core = SchedulerCore(config)
         self._placements = placements
         self._resync_s = self._resync_at_s = resync_s
-        self._known: dict[str, store.Known] = {}
+        self._known: dict[str, store.NodeState] = {}
         self._versions: dict[str, int] = {}
         self._commits: set[str] = set()
 

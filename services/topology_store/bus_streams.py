@@ -1,8 +1,7 @@
-"""The bus' streams, made or brought up to date when a store starts, for as long as that takes.
+"""Create or update the bus' streams when a store starts, for as long as that takes.
 
-A bus that is away, or three servers that have yet to find a leader, are no reason to end: the store
-folds, answers and keeps its leases meanwhile, and exporters keep their newest report. Must not know
-what goes through the streams.
+If the bus is away, or three servers have no leader yet, the store does not end: it folds,
+answers and keeps its leases, and exporters keep their newest report.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ PAUSE_S = 1.0
 
 
 class BusStreams:
-    """`waits_for` is for readiness."""
+    """Creates the streams; `waits_for` is a readiness check."""
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus, self._clock = bus, clock
-        self._missing = "they are looked for"
+        self._missing = "not checked yet"
         self._out = logs.get("bus")
 
     def waits_for(self) -> str:
-        """What the streams lack, empty once they are there."""
+        """Return the problem of the streams, empty once they exist."""
         return self._missing
 
     async def make(self) -> None:
-        """Returns when they are there; from then on who publishes or subscribes looks after them."""
+        """Return when the streams exist. Afterwards publishers and subscribers watch them."""
         while self._missing:
             try:
                 await self._bus.ensure_streams()

@@ -1,10 +1,15 @@
-"""Deciding which reports are believed, and what of them is a fact.
+"""Decide which reports are believed, and which of their changes become events.
 
-State is the fold of the report streams; a report is a command. Within a boot only a newer report is
-accepted; a boot once superseded never returns; unchanged content is no fact. What a report says of
-its own moment is bounded by the clock (`moments`). A node whose reports are refused while nothing
-else is heard of it is locked out: that is a fact, and an operator's fact releases it. This module
-must not know the bus, the log or a clock: moments and silence arrive as numbers.
+State is the fold of the report streams; a report is a command.
+
+1. Within a boot only a newer report is accepted.
+2. A superseded boot never returns.
+3. Unchanged content is no event.
+4. The clock bounds the moment that a report states (`moments`).
+5. A node is locked out if its reports are refused and no other report of it is accepted. The
+   lockout is an event, and an operator's event releases the node.
+
+This module must not know the bus, the log or a clock: times arrive as numbers.
 """
 
 from __future__ import annotations
@@ -26,29 +31,25 @@ from shared.events.report_events import (
 )
 from shared.ledger.reports import apply_change
 
+# A full report after so many deltas, so that a reader of one stream never replays far.
 FULL_EVERY = 50
-"""A full report after this many deltas, so that a reader of one stream never replays far."""
-
-
+# Refusals of further exporters are no events, and the oldest superseded boots are forgotten.
 REFUSED_EXPORTERS = 16
 SUPERSEDED_BOOTS = 1000
-"""Beyond these, refused exporters are no more facts, and the longest superseded boots are forgotten."""
 
 
-class Known(msgspec.Struct):
-    """What the log says of one node: its newest report, the stream's version, boots that may not
-    return.
+class NodeState(msgspec.Struct):
+    """The fold of one node's report stream.
 
-    `begun_ms` and `alive_ms` are Unix milliseconds: the earliest estimate of when the boot began,
-    and when it was last heard. `named` is the uid of the Node object of this name, empty when it is
-    gone, None when there never was one. `locked` says why a silent node's reports are refused.
-    `released`: an operator said that the next report counts, whatever it is.
+    - `boot_began_ms`, `alive_ms`: Unix milliseconds of the earliest estimate of the boot's
+    beginning and of the last accepted report. - `node_uid`: uid of the Node object of this name,
+    empty if it was deleted, None if there never was one. - `locked`: why a silent node's reports
+    are refused. - `released`: an operator accepted the next report, whatever it says.
 
-    `heard_ms` is volatile: the newest boot time of the report's boot that was heard, unchanged
-    reports included. Without it a late report would count as news after a newer one that said the
-    same as the report before. So is `vain`: boot and boot time of the newest report that was heard
-    in vain; one that goes on from there is no late message but a living exporter.
-    """
+    Two fields are volatile. `newest_ms` is the newest boot time of the boot, unchanged reports
+    included: without it a late report would count as new after a newer one with equal content.
+    `ignored_report` is boot and boot time of the newest report that was not believed: a report that
+    continues it is not a late message but comes from a running exporter."""
 
     report: Report | None = None
     version: int = 0
@@ -58,30 +59,31 @@ class Known(msgspec.Struct):
     expired: bool = False
     locked: str = ""
     released: bool = False
-    begun_ms: int = 0
+    boot_began_ms: int = 0
     alive_ms: int = 0
-    heard_ms: int = 0
-    vain: tuple[str, int] = ("", 0)
-    named: str | None = None
+    newest_ms: int = 0
+    ignored_report: tuple[str, int] = ("", 0)
+    node_uid: str | None = None
 
     @property
-    def silent(self) -> bool:
-        """Whether a node of the cluster is not heard."""
-        return self.expired and bool(self.named)
+    def is_silent(self) -> bool:
+        """Whether a node of the cluster does not report."""
+        return self.expired and bool(self.node_uid)
 
     @property
-    def left(self) -> bool:
-        """Whether neither a Node object nor an exporter speaks of it any more."""
-        return self.expired and not self.named and not (self.locked and self.named is None)
+    def has_left(self) -> bool:
+        """Whether it has neither a Node object nor an exporter any more."""
+        is_lockout = bool(self.locked) and self.node_uid is None
+        return self.expired and not self.node_uid and not is_lockout
 
     @property
-    def gone(self) -> bool:
+    def is_removed(self) -> bool:
         """Whether it was a node of the cluster and has left."""
-        return self.left and self.named is not None
+        return self.has_left and self.node_uid is not None
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """Append `fact` to the node's report stream, which must stand at `expected`."""
+    """Append `event` to the node's report stream, which must have version `expected`."""
 
     event: ReportEvent
     expected: int
@@ -89,203 +91,213 @@ class Accepted(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """Whether it is a report that was believed."""
+        """Whether it is a report that is believed."""
         return isinstance(self.event, NodeReported | NodeReportChanged)
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """Nothing to append. `reason` is one of: unchanged, older, refused, outranked. Only an
-    unchanged report says that its node is alive."""
+    """Nothing to append. `reason` is one of unchanged, older, refused, outranked. Only an unchanged
+    report shows that its node is alive."""
 
     reason: str
 
     @property
     def alive(self) -> bool:
-        """Whether the report was believed."""
+        """Whether the report is believed."""
         return self.reason == "unchanged"
 
 
 Decision = Accepted | Ignored
 
 
-def initial() -> Known:
-    """A node that never reported."""
-    return Known()
+def initial() -> NodeState:
+    """Return a node that never reported."""
+    return NodeState()
 
 
-def name(known: Known, event: NodeObserved | NodeEnded) -> None:
-    """Fold what became of the Node object of this name."""
+def fold_node_object(state: NodeState, event: NodeObserved | NodeEnded) -> None:
+    """Fold an event of the Node object of this name."""
     if isinstance(event, NodeObserved):
-        known.named = event.uid
-    elif known.named == event.uid:
-        known.named = ""
+        state.node_uid = event.uid
+    elif state.node_uid == event.uid:
+        state.node_uid = ""
 
 
-def evolve(known: Known, event: Event, version: int, at_ms: int) -> Known:
-    """Fold one fact of the node's report stream, written at `at_ms`."""
-    known.version = version
+def evolve(state: NodeState, event: Event, version: int, at_ms: int) -> NodeState:
+    """Fold one event of the node's report stream, written at `at_ms`."""
+    state.version = version
     if isinstance(event, NodeReported):
-        _supersede(known, event.report)
-        known.report, known.deltas = event.report, 0
-        _living(known, event.report.boot_time_ms, at_ms)
-    elif isinstance(event, NodeReportChanged) and known.report is not None:
-        known.report = apply_change(known.report, event)
-        known.deltas += 1
-        _living(known, event.boot_time_ms, at_ms)
+        _supersede(state, event.report)
+        state.report, state.deltas = event.report, 0
+        _note_alive(state, event.report.boot_time_ms, at_ms)
+    elif isinstance(event, NodeReportChanged) and state.report is not None:
+        state.report = apply_change(state.report, event)
+        state.deltas += 1
+        _note_alive(state, event.boot_time_ms, at_ms)
     elif isinstance(event, NodeReportExpired):
-        known.expired = True
+        state.expired = True
     elif isinstance(event, NodeReportRefused):
-        known.refused = (
-            [*known.refused, event.exporter]
-            if event.exporter not in known.refused
-            else known.refused
-        )
-        known.locked = event.reason if known.expired else ""
+        if event.exporter not in state.refused:
+            state.refused = [*state.refused, event.exporter]
+        state.locked = event.reason if state.expired else ""
     elif isinstance(event, NodeReleased):
-        known.superseded, known.refused, known.locked, known.released = [], [], "", True
-    return known
+        state.superseded, state.refused, state.locked, state.released = [], [], "", True
+    return state
 
 
-def let_go(known: Known) -> None:
-    """Of a node that has left keep what its next report is judged by: machines come and go, and a
-    report is large. That next one is taken in full, as after any silence."""
-    if known.gone and known.report is not None and known.report.zones:
-        was = known.report
-        known.report = Report(
-            was.node, was.boot_id, was.boot_time_ms, was.exporter, policy=UNKNOWN, source=was.source
+def drop_report(state: NodeState) -> None:
+    """Drop the content of a removed node's report, because machines come and go, and a report is
+    large. The fields that judge its next report stay; that report is appended in full."""
+    if state.is_removed and state.report is not None and state.report.zones:
+        last = state.report
+        state.report = Report(
+            last.node,
+            last.boot_id,
+            last.boot_time_ms,
+            last.exporter,
+            policy=UNKNOWN,
+            source=last.source,
         )
 
 
-def _supersede(known: Known, report: Report) -> None:
-    """Of two sources of one node neither supersedes the other's boots: the operator may choose
-    again.
-    """
-    before = known.report
-    anew = before is None or before.boot_id != report.boot_id
-    if anew and before is not None and before.source == report.source and not known.released:
-        known.superseded = [*known.superseded, before.boot_id][-SUPERSEDED_BOOTS:]
-    if anew or known.released:
-        known.heard_ms = known.begun_ms = 0
-    known.released = False
+def _supersede(state: NodeState, report: Report) -> None:
+    """Supersede the last boot. Of two sources of one node neither supersedes the other's boots,
+    because an operator may switch back."""
+    last = state.report
+    is_other_boot = last is None or last.boot_id != report.boot_id
+    is_same_source = last is not None and last.source == report.source
+    if last is not None and is_other_boot and is_same_source and not state.released:
+        state.superseded = [*state.superseded, last.boot_id][-SUPERSEDED_BOOTS:]
+    if is_other_boot or state.released:
+        state.newest_ms = state.boot_began_ms = 0
+    state.released = False
 
 
-def _living(known: Known, boot_time_ms: int, at_ms: int) -> None:
-    """A report of the running boot was believed."""
-    known.expired, known.locked, known.vain = False, "", ("", 0)
-    known.begun_ms = moments.began(known.begun_ms, boot_time_ms, at_ms)
-    known.alive_ms = max(known.alive_ms, at_ms)
+def _note_alive(state: NodeState, boot_time_ms: int, at_ms: int) -> None:
+    """Note that a report of the running boot is believed."""
+    state.expired, state.locked, state.ignored_report = False, "", ("", 0)
+    state.boot_began_ms = moments.began(state.boot_began_ms, boot_time_ms, at_ms)
+    state.alive_ms = max(state.alive_ms, at_ms)
 
 
-def heard(known: Known, report: Report, decision: Decision, at_ms: int) -> None:
-    """A report was judged that is no fact."""
+def note_ignored(state: NodeState, report: Report, decision: Decision, at_ms: int) -> None:
+    """Note a report that is no event."""
     if decision.alive:
-        known.heard_ms = max(known.heard_ms, report.boot_time_ms)
-        _living(known, report.boot_time_ms, at_ms)
+        state.newest_ms = max(state.newest_ms, report.boot_time_ms)
+        _note_alive(state, report.boot_time_ms, at_ms)
     else:
-        known.vain = (report.boot_id, report.boot_time_ms)
+        state.ignored_report = (report.boot_id, report.boot_time_ms)
 
 
-def decide(known: Known, report: Report, at_ms: int) -> Decision:
-    """Judge one valid report, which reached the bus at `at_ms`, against what is known of its node."""
-    before = known.report
+def decide(state: NodeState, report: Report, at_ms: int) -> Decision:
+    """Judge one valid report, which reached the bus at `at_ms`."""
+    last = state.report
     if moments.is_absurd(report.boot_time_ms, at_ms):
         return _refuse(
-            known, report, f"boot_time_ms {report.boot_time_ms} is before the clock's own beginning"
+            state,
+            report,
+            f"boot_time_ms {report.boot_time_ms} is longer than the clock's time since 1970",
         )
-    if before is None or known.released:
-        return _accept(known, NodeReported(report), report)
-    if report.boot_id in known.superseded:
+    if last is None or state.released:
+        return _accept(state, NodeReported(report), report)
+    if report.boot_id in state.superseded:
         return _refuse(
-            known,
+            state,
             report,
             f"boot {report.boot_id} was superseded; is a second exporter running for this node?",
         )
-    if before.source != report.source:
-        return _accept(known, NodeReported(report), report)
-    if report.boot_id != before.boot_id:
-        return _decide_boot(known, before, report, at_ms)
-    if not known.expired and moments.runs_ahead(known.begun_ms, report.boot_time_ms, at_ms):
-        return _refuse(known, report, f"boot_time_ms {report.boot_time_ms} runs ahead of the clock")
-    if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):
-        reason = f"boot_time_ms {report.boot_time_ms} comes after {before.boot_time_ms}; was the machine set back to a snapshot?"
-        return _refuse(known, report, reason) if _locks(known, report) else Ignored("older")
-    return _news(known, before, report)
-
-
-def decide_object(known: Known, report: Report, exporter_wins: bool) -> Decision:
-    """Judge the report of a NodeResourceTopology object, which its API server's versions put in
-    order and no clock does. A node whose own exporter has reported takes nothing from objects while
-    `exporter_wins`."""
-    before = known.report
-    if exporter_wins and before is not None and before.source != report.source:
-        return Ignored("outranked")
-    if before is None or before.boot_id != report.boot_id:
-        return _accept(known, NodeReported(report), report)
-    if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):
-        return Ignored("older")
-    return _news(known, before, report)
-
-
-def _news(known: Known, before: Report, report: Report) -> Decision:
-    """A newer report of the same boot: in full, as what changed, or nothing."""
-    if known.expired or not resembles(before, report) or known.deltas >= FULL_EVERY:
-        return _accept(known, NodeReported(report), report)
-    change = changes(before, report)
-    return Ignored("unchanged") if change is None else _accept(known, change, report)
-
-
-def _decide_boot(known: Known, before: Report, report: Report, at_ms: int) -> Decision:
-    """Another boot cannot have begun while the one before was still heard; one that has fallen
-    silent says nothing against it.
-    """
-    if not known.expired and moments.overlaps(known.alive_ms, report.boot_time_ms, at_ms):
-        return _refuse(
-            known,
-            report,
-            f"boot {report.boot_id} says that it began while boot {before.boot_id} was still running",
+    if last.source != report.source:
+        return _accept(state, NodeReported(report), report)
+    if report.boot_id != last.boot_id:
+        return _decide_boot(state, last, report, at_ms)
+    if not state.expired and moments.runs_ahead(state.boot_began_ms, report.boot_time_ms, at_ms):
+        return _refuse(state, report, f"boot_time_ms {report.boot_time_ms} runs ahead of the clock")
+    if report.boot_time_ms <= max(last.boot_time_ms, state.newest_ms):
+        reason = (
+            f"boot_time_ms {report.boot_time_ms} comes after {last.boot_time_ms}; "
+            "was the machine set back to a snapshot?"
         )
-    return _accept(known, NodeReported(report), report)
+        return _refuse(state, report, reason) if _locks(state, report) else Ignored("older")
+    return _news(state, last, report)
 
 
-def _accept(known: Known, event: NodeReported | NodeReportChanged, report: Report) -> Accepted:
-    again = f"/{known.version}" if known.released else ""
+def decide_object(state: NodeState, report: Report, exporter_wins: bool) -> Decision:
+    """Judge the report of a NodeResourceTopology object. The API server's versions order such
+    reports, no clock does. With `exporter_wins`, objects of a node with an exporter of its own are
+    ignored."""
+    last = state.report
+    if exporter_wins and last is not None and last.source != report.source:
+        return Ignored("outranked")
+    if last is None or last.boot_id != report.boot_id:
+        return _accept(state, NodeReported(report), report)
+    if report.boot_time_ms <= max(last.boot_time_ms, state.newest_ms):
+        return Ignored("older")
+    return _news(state, last, report)
+
+
+def _news(state: NodeState, last: Report, report: Report) -> Decision:
+    """Return a newer report of the same boot in full, as its changes, or as unchanged."""
+    if state.expired or not resembles(last, report) or state.deltas >= FULL_EVERY:
+        return _accept(state, NodeReported(report), report)
+    change = changes(last, report)
+    return Ignored("unchanged") if change is None else _accept(state, change, report)
+
+
+def _decide_boot(state: NodeState, last: Report, report: Report, at_ms: int) -> Decision:
+    """Judge another boot. It cannot have begun while reports of the last boot still came. If the
+    last boot is silent, nothing contradicts the new one."""
+    if not state.expired and moments.overlaps(state.alive_ms, report.boot_time_ms, at_ms):
+        return _refuse(
+            state,
+            report,
+            f"boot {report.boot_id} began while boot {last.boot_id} was still running",
+        )
+    return _accept(state, NodeReported(report), report)
+
+
+def _accept(state: NodeState, event: NodeReported | NodeReportChanged, report: Report) -> Accepted:
+    # A released node may send the same report again, which needs another commit id.
+    suffix = f"/{state.version}" if state.released else ""
     return Accepted(
-        event, known.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}{again}"
+        event, state.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}{suffix}"
     )
 
 
-def _refuse(known: Known, report: Report, reason: str) -> Decision:
-    """Say once for each exporter instance that it was refused, and once that the node is locked out
-    by it. A node that never reported has no stream to say it on."""
-    told = report.exporter in known.refused or len(known.refused) >= REFUSED_EXPORTERS
-    if known.report is None or (told and not _locks(known, report)):
+def _refuse(state: NodeState, report: Report, reason: str) -> Decision:
+    """Append one refusal for each exporter instance, and one if it locks the node out. A node that
+    never reported has no stream."""
+    is_appended = report.exporter in state.refused or len(state.refused) >= REFUSED_EXPORTERS
+    if state.report is None or (is_appended and not _locks(state, report)):
         return Ignored("refused")
     event = NodeReportRefused(report.node, report.boot_id, report.exporter, reason)
     return Accepted(
         event,
-        known.version,
-        f"refused/{report.node}/{report.boot_id}/{report.exporter}/{known.version}",
+        state.version,
+        f"refused/{report.node}/{report.boot_id}/{report.exporter}/{state.version}",
     )
 
 
-def _locks(known: Known, report: Report) -> bool:
-    """True when a living exporter is refused while nothing is heard of the boot that is believed."""
+def _locks(state: NodeState, report: Report) -> bool:
+    """Return whether a running exporter is refused while the believed boot is silent."""
     return (
-        known.expired
-        and not known.locked
-        and known.vain[0] == report.boot_id
-        and 0 < known.vain[1] < report.boot_time_ms
+        state.expired
+        and not state.locked
+        and state.ignored_report[0] == report.boot_id
+        and 0 < state.ignored_report[1] < report.boot_time_ms
     )
 
 
-def expire(node: str, known: Known, silent_s: float, report_max_age_s: float) -> Decision:
-    """Judge a node's silence."""
-    if known.report is None or known.expired or silent_s <= report_max_age_s:
+def expire(node: str, state: NodeState, silent_s: float, report_max_age_s: float) -> Decision:
+    """Return the expiry of a node that is silent for too long."""
+    if state.report is None or state.expired or silent_s <= report_max_age_s:
         return Ignored("unchanged")
     event = NodeReportExpired(node, int(silent_s))
-    return Accepted(event, known.version, f"expired/{node}/{known.version}")
+    return Accepted(event, state.version, f"expired/{node}/{state.version}")
 
 
 def lockout(node: str, reason: str) -> str:
-    """What an operator is told of a node that is locked out."""
-    return f"nothing is believed of node {node} ({reason}); look at the machine, then: topolog node release {node}"
+    """Return the problem and remedy of a node that is locked out."""
+    return (
+        f"reports of node {node} are refused ({reason}); "
+        f"look at the machine, then run: topolog node release {node}"
+    )

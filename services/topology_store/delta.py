@@ -1,4 +1,4 @@
-"""What changed between two reports of one boot, and whether a delta can say it at all."""
+"""The changes between two reports of one boot, and whether a delta can express them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from shared.ledger.reports import by_key
 
 
 def resembles(before: Report, after: Report) -> bool:
-    """True when only availability, placements and the fingerprint may differ: what a delta can
-    carry.
-    """
+    """Return whether only availability, placements and fingerprint differ, which a delta can
+    express."""
     if _frame(before) != _frame(after) or len(before.zones) != len(after.zones):
         return False
     return all(map(_same, before.zones, after.zones))
@@ -28,15 +27,15 @@ def _same(before: Zone, after: Zone) -> bool:
         return False
     if before.resources.keys() != after.resources.keys():
         return False
-    for name, held in before.resources.items():
-        offered = after.resources[name]
-        if held.capacity != offered.capacity or held.allocatable != offered.allocatable:
+    for name, old in before.resources.items():
+        new = after.resources[name]
+        if old.capacity != new.capacity or old.allocatable != new.allocatable:
             return False
     return True
 
 
 def changes(before: Report, after: Report) -> NodeReportChanged | None:
-    """The delta from `before` to `after`, or None when their content is equal."""
+    """Return the delta from `before` to `after`, or None if their content is equal."""
     available = _availability(before.zones, after.zones)
     old, new = by_key(before.placements or ()), by_key(after.placements or ())
     listed = tuple(p for key in new if new[key] != old.get(key) for p in new[key])
@@ -55,12 +54,12 @@ def changes(before: Report, after: Report) -> NodeReportChanged | None:
         checkpoints=None if after.checkpoints == before.checkpoints else after.checkpoints,
         hidden=None if after.hidden == before.hidden else after.hidden,
     )
-    return None if _says_nothing(delta) and before.fingerprint == after.fingerprint else delta
+    return None if _is_empty(delta) and before.fingerprint == after.fingerprint else delta
 
 
-def _says_nothing(delta: NodeReportChanged) -> bool:
-    told = delta.available or delta.listed or delta.unlisted or delta.free or delta.groups
-    return not told and delta.checkpoints is None and delta.hidden is None
+def _is_empty(delta: NodeReportChanged) -> bool:
+    changed = delta.available or delta.listed or delta.unlisted or delta.free or delta.groups
+    return not changed and delta.checkpoints is None and delta.hidden is None
 
 
 def _free(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
@@ -76,7 +75,7 @@ def _groups(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, tupl
 
 
 def _availability(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
-    found = {}
+    by_zone = {}
     for old, new in zip(before, after, strict=True):
         changed = {
             n: r.available
@@ -84,5 +83,5 @@ def _availability(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int
             if r.available != old.resources[n].available
         }
         if changed:
-            found[new.id] = changed
-    return found
+            by_zone[new.id] = changed
+    return by_zone

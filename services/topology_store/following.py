@@ -1,8 +1,7 @@
-"""What the topology-store keeps of the log, and all that a snapshot keeps: what is known of each
-node, folded from its stream.
+"""The fold of the log in the topology-store, which a snapshot keeps: the state of each node.
 
-The store hears of its own facts when they are appended, and again here; whatever a node's stream
-has shown already is passed by. Must not know the bus.
+The store folds its own events when they are appended, and reads them here again: events that a
+node's state contains already are passed over. Must not know the bus.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from services.topology_store import core
-from services.topology_store.core import Known
+from services.topology_store.core import NodeState
 from shared.domain.state_hash import state_hash
 from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved
@@ -18,65 +17,63 @@ from shared.events.envelope import Envelope
 
 PREFIX = "report/"
 
-Nodes = dict[str, Known]
+Nodes = dict[str, NodeState]
 
 _decoder = msgspec.json.Decoder(Nodes)
 
 
 def evolve(nodes: Nodes, envelope: Envelope, event: Event) -> None:
-    """Fold one fact of any stream: reports, and which names Node objects have."""
+    """Fold one event: of a report stream, or of a Node object."""
     if isinstance(event, NodeObserved | NodeEnded):
-        known = nodes.setdefault(event.name, core.initial())
-        core.name(known, event)
+        node = nodes.setdefault(event.name, core.initial())
+        core.fold_node_object(node, event)
     elif envelope.stream.startswith(PREFIX):
-        known = nodes.setdefault(envelope.stream.removeprefix(PREFIX), core.initial())
-        if envelope.version > known.version:
-            core.evolve(known, event, envelope.version, envelope.time_us // 1000)
+        node = nodes.setdefault(envelope.stream.removeprefix(PREFIX), core.initial())
+        if envelope.version > node.version:
+            core.evolve(node, event, envelope.version, envelope.time_us // 1000)
     else:
         return
-    core.let_go(known)
+    core.drop_report(node)
 
 
 def pass_over(nodes: Nodes, envelope: Envelope) -> None:
-    """A fact that counts as never told: its stream goes on after it."""
-    known = (
-        nodes.get(envelope.stream.removeprefix(PREFIX))
-        if envelope.stream.startswith(PREFIX)
-        else None
-    )
-    if known is not None:
-        known.version = max(known.version, envelope.version)
+    """Pass over a skipped event: its stream continues after it."""
+    if not envelope.stream.startswith(PREFIX):
+        return
+    node = nodes.get(envelope.stream.removeprefix(PREFIX))
+    if node is not None:
+        node.version = max(node.version, envelope.version)
 
 
 def digests(nodes: Nodes) -> dict[str, tuple[int, str]]:
-    """Node -> the version of its stream, and a hash of what the stream alone says of it: equal
-    versions, equal hashes (S6). Without those that are not heard: of one that has left, what is
-    kept depends on when that was seen."""
+    """Return the version of each node's stream and a hash of its state: at equal versions hashes
+    are equal (S6). Expired nodes are left out, because their state depends on when they
+    left."""
     return {
-        name: (known.version, _digest(known))
-        for name, known in nodes.items()
-        if known.report and not known.expired
+        name: (node.version, _digest(node))
+        for name, node in nodes.items()
+        if node.report and not node.expired
     }
 
 
-def _digest(known: Known) -> str:
-    told = (
-        known.version,
-        known.report,
-        known.superseded,
-        known.refused,
-        known.deltas,
-        known.locked,
-        known.released,
+def _digest(node: NodeState) -> str:
+    fields = (
+        node.version,
+        node.report,
+        node.superseded,
+        node.refused,
+        node.deltas,
+        node.locked,
+        node.released,
     )
-    return state_hash(told)
+    return state_hash(fields)
 
 
 def dump(nodes: Nodes) -> bytes:
-    """The state as a snapshot keeps it."""
+    """Encode the state for a snapshot."""
     return msgspec.json.encode(nodes)
 
 
 def load(data: bytes) -> Nodes:
-    """The inverse. Raises msgspec.MsgspecError on anything else."""
+    """Decode a snapshot. Raises msgspec.MsgspecError."""
     return _decoder.decode(data)

@@ -1,6 +1,7 @@
-"""The report loop: messages in, judged, appended; a conflict refolds that node's stream and judges
-again, a bounded number of times. Must not decide what a report is worth (`core`, `validation`,
-`allowance`).
+"""The report loop: it reads messages, judges reports, and appends events.
+
+After a conflict it folds that node's stream again and judges the report again, a bounded number of
+times. It must not decide which reports are believed (`core`, `validation`, `allowance`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import msgspec
 
 from services.topology_store import core, following, validation
 from services.topology_store.allowance import Allowance
-from services.topology_store.core import Accepted, Decision, Known
+from services.topology_store.core import Accepted, Decision, NodeState
 from services.topology_store.following import PREFIX, Nodes
 from shared.bus import subjects
 from shared.bus.port import Bus, Message
@@ -41,10 +42,8 @@ ROLE = "topology-store"
 MAX_TRIES = 4
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """A report on its way: its size, trace context, and when it reached the bus (Unix
-    milliseconds).
-    """
+class ReceivedReport(msgspec.Struct, frozen=True):
+    """A report, its size, its trace context, and when it reached the bus (Unix milliseconds)."""
 
     report: Report
     size_bytes: int
@@ -53,8 +52,8 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Reports:
-    """What the topology-store knows, and how it learns. `known` is the fold of the report streams,
-    by node; `heard_s` when each node was last believed, on the monotonic clock."""
+    """The report loop. `nodes` is the fold of the report streams by node. `received_s` is when
+    the last believed report of each node came, on the monotonic clock."""
 
     def __init__(
         self, log: EventLog, held: LentLease, bus: Bus, clock: Clock, exporter_wins: bool = True
@@ -70,183 +69,179 @@ class Reports:
         self._projector: Projector[Nodes] | None = None
         self._acknowledged = Acknowledged()
         self._quarantined: set[str] = set()
-        self.heard_s: dict[str, float] = {}
-        self.known: Nodes = {}
+        self.received_s: dict[str, float] = {}
+        self.nodes: Nodes = {}
 
     def follows(self, projector: Projector[Nodes]) -> None:
-        """What is known is the projector's state from here on."""
+        """Use the projector's state from now on."""
         self._projector = projector
         self.reset(projector.state)
 
     @property
     def position(self) -> int:
-        """Up to where the log is folded."""
+        """The position up to which the log is folded."""
         return self._projector.position if self._projector is not None else 0
 
     def reset(self, nodes: Nodes) -> None:
-        """The fold begins anew, or from a snapshot: what is known of nodes is what it says."""
-        self.known = nodes
+        """Use the state of a fold that begins again, or from a snapshot."""
+        self.nodes = nodes
         self._acknowledged.clear()
         self._quarantined.clear()
         for node in nodes:
-            self._hold(node)
+            self._record(node)
 
-    def set_aside(self, stream: str) -> None:
-        """A node's stream has a fact that cannot be folded: nothing is judged by what came before
-        it.
-        """
+    def quarantine(self, stream: str) -> None:
+        """Judge no report of a node if its stream has an event that cannot be folded."""
         node = stream.removeprefix(PREFIX)
         self._quarantined.add(node)
-        self.known.pop(node, None)
+        self.nodes.pop(node, None)
 
     def folded(self, _nodes: Nodes, folded: Folded) -> None:
-        """Facts were folded, of whomever: reports count toward what may be held, and their nodes
-        are alive. Of two stores one is first to take a report in; to the other it is no news by
-        then, and no less a sign of life. Raises Refold where what was appended here, and believed
-        at once, was lost with the history that it stood in."""
+        """Note the nodes of folded events as alive, and count their reports.
+
+        Of two stores one appends a report first. For the other the report is not new, but the node
+        is alive. Raises Refold if an event that this store appended was lost with its history.
+        """
         self._acknowledged.check(folded)
         for envelope, event in folded:
             if envelope.stream.startswith(PREFIX):
-                self._hold(envelope.stream.removeprefix(PREFIX))
+                self._record(envelope.stream.removeprefix(PREFIX))
             if isinstance(event, NodeReported | NodeReportChanged):
-                self.heard_s[envelope.stream.removeprefix(PREFIX)] = self._clock.monotonic_s()
+                self.received_s[envelope.stream.removeprefix(PREFIX)] = self._clock.monotonic_s()
             if isinstance(event, NodeEnded | NodeReportExpired):
                 self._release(event.about.node)
 
-    def _hold(self, node: str) -> None:
-        known = self.known.get(node)
-        if known is not None and known.report is not None and node not in self.heard_s:
-            self.heard_s[node] = self._clock.monotonic_s()
-            self._allowance.holds(node, known.report, len(msgspec.json.encode(known.report)))
+    def _record(self, node: str) -> None:
+        state = self.nodes.get(node)
+        if state is not None and state.report is not None and node not in self.received_s:
+            self.received_s[node] = self._clock.monotonic_s()
+            self._allowance.record(node, state.report, len(msgspec.json.encode(state.report)))
             self._release(node)
 
     def _release(self, node: str) -> None:
-        """A node that was of the cluster and has left takes nothing of what may be held. One that
-        never was keeps its place, so that invented names stay bounded."""
-        known = self.known.get(node)
-        if known is not None and known.gone:
-            self._allowance.releases(node)
+        """Free the allowance of a node that was removed from the cluster. A node that never had a
+        Node object keeps its allowance, so that invented names stay bounded."""
+        state = self.nodes.get(node)
+        if state is not None and state.is_removed:
+            self._allowance.release(node)
 
     async def run(self) -> None:
-        """Take in reports until cancelled."""
+        """Judge reports until cancelled."""
         async for messages in self._bus.reports():
             await self.take(messages)
 
     async def take(self, messages: Sequence[Message]) -> None:
-        """One batch, when the fold has reached the end of the log. Of several reports of one node
-        all are judged, in order, one round each."""
+        """Judge one batch once the fold has reached the end of the log. Several reports of one
+        node are judged in order, one in each round."""
         boots = {
             node: self._boot(node)
             for node in (subjects.reporting(message.subject) for message in messages)
         }
         if self._projector is not None:
             await self._projector.wait_live()
-        await self.judge(
-            [found for message in messages if (found := self._read(message)) is not None], boots
-        )
+        received = [self._read(message) for message in messages]
+        await self.judge([report for report in received if report is not None], boots)
 
-    async def judge(self, waiting: Sequence[Heard], boots: dict[str, str] | None = None) -> None:
-        """Judge valid reports until none is left or the races are lost too often. `boots` are those
-        that were believed of their nodes when the reports came; now, where nobody waited since."""
-        boots = (
-            boots
-            if boots is not None
-            else {heard.report.node: self._boot(heard.report.node) for heard in waiting}
-        )
+    async def judge(
+        self, pending: Sequence[ReceivedReport], boots: dict[str, str] | None = None
+    ) -> None:
+        """Judge valid reports until none remains or too many races are lost. `boots` are the
+        boots that were believed when the reports came."""
+        if boots is None:
+            boots = {received.report.node: self._boot(received.report.node) for received in pending}
         for _ in range(MAX_TRIES):
-            waiting = await self._round(waiting, boots)
-            if not waiting:
+            pending = await self._round(pending, boots)
+            if not pending:
                 return
-        for heard in waiting:
-            self._contested(heard.report)
+        for received in pending:
+            self._log_contested(received.report)
 
     def now_ms(self) -> int:
-        """Unix milliseconds that never jump: the clock as it stood at the start, and what has
-        passed since.
-        """
+        """Return Unix milliseconds that never jump: the time at the start plus monotonic time."""
         return self._wall_ms + int(self._clock.monotonic_s() * 1000)
 
-    def _read(self, message: Message) -> Heard | None:
-        read = validation.read(message.subject, message.data)
-        if not isinstance(read, validation.RefusedReport):
-            known = self.known.get(read.node)
-            named = known is not None and bool(known.named)
-            problem = self._allowance.refuses(
-                read, len(message.data), self._clock.monotonic_s(), named
-            )
-            read = validation.RefusedReport(read.node, problem) if problem else read
-        if not isinstance(read, validation.RefusedReport) and read.node in self._quarantined:
-            read = validation.RefusedReport(
-                read.node, "the node's stream is set aside (see /healthz); skip the fact to go on"
-            )
-        if isinstance(read, validation.RefusedReport):
+    def _read(self, message: Message) -> ReceivedReport | None:
+        report = validation.read(message.subject, message.data)
+        if not isinstance(report, validation.RefusedReport):
+            problem = self._problem_of(report, len(message.data))
+            report = validation.RefusedReport(report.node, problem) if problem else report
+        if isinstance(report, validation.RefusedReport):
             count(names.REPORTS, verdict="refused")
-            self._out.warning(
-                names.REPORT_REFUSED, node=read.node[: validation.NAME_LIMIT], problem=read.problem
-            )
+            node = report.node[: validation.NAME_LIMIT]
+            self._out.warning(names.REPORT_REFUSED, node=node, problem=report.problem)
             return None
         now_ms = self.now_ms()
-        return Heard(
-            read,
+        return ReceivedReport(
+            report,
             len(message.data),
             from_headers(message.headers),
             min(message.time_us // 1000 or now_ms, now_ms),
         )
 
-    async def _round(self, waiting: Sequence[Heard], boots: dict[str, str]) -> list[Heard]:
-        """Judge the first report of each node; returns what is left to judge. Facts are made under
-        a lease of this store.
-        """
+    def _problem_of(self, report: Report, size_bytes: int) -> str:
+        state = self.nodes.get(report.node)
+        has_node_object = state is not None and bool(state.node_uid)
+        now_s = self._clock.monotonic_s()
+        problem = self._allowance.problem_of(report, size_bytes, now_s, has_node_object)
+        if not problem and report.node in self._quarantined:
+            return "the node's stream is quarantined (see /healthz); skip the event to continue"
+        return problem
+
+    async def _round(
+        self, pending: Sequence[ReceivedReport], boots: dict[str, str]
+    ) -> list[ReceivedReport]:
+        """Judge the first report of each node and return the reports that remain. Events are
+        appended under a lease of this store."""
         lease = await self._held.lease()
-        left, chosen = [], dict[str, tuple[Heard, Accepted, Known]]()
-        for heard in waiting:
-            report = heard.report
+        remaining, chosen = [], dict[str, tuple[ReceivedReport, Accepted, NodeState]]()
+        for received in pending:
+            report = received.report
             if report.node in chosen:
-                left.append(heard)
+                remaining.append(received)
                 continue
             if self._is_overtaken(report, boots[report.node]):
-                self._contested(report)
+                self._log_contested(report)
                 continue
-            decision = self._decide(heard)
+            decision = self._decide(received)
             if isinstance(decision, Accepted):
-                chosen[report.node] = (heard, decision, self._known(report.node))
+                chosen[report.node] = (received, decision, self._state_of(report.node))
             else:
-                core.heard(self._known(report.node), report, decision, heard.at_ms)
-                self._believed(heard, decision)
+                core.note_ignored(self._state_of(report.node), report, decision, received.at_ms)
+                self._note_believed(received, decision)
                 count(names.REPORTS, verdict=decision.reason)
         commits = [
-            self.commit(node, accepted, lease, heard.trace)
-            for node, (heard, accepted, _) in chosen.items()
+            self.commit(node, accepted, lease, received.trace)
+            for node, (received, accepted, _) in chosen.items()
         ]
         outcomes = await self.append(commits)
-        for (heard, accepted, known), outcome in zip(chosen.values(), outcomes, strict=True):
-            report = heard.report
+        for (received, accepted, state), outcome in zip(chosen.values(), outcomes, strict=True):
+            node = received.report.node
             if isinstance(outcome, Appended):
-                await self.appended(report.node, known, accepted, heard.at_ms)
-                boots[report.node] = self._boot(report.node)
-                self._tell(heard, accepted)
+                await self.appended(node, state, accepted, received.at_ms)
+                boots[node] = self._boot(node)
+                self._log_event(received, accepted)
             elif isinstance(outcome, Fenced):
                 self._held.refused(lease)
-                left.insert(0, heard)
+                remaining.insert(0, received)
             else:
-                await self.refold(report.node)
-                left.insert(0, heard)
-        return left
+                await self.refold(node)
+                remaining.insert(0, received)
+        return remaining
 
-    def _decide(self, heard: Heard) -> Decision:
-        known = self._known(heard.report.node)
-        if heard.report.source == "bus":
-            return core.decide(known, heard.report, heard.at_ms)
-        return core.decide_object(known, heard.report, self._exporter_wins)
+    def _decide(self, received: ReceivedReport) -> Decision:
+        state = self._state_of(received.report.node)
+        if received.report.source == "bus":
+            return core.decide(state, received.report, received.at_ms)
+        return core.decide_object(state, received.report, self._exporter_wins)
 
-    def _tell(self, heard: Heard, accepted: Accepted) -> None:
-        """A fact about a report stands in the log."""
-        event, report = accepted.event, heard.report
-        self._believed(heard, accepted)
+    def _log_event(self, received: ReceivedReport, accepted: Accepted) -> None:
+        """Log and count an event about a report."""
+        event, report = accepted.event, received.report
+        self._note_believed(received, accepted)
         if isinstance(event, NodeReportRefused):
             count(names.REPORTS, verdict="refused")
             self._out.warning(names.REPORT_REFUSED, node=report.node, problem=event.reason)
-            if self._known(report.node).locked:
+            if self._state_of(report.node).locked:
                 self._out.error(
                     names.NODE_LOCKED_OUT,
                     node=report.node,
@@ -255,49 +250,46 @@ class Reports:
             return
         count(names.REPORTS, verdict="full" if isinstance(event, NodeReported) else "changed")
 
-    def _believed(self, heard: Heard, decision: Decision) -> None:
-        """Only what is believed says that a node is alive."""
+    def _note_believed(self, received: ReceivedReport, decision: Decision) -> None:
+        """Note the node as alive: only a believed report shows that."""
         if decision.alive:
-            self.heard_s[heard.report.node] = self._clock.monotonic_s()
-            self._allowance.holds(heard.report.node, heard.report, heard.size_bytes)
+            self.received_s[received.report.node] = self._clock.monotonic_s()
+            self._allowance.record(received.report.node, received.report, received.size_bytes)
 
     def _boot(self, node: str) -> str:
-        """The boot that is believed to run."""
-        known = self.known.get(node)
-        return known.report.boot_id if known is not None and known.report is not None else ""
+        """Return the boot that is believed to run."""
+        state = self.nodes.get(node)
+        return state.report.boot_id if state is not None and state.report is not None else ""
 
     def _is_overtaken(self, report: Report, boot: str) -> bool:
-        """True when a store saw the node in another boot since this report came, when `boot` was
-        believed: it may be of a boot in between, kept here for long; taken in, it would shut out
-        the node's own. The next report of the running boot counts."""
+        """Return whether a store accepted another boot since this report came, when `boot` was
+        believed. The report may be of a boot in between and would supersede the running boot.
+        The next report of the running boot counts."""
         return self._boot(report.node) not in ("", report.boot_id, boot)
 
-    def _contested(self, report: Report) -> None:
+    def _log_contested(self, report: Report) -> None:
         count(names.REPORTS, verdict="contested")
         problem = "lost the race for its stream; the next report counts"
         self._out.warning(names.REPORT_REFUSED, node=report.node, problem=problem)
 
-    def _known(self, node: str) -> Known:
-        return self.known.setdefault(node, core.initial())
+    def _state_of(self, node: str) -> NodeState:
+        return self.nodes.setdefault(node, core.initial())
 
-    async def appended(self, node: str, judged: Known, accepted: Accepted, at_ms: int) -> None:
-        """A fact about the node stands in the log: fold it into what it was judged by. Where the
-        fold began anew meanwhile (another history), the stream is read instead."""
-        if self.known.get(node) is judged:
-            if (
-                judged.version <= accepted.expected
-            ):  # else the fold has shown it before its append was answered
-                core.evolve(judged, accepted.event, accepted.expected + 1, at_ms)
-        else:
+    async def appended(self, node: str, judged: NodeState, accepted: Accepted, at_ms: int) -> None:
+        """Fold an appended event into the state that it was judged by. If the fold has begun again
+        meanwhile (another history), read the stream instead."""
+        if self.nodes.get(node) is not judged:
             await self.refold(node)
+        elif judged.version <= accepted.expected:
+            # Otherwise the fold had the event before its append was answered.
+            core.evolve(judged, accepted.event, accepted.expected + 1, at_ms)
 
     async def refold(self, node: str) -> None:
-        """Read the node's stream again: somebody else wrote on it. What cannot be read is the
-        fold's to tell.
-        """
-        before = self._known(node)
+        """Read the node's stream again, because another process appended to it. The fold reports
+        what cannot be read."""
+        last = self._state_of(node)
         nodes, quarantined = (
-            {node: core.Known(heard_ms=before.heard_ms, named=before.named)},
+            {node: core.NodeState(newest_ms=last.newest_ms, node_uid=last.node_uid)},
             QuarantinedStreams(await skips(self._log)),
         )
         async for envelope in envelopes_of(self._log, streams.report(node)):
@@ -305,14 +297,14 @@ class Reports:
             if event is not None:
                 following.evolve(nodes, envelope, event)
             elif quarantined.streams:
-                return self.set_aside(envelope.stream)
+                return self.quarantine(envelope.stream)
             else:
                 following.pass_over(nodes, envelope)
-        self.known[node] = nodes[node]
+        self.nodes[node] = nodes[node]
         return None
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """The outcomes, one for each commit."""
+        """Append commits and return one outcome for each."""
         outcomes = (
             await append_until_answered(self._log, self._clock, self._out, commits)
             if commits
@@ -324,7 +316,7 @@ class Reports:
         return outcomes
 
     def commit(self, node: str, accepted: Accepted, lease: Lease, trace: str = "") -> Commit:
-        """The commit of one decision."""
+        """Return the commit of one decision."""
         return Commit(
             commit_id=accepted.commit_id,
             role=lease.role,

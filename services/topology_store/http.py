@@ -1,5 +1,7 @@
-"""Topology over HTTP: `/topology` (what reports, or should), `/topology/{node}`, and a node as it
-stood with `?position=N`. `/state` tells what `topolog replay verify` compares."""
+"""Topology over HTTP: `/topology`, `/topology/{node}`, and its past state with `?position=N`.
+
+`topolog replay verify` compares `/state`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.topology_store import core, following
-from services.topology_store.core import Known
+from services.topology_store.core import NodeState
 from services.topology_store.handlers import Reports
 from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import envelopes_of
@@ -23,60 +25,66 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
 
     async def listing(_request: Request) -> Response:
         items = [
-            summary(name, known)
-            for name, known in sorted(reports.known.items())
-            if known.version and not known.left
+            summary(name, state)
+            for name, state in sorted(reports.nodes.items())
+            if state.version and not state.has_left
         ]
         return json_response({"nodes": items})
 
     async def node(request: Request) -> Response:
-        name, at = request.path_params["node"], request.query_params.get("position", "")
-        if at and not (at.isascii() and at.isdigit() and len(at) < 19):
+        name = request.path_params["node"]
+        position = request.query_params.get("position", "")
+        if position and not (position.isascii() and position.isdigit() and len(position) < 19):
             return json_response(
-                {"error": f"position={at!r} is not a number; give a position of the log"}, 400
+                {"error": f"position={position!r} is not a number; give a position of the log"}, 400
             )
         try:
-            known = await _as_it_stood(log, name, int(at)) if at else reports.known.get(name)
+            state = (
+                await _state_at(log, name, int(position)) if position else reports.nodes.get(name)
+            )
         except UndecodableEvent as error:
             return json_response({"error": str(error)}, 500)
-        if known is None or known.report is None:
+        if state is None or state.report is None:
             return json_response(
                 {"error": f"node {name!r} has not reported; see /topology for those that have"}, 404
             )
-        if not at and known.gone:
-            why = f"the Node object of {name!r} is gone and it is silent; /topology/{name}?position=N shows it as it stood"
-            return json_response({"error": why}, 404)
-        return json_response({**summary(name, known), "topology": nrt.to_nrt(known.report)})
+        if not position and state.is_removed:
+            problem = (
+                f"the Node object of {name!r} was deleted and the node is silent; "
+                f"/topology/{name}?position=N shows an older state"
+            )
+            return json_response({"error": problem}, 404)
+        return json_response({**summary(name, state), "topology": nrt.to_nrt(state.report)})
 
-    async def state(_request: Request) -> Response:
-        nodes = following.digests(reports.known)
+    async def hashes(_request: Request) -> Response:
+        nodes = following.digests(reports.nodes)
         return json_response(
             {"projection": "topology-store", "position": reports.position, "nodes": nodes}
         )
 
-    service.route("/state", state)
+    service.route("/state", hashes)
     service.route("/topology", listing)
     service.route("/topology/{node}", node)
 
 
-def summary(name: str, known: Known) -> dict[str, object]:
-    """One row of the listing."""
-    report = known.report
+def summary(name: str, state: NodeState) -> dict[str, object]:
+    """Return one row of the list."""
+    report = state.report
     return {
         "node": name,
-        "version": known.version,
-        "expired": known.expired,
-        "locked": known.locked,
+        "version": state.version,
+        "expired": state.expired,
+        "locked": state.locked,
         "boot_id": report.boot_id if report else "",
         "zones": len(report.zones) if report else 0,
         "policy": report.policy if report else "",
     }
 
 
-async def _as_it_stood(log: EventLog, node: str, position: int) -> Known | None:
-    known = core.initial()
+async def _state_at(log: EventLog, node: str, position: int) -> NodeState | None:
+    state = core.initial()
     async for envelope in envelopes_of(log, streams.report(node)):
         if envelope.position > position:
             break
-        known = core.evolve(known, decode(envelope), envelope.version, envelope.time_us // 1000)
-    return known
+        state = core.evolve(state, decode(envelope), envelope.version, envelope.time_us // 1000)
+    return state

@@ -1,8 +1,8 @@
-"""Reports out of NodeResourceTopology objects that another exporter (RTE, NFD, a person) writes.
+"""Reports from NodeResourceTopology objects of other exporters (RTE, NFD, or by hand).
 
-An object that stands is a node that is heard, because exporters write only what changed; one that
-is gone falls silent in time. Freshness is the object's resourceVersion within its uid. Never takes
-in what the mirror wrote.
+An object that exists shows that its node is alive, because exporters write only changes. A node
+whose object was deleted becomes silent. The order of reports is the object's resourceVersion within
+its uid. Objects of the mirror are never read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from services.topology_store import validation
-from services.topology_store.handlers import Heard, Reports
+from services.topology_store.handlers import ReceivedReport, Reports
 from services.topology_store.objects import name_of
 from services.topology_store.validation import RefusedReport
 from shared.domain.report import Report
@@ -30,74 +30,73 @@ Object = dict[str, Any]
 
 
 class Intake:
-    """A listener of `Objects`. Of several versions of one object that wait, only the newest is
-    judged.
-    """
+    """A listener of `Objects`. Of several pending versions of one object only the newest is
+    judged."""
 
     def __init__(self, reports: Reports, clock: Clock) -> None:
         self._reports = reports
         self._clock = clock
-        self._standing: set[str] = set()
-        self._waiting: dict[str, Heard] = {}
+        self._existing: set[str] = set()
+        self._pending: dict[str, ReceivedReport] = {}
         self._out = logs.get("topology intake")
 
     def listing(self) -> None:
-        """All objects are shown anew."""
-        self._standing.clear()
-        self._waiting.clear()
+        """Forget all objects: they come again."""
+        self._existing.clear()
+        self._pending.clear()
 
     def complete(self, version: str) -> None:
-        """All were shown; each was taken as it came."""
+        """Nothing to do: each object was read as it came."""
 
     def seen(self, event: WatchEvent) -> None:
-        """One object stands, changed or went."""
-        self._standing.discard(name_of(event.object))
+        """Read an object that exists or changed, or forget a deleted one."""
+        self._existing.discard(name_of(event.object))
         if event.type != "DELETED":
-            self._take(event.object)
+            self._read(event.object)
 
     async def run(self) -> None:
-        """Hand over what waits, until cancelled."""
+        """Judge pending reports until cancelled."""
         while True:
             now_s = self._clock.monotonic_s()
-            self._reports.heard_s.update(
-                {name: now_s for name in self._standing if self._speaks_for(name)}
+            self._reports.received_s.update(
+                {name: now_s for name in self._existing if self._is_source_of(name)}
             )
-            while self._waiting:
-                batch = [self._waiting.pop(name) for name in list(self._waiting)[:BATCH]]
+            while self._pending:
+                batch = [self._pending.pop(name) for name in list(self._pending)[:BATCH]]
                 await self._reports.judge(batch)
             await self._clock.sleep(TICK_S)
 
-    def _speaks_for(self, node: str) -> bool:
-        known = self._reports.known.get(node)
-        return known is not None and known.report is not None and known.report.source == SOURCE
+    def _is_source_of(self, node: str) -> bool:
+        state = self._reports.nodes.get(node)
+        return state is not None and state.report is not None and state.report.source == SOURCE
 
-    def _take(self, found: Object) -> None:
-        if is_mirrored(found):
+    def _read(self, topology: Object) -> None:
+        if is_mirrored(topology):
             return
-        read = read_object(found)
-        if isinstance(read, RefusedReport):
+        report = read_object(topology)
+        if isinstance(report, RefusedReport):
             count(names.REPORTS, verdict="refused")
-            self._out.warning(names.REPORT_REFUSED, node=read.node, problem=read.problem)
+            self._out.warning(names.REPORT_REFUSED, node=report.node, problem=report.problem)
             return
-        self._standing.add(read.node)
-        self._waiting[read.node] = Heard(
-            read, len(msgspec.json.encode(read)), "", self._reports.now_ms()
+        self._existing.add(report.node)
+        self._pending[report.node] = ReceivedReport(
+            report, len(msgspec.json.encode(report)), "", self._reports.now_ms()
         )
 
 
-def read_object(found: Object) -> Report | RefusedReport:
-    """The report of an object, or what is wrong with it."""
-    metadata = found.get("metadata") if isinstance(found.get("metadata"), dict) else {}
-    assert isinstance(metadata, dict)
+def read_object(topology: Object) -> Report | RefusedReport:
+    """Return the report of an object, or its problem."""
+    metadata = topology.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
     version = str(metadata.get("resourceVersion", ""))
     if not version.isdecimal():
         return RefusedReport(
-            name_of(found),
-            f"metadata.resourceVersion: {version[:40]!r} is no number; which object is newer?",
+            name_of(topology),
+            f"metadata.resourceVersion: {version[:40]!r} is no number, so objects have no order",
         )
     try:
-        report = from_nrt(found, f"nrt:{metadata.get('uid', '')}", int(version))
+        report = from_nrt(topology, f"nrt:{metadata.get('uid', '')}", int(version))
     except NrtError as error:
-        return RefusedReport(name_of(found), str(error))
+        return RefusedReport(name_of(topology), str(error))
     problem = validation.problem_of(report.node, report)
     return report if problem is None else RefusedReport(report.node, problem)

@@ -1,9 +1,8 @@
-"""The mirror: NodeResourceTopology objects of every node for other consumers, as the ledger sees
-the node.
+"""The mirror writes a NodeResourceTopology object for each node, with the ledger's free amounts.
 
-A courtesy behind the log: each node at most once in an interval, all of them at a bounded rate,
-newest state only, and only what differs from what stands. Writes these objects and nothing else;
-what is written is decided in `mirroring`.
+Other consumers read these objects. Each node is written at most once in an interval, all nodes
+together at a bounded rate, and only if the object differs. Writes no other objects; `mirroring`
+decides what is written.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 
 AT_ONCE = 8
+# Rounds are seconds apart, so the log is read in few pages: each page has a cost.
 LINGER_S = 0.25
-"""A round is seconds apart from the next: what of the log came in between is read in few pages, as each has a price."""
+# v1alpha1 prunes the attributes, and with them fingerprint and mark.
 WRITABLE = "v1alpha2"
-"""v1alpha1 prunes the attributes, and with them fingerprint and mark."""
 
 Object = dict[str, Any]
 
@@ -61,16 +60,16 @@ class Mirror:
         self._out = logs.get("topology mirror")
 
     def listing(self) -> None:
-        """All objects are shown anew; nothing is written before all are known."""
+        """Forget all objects: they come again, and nothing is written before all have come."""
         self._present, self._writable = {}, False
 
     def complete(self, version: str) -> None:
-        """All were shown; written only where their version can carry what is written."""
+        """Write from now on, if the API version can store all fields."""
         self._writable = version == WRITABLE
         self._all_due()
 
     def seen(self, event: WatchEvent) -> None:
-        """One object stands, or was changed by whomever: compared again."""
+        """Compare an object that exists, changed or was deleted."""
         name = name_of(event.object)
         if event.type == "DELETED":
             self._present.pop(name, None)
@@ -79,7 +78,7 @@ class Mirror:
         self._due.add(name)
 
     def projector(self, log: EventLog, health: Health) -> Projector[Mirrored]:
-        """What follows the log for this mirror."""
+        """Return the projector of this mirror."""
         fold = Fold(
             Mirrored,
             self._evolve,
@@ -89,7 +88,7 @@ class Mirror:
             pass_over=mirror_fold.pass_over,
         )
         options = ConsumerOptions(linger_s=LINGER_S)
-        made = Projector(
+        projector = Projector(
             "mirror",
             log,
             fold,
@@ -98,12 +97,12 @@ class Mirror:
             gates_readiness=False,
             options=options,
         )
-        self._reset(made.state)
-        self._live = lambda: made.live
-        return made
+        self._reset(projector.state)
+        self._live = lambda: projector.live
+        return projector
 
     def ledger(self) -> Ledger | None:
-        """The fold as it is now; None while it has not caught up."""
+        """Return the ledger, or None while the fold has not caught up."""
         return self._state.ledger if self._live() else None
 
     def _evolve(self, state: Mirrored, envelope: Envelope, event: Event) -> None:
@@ -117,9 +116,7 @@ class Mirror:
         self._due.update(self._state.ledger.nodes, self._present)
 
     async def run(self) -> None:
-        """Write until cancelled. Before the fold is live and the objects are listed there is
-        nothing to compare.
-        """
+        """Write until cancelled, once the fold is live and the objects are listed."""
         while True:
             await self._clock.sleep(self._interval_s)
             if self._live() and self._writable:
@@ -133,7 +130,7 @@ class Mirror:
             chunk = calls[start : start + AT_ONCE]
             await asyncio.gather(*(self._do(name, call) for name, call in chunk))
             await self._clock.sleep(len(chunk) / self._writes_per_s)
-        foreign = sum(not one.ours for one in present.values())
+        foreign = sum(not topology.ours for topology in present.values())
         set_gauge(names.TOPOLOGY_OBJECTS, len(present) - foreign, writer="mirror")
         set_gauge(names.TOPOLOGY_OBJECTS, foreign, writer="other")
 
@@ -168,22 +165,22 @@ class Mirror:
         return None
 
     def _keep(self, name: str, answer: Answer) -> None:
-        """The answer carries the object: what the watch will show later is known now."""
+        """Keep the object in the answer: the watch shows it later."""
         if name_of(answer.body) == name:
             self._present[name] = _present(answer.body)
 
 
 def snapshot_key() -> str:
-    """The fingerprint of everything that shapes the fold's state."""
+    """Return the fingerprint of all code that shapes the fold's state."""
     return fingerprint(mirror_fold, "mirror", registry.PROVIDERS)
 
 
-def _present(found: Object) -> Present:
-    metadata = found.get("metadata") or {}
-    ours = is_mirrored(found)
+def _present(topology: Object) -> Present:
+    metadata = topology.get("metadata") or {}
+    ours = is_mirrored(topology)
     return Present(
         str(metadata.get("uid", "")),
         str(metadata.get("resourceVersion", "")),
         ours,
-        content(found) if ours else 0,
+        content(topology) if ours else 0,
     )

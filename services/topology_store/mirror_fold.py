@@ -1,4 +1,4 @@
-"""The mirror's fold: the ledger, and since when silent nodes are silent. Pure."""
+"""The mirror's fold: the ledger, and since when silent nodes are silent."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from shared.ledger.state import Ledger
 
 
 class Mirrored(msgspec.Struct):
-    """`silent_since_us` holds nodes whose report has expired: Unix microseconds of when each was
-    last heard.
-    """
+    """`silent_since_us`: of nodes with an expired report, Unix microseconds of their last
+    report."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     silent_since_us: dict[str, int] = {}
 
 
 def evolve(state: Mirrored, envelope: Envelope, event: Event) -> tuple[str, ...]:
-    """Fold one fact; names the nodes that it touched."""
+    """Fold one event and return the names of the nodes that it touched."""
     touched = fold.evolve(state.ledger, envelope, event)
     if isinstance(event, NodeReportExpired):
         state.silent_since_us[event.node] = envelope.time_us - event.silent_s * 1_000_000
@@ -34,12 +33,12 @@ def evolve(state: Mirrored, envelope: Envelope, event: Event) -> tuple[str, ...]
 
 
 def pass_over(state: Mirrored, envelope: Envelope) -> None:
-    """A fact that is not folded still has its position."""
+    """Pass over an event that is not folded."""
     fold.pass_over(state.ledger, envelope)
 
 
 def load(data: bytes) -> Mirrored:
-    """A state that `msgspec.json.encode` made. Raises msgspec.MsgspecError on anything else."""
+    """Decode a snapshot. Raises msgspec.MsgspecError."""
     state = msgspec.json.decode(data, type=Mirrored)
     share(entry.pod for entry in state.ledger.pods.values())
     return state

@@ -1,7 +1,7 @@
-"""Deciding what becomes of a node's NodeResourceTopology object: written, deleted, or let be.
+"""Decide whether a node's NodeResourceTopology object is written, deleted or left alone.
 
-One writer an object: what another exporter publishes is never touched. This module must not know
-the API, the log or a clock: times arrive as numbers.
+Each object has one writer: an object of another exporter is never changed. This module must not
+know the API, the log or a clock: times arrive as numbers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from shared.kube.nrt_mirrored import content, mirrored
 from shared.ledger.state import LedgerNode, ZoneAmounts
 from shared.ledger.view import restore, subtract
 
+# Where an unconfirmed pod is subtracted: in every zone where it may land, in every zone, or
+# nowhere.
 Pessimism = Literal["ledger", "overreserve", "none"]
-"""What of the pods that no report proves yet is taken off: every zone where each may land, every zone, or nothing."""
 
 Object = dict[str, Any]
 
 
 class Present(msgspec.Struct, frozen=True):
-    """An object as it stands on the API server; `content` is its digest where it is ours."""
+    """An object on the API server. `content` is its digest if it is ours."""
 
     uid: str
     resource_version: str
@@ -33,25 +34,22 @@ class Present(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Apply the object. `force` only over our own, at the version that was seen: it carries that
-    version then.
-    """
+    """Apply the object. With `force` it replaces our own object, and carries the version that was
+    seen."""
 
     object: Object
     force: bool
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """Delete exactly the object that was seen."""
+    """Delete the object at the version that was seen."""
 
     uid: str
     resource_version: str
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """How the mirror was configured: an expired node's object is kept for `keep_expired_s` and then
-    collected.
-    """
+    """The mirror's settings. The object of an expired node is deleted after `keep_expired_s`."""
 
     pessimism: Pessimism = "ledger"
     keep_expired_s: float = 300.0
@@ -60,17 +58,16 @@ class Terms(msgspec.Struct, frozen=True):
 def wanted(
     node: LedgerNode | None, silent_since_us: int, now_us: int, terms: Terms
 ) -> Object | None:
-    """The object that a node should have; None for a node that is gone, never reported, or expired
-    for too long.
-
-    `silent_since_us` is when the node was last heard, where its report has expired."""
+    """Return the object that a node should have, or None for a node that was deleted, never
+    reported, or expired too long ago. `silent_since_us` is the time of its last report if it has
+    expired."""
     if node is None or node.observed is None or node.report is None or node.report.source != "bus":
         return None
     if node.expired and now_us - silent_since_us > terms.keep_expired_s * 1e6:
         return None
     since = _rfc3339(silent_since_us) if node.expired else ""
     return mirrored(
-        _whole(node, node.report),
+        _with_placements(node, node.report),
         view(node, terms.pessimism),
         node.observed.uid,
         terms.pessimism,
@@ -78,25 +75,28 @@ def wanted(
     )
 
 
-def _whole(node: LedgerNode, report: Report) -> Report:
-    """The report with its placements, which the ledger keeps apart: those of containers that run,
-    since readers compare their number with the pods' specs, where init containers do not count."""
+def _with_placements(node: LedgerNode, report: Report) -> Report:
+    """Return the report with its placements, which the ledger keeps separately. Placements of init
+    containers are left out: readers compare their number with the containers of the pods' specs."""
     if node.listed is None:
         return msgspec.structs.replace(report, placements=None)
-    inits = {
-        (charge.key, each.name)
+    init_containers = {
+        (charge.key, demand.name)
         for charge in node.charges.values()
-        for each in charge.demand
-        if each.kind == "init"
+        for demand in charge.demand
+        if demand.kind == "init"
     }
-    listed = ((key, one) for key, placements in node.listed.items() for one in placements)
-    return msgspec.structs.replace(
-        report, placements=tuple(one for key, one in listed if (key, one.container) not in inits)
-    )
+    placements = [
+        placement
+        for key, listed in node.listed.items()
+        for placement in listed
+        if (key, placement.container) not in init_containers
+    ]
+    return msgspec.structs.replace(report, placements=tuple(placements))
 
 
 def view(node: LedgerNode, pessimism: Pessimism) -> ZoneAmounts:
-    """What is free in each zone; may be negative where charges overlap."""
+    """Return the free amounts of each zone. They may be negative if charges overlap."""
     if pessimism == "none":
         return {}
     bound = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
@@ -109,7 +109,7 @@ def view(node: LedgerNode, pessimism: Pessimism) -> ZoneAmounts:
 
 
 def step(wanted: Object | None, present: Present | None) -> Write | Remove | None:
-    """From what should be and what is to the one call that is needed."""
+    """Return the call that turns the present object into the wanted one, or None."""
     if present is not None and not present.ours:
         return None
     if wanted is None:

@@ -1,6 +1,8 @@
-"""The topology-store service: composition only. Report loop (one of many), silence watch (leased),
-topology objects (taken in by every replica, mirrored by the one with the lease), and topology over
-HTTP."""
+"""The topology-store service, composed.
+
+Report loop (in every replica), silence watch (leased), topology objects (read by every replica,
+written by the replica with the lease), and topology over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,14 @@ from shared.runtime.membership import Membership
 from shared.runtime.projector import Fold, Projector
 from shared.telemetry import logs, names
 
+# The role that writes NodeResourceTopology objects.
 MIRROR = "mirror"
-"""The role that writes NodeResourceTopology objects."""
+# Nothing waits for this service's fold, so close events are read in one page: each page has a cost.
 LINGER_S = 0.1
-"""Nobody waits for this service's own fold: what follows closely comes in one page, and each page has a price."""
 
 
 async def build(service: Service, settings: TopologyStoreSettings) -> None:
-    """Open what the service needs and name its tasks."""
+    """Open connections and declare the tasks."""
     log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
     bus = JetStreamBus(settings.bus(), limits=StreamLimits(replicas=settings.nats_replicas))
@@ -52,22 +54,22 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     streams = BusStreams(bus, service.clock)
     service.health.check("streams of the bus", streams.waits_for)
     service.task("streams of the bus", streams.make, lasts=False)
-    held = LentLease()
-    reports = Reports(log, held, bus, service.clock, exporter_wins=settings.reports == "both")
+    lent_lease = LentLease()
+    reports = Reports(log, lent_lease, bus, service.clock, exporter_wins=settings.reports == "both")
     leasing: dict[str, Any] = {
         "ttl_s": settings.lease_ttl_s,
         "clock": service.clock,
         "health": service.health,
     }
     membership = Membership(log, ROLE, service.holder, **leasing)
-    service.task("member", lambda: membership.run(held.keep))
+    service.task("member", lambda: membership.run(lent_lease.keep))
     service.health.show("sharing", membership.details)
     service.task("fold", follow(log, reports, service.health).run)
     if settings.reports != "nrt":
         service.task("reports", reports.run)
     silence = Silence(reports, log, bus, settings.report_max_age_s, service.clock, service.health)
     service.health.check("bus", silence.waits_for)
-    service.task("hearing", silence.hear)
+    service.task("bus watch", silence.watch_bus)
     leadership = Leadership(log, SILENCE, service.holder, **leasing)
     service.task("silence", lambda: silence.run(leadership))
     kube = _kube(service, settings)
@@ -77,9 +79,8 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
 
 
 def _kube(service: Service, settings: TopologyStoreSettings) -> KubeClient | None:
-    """The client; None where nothing needs it, or where no API is configured and nothing was asked
-    for that cannot do without.
-    """
+    """Return the client, or None if no task needs it, or if no API server is configured and all
+    tasks that need it are optional."""
     reads, writes, taint = (
         settings.reports != "bus",
         settings.mirror != "false",
@@ -130,9 +131,7 @@ def _objects(
 
 
 def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, *works: Work) -> None:
-    """One replica at a time writes; all of them fold what is written, so that each may take over at
-    once.
-    """
+    """Let one replica at a time write. All replicas fold, so that each can take over at once."""
 
     async def lead(_lease: Lease) -> None:
         with lease_losses():
@@ -152,9 +151,7 @@ def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, *wor
 
 
 def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
-    """What keeps `reports` up to date with the log: what it appended itself, what other stores did,
-    and another history.
-    """
+    """Return the projector that keeps `reports` up to date with the log."""
     fold = Fold(
         initial=dict,
         evolve=following.evolve,
@@ -163,7 +160,7 @@ def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
         load=following.load,
         pass_over=following.pass_over,
         set_aside=lambda _nodes, stream: (
-            reports.set_aside(stream) if stream.startswith(following.PREFIX) else None
+            reports.quarantine(stream) if stream.startswith(following.PREFIX) else None
         ),
     )
     projector: Projector[Nodes] = Projector(

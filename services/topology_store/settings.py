@@ -13,17 +13,17 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class TopologyStoreSettings(CommonSettings, frozen=True, kw_only=True):
-    """`report_max_age_s` is three exporter intervals by default. `lease_ttl_s` is that of watching
-    for silence and of the mirror. `reports` says where reports come from: `bus` (Topolog's
-    exporters), `nrt` (NodeResourceTopology objects of other exporters, through `kubeconfig`) or
-    `both`, where a node's own exporter wins. `mirror` writes NodeResourceTopology objects for other
-    consumers: `auto` where the definition is installed.
+    """`report_max_age_s` is three exporter intervals by default. `lease_ttl_s` is the lease of
+    the silence watch and of the mirror. `reports` is the source of reports: `bus` (Topolog's
+    exporters), `nrt` (NodeResourceTopology objects of other exporters, read with `kubeconfig`)
+    or `both`, where a node's own exporter wins. `mirror` writes NodeResourceTopology objects for
+    other consumers; with `auto` only if the definition is installed.
 
-    `mirror_pessimism` says what they take off for pods that no report proves yet: `ledger` every
-    zone where each may land, `overreserve` every zone, `none` nothing. Each node is written at most
-    once in `mirror_interval_s`, all of them together `mirror_writes_per_s` times a second; the
-    object of a silent node is kept for `mirror_keep_expired_s`. `startup_taint` is the key of a
-    taint that is taken from nodes that have reported."""
+    `mirror_pessimism` is where an unconfirmed pod is subtracted: `ledger` in every zone where it
+    may land, `overreserve` in every zone, `none` nowhere. Each node is written at most once in
+    `mirror_interval_s`, all together `mirror_writes_per_s` times a second. The object of a
+    silent node is kept for `mirror_keep_expired_s`. `startup_taint` is the key of a taint that
+    is removed from nodes that have reported."""
 
     kubeconfig: str = ""
     report_max_age_s: Seconds = 30.0

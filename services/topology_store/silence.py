@@ -1,9 +1,9 @@
-"""Watching for silence: a leased role of a store that hears the bus. Says which nodes fell silent,
-and looks after locked ones.
+"""Watch for silent nodes: a leased role of a store that receives from the bus. Looks after
+locked nodes.
 
-Silence counts only up to the moment at which this process surely heard the bus itself: a bus that
-is away is no evidence about nodes, and after it was away every node gets its time again. Must not
-decide what silence means (`core.expire`).
+Silence counts only up to the last moment at which this process received from the bus: a bus that is
+away is no evidence about nodes, and afterwards every node gets its full time again. Must not decide
+what silence means (`core.expire`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from shared.telemetry.instruments import set_gauge
 
 ROLE = "silence"
 TICK_S = 1.0
-DEAF_AFTER_S = 5.0
-"""Some echoes later: a bus that was not heard for longer was away."""
-MAX_RED = 20
-"""Locked nodes that are named in health one by one."""
+# The bus is away if no echo came for so long.
+AWAY_AFTER_S = 5.0
+# Health names so many locked nodes one by one.
+MAX_NAMED = 20
 
 
 class Silence:
-    """`run` takes part in the role for ever; `hear` is every store's own account of what it hears."""
+    """`run` takes part in the role for ever. `watch_bus` runs in every store."""
 
     def __init__(
         self,
@@ -48,107 +48,111 @@ class Silence:
         self._clock = clock
         self._health = health
         self._until_s = clock.monotonic_s()
-        self._red: set[str] = set()
+        self._named: set[str] = set()
         self._out = logs.get("silence")
 
     @property
-    def deaf(self) -> bool:
-        """Whether this process does not hear the bus."""
-        return self._bus.since_echo_s() > DEAF_AFTER_S
+    def is_bus_away(self) -> bool:
+        """Whether this process receives nothing from the bus."""
+        return self._bus.since_echo_s() > AWAY_AFTER_S
 
     def waits_for(self) -> str:
-        """For readiness."""
+        """Return the problem with the bus, for readiness."""
         return (
-            "the bus: what is sent through its stream of reports does not come back"
-            if self.deaf
+            "the bus: an echo through its stream of reports does not come back"
+            if self.is_bus_away
             else ""
         )
 
-    async def hear(self) -> None:
-        """Keep account of what was heard, and of locked nodes, until cancelled."""
+    async def watch_bus(self) -> None:
+        """Note the last echo, and look after locked nodes, until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
             self.account()
-            known = self._reports.known.values()
-            set_gauge(
-                names.NODES_KNOWN, sum(each.report is not None and not each.left for each in known)
+            reporting = sum(
+                state.report is not None and not state.has_left
+                for state in self._reports.nodes.values()
             )
+            set_gauge(names.NODES_KNOWN, reporting)
             await self._look_after_locked()
 
     async def run(self, leadership: Leadership) -> None:
-        """Hold the role while the bus is heard; a store that is deaf leaves it to one that is not."""
+        """Take the role only while the bus answers, and leave it to another store otherwise."""
         while True:
-            while self.deaf:
+            while self.is_bus_away:
                 await self._clock.sleep(TICK_S)
             await leadership.run(self._watch)
 
     async def _watch(self, lease: Lease) -> None:
-        while not self.deaf:
+        while not self.is_bus_away:
             await self.expire(lease)
             await self._clock.sleep(TICK_S)
 
     def account(self) -> None:
-        """Move the moment up to which silence counts; after a time of deafness nobody was silent."""
+        """Move the moment up to which silence counts. After the bus was away, no node was
+        silent."""
         until_s = self._clock.monotonic_s() - self._bus.since_echo_s()
         if until_s <= self._until_s:
             return
-        if until_s - self._until_s > DEAF_AFTER_S:
-            self._reports.heard_s.update(
-                {node: max(at, until_s) for node, at in self._reports.heard_s.items()}
+        if until_s - self._until_s > AWAY_AFTER_S:
+            self._reports.received_s.update(
+                {node: max(last_s, until_s) for node, last_s in self._reports.received_s.items()}
             )
         self._until_s = until_s
 
     async def expire(self, lease: Lease) -> None:
-        """Say which nodes have fallen silent."""
+        """Append the expiry of nodes that have become silent."""
         self.account()
-        found = []
-        for node, known in self._reports.known.items():
-            if known.report is None:
+        expired = []
+        for node, state in self._reports.nodes.items():
+            if state.report is None:
                 continue
-            silent_s = self._until_s - self._reports.heard_s.setdefault(node, self._until_s)
-            decision = core.expire(node, known, silent_s, self._report_max_age_s)
+            silent_s = self._until_s - self._reports.received_s.setdefault(node, self._until_s)
+            decision = core.expire(node, state, silent_s, self._report_max_age_s)
             if isinstance(decision, Accepted):
-                found.append((node, known, decision))
+                expired.append((node, state, decision))
                 self._out.warning(names.NODE_SILENT, node=node, silent_s=int(silent_s))
-        commits = [self._reports.commit(node, decision, lease) for node, _, decision in found]
+        commits = [self._reports.commit(node, decision, lease) for node, _, decision in expired]
         outcomes = await self._reports.append(commits)
-        for (node, known, decision), outcome in zip(found, outcomes, strict=True):
+        for (node, state, decision), outcome in zip(expired, outcomes, strict=True):
             if isinstance(outcome, Fenced):
                 raise LeaseLost(f"{ROLE}: a newer epoch than {lease.epoch} leads")
             if isinstance(outcome, Appended):
-                await self._reports.appended(node, known, decision, self._reports.now_ms())
+                await self._reports.appended(node, state, decision, self._reports.now_ms())
             else:
                 await self._reports.refold(node)
-        set_gauge(names.NODES_SILENT, sum(known.silent for known in self._reports.known.values()))
+        set_gauge(
+            names.NODES_SILENT, sum(state.is_silent for state in self._reports.nodes.values())
+        )
 
     async def _look_after_locked(self) -> None:
-        """Nodes of which nothing is believed: their streams may have moved (a release, another
-        store), and health names them.
-        """
-        dark = {
+        """Fold the streams of expired and locked nodes again if they have moved (a release, another
+        store), and name locked nodes in health."""
+        names_by_stream = {
             streams.report(name): name
-            for name, known in self._reports.known.items()
-            if known.expired or known.locked
+            for name, state in self._reports.nodes.items()
+            if state.expired or state.locked
         }
         try:
-            versions = await self._log.versions(list(dark)) if dark else {}
+            versions = await self._log.versions(list(names_by_stream)) if names_by_stream else {}
             for stream, version in versions.items():
-                known = self._reports.known.get(dark[stream])
-                if known is None or version == known.version:
+                state = self._reports.nodes.get(names_by_stream[stream])
+                if state is None or version == state.version:
                     continue
-                await self._reports.refold(dark[stream])
-                if (now := self._reports.known.get(dark[stream])) is not None and now.released:
-                    self._out.info(names.NODE_RELEASED, node=dark[stream])
+                await self._reports.refold(names_by_stream[stream])
+                folded = self._reports.nodes.get(names_by_stream[stream])
+                if folded is not None and folded.released:
+                    self._out.info(names.NODE_RELEASED, node=names_by_stream[stream])
         except LogUnavailable as error:
             self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
         locked = {
-            name: known.locked
-            for name, known in self._reports.known.items()
-            if known.locked and not known.left
+            name: state.locked
+            for name, state in self._reports.nodes.items()
+            if state.locked and not state.has_left
         }
-        for name in self._red - locked.keys():
+        for name in self._named - locked.keys():
             self._health.recover(f"node {name}")
-        self._red = set(sorted(locked)[:MAX_RED])
-        for name in self._red:
+        self._named = set(sorted(locked)[:MAX_NAMED])
+        for name in self._named:
             self._health.fail(f"node {name}", core.lockout(name, locked[name]))
         set_gauge(names.NODES_LOCKED_OUT, len(locked))

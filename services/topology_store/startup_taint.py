@@ -1,7 +1,7 @@
-"""The startup taint: taken from a node once its report is there, so that pods of any scheduler wait
+"""Remove the startup taint from a node once it has reported, so that pods of any scheduler wait
 for it.
 
-Off unless a taint is named. Takes nothing else from a node, and never puts the taint there.
+Off without a configured taint. Removes no other taint, and never adds one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from shared.runtime.clock import Clock
 from shared.telemetry import logs, names
 
 TICK_S = 1.0
+# At most so many nodes in a tick.
 AT_ONCE = 20
-"""At most so many nodes a tick."""
 
 
 class StartupTaint:
-    """`ledger` gives the fold as it is now, None while it has not caught up."""
+    """`ledger` returns the fold, or None while it has not caught up."""
 
     def __init__(
         self, kube: Kube, clock: Clock, key: str, ledger: Callable[[], Ledger | None]
@@ -32,20 +32,19 @@ class StartupTaint:
         self._out = logs.get("startup taint")
 
     async def run(self) -> None:
-        """Take taints away until cancelled."""
+        """Remove taints until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
             await self.sweep()
 
     async def sweep(self) -> None:
-        """One look at all nodes."""
+        """Check all nodes once."""
         ledger = self._ledger()
-        found = (
-            []
-            if ledger is None
-            else [(name, patch_for(node, self._key)) for name, node in ledger.nodes.items()]
-        )
-        for name, patch in [(name, patch) for name, patch in found if patch][:AT_ONCE]:
+        if ledger is None:
+            return
+        patches = {name: patch_for(node, self._key) for name, node in ledger.nodes.items()}
+        due = [(name, patch) for name, patch in patches.items() if patch]
+        for name, patch in due[:AT_ONCE]:
             answer = await self._kube.patch_node(name, patch)
             if isinstance(answer, Answer) and answer.ok:
                 self._out.info(names.TAINT_REMOVED, node=name, taint=self._key)
@@ -61,12 +60,12 @@ class StartupTaint:
 
 
 def patch_for(node: LedgerNode, key: str) -> list[dict[str, Any]]:
-    """The JSON patch (RFC 6902) that takes the taint from where it was seen, and nothing when
-    another is there by now; empty when there is nothing to take, or no report yet."""
+    """Return the JSON patch (RFC 6902) that removes the taint, empty without taint or report. Its
+    test fails if another taint is at that place by now."""
     if node.observed is None or node.report is None or node.expired:
         return []
-    places = [place for place, taint in enumerate(node.observed.taints) if taint.key == key]
-    if not places:
+    indexes = [index for index, taint in enumerate(node.observed.taints) if taint.key == key]
+    if not indexes:
         return []
-    path = f"/spec/taints/{places[0]}"
+    path = f"/spec/taints/{indexes[0]}"
     return [{"op": "test", "path": f"{path}/key", "value": key}, {"op": "remove", "path": path}]

@@ -1,5 +1,5 @@
-"""Is this message a report that can be believed at all? Bytes in, a report or a refusal that names
-field and remedy out.
+"""Check whether a message is a report that can be believed: bytes in, a report or a refusal that
+names field and remedy out.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from shared.domain.report import (
     ZonedAmount,
 )
 
+# Policies that an exporter reports.
 REPORTED = (*POLICIES, UNKNOWN)
-"""Policies that an exporter tells."""
 CHECKPOINTS = ("cpu", "memory", "devices")
+# In millicpu, bytes or counts, as in `shared.domain.fields`. The sum of a node fits into 64 bits.
 AMOUNT_LIMIT = 2**56
-"""In millicpu, bytes or counts; also what `shared.domain.fields` takes of a manifest. A node's sum stays within 64 bits."""
 ZONE_ID_LIMIT = 1024
 ZONES = 64
 RESOURCES = 64
 CONTAINERS = 4096
 HELD = 256
+# A claim has at most 32 devices, and a pod at most 32 useful claims.
 CLAIMED = 4096
-"""A claim has at most 32 devices, a pod at most 32 claims that are of any use."""
 OPTIONS = 32
 TEXT_LIMIT = 256
 DEVICE_GROUPS = 1024
+# Characters of a list of CPUs or devices. Readers of such a list bound the ids in it.
 IDS_LIMIT = 64 << 10
-"""Characters of a list of CPUs or devices; who reads such a list bounds what it may name."""
+# A DNS subdomain of 253, a slash, a name of 63 (Kubernetes' qualified names).
 RESOURCE_NAME_LIMIT = 317
-"""A DNS subdomain of 253, a slash, a name of 63 (Kubernetes' qualified names)."""
-# The node's name and its boot id become names in the log, the node's also a path of the Kubernetes
-# API.
+# The node's name and its boot id become names in the log; the node's name is also a path of the
+# Kubernetes API.
 NAME_LIMIT = 253
 BOOT_ID_LIMIT = 128
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
@@ -51,13 +51,13 @@ _RESOURCE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
 _POD = re.compile(r"[-A-Za-z0-9._]+")
 
 _decoder = msgspec.json.Decoder(Report)
-# Text that is no UTF-8, and values nested beyond all measure in a field that nobody reads, are
-# errors of Python's own.
+# Text that is not UTF-8, and values that are nested too deeply in a field that is not read, raise
+# Python's own errors.
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class RefusedReport(msgspec.Struct, frozen=True):
-    """A message that is not taken in; `node` is the subject's."""
+    """A message that is refused; `node` is the subject's."""
 
     node: str
     problem: str
@@ -75,7 +75,10 @@ def read(subject: str, data: bytes) -> Report | RefusedReport:
     except _UNREADABLE as error:
         return RefusedReport(
             node,
-            f"not a report: {error}; upgrade the exporter of this node, or stop what else publishes",
+            (
+                f"not a report: {error}; upgrade the exporter of this node, or stop what else "
+                "publishes"
+            ),
         )
     problem = problem_of(node, report)
     if problem is None and report.source != "bus":
@@ -84,21 +87,30 @@ def read(subject: str, data: bytes) -> Report | RefusedReport:
 
 
 def problem_of(node: str, report: Report) -> str | None:
-    """The first thing that is wrong with a report that came for a node."""
+    """Return the first problem of a report of a node, or None."""
     return next(_problems(node, report), None)
 
 
 def _problems(node: str, report: Report) -> Iterator[str]:
     if len(node) > NAME_LIMIT or not _NAME.fullmatch(node):
-        yield f"node: {node[:40]!r} is no name of a node (letters, digits, '-', '_' and '.', at most {NAME_LIMIT})"
+        yield (
+            f"node: {node[:40]!r} is no name of a node (letters, digits, '-', '_' and '.', at "
+            f"most {NAME_LIMIT})"
+        )
     if report.node != node:
-        yield f"node: {report.node!r} published as {node!r}; an exporter may publish only as its own node"
+        yield (
+            f"node: {report.node!r} published as {node!r}; an exporter may publish only as its "
+            "own node"
+        )
     if not report.boot_id:
         yield "boot_id: empty; the exporter cannot read it, see its --boot-id-file"
     if len(report.boot_id) > BOOT_ID_LIMIT or not (
         report.boot_id.isascii() and report.boot_id.isprintable()
     ):
-        yield f"boot_id: {report.boot_id[:40]!r} is none (at most {BOOT_ID_LIMIT} printable ASCII characters)"
+        yield (
+            f"boot_id: {report.boot_id[:40]!r} is none (at most {BOOT_ID_LIMIT} printable ASCII "
+            "characters)"
+        )
     if report.boot_time_ms < 0:
         yield f"boot_time_ms: {report.boot_time_ms} is negative"
     if report.policy not in REPORTED:
@@ -110,7 +122,7 @@ def _problems(node: str, report: Report) -> Iterator[str]:
     if len(ids) > ZONES:
         yield f"zones: {len(ids)} of them; at most {ZONES}"
     if len(set(ids)) != len(ids):
-        yield f"zones: an id stands twice in {ids}"
+        yield f"zones: an id appears twice in {ids}"
     for zone in report.zones:
         yield from _zone_problems(zone)
     yield from _placement_problems(report.placements or (), frozenset(ids))
@@ -139,14 +151,20 @@ def _setting_problems(report: Report) -> Iterator[str]:
         *managers,
     )
     if any(len(text) > TEXT_LIMIT or not text.isprintable() for text in texts):
-        yield f"exporter, options, fingerprint, managers: a text of more than {TEXT_LIMIT} printable characters"
+        yield (
+            f"exporter, options, fingerprint, managers: a text of more than {TEXT_LIMIT} "
+            "printable characters"
+        )
     if not 0 <= report.max_numa_nodes <= ZONE_ID_LIMIT:
         yield f"max_numa_nodes: {report.max_numa_nodes} is outside 0..{ZONE_ID_LIMIT}"
 
 
 def _resource_name_problems(where: str, name: str) -> Iterator[str]:
     if len(name) > RESOURCE_NAME_LIMIT or not _RESOURCE.fullmatch(name):
-        yield f"{where}: {name[:40]!r} is no resource (letters, digits, '-', '_', '.', '/', at most {RESOURCE_NAME_LIMIT})"
+        yield (
+            f"{where}: {name[:40]!r} is no resource (letters, digits, '-', '_', '.', '/', at most "
+            f"{RESOURCE_NAME_LIMIT})"
+        )
 
 
 def _zone_problems(zone: Zone) -> Iterator[str]:
@@ -165,14 +183,16 @@ def _zone_problems(zone: Zone) -> Iterator[str]:
             for amount in (amounts.capacity, amounts.allocatable, amounts.available)
         ):
             yield f"zones[{zone.id}].{name}: negative or absurd amount"
-    if len(zone.group) > ZONE_ID_LIMIT or not all(0 <= each < ZONE_ID_LIMIT for each in zone.group):
+    if len(zone.group) > ZONE_ID_LIMIT or not all(
+        0 <= member < ZONE_ID_LIMIT for member in zone.group
+    ):
         yield f"zones[{zone.id}].group: zones outside 0..{ZONE_ID_LIMIT - 1}"
-    for field, told in (("bounds", zone.bounds), ("free", zone.free)):
-        if len(told) > RESOURCES or not all(
-            0 <= amount <= AMOUNT_LIMIT for amount in told.values()
+    for field, amounts_by_name in (("bounds", zone.bounds), ("free", zone.free)):
+        if len(amounts_by_name) > RESOURCES or not all(
+            0 <= amount <= AMOUNT_LIMIT for amount in amounts_by_name.values()
         ):
             yield f"zones[{zone.id}].{field}: too many, negative or absurd"
-        for name in told:
+        for name in amounts_by_name:
             yield from _resource_name_problems(f"zones[{zone.id}].{field}", name)
 
 
@@ -187,7 +207,10 @@ def _inventory_problems(report: Report) -> Iterator[str]:
         ),
     )
     if any(len(text) > IDS_LIMIT for text in columns) or len(report.checkpoints) > len(CHECKPOINTS):
-        yield f"cpus, reserved_cpus, checkpoints: more than {IDS_LIMIT} characters or {len(CHECKPOINTS)} names"
+        yield (
+            f"cpus, reserved_cpus, checkpoints: more than {IDS_LIMIT} characters or "
+            f"{len(CHECKPOINTS)} names"
+        )
     groups = report.devices or ()
     if len(groups) > DEVICE_GROUPS:
         yield f"devices: {len(groups)} groups; at most {DEVICE_GROUPS}"
@@ -198,7 +221,10 @@ def _inventory_problems(report: Report) -> Iterator[str]:
             or len(group.ids) > IDS_LIMIT
             or len(group.unhealthy) > IDS_LIMIT
         ):
-            yield f"devices.{group.resource[:40]}: more than {ZONES} zones or {IDS_LIMIT} characters of ids"
+            yield (
+                f"devices.{group.resource[:40]}: more than {ZONES} zones or {IDS_LIMIT} "
+                "characters of ids"
+            )
 
 
 def _dynamic_problems(groups: Sequence[DynamicGroup]) -> Iterator[str]:
@@ -215,7 +241,10 @@ def _dynamic_problems(groups: Sequence[DynamicGroup]) -> Iterator[str]:
             or sum(map(len, lists)) > IDS_LIMIT
             or not all(map(_is_list, lists))
         ):
-            yield f"{where}: more than {ZONES} zones or {IDS_LIMIT} characters of ids, or ids that are no list"
+            yield (
+                f"{where}: more than {ZONES} zones or {IDS_LIMIT} characters of ids, or ids that "
+                "are no list"
+            )
 
 
 def _is_list(text: str) -> bool:
@@ -229,43 +258,49 @@ def _is_list(text: str) -> bool:
 def _placement_problems(
     placements: Sequence[Placement], zones: frozenset[int], hidden: bool = False
 ) -> Iterator[str]:
-    """A placement in a zone that the report does not list says that it was read of two machines, or
-    of none. A `hidden` one may have no pod's name; the entry of what a pod holds beyond its
-    containers has no container's."""
+    """Check placements. A zone that the report does not list shows that it was read from two
+    machines. A `hidden` placement may have no pod's name, and resources of a pod outside its
+    containers have no container's name."""
     if len(placements) > CONTAINERS:
         yield f"placements: {len(placements)} containers; at most {CONTAINERS}"
     for placement in placements:
         where = f"placements[{placement.namespace[:40]}/{placement.pod[:40]}/{placement.container[:40]}]"
         names = () if hidden and not placement.pod else (placement.namespace, placement.pod)
-        told = names if not placement.container else (*names, placement.container)
-        if any(len(name) > NAME_LIMIT or not _POD.fullmatch(name) for name in told):
+        names = (*names, placement.container) if placement.container else names
+        if any(len(name) > NAME_LIMIT or not _POD.fullmatch(name) for name in names):
             yield f"{where}: a name that Kubernetes would not take"
         if len(placement.pod_uid) > BOOT_ID_LIMIT or not placement.pod_uid.isprintable():
             yield f"{where}: pod_uid is none"
         if len(placement.held) > HELD:
             yield f"{where}: {len(placement.held)} entries; at most {HELD}"
-        for held in placement.held:
-            yield from _held_problems(where, held, zones)
+        for amount in placement.held:
+            yield from _amount_problems(where, amount, zones)
         if len(placement.claims) > CLAIMED or not all(map(_is_claim, placement.claims)):
-            yield f"{where}: more than {CLAIMED} claimed devices, or names of more than {TEXT_LIMIT} printable characters"
+            yield (
+                f"{where}: more than {CLAIMED} claimed devices, or names of more than "
+                f"{TEXT_LIMIT} printable characters"
+            )
 
 
-def _is_claim(found: ClaimedDevice) -> bool:
-    names = (found.driver, found.pool, found.device, found.share, *found.cdi)
-    listed = len(found.cdi) <= HELD and len(found.claim) <= 2 * NAME_LIMIT + 1
+def _is_claim(claimed: ClaimedDevice) -> bool:
+    names = (claimed.driver, claimed.pool, claimed.device, claimed.share, *claimed.cdi)
+    listed = len(claimed.cdi) <= HELD and len(claimed.claim) <= 2 * NAME_LIMIT + 1
     return (
         listed
-        and found.claim.isprintable()
+        and claimed.claim.isprintable()
         and all(len(name) <= TEXT_LIMIT and name.isprintable() for name in names)
     )
 
 
-def _held_problems(where: str, held: ZonedAmount, zones: frozenset[int]) -> Iterator[str]:
-    if len(held.zones) > ZONES or len(set(held.zones)) != len(held.zones):
-        yield f"{where}.{held.resource[:40]}: zones that stand twice, or more than {ZONES}"
-    unlisted = [zone for zone in held.zones if zone not in zones]
+def _amount_problems(where: str, amount: ZonedAmount, zones: frozenset[int]) -> Iterator[str]:
+    if len(amount.zones) > ZONES or len(set(amount.zones)) != len(amount.zones):
+        yield f"{where}.{amount.resource[:40]}: zones that appear twice, or more than {ZONES}"
+    unlisted = [zone for zone in amount.zones if zone not in zones]
     if unlisted:
-        yield f"{where}.{held.resource[:40]}: zone {unlisted[0]} is none of the report's zones {sorted(zones)}"
-    if not 0 <= held.amount <= AMOUNT_LIMIT or len(held.ids) > IDS_LIMIT:
-        yield f"{where}.{held.resource[:40]}: negative or absurd amount"
-    yield from _resource_name_problems(where, held.resource)
+        yield (
+            f"{where}.{amount.resource[:40]}: zone {unlisted[0]} is none of the report's zones "
+            f"{sorted(zones)}"
+        )
+    if not 0 <= amount.amount <= AMOUNT_LIMIT or len(amount.ids) > IDS_LIMIT:
+        yield f"{where}.{amount.resource[:40]}: negative or absurd amount"
+    yield from _resource_name_problems(where, amount.resource)

@@ -262,7 +262,7 @@ TESTED = (
     Mutation(
         "a late report is news",
         STORE,
-        "    if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):\n        reason",
+        "    if report.boot_time_ms <= max(before.boot_time_ms, known.newest_ms):\n        reason",
         "    if False:\n        reason",
         "tests/topology_store/test_handlers.py -k 'late or old'",
     ),

@@ -113,8 +113,8 @@ class StoreProcess(Process):
         while page := self.log.read_now(position):
             position = page[-1].position
             for envelope in page:
-                following.evolve(self.reports.known, envelope, decode(envelope))
-        self.reports.reset(self.reports.known)
+                following.evolve(self.reports.nodes, envelope, decode(envelope))
+        self.reports.reset(self.reports.nodes)
 
     def reset(self) -> None:
         self.state = {}

@@ -28,16 +28,16 @@ def named(node: str, *names: str) -> Report:
 def test_a_node_is_slowed_down_and_the_others_are_not() -> None:
     kept = Allowance()
     for node in ("loud", "calm"):
-        kept.holds(node, report(node=node), 100)
-    taken = sum(not kept.refuses(report(node="loud"), 100, 1.0) for _ in range(1000))
+        kept.record(node, report(node=node), 100)
+    taken = sum(not kept.problem_of(report(node="loud"), 100, 1.0) for _ in range(1000))
     assert 100 <= taken <= 121
-    assert kept.refuses(report(node="calm"), 100, 1.0) == ""
-    assert kept.refuses(report(node="loud"), 100, 2.0) == "", "a second later some more"
+    assert kept.problem_of(report(node="calm"), 100, 1.0) == ""
+    assert kept.problem_of(report(node="loud"), 100, 2.0) == "", "a second later some more"
 
 
 def test_all_together_are_bounded_too() -> None:
     kept = Allowance()
-    taken = sum(not kept.refuses(report(node=f"n{number}"), 100, 0.0) for number in range(60_000))
+    taken = sum(not kept.problem_of(report(node=f"n{number}"), 100, 0.0) for number in range(60_000))
     assert taken == allowance.ALL_BURST
 
 
@@ -45,9 +45,9 @@ def test_invented_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allowance, "NODES", 3)
     kept = Allowance()
     for number in range(3):
-        kept.holds(f"n{number}", report(node=f"n{number}"), 100)
-    assert "more than 3 nodes report" in kept.refuses(report(node="n3"), 100, 0.0)
-    assert kept.refuses(report(node="n1"), 100, 0.0) == ""
+        kept.record(f"n{number}", report(node=f"n{number}"), 100)
+    assert "more than 3 nodes report" in kept.problem_of(report(node="n3"), 100, 0.0)
+    assert kept.problem_of(report(node="n1"), 100, 0.0) == ""
 
 
 def test_a_node_of_the_cluster_is_heard_beside_all_invented_ones(
@@ -56,9 +56,9 @@ def test_a_node_of_the_cluster_is_heard_beside_all_invented_ones(
     monkeypatch.setattr(allowance, "NODES", 3)
     kept = Allowance()
     for number in range(3):
-        kept.holds(f"ghost-{number}", report(node=f"ghost-{number}"), 100)
-    assert kept.refuses(report(node="n1"), 100, 0.0)
-    assert kept.refuses(report(node="n1"), 100, 0.0, named=True) == ""
+        kept.record(f"ghost-{number}", report(node=f"ghost-{number}"), 100)
+    assert kept.problem_of(report(node="n1"), 100, 0.0)
+    assert kept.problem_of(report(node="n1"), 100, 0.0, named=True) == ""
 
 
 @pytest.mark.parametrize("restarted", [True, False])
@@ -76,7 +76,7 @@ async def test_what_nodes_took_is_free_again_when_they_have_left_the_cluster(
         )
         await load(reports, log)
         reports.folded(
-            reports.known, [(envelope, decode(envelope)) for envelope in await log.read(0)]
+            reports.nodes, [(envelope, decode(envelope)) for envelope in await log.read(0)]
         )
         await reports.take([message(report(node=node))])
         return [envelope.type for envelope in await log.read_stream(streams.report(node))]
@@ -106,18 +106,18 @@ def test_resource_names_are_bounded_in_the_whole_cluster_and_free_again_when_nob
 ) -> None:
     monkeypatch.setattr(allowance, "RESOURCE_NAMES", 3)
     kept = Allowance()
-    kept.holds("n1", named("n1", "a", "b"), 100)
-    kept.holds("n2", named("n2", "b", "c"), 100)
-    assert "'d' is one resource too many" in kept.refuses(named("n2", "b", "d"), 100, 0.0)
-    assert kept.refuses(named("n3", "a", "b", "c"), 100, 0.0) == ""
-    kept.holds("n1", named("n1", "b"), 100)
-    assert kept.refuses(named("n3", "b", "d"), 100, 0.0) == ""
+    kept.record("n1", named("n1", "a", "b"), 100)
+    kept.record("n2", named("n2", "b", "c"), 100)
+    assert "'d' is one resource too many" in kept.problem_of(named("n2", "b", "d"), 100, 0.0)
+    assert kept.problem_of(named("n3", "a", "b", "c"), 100, 0.0) == ""
+    kept.record("n1", named("n1", "b"), 100)
+    assert kept.problem_of(named("n3", "b", "d"), 100, 0.0) == ""
 
 
 def test_the_newest_reports_of_all_nodes_are_bounded_in_bytes() -> None:
     kept = Allowance()
-    kept.holds("n1", report(node="n1"), allowance.BYTES - 100)
-    assert "bytes are too many" in kept.refuses(report(node="n2"), 101, 0.0)
-    assert kept.refuses(report(node="n1"), 5000, 0.0) == "", (
+    kept.record("n1", report(node="n1"), allowance.BYTES - 100)
+    assert "bytes are too many" in kept.problem_of(report(node="n2"), 101, 0.0)
+    assert kept.problem_of(report(node="n1"), 5000, 0.0) == "", (
         "its own newest report takes the place of the one before"
     )

@@ -44,7 +44,7 @@ class Following:
                 await self.held.keep(lease)
 
     def free(self, node: str) -> int:
-        known = self.reports.known.get(node)
+        known = self.reports.nodes.get(node)
         return known.report.zones[0].resources["cpu"].available if known and known.report else -1
 
 
@@ -159,7 +159,7 @@ async def test_of_a_node_that_has_left_only_what_its_next_report_is_judged_by_is
         await tell(Draft(streams.report("n1"), NodeReportExpired("n1", 60)))
         assert store.free("n1") == free(3), "silent, and of the cluster still"
         await tell(Draft(streams.node("n1"), NodeEnded("n1", "uid-1", "deleted")))
-        known = store.reports.known["n1"]
+        known = store.reports.nodes["n1"]
         assert known.report == Report("n1", "boot-1", 1, "exporter-1", policy="unknown")
         await store.reports.take([message(report(at=1, free=5)), message(report(at=2, free=6))])
         assert store.free("n1") == free(6), "an older report is old still, the next one is news"

@@ -48,7 +48,7 @@ async def test_several_reports_of_one_node_in_a_batch_are_judged_in_order(
         [message(report(at=at, free=free)) for at, free in ((1, 8), (2, 7), (3, 7), (2, 1), (4, 6))]
     )
     assert await types(log) == ["NodeReported", "NodeReportChanged", "NodeReportChanged"]
-    assert store.known["n1"].report == report(at=4, free=6)
+    assert store.nodes["n1"].report == report(at=4, free=6)
 
 
 async def test_a_stream_that_somebody_else_moved_is_folded_again_and_the_report_judged_anew(
@@ -63,7 +63,7 @@ async def test_a_stream_that_somebody_else_moved_is_folded_again_and_the_report_
     )
     await store.take([message(report(at=6, free=2))])
     assert await types(log) == ["NodeReported", "NodeReported", "NodeReportChanged"]
-    assert store.known["n1"].report == report(at=6, free=2)
+    assert store.nodes["n1"].report == report(at=6, free=2)
 
 
 async def test_a_event_that_the_fold_shows_before_its_append_is_answered_is_folded_once(
@@ -75,7 +75,7 @@ async def test_a_event_that_the_fold_shows_before_its_append_is_answered_is_fold
         async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
             found = await super().append(commits)
             for envelope in self._events[-len(commits) :]:
-                following.evolve(store.known, envelope, decode(envelope))
+                following.evolve(store.nodes, envelope, decode(envelope))
             return found
 
     shown = Shown("store")
@@ -84,8 +84,8 @@ async def test_a_event_that_the_fold_shows_before_its_append_is_answered_is_fold
         await store.take([message(report(at=at, free=at))])
     fresh = Reports(shown, lent("topology-store/0"), MemoryBus(), Hands())
     await load(fresh, shown)
-    assert following.digests(store.known) == following.digests(fresh.known)
-    assert store.known["n1"].deltas == 2
+    assert following.digests(store.nodes) == following.digests(fresh.nodes)
+    assert store.nodes["n1"].deltas == 2
 
 
 async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: MemoryEventLog) -> None:
@@ -94,7 +94,7 @@ async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: Memor
         await stores[at % 2].take([message(report(at=at, free=at % 8))])
     fresh = Reports(log, lent("topology-store/0"), MemoryBus(), Hands())
     await load(fresh, log)
-    assert fresh.known["n1"].report == report(at=19, free=3)
+    assert fresh.nodes["n1"].report == report(at=19, free=3)
 
 
 async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_store_saw_since(
@@ -111,7 +111,7 @@ async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_st
     await paused.take(late)
     await other.take([message(report(at=2, free=3, boot="third"))])
     assert await types(log) == ["NodeReported", "NodeReported", "NodeReportChanged"]
-    assert other.known["n1"].report == report(at=2, free=3, boot="third")
+    assert other.nodes["n1"].report == report(at=2, free=3, boot="third")
 
 
 async def test_a_malformed_report_is_refused_and_the_others_of_its_batch_go_on(
@@ -120,7 +120,7 @@ async def test_a_malformed_report_is_refused_and_the_others_of_its_batch_go_on(
     bad = Message(subjects.report("n2"), b'{"node": "n2", "zones": "many"}')
     await store.take([bad, message(report(at=1)), bad])
     assert await types(log) == ["NodeReported"]
-    assert "n2" not in store.known
+    assert "n2" not in store.nodes
 
 
 async def test_an_old_report_that_arrives_last_changes_nothing(
@@ -128,7 +128,7 @@ async def test_an_old_report_that_arrives_last_changes_nothing(
 ) -> None:
     for at in (10, 30, 20):
         await store.take([message(report(at=at, free=at // 10))])
-    assert store.known["n1"].report == report(at=30, free=3)
+    assert store.nodes["n1"].report == report(at=30, free=3)
     assert await types(log) == ["NodeReported", "NodeReportChanged"]
 
 
@@ -166,22 +166,22 @@ async def test_reports_travel_a_real_jetstream_into_the_log(
     store = Reports(log, lent("topology-store/0"), jetstream, Hands())
     projector = follow(log, store, Health())
     async with running(projector.run(), store.run()):
-        await until(lambda: "early" in store.known)
+        await until(lambda: "early" in store.nodes)
         for at in (1, 3):
             await jetstream.publish(subjects.report("n1"), message(report(at=at, free=at)).data, {})
         await jetstream.publish(subjects.report("n3"), b"rubbish", {})
         await until(
-            lambda: "n1" in store.known and store.known["n1"].report == report(at=3, free=3)
+            lambda: "n1" in store.nodes and store.nodes["n1"].report == report(at=3, free=3)
         )
         # The stream keeps one report a node: the late one is sent only when the newest was read, or
         # it takes its place unread.
         await jetstream.publish(subjects.report("n1"), message(report(at=2, free=2)).data, {})
         await jetstream.publish(subjects.report("last"), message(report(node="last")).data, {})
-        await until(lambda: "last" in store.known)
-        assert store.known["n1"].report == report(at=3, free=3)
+        await until(lambda: "last" in store.nodes)
+        assert store.nodes["n1"].report == report(at=3, free=3)
     events = [decode(envelope) for envelope in await log.read(0)]
     assert {type(event).__name__ for event in events} <= {"NodeReported", "NodeReportChanged"}
-    assert "n3" not in store.known
+    assert "n3" not in store.nodes
 
 
 async def test_a_store_that_was_counted_out_appends_its_report_under_a_new_epoch_only() -> None:

@@ -116,7 +116,7 @@ async def test_who_neither_reports_nor_is_a_node_leaves_the_listing_and_can_stil
     assert await listed() == ["locked", "silent"]
     assert (await site.ask("/topology/invented"))[0] == 200
     status, answer = await site.ask("/topology/gone")
-    assert (status, "as it stood" in answer["error"]) == (404, True)
+    assert (status, "?position=N shows" in answer["error"]) == (404, True)
     assert (await site.ask("/topology/gone?position=1"))[0] == 200
     await site.append(streams.node("gone"), NodeObserved("gone", "uid-again"))
     assert await listed() == ["gone", "locked", "silent"]

@@ -26,7 +26,7 @@ def test_a_boot_that_would_have_begun_while_the_running_one_was_heard_does_not_w
     refused = node.take(report(at=DAY_MS, boot="forged"))
     assert isinstance(refused, Accepted)
     assert isinstance(refused.event, NodeReportRefused)
-    assert "forged says that it began while boot boot-1 was still running" in refused.event.reason
+    assert "forged began while boot boot-1 was still running" in refused.event.reason
     node.now_ms += 10_000
     assert node.take(report(at=DAY_MS + 10_000)) == Ignored("unchanged")
 

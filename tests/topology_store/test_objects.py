@@ -206,7 +206,7 @@ async def test_anothers_object_becomes_reports_and_is_never_written_over(cluster
         return bool(await cluster.events())
 
     await cluster.eventually(taken)
-    known = cluster.reports.known["n1"].report
+    known = cluster.reports.nodes["n1"].report
     assert known is not None
     assert (known.source, known.policy, known.scope, known.placements) == (
         "nrt",
@@ -243,7 +243,7 @@ async def test_our_own_object_is_never_taken_in_and_a_nodes_own_exporter_wins(
 
     await cluster.eventually(other_taken)
     assert [type(event).__name__ for event in await cluster.events()] == ["NodeReported"]
-    known = cluster.reports.known["n1"].report
+    known = cluster.reports.nodes["n1"].report
     assert known is not None
     assert known.source == "bus"
 

@@ -13,7 +13,7 @@ from services.cli.node import release
 from services.cli.output import CommandError
 from services.topology_store import following
 from services.topology_store.handlers import Reports
-from services.topology_store.silence import DEAF_AFTER_S, ROLE, Silence
+from services.topology_store.silence import AWAY_AFTER_S, ROLE, Silence
 from shared.bus.memory import MemoryBus
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Outcome
@@ -41,7 +41,7 @@ class Store:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         leadership = Leadership(self.log, ROLE, self.name, ttl_s=1000.0, clock=self.clock)
-        async with running(self.silence.hear(), self.silence.run(leadership)):
+        async with running(self.silence.watch_bus(), self.silence.run(leadership)):
             yield
 
     async def pass_time(self, until_s: float) -> None:
@@ -55,7 +55,7 @@ class Store:
             await self.clock.sleep(0)
 
     def expired(self, node: str = "n1") -> bool:
-        return self.reports.known[node].expired
+        return self.reports.nodes[node].expired
 
 
 @pytest.fixture
@@ -100,11 +100,11 @@ async def test_a_fold_that_begins_anew_while_a_event_is_appended_ends_no_store(
     await store.reports.take([message(report(at=1))])
     monkeypatch.setattr(log, "append", append_while_the_fold_begins_anew)
     await store.reports.take([message(report(at=2, free=7))])
-    assert store.reports.known["n1"].version == 2
+    assert store.reports.nodes["n1"].version == 2
     async with store.watching():
         await store.pass_time(35)
         assert store.expired()
-    assert store.reports.known["n1"].version == 3
+    assert store.reports.nodes["n1"].version == 3
 
 
 async def test_a_restart_gives_every_node_its_time_to_report_again(log: MemoryEventLog) -> None:
@@ -147,8 +147,8 @@ async def fold(store: Store, seen: int) -> int:
     page = await store.log.read(seen, 10_000)
     folded = [(envelope, decode(envelope)) for envelope in page]
     for envelope, event in folded:
-        following.evolve(store.reports.known, envelope, event)
-    store.reports.folded(store.reports.known, folded)
+        following.evolve(store.reports.nodes, envelope, event)
+    store.reports.folded(store.reports.nodes, folded)
     return page[-1].position if page else seen
 
 
@@ -179,7 +179,7 @@ async def test_after_the_bus_was_away_every_node_gets_its_time_again(
         store.bus.down = False
         await store.pass_time(510)
         assert await types(log) == ["NodeReported"]
-        await store.pass_time(500 + 31 + DEAF_AFTER_S)
+        await store.pass_time(500 + 31 + AWAY_AFTER_S)
         assert await types(log) == ["NodeReported", "NodeReportExpired"]
 
 
@@ -199,11 +199,11 @@ async def test_only_a_node_of_the_cluster_counts_as_silent(store: Store) -> None
     async with store.watching():
         await store.pass_time(35)
         assert store.expired()
-        assert not store.reports.known["n1"].silent, "no Node object has the name"
+        assert not store.reports.nodes["n1"].is_silent, "no Node object has the name"
         await named(store, NodeObserved("n1", "uid-1"))
-        assert store.reports.known["n1"].silent
+        assert store.reports.nodes["n1"].is_silent
         await named(store, NodeEnded("n1", "uid-1", "deleted"))
-        assert not store.reports.known["n1"].silent
+        assert not store.reports.nodes["n1"].is_silent
 
 
 async def test_a_node_that_has_left_the_cluster_is_red_no_more(store: Store) -> None:

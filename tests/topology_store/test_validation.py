@@ -95,7 +95,7 @@ def test_a_node_is_called_what_the_log_can_write(node: str) -> None:
         ({"boot": "b\x00"}, "boot_id: 'b\\x00' is none"),
         ({"policy": "strict"}, "policy: 'strict'"),
         ({"scope": "node"}, "scope: 'node'"),
-        ({"zones": (Zone(0), Zone(0))}, "an id stands twice"),
+        ({"zones": (Zone(0), Zone(0))}, "an id appears twice"),
         ({"zones": (Zone(-1),)}, "id -1 is outside"),
         ({"zones": (Zone(1024),)}, "id 1024 is outside"),
         (
@@ -135,7 +135,7 @@ def test_a_node_is_called_what_the_log_can_write(node: str) -> None:
         ),
         (
             {"placements": (Placement("ns", "p", "c", (ZonedAmount("cpu", (0, 0), 1),)),)},
-            "zones that stand twice",
+            "zones that appear twice",
         ),
         ({"options": {f"o{n}": "" for n in range(33)}}, "more than 32 options"),
         ({"fingerprint": "f" * 257}, "a text of more than 256"),

@@ -9,7 +9,7 @@ import asyncio
 import msgspec
 
 from services.topology_store import core, following
-from services.topology_store.core import Accepted, Decision, Known
+from services.topology_store.core import Accepted, Decision, NodeState
 from services.topology_store.handlers import Reports
 from shared.bus import subjects
 from shared.bus.port import Message
@@ -71,7 +71,7 @@ class Node:
     """
 
     def __init__(self, now_ms: int = 10**12) -> None:
-        self.known: Known = core.initial()
+        self.known: NodeState = core.initial()
         self.now_ms = now_ms
         self.events: list[object] = []
 
@@ -79,7 +79,7 @@ class Node:
         """A report comes, now or as the bus had it at `at_ms`."""
         decision = self._fold(core.decide(self.known, made, at_ms or self.now_ms))
         if not isinstance(decision, Accepted):
-            core.heard(self.known, made, decision, at_ms or self.now_ms)
+            core.note_ignored(self.known, made, decision, at_ms or self.now_ms)
         return decision
 
     def release(self) -> None:
@@ -104,5 +104,5 @@ class Node:
 async def load(reports: Reports, log: EventLog) -> None:
     """What the projector does before the store begins: the fold of the log as it stands."""
     for envelope in await log.read(0, 10_000):
-        following.evolve(reports.known, envelope, decode(envelope))
-    reports.reset(reports.known)
+        following.evolve(reports.nodes, envelope, decode(envelope))
+    reports.reset(reports.nodes)
