@@ -37,7 +37,9 @@ def test_a_node_is_slowed_down_and_the_others_are_not() -> None:
 
 def test_all_together_are_bounded_too() -> None:
     kept = Allowance()
-    taken = sum(not kept.problem_of(report(node=f"n{number}"), 100, 0.0) for number in range(60_000))
+    taken = sum(
+        not kept.problem_of(report(node=f"n{number}"), 100, 0.0) for number in range(60_000)
+    )
     assert taken == allowance.ALL_BURST
 
 
