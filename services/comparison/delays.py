@@ -14,31 +14,28 @@ import xxhash
 Range = tuple[float, float]
 RARE = 0.05
 
+# Kind -> uniform range, and the range of one draw in twenty (None: never).
 KINDS: dict[str, tuple[Range, Range | None]] = {
+    # From a change in the API until the scheduler sees it.
     "watch": ((0.005, 0.030), None),
+    # From a reservation until the API has the binding.
     "bind": ((0.010, 0.060), (0.5, 2.0)),
+    # From the binding until the kubelet lists the pod, with nothing.
     "kubelet_watch": ((0.010, 0.100), None),
+    # From the listing until the admission begins; a kubelet admits one pod at a time.
     "admission": ((0.045, 0.210), (1.0, 5.0)),
+    # Each visible step of an admission: devices, CPUs, memory.
     "step": ((0.020, 0.045), None),
+    # From a kubelet's answer or a pod's end until the scheduler sees it.
     "status": ((0.050, 0.500), None),
+    # From the end of a pod's work until its kubelet frees its resources.
     "terminate": ((0.1, 2.0), None),
+    # From podresources List until the report is an event.
     "report": ((0.020, 0.200), None),
+    # From the end of a StatefulSet's pod until its successor of the same name exists.
     "recreate": ((0.1, 1.0), None),
+    # From a change of a checkpoint until an exporter that reports on change reads it.
     "look": ((0.0, 0.25), None),
-}
-"""Kind -> uniform range, and the range that one draw in twenty comes from (None: never)."""
-
-MEANING = {
-    "watch": "a change in the API until the scheduler knows it",
-    "bind": "a reservation until the API holds the binding",
-    "kubelet_watch": "the binding until the kubelet lists the pod, with nothing",
-    "admission": "the listing until the admission begins (one pod at a time on a kubelet)",
-    "step": "each visible step of an admission (devices, CPUs, memory)",
-    "status": "a kubelet's verdict, or a pod's end, until the scheduler knows it",
-    "terminate": "the end of a pod's work until its kubelet has let go of it",
-    "report": "podresources List until the report is a fact",
-    "recreate": "the end of a member of a set until its successor of the same name exists",
-    "look": "a change of the kubelet's checkpoints until an exporter that sends on change looks (then 0.05 s of pause)",
 }
 
 

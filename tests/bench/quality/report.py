@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rich.table import Table
 
-from services.comparison import delays
 from services.comparison.cells import DENSE, REPORTS, ROWS, Result, RowName
 from tests.bench.quality.aims import Group, Runs, aims, groups, mean
 
@@ -97,7 +96,7 @@ def _place(result: Result) -> tuple[bool, str, int, int, float, int, int]:
 
 
 def block(results: Sequence[Result]) -> str:
-    """The generated part of docs/quality.md: missed aims, one table, the modelled delays."""
+    """The generated part of docs/quality.md: missed aims and two tables."""
     cells = groups(in_order(results))
     judged = [line for group in cells for line in aims(group)]
     missed = [line for line in judged if ": met: " not in line]
@@ -121,7 +120,7 @@ def block(results: Sequence[Result]) -> str:
         )
     for group in cells:
         lines += _stories(group)
-    return "\n".join([*lines, "", *_delays(), END])
+    return "\n".join([*lines, END])
 
 
 def _by_rank(group: Group) -> list[Runs]:
@@ -158,14 +157,6 @@ def _stories(group: Group) -> list[str]:
     ]
     lines = [f"- {row}: {story}" for row, stories in told for story in stories]
     return ["Unexplained rejections of the ledger:", "", *lines, ""] if lines else []
-
-
-def _delays() -> list[str]:
-    lines = ["| what | seconds, uniform | one in twenty |", "|---|---|---|"]
-    for kind, (usual, rare) in delays.KINDS.items():
-        tail = f"{rare[0]:g} to {rare[1]:g}" if rare else ""
-        lines.append(f"| {delays.MEANING[kind]} | {usual[0]:g} to {usual[1]:g} | {tail} |")
-    return lines
 
 
 def plot(results: Sequence[Result], path: Path) -> None:
