@@ -99,7 +99,7 @@ class UpstreamPlacing:
         self._nodes.pop(name, None)
         self._ranks.pop(name, None)
 
-    def place(self, pod: Pod) -> Placed | Unplaceable:
+    def select(self, pod: Pod) -> Placed | Unplaceable:
         """The node of the highest score among those that pass, ties in the pod's own order."""
         self._start()
         pod_class = PodClass(self.class_of(pod), pod, 0)
@@ -120,6 +120,10 @@ class UpstreamPlacing:
             key=lambda name: self._ranks[name] ^ salt,
         )
         return Placed(node, best, len(passing), self._nodes[node].ledger.report_version)
+
+    def explain(self, pod: Pod) -> Unplaceable:
+        """Never asked: `select` explains at once."""
+        raise NotImplementedError
 
     def _unplaceable(self, pod: Pod, refused: dict[str, str]) -> Unplaceable:
         texts = {

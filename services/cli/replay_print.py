@@ -162,7 +162,7 @@ def predictions(result: Predictions, by: str) -> None:
 
 def shadow(result: Judgement) -> None:
     """Print the counts, then the pods whose outcome differs."""
-    from services.scheduler.shadow import OUTCOMES
+    from services.scheduler.explain.shadow import OUTCOMES
 
     rows = [[str(result.counts[outcome]), text] for outcome, text in OUTCOMES.items()]
     say_table(("#pods", "outcome"), rows)

@@ -16,7 +16,7 @@ from services.comparison.row_ledger import LedgerRow
 from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode, free_of
 from services.scheduler.core import CoreConfig
-from services.scheduler.placing import ColumnarPlacing, Placing
+from services.scheduler.explain.placing import ColumnarPlacing, Placing
 from services.scheduler.select.evaluate import Evaluator, rank_node
 from services.scheduler.select.score_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from services.replay import reading
 from services.replay.nearest import nearest_state
-from services.scheduler.placing import ColumnarPlacing
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state import state as scheduler_state

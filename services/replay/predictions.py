@@ -12,8 +12,8 @@ import msgspec
 from services.replay import reading
 from services.replay.filters import FilterError
 from services.replay.proofs import actual_zones
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
-from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.policies import BEST_EFFORT
 from shared.domain.quantity import format_amount

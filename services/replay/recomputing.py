@@ -17,11 +17,11 @@ from services.replay import reading
 from services.replay.deciding_state import follow, placing_at
 from services.replay.nearest import nearest_state
 from services.replay.renominating import nominated_again
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import within as told_within
 from services.scheduler.explain.wording import without_bounds
 from services.scheduler.extender.verbs import placed_on
-from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.queue.shard import MARK, shard_of
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable

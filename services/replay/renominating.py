@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from services.scheduler.placing import ColumnarPlacing
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.snapshot.result import Nomination
 from shared.events.scheduling_events import PodNominated
 from shared.ledger.state import LedgerPod

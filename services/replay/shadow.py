@@ -10,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from services.replay import reading
-from services.scheduler.placing import ColumnarPlacing
-from services.scheduler.shadow import Case, Outcome, Shadow
+from services.scheduler.explain.placing import ColumnarPlacing
+from services.scheduler.explain.shadow import Case, Outcome, Shadow
 from services.scheduler.snapshot.config import CycleConfig
 from shared.eventlog.port import EventLog
 from shared.events.scheduling_events import PodReserved

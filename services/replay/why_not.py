@@ -17,9 +17,9 @@ from services.replay.names import Names, require_node, require_pod
 from services.replay.near_miss import near_miss
 from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import WITHIN
-from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.queue.shard import Shard, shard_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed

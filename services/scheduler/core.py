@@ -1,20 +1,32 @@
-"""The scheduler's core: facts in, proposals out.
+"""The scheduler's core: events in, proposals out.
 
-Holds the ledger, the columnar cluster and the queue; decides which pod goes where and which
-verdicts and marks are news. Own reservations stand as an overlay in the cluster's columns until the
-fold reaches them: the ledger itself changes only by facts. This module must not know the log,
-Kubernetes or a clock.
+Holds the ledger, the columnar cluster and the queue; decides which pod goes to which node, and
+which verdicts and marks are new. Own reservations are assumed in the cluster's columns until the
+fold reaches them: the ledger changes only by events. Must not know the log, Kubernetes or a clock.
+
+One call of `decide` is one turn:
+
+1. proposals about nodes: exclusions, dirty marks, withdrawals, demand weights;
+2. changed nodes are refreshed, and waiting pods that they may help are woken;
+3. pods are taken from the queue: each is reserved on a node, or waits;
+4. refusals are explained, which costs many times more than to find that no node takes a pod;
+5. if nothing was decided, a search for victims.
+
+A turn ends early when `has_time` says so, and the next one goes on from there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Protocol
 
 import msgspec
 
+from services.scheduler.explain.placing import ColumnarPlacing, Placing
+from services.scheduler.explain.shadow import Shadow
 from services.scheduler.extender.bind_requests import BindRequests
-from services.scheduler.placing import ColumnarPlacing, Placing
 from services.scheduler.preempt.nominations import NO_PREEMPTION, Nominations, Searching
 from services.scheduler.queue.queue import Queue
 from services.scheduler.queue.queueing_hints import ClusterChanges
@@ -32,11 +44,10 @@ from services.scheduler.reserve.proposals import (
 from services.scheduler.reserve.rejections import Rejections
 from services.scheduler.reserve.withdrawals import withdrawals
 from services.scheduler.score.demand import DemandTracker
-from services.scheduler.shadow import Shadow
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state import state as scheduler_state
-from services.scheduler.state import totals as tallies
+from services.scheduler.state import totals
 from services.scheduler.state.state import SchedulerState
 from services.scheduler.state.traceparents import Traceparents
 from shared.domain.pod import Pod
@@ -47,19 +58,24 @@ from shared.events.envelope import Envelope
 from shared.events.surroundings_events import is_surrounding
 from shared.ledger.state import LedgerNode, LedgerPod
 
+# Shares of a turn's time after which waking, deciding and explaining pause until the next turn.
+WAKING, DECIDING, EXPLAINING = 0.4, 0.8, 1.0
+HasTime = Callable[[float], bool]
+
 
 class OtherPlacing(Protocol):
     """The configuration of a plugin that chooses nodes instead of the ledger's columns."""
 
     def placing(self, cycle: CycleConfig) -> Placing:
-        """A fresh one."""
+        """Return the plugin, freshly started."""
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
-    """What the core must be told: its name as a scheduler, the cycle's settings, the rejections
-    that make a node dirty, the upstream plugin's arguments where its caches decide instead of the
-    ledger, and what its decisions name as what made them. `asked_by` are the schedulers whose pods
-    it reserves when they ask."""
+    """The core's configuration.
+
+    `upstream` decides instead of the ledger, if given; `provenance` is what decisions name as their
+    origin; `shadow` decides nothing; `asked_by` are the kube-schedulers whose pods are reserved on
+    request."""
 
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
@@ -71,7 +87,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
 
 
 class Counters(msgspec.Struct):
-    """What happened since the start, for metrics; volatile."""
+    """Counts since the start, for metrics; volatile."""
 
     decided: int = 0
     reserved: int = 0
@@ -81,12 +97,10 @@ class Counters(msgspec.Struct):
 
 
 class SchedulerCore:
-    """One scheduler's state. `evolve` folds; `decide` proposes; `conflicted` hears what became of
-    the proposals.
+    """One scheduler's state. `evolve` folds, `decide` proposes, `conflicted` takes back.
 
-    What is made of the ledger (columns, queue, counts) follows each fact once somebody has looked:
-    until then, while the log is replayed, the ledger alone is folded, and `begin` makes the rest of
-    it at once. `begun` makes it follow from the start."""
+    While the log is replayed only the ledger is folded; `begin` makes columns and queue from it at
+    once, and from then on they follow each event. With `begun` they do so from the start."""
 
     def __init__(
         self, config: CoreConfig, folded: SchedulerState | None = None, begun: bool = True
@@ -112,18 +126,21 @@ class SchedulerCore:
         self.rejections = Rejections(
             () if config.shadow else (config.scheduler_name, *config.asked_by)
         )
-        self.share = Shard()
+        self.shard = Shard()
         self.provenance = config.provenance
-        self._aside: set[str] = set()
+        self._quarantined: set[str] = set()
         self._changed: set[str] = set()
         self._behind: set[str] = set()
-        self._stirred = ClusterChanges()
+        self._waking = _Waking()
+        self._turn = 0
+        # Uids of refused pods without an explanation, and the turn in which they were refused.
+        self._unexplained: dict[str, int] = {}
         self._begun = False
         if begun or config.shadow or config.upstream is not None:
             self.begin()
 
     def begin(self) -> None:
-        """Make of the ledger what deciding needs, once; from here on it follows every fact."""
+        """Make columns, queue and counts from the ledger, once."""
         if self._begun:
             return
         self._begun = True
@@ -136,18 +153,17 @@ class SchedulerCore:
             self.demand.follow(uid, entry)
             self._enqueue(entry)
 
-    def take_shard(self, share: Shard) -> None:
-        """Decide these pods from now on, and no others; cheap while nothing changes."""
-        if share == self.share:
+    def take_shard(self, shard: Shard) -> None:
+        """Decide the pods of this shard only."""
+        if shard == self.shard:
             return
-        self.share = share
-        self.provenance = msgspec.structs.replace(
-            self.config.provenance, config=self.config.provenance.config + share.mark()
-        )
+        self.shard = shard
+        config = self.config.provenance.config + shard.mark()
+        self.provenance = msgspec.structs.replace(self.config.provenance, config=config)
         if self.columns is not None:
-            self.columns.share(None if share.alone else share.has)
+            self.columns.share(None if shard.alone else shard.has)
         for uid, entry in self.ledger.pods.items():
-            if uid in self.queue and not share.has(uid):
+            if uid in self.queue and not shard.has(uid):
                 self.queue.remove(uid)
             elif uid not in self.queue:
                 self._enqueue(entry)
@@ -157,17 +173,16 @@ class SchedulerCore:
         return self.config.scheduler_name
 
     # -- folding
-    # -------------------------------------------------------------------------------------------------
 
     def evolve(self, envelope: Envelope, event: Event) -> None:
-        """Fold one fact; the nodes it touched are refreshed before the next decision."""
+        """Fold one event; the nodes that it changed are refreshed before the next decision."""
         if not self._begun:
             scheduler_state.evolve(self.folded, envelope, event)
             return
         if self.config.shadow and self.columns is not None:
             self._refresh()
             self.shadow.before(event, self.ledger, self.columns)
-        self.rejections.before(event, self.ledger, self.share)
+        self.rejections.before(event, self.ledger, self.shard)
         self._changed.update(scheduler_state.evolve(self.folded, envelope, event))
         if self.config.shadow:
             self.shadow.after(event)
@@ -175,7 +190,7 @@ class SchedulerCore:
         if isinstance(event, scheduling.PodReserved):
             self.exclusion_proposals.won(uid, event.node)
         elif is_surrounding(event):
-            self._stirred.hear(event)
+            self._waking.cluster_changes.hear(event)
         elif isinstance(event, scheduling.DemandWeighed) and self.columns is not None:
             self.columns.rank_by(self.folded.wanted)
         if self.cluster.caches is not None:
@@ -186,102 +201,101 @@ class SchedulerCore:
             self._follow_pod(uid, self.ledger.pods.get(uid), event)
 
     def pass_over(self, envelope: Envelope) -> None:
-        """A fact that is not folded. A skipped one moves its stream's version all the same; on a
-        stream that is set aside the version stays, so that nothing decided here is appended to it.
+        """Pass over an event that is not folded. A skipped event moves its stream's version; on a
+        quarantined stream the version stays, so that no proposal is appended to it.
         """
-        scheduler_state.pass_over(self.folded, envelope, moves=envelope.stream not in self._aside)
+        moves = envelope.stream not in self._quarantined
+        scheduler_state.pass_over(self.folded, envelope, moves=moves)
 
     def set_aside(self, stream: str) -> None:
-        """What a stream says cannot be known from here on: its node takes no pod, its pod is not
-        decided.
-        """
-        self._aside.add(stream)
+        """Quarantine a stream: its node takes no pod, its pod is not decided."""
+        self._quarantined.add(stream)
         kind, _, name = stream.partition("/")
         if kind == "pod":
             self.queue.remove(name)
         elif kind in ("node", "report"):
             self._changed.add(name)
 
-    def _usable(self, name: str) -> LedgerNode | None:
-        """The node, unless one of its streams is set aside, or only reports name it: those take no
-        column, and no pod, since anybody may publish under a name."""
+    def _usable_node(self, name: str) -> LedgerNode | None:
+        # A node without a Node object takes no pod, because anybody may report under its name.
         node = self.ledger.nodes.get(name)
-        aside = self._aside & {f"node/{name}", f"report/{name}"}
-        return None if aside or node is None or node.observed is None else node
+        quarantined = self._quarantined & {f"node/{name}", f"report/{name}"}
+        return None if quarantined or node is None or node.observed is None else node
 
     def _follow_pod(self, uid: str, entry: LedgerPod | None, event: Event) -> None:
         self.cluster.follow(uid, entry)
         self.demand.follow(uid, entry)
-        if entry is None or not self._waits(entry):
+        if entry is None or not self._may_be_decided(entry):
             self.queue.remove(uid)
         elif not isinstance(event, scheduling.PodVerdictChanged):
             self._enqueue(entry)
 
     def _enqueue(self, entry: LedgerPod) -> None:
         ours = entry.pod.scheduler_name == self.config.scheduler_name and not self.config.shadow
-        if ours and self._waits(entry) and self.share.has(entry.pod.uid):
+        if ours and self._may_be_decided(entry) and self.shard.has(entry.pod.uid):
             self.queue.add(entry.pod, entry.observed_at)
 
-    def _waits(self, entry: LedgerPod) -> bool:
+    def _may_be_decided(self, entry: LedgerPod) -> bool:
         uid = entry.pod.uid
-        held_back = (
-            f"pod/{uid}" in self._aside
-            or entry.pod.constraints.gates
-            or uid in self.exclusions.barred
-        )
-        return entry.stage == "pending" and not entry.terminating and not held_back
+        if f"pod/{uid}" in self._quarantined or uid in self.exclusions.barred:
+            return False
+        return entry.stage == "pending" and not (entry.terminating or entry.pod.constraints.gates)
 
     def _refresh(self) -> list[str]:
-        """Bring the touched nodes' columns up to date and wake who may be helped; returns the nodes
-        that changed.
-        """
+        """Refresh the columns of changed nodes; returns their names."""
         changed = sorted(self._changed)
         self._changed.clear()
         for name in changed:
-            node = self._usable(name)
+            node = self._usable_node(name)
             if node is None:
                 self.cluster.drop_node(name)
             else:
                 self.cluster.put_node(node)
-            self._note_behind(name, node)
-        opened = self.columns.opened() if self.columns is not None else ()
-        self._wake(sorted({*changed, *opened}))
-        return changed
-
-    def _wake(self, changed: list[str]) -> None:
-        """One waiting pod of each shape that one of these nodes may help, or what changed around
-        it, and every nominee of one of them."""
-        for shape, pod in self.queue.waiting_shapes() if changed or self._stirred else ():
-            stirred = self._stirred and self._stirred.concerns(pod, self.folded.cluster_objects)
-            if stirred or (changed and self.cluster.waiting_could_fit(pod, changed)):
-                self.queue.wake_one(shape)
-        self._stirred.clear()
+            # A newest report that does not count yet: only a comparison of fingerprints can help
+            # pods that wait for this node.
+            if node is not None and node.basis != node.report:
+                self._behind.add(name)
+            else:
+                self._behind.discard(name)
+        self._waking.nodes.update(changed)
+        if self.columns is not None:
+            self._waking.nodes.update(self.columns.opened())
         for uid in self.nominations.wake(changed):
             self.queue.wake(uid)
+        return changed
 
-    def _note_behind(self, name: str, node: LedgerNode | None) -> None:
-        """Nodes whose newest report does not count yet: only a comparison of fingerprints can help
-        who waits for them.
-        """
-        if node is not None and node.basis != node.report:
-            self._behind.add(name)
-        else:
-            self._behind.discard(name)
+    def _wake(self, has_time: HasTime) -> None:
+        """Wake one waiting pod of each class that a change may help. Changes that come during a
+        round are for the next one."""
+        self._waking.start_round(self.queue)
+        while self._waking.classes:
+            class_key = self._waking.classes.pop()
+            pod = self.queue.first_waiting(class_key)
+            if pod is not None and self._may_be_helped(pod):
+                self.queue.wake_one(class_key)
+            if not has_time(WAKING):
+                break
+
+    def _may_be_helped(self, pod: Pod) -> bool:
+        waking = self._waking
+        if waking.round_changes.concerns(pod, self.folded.cluster_objects):
+            return True
+        return bool(waking.round_nodes) and self.cluster.waiting_could_fit(pod, waking.round_nodes)
 
     # -- deciding
-    # ------------------------------------------------------------------------------------------------
 
-    def decide(self, limit: int, now_s: float = 0.0) -> list[Proposal]:
-        """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks,
-        reconciliations, nodes to set aside or to try again (by `now_s`, monotonic), and what to
-        take back from nodes that ended."""
+    def decide(
+        self, limit: int, now_s: float = 0.0, has_time: HasTime = lambda _share: True
+    ) -> list[Proposal]:
+        """Decide at most `limit` pods; each proposal is one commit. `now_s` is monotonic;
+        `has_time(share)` is False once this share of the turn's time has passed."""
         if self.config.shadow:
             return []
         self.begin()
-        proposals = self.exclusion_proposals.proposals(
-            self.exclusions, self.ledger.position, self.versions
-        )
-        proposals += self.exclusion_proposals.again(
+        self._turn += 1
+        position = self.ledger.position
+        proposals = self.exclusion_proposals.proposals(self.exclusions, position, self.versions)
+        proposals += self.exclusion_proposals.retries(
             self.exclusions, self.ledger, now_s, self.versions
         )
         proposals += self.marks.proposals(self.ledger, self._changed, self.versions)
@@ -289,102 +303,112 @@ class SchedulerCore:
         proposals += withdrawals(self.ledger, changed, self.versions)
         proposals += self._demand_weights()
         self.nominations.begin(now_s)
-        proposals += self._asked_binds()
-        for order in range(limit):
-            popped = self.queue.pop()
-            if popped is None:
-                break
-            pod, arrival = popped
-            made = self._decide_one(pod, arrival, order)
-            proposals += made
-            if self._must_be_folded(made):
-                break
+        proposals += self._bind_requests()
+        self._wake(has_time)
+        orders = count()
+        proposals += self._decide_pods(limit, orders, has_time)
+        proposals += self._explanations(orders, has_time)
         proposals += self._nominate(changed, proposals)
-        self._refuse_silently()
+        self._refuse_on_behalf_of_waiting()
         return [stamped(proposal, self.provenance) for proposal in in_order(proposals)]
 
-    def _demand_weights(self) -> list[Proposal]:
-        weights = self.demand.new_weights(self.folded.wanted)
-        if weights is None:
-            return []
-        return [demand_weights(weights, self.ledger.position, self._version(streams.DEMAND))]
+    def has_work(self) -> bool:
+        """Return whether the next turn has something to do although nothing happens."""
+        return bool(self.queue.ready_count() or self._waking.classes or self._unexplained)
 
-    def _asked_binds(self) -> list[Proposal]:
-        """What kube-schedulers asked for by the extender; settings allow it with the ledger's
-        columns only.
-        """
-        if not self.binds or self.columns is None:
-            return []
-        reserve = partial(self._reserve, order=0)
-        return self.binds.proposals(self.columns, self.ledger, self.versions, reserve)
+    def _decide_pods(self, limit: int, orders: count[int], has_time: HasTime) -> list[Proposal]:
+        proposals, caches = list[Proposal](), self.cluster.caches is not None
+        for number in range(limit):
+            popped = self.queue.pop() if number == 0 or has_time(DECIDING) else None
+            if popped is None:
+                break
+            made = self._decide_pod(*popped, next(orders))
+            proposals += made
+            # A nomination, or a reservation of a cache that assumes nothing, counts once folded.
+            if any(p.nominates or (p.node and caches) for p in made):
+                break
+        return proposals
 
-    def look(self) -> None:
-        """Bring the columns of touched nodes up to date for somebody who only asks; a node with own
-        reservations under way waits for the next decision, as its overlay must not be lost."""
-        self.begin()
-        if self.columns is None:
-            return
-        for name in sorted(self._changed):
-            node, events = self._usable(name), self.columns.node(name)
-            if node is not None and not (events is not None and events.assumed):
-                self.cluster.put_node(node)
-
-    def _must_be_folded(self, made: list[Proposal]) -> bool:
-        """True for what counts only once it stands in the log: the batch ends there."""
-        caches = self.cluster.caches is not None
-        return any(each.nominates or (each.node and caches) for each in made)
-
-    def _nominate(self, changed: list[str], proposals: list[Proposal]) -> list[Proposal]:
-        """Nothing else was decided: may a waiting pod have room by eviction?"""
-        if any(each.uid for each in proposals):
-            return []
-        found = self.nominations.waiting(
-            changed, self._searching, self.ledger, self.versions, self.share.has
-        )
-        return [found] if found is not None else []
-
-    def tick(self) -> None:
-        """The resync period of an upstream cache went by."""
-        if self.cluster.caches is not None and self.cluster.caches.tick():
-            self.queue.wake_all()
-
-    def _refuse_silently(self) -> None:
-        """Pods that wait on are refused once more by every node that is behind: without it nobody
-        would ask to compare it.
-        """
-        if self._behind and not self.queue.ready_count() and self.queue.waiting_count():
-            self.marks.rejected(self.ledger, sorted(self._behind))
-
-    def _decide_one(self, pod: Pod, arrival: int, order: int) -> list[Proposal]:
+    def _decide_pod(self, pod: Pod, arrival: int, order: int) -> list[Proposal]:
         self.counters.decided += 1
         entry = self.ledger.pods[pod.uid]
-        unready = self._unready(entry)
-        choice = unready or self._place(pod)
+        choice = _unreadable(entry) or self._select(pod)
         if isinstance(choice, Placed):
             return [self._reserve(pod, choice, order)]
         self.counters.refused += 1
         self.queue.park(pod, arrival)
         self.marks.rejected(self.ledger, self.cluster.unconfirmed())
+        self._unexplained.pop(pod.uid, None)
+        nomination = None if entry.problem else self._nomination(entry)
+        if choice is None and nomination is None:
+            self._unexplained[pod.uid] = self._turn
+            return []
+        choice = choice if choice is not None else self._explain(pod)
         made = self._verdict(entry, choice, order)
-        nomination = None if unready else self._nomination(entry)
-        return [*made, nomination] if nomination is not None else made
+        return made if nomination is None else [*made, nomination]
+
+    def _select(self, pod: Pod) -> Placed | Unplaceable | None:
+        """An error concerns this pod only: it waits with a verdict that names the error."""
+        try:
+            return self.cluster.select(pod)
+        except Exception as error:
+            return self._internal_error(pod, error)
+
+    def _explain(self, pod: Pod) -> Unplaceable:
+        try:
+            return self.cluster.explain(pod)
+        except Exception as error:
+            return self._internal_error(pod, error)
+
+    def _internal_error(self, pod: Pod, error: Exception) -> Unplaceable:
+        self.undecidable[pod.uid] = repr(error)
+        message = f"internal error while deciding: {error!r}"
+        return Unplaceable(message, counts={"internal error": 1}, detail=())
+
+    def _explanations(self, orders: count[int], has_time: HasTime) -> list[Proposal]:
+        """Explain refusals. While pods are ready, one a turn."""
+        proposals = list[Proposal]()
+        for uid in list(self._unexplained):
+            proposals += self._explanation(uid, self._unexplained.pop(uid), orders)
+            if self.queue.ready_count() or not has_time(EXPLAINING):
+                break
+        return proposals
+
+    def _explanation(self, uid: str, turn: int, orders: count[int]) -> list[Proposal]:
+        entry = self.ledger.pods.get(uid)
+        if entry is None or not self.queue.is_waiting(uid):
+            return []
+        if turn != self._turn and self._select(entry.pod) is not None:
+            self.queue.wake(uid)  # A change has made room since, or concerns this pod otherwise.
+            return []
+        return self._verdict(entry, self._explain(entry.pod), next(orders))
 
     def _verdict(self, entry: LedgerPod, choice: Unplaceable, order: int) -> list[Proposal]:
-        if entry.verdict == choice.message or (entry.verdict and self.nominations.waits(entry)):
+        # What a nominee claims itself would read as a new reason to wait.
+        claims = bool(entry.verdict) and self.nominations.waits(entry)
+        if entry.verdict == choice.message or claims:
             self.counters.repeated_verdicts += 1
             return []
-        return [
-            verdict(
-                entry.pod,
-                choice,
-                order,
-                self.ledger.position,
-                self._version(f"pod/{entry.pod.uid}"),
-            )
-        ]
+        version = self._version(streams.pod(entry.pod.uid))
+        return [verdict(entry.pod, choice, order, self.ledger.position, version)]
+
+    def _reserve(self, pod: Pod, placed: Placed, order: int) -> Proposal:
+        self.counters.reserved += 1
+        zones = self.cluster.assume(placed, pod)
+        self.marks.accepted(placed.node)
+        self.queue.wake_one(self.cluster.class_of(pod))
+        entry = self.ledger.pods.get(pod.uid)
+        nominated = entry is not None and entry.nominated == placed.node
+        narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
+        pod_version = self._version(streams.pod(pod.uid))
+        node_version = self._version(streams.node(placed.node))
+        position = self.ledger.position
+        return reservation(
+            pod, placed, zones, order, position, pod_version, node_version, nominated, narrowed
+        )
 
     def _nomination(self, entry: LedgerPod) -> Proposal | None:
-        version = self._version(f"pod/{entry.pod.uid}")
+        version = self._version(streams.pod(entry.pod.uid))
         try:
             return self.nominations.refused(
                 entry, self._searching, self.ledger, version, self.versions
@@ -393,50 +417,58 @@ class SchedulerCore:
             self.undecidable[entry.pod.uid] = repr(error)
             return None
 
-    def _place(self, pod: Pod) -> Placed | Unplaceable:
-        """An error inside the cycle concerns this pod only: it waits with a verdict that says so,
-        and the others go on.
+    def _nominate(self, changed: list[str], proposals: list[Proposal]) -> list[Proposal]:
+        """Search victims for a waiting pod, if nothing else was decided."""
+        if any(proposal.uid for proposal in proposals):
+            return []
+        nomination = self.nominations.waiting(
+            changed, self._searching, self.ledger, self.versions, self.shard.has
+        )
+        return [nomination] if nomination is not None else []
+
+    def _demand_weights(self) -> list[Proposal]:
+        weights = self.demand.new_weights(self.folded.wanted)
+        if weights is None:
+            return []
+        return [demand_weights(weights, self.ledger.position, self._version(streams.DEMAND))]
+
+    def _bind_requests(self) -> list[Proposal]:
+        # Settings allow an extender with the ledger's columns only.
+        if not self.binds or self.columns is None:
+            return []
+        reserve = partial(self._reserve, order=0)
+        return self.binds.proposals(self.columns, self.ledger, self.versions, reserve)
+
+    def _refuse_on_behalf_of_waiting(self) -> None:
+        """Count a rejection by every node that is behind while pods wait: without it nothing would
+        ask for a comparison of the node.
         """
-        try:
-            return self.cluster.place(pod)
-        except Exception as error:
-            self.undecidable[pod.uid] = repr(error)
-            return Unplaceable(
-                message=f"internal error while deciding: {error!r}",
-                counts={"internal error": 1},
-                detail=(),
-            )
+        if self._behind and not self.queue.ready_count() and self.queue.waiting_count():
+            self.marks.rejected(self.ledger, sorted(self._behind))
 
-    def _unready(self, entry: LedgerPod) -> Unplaceable | None:
-        if not entry.problem:
-            return None
-        return Unplaceable(
-            message=f"pod cannot be scheduled: {entry.problem}",
-            counts={"unreadable manifest": 1},
-            detail=(),
-        )
+    def look(self) -> None:
+        """Refresh changed nodes for a request that only reads. A node with assumed reservations
+        waits for the next decision, because a refresh would drop them."""
+        self.begin()
+        if self.columns is None:
+            return
+        for name in sorted(self._changed):
+            node, node_info = self._usable_node(name), self.columns.node(name)
+            if node is not None and not (node_info is not None and node_info.assumed):
+                self.cluster.put_node(node)
 
-    def _reserve(self, pod: Pod, placed: Placed, order: int) -> Proposal:
-        self.counters.reserved += 1
-        zones = self.cluster.assume(placed, pod)
-        self.marks.accepted(placed.node)
-        shape = self.cluster.class_of(pod)
-        self.queue.wake_one(shape)
-        entry = self.ledger.pods.get(pod.uid)
-        nominated = entry is not None and entry.nominated == placed.node
-        narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
-        versions = self._version(f"pod/{pod.uid}"), self._version(f"node/{placed.node}")
-        return reservation(
-            pod, placed, zones, order, self.ledger.position, *versions, nominated, narrowed
-        )
+    def tick(self) -> None:
+        """Let an upstream cache resync."""
+        if self.cluster.caches is not None and self.cluster.caches.tick():
+            self.queue.wake_all()
 
     def _version(self, stream: str) -> int:
         return self.versions.get(stream, 0)
 
     def stats(self) -> dict[str, int]:
-        """Numbers for people: those of the ledger, of the queue, and counters."""
+        """Return numbers of the ledger, of the queue, and counters."""
         return {
-            **tallies.of(self.ledger),
+            **totals.of(self.ledger),
             "queue_ready": self.queue.ready_count(),
             "queue_waiting": self.queue.waiting_count(),
             "nominated": len(self.nominations.open),
@@ -446,11 +478,10 @@ class SchedulerCore:
         }
 
     # -- after the append
-    # ------------------------------------------------------------------------------------------
 
     def conflicted(self, proposal: Proposal) -> None:
-        """Somebody else moved a stream first: drop the overlay and decide the pod again after the
-        fold caught up.
+        """Another writer moved a stream first: drop the assumed reservation, and decide the pod
+        again once the fold caught up.
         """
         self.counters.conflicts += 1
         if proposal.node:
@@ -463,15 +494,40 @@ class SchedulerCore:
             self._enqueue(entry)
 
     def contested(self, proposal: Proposal) -> None:
-        """A reservation lost a race for its node, which is set aside after too many in a row."""
+        """Count a lost race for a node, which is excluded after too many in a row."""
         entry = self.ledger.pods.get(proposal.uid)
         if entry is not None and proposal.node:
             self.exclusion_proposals.lost(entry.pod, proposal.node, self.exclusions)
 
 
+class _Waking:
+    """Changes that no round has looked at yet, and the round under way: its changes, and the
+    classes that are left."""
+
+    def __init__(self) -> None:
+        self.nodes: set[str] = set()
+        self.cluster_changes = ClusterChanges()
+        self.classes: list[str] = []
+        self.round_nodes: list[str] = []
+        self.round_changes = ClusterChanges()
+
+    def start_round(self, queue: Queue) -> None:
+        """Begin a round if the last one has ended and something changed."""
+        if self.classes or not (self.nodes or self.cluster_changes):
+            return
+        self.classes = queue.waiting_classes()[::-1]
+        self.round_nodes, self.nodes = sorted(self.nodes), set()
+        self.round_changes, self.cluster_changes = self.cluster_changes, ClusterChanges()
+
+
+def _unreadable(entry: LedgerPod) -> Unplaceable | None:
+    if not entry.problem:
+        return None
+    message = f"pod cannot be scheduled: {entry.problem}"
+    return Unplaceable(message, counts={"unreadable manifest": 1}, detail=())
+
+
 def _placing(config: CoreConfig) -> Placing:
-    return (
-        ColumnarPlacing(config.cycle)
-        if config.upstream is None
-        else config.upstream.placing(config.cycle)
-    )
+    if config.upstream is None:
+        return ColumnarPlacing(config.cycle)
+    return config.upstream.placing(config.cycle)

@@ -1,9 +1,8 @@
-"""The deciding loop: wait for the fold, decide, append, hear the outcomes.
+"""The deciding loop: wait for the fold, decide, append, note the outcomes.
 
-A decision is made only under a lease, and only when the fold has reached everything this process
-appended before, so that own reservations never count twice and never go missing, and whatever it
-lost a race to, so that no race is lost twice to one fact. Must not know Kubernetes or how the log
-is stored.
+It decides only under a lease, and only once the fold has everything that this process appended and
+everything it lost a race to: an own reservation never counts twice and never goes missing, and no
+race is lost twice to one event. Must not know Kubernetes or how the log is stored.
 """
 
 from __future__ import annotations
@@ -48,17 +47,14 @@ from shared.telemetry.propagation import trace_of
 
 ROLE = "scheduler"
 BATCH_PODS = 200
-BATCH_S = 0.25
-"""What a batch may take: until it is decided nothing else in this process goes on, the renewing of leases neither."""
+# The time of one turn. Until it ends nothing else in this process goes on, leases are not renewed
+# either.
+TURN_S = 0.25
+# After a turn that took long the loop answers everything that has waited meanwhile. One pass of the
+# event loop is not enough: the renewal of a lease is a conversation with Postgres.
+LONG_TURN_S, PAUSE_S = 0.05, 0.01
 REACH_TIMEOUT_S = 30.0
 IDLE_S = 1.0
-
-
-def next_batch(pods: int, took_s: float, most: int) -> int:
-    """Pods of the next batch: half as many after one that took too long, twice as many after one
-    that did not.
-    """
-    return max(1, pods // 2) if took_s > BATCH_S else min(most, pods * 2)
 
 
 def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
@@ -98,7 +94,7 @@ def load(config: CoreConfig, data: bytes) -> SchedulerCore:
 
 class Decider:
     """Runs `SchedulerCore.decide` against the log, under the lease that `held` lends. `looked` is
-    set once it has looked at the queue, and the log has taken what it decided."""
+    set once it has looked at the queue and the log has taken its decisions."""
 
     def __init__(
         self,
@@ -111,128 +107,132 @@ class Decider:
         self._log = log
         self._held = held
         self._clock = clock
-        self._most_pods = self._batch_pods = batch_pods
+        self._batch_pods = batch_pods
         self._resync_period_s = resync_period_s
         self._resync_at_s = 0.0
-        self._again = UnschedulableFlush()
+        self._flush = UnschedulableFlush()
         self._woken = asyncio.Event()
         self.heard: Callable[[SchedulerCore], None] | None = None
         self.looked = asyncio.Event()
         self._must_reach = 0
         self._place = Place()
         self._acknowledged = Acknowledged()
-        self._share = Shard()
+        self._shard = Shard()
         self._live: Callable[[], bool] = lambda: False
-        self._unlisted_told = ""
+        self._unlisted_logged = ""
         self._out = logs.get("decider")
 
     def wake(self) -> None:
-        """Something is asked of the core."""
+        """Look at the core: a request came in."""
         self._woken.set()
 
     def share_out(self, members: tuple[str, ...], own: str) -> None:
-        """The members of the role have changed; without any this process is none, and decides
-        nothing.
-        """
+        """Take the members of the role; without members this process decides nothing."""
         if members:
-            self._share = Shard(members, own)
+            self._shard = Shard(members, own)
             self._woken.set()
 
     def folded(self, core: SchedulerCore, folded: Folded) -> None:
-        """Something may have changed. Raises Refold where an own reservation was lost with the
-        history that it stood in.
-        """
-        self._tell_rejected(core)
+        """Note the fold's progress. Raises Refold if an own reservation was lost with its history."""
+        self._log_rejections(core)
         if folded:
             self._place = Place(folded[-1][0].position, folded[-1][0].chain)
             self._woken.set()
             self._acknowledged.check(folded)
 
     def reset(self, _core: SchedulerCore) -> None:
-        """Another log, timeline or history: nothing appended before counts."""
+        """Forget what was appended: the log, its timeline or its history is another one."""
         self._must_reach, self._place = 0, Place()
         self._acknowledged.clear()
         self._woken.set()
 
     async def run(self, projector: Projector[SchedulerCore]) -> None:
-        """Decide until cancelled. A shadow appends nothing, and so needs no lease."""
+        """Decide until cancelled. A shadow appends nothing and needs no lease."""
         self._live = lambda: projector.live
         for reason in REASONS:
-            count(names.REJECTED, 0, reason=reason)  # so that the first one is seen to raise it
+            count(names.REJECTED, 0, reason=reason)  # So that rate() sees the first one.
         while True:
             await projector.wait_live()
             lease = None if projector.state.config.shadow else await self._held.lease()
-            more = projector.state.queue.ready_count() > 0
-            if not await projector.wait_for(self._must_reach, REACH_TIMEOUT_S, hurry=more):
+            hurry = projector.state.queue.ready_count() > 0
+            if not await projector.wait_for(self._must_reach, REACH_TIMEOUT_S, hurry=hurry):
                 continue
             self._woken.clear()
             self._tick(projector.state)
-            more = await self._decide(projector.state, lease)
+            began_s = self._clock.monotonic_s()
+            has_more = await self._decide(projector.state, lease)
             self.looked.set()
-            if more:
-                await asyncio.sleep(0)
+            if has_more:
+                took_s = self._clock.monotonic_s() - began_s
+                await asyncio.sleep(PAUSE_S if took_s > LONG_TURN_S else 0)
             else:
                 await set_within(self._woken, IDLE_S)
 
     def _tick(self, core: SchedulerCore) -> None:
-        """Upstream's caches compare what is dirty at a period; a period of 0 is none. Who waits is
-        looked at again.
-        """
         now_s = self._clock.monotonic_s()
-        self._again.turn(core.queue, now_s)
+        self._flush.turn(core.queue, now_s)
+        # Upstream's caches resync at a period; a period of 0 is none.
         if self._resync_period_s and now_s >= self._resync_at_s:
             self._resync_at_s = now_s + self._resync_period_s
             core.tick()
 
     async def _decide(self, core: SchedulerCore, lease: Lease | None) -> bool:
-        """One batch; False when there was nothing to append."""
-        if self._unlisted(core):
+        """Decide one turn and append; returns whether there is more to decide."""
+        if self._is_unlisted(core):
             return False
         seen = self._place
-        core.take_shard(self._share)
+        core.take_shard(self._shard)
         began_s = self._clock.monotonic_s()
+
+        def has_time(share: float) -> bool:
+            return self._clock.monotonic_s() - began_s < share * TURN_S
+
         with timed(names.DECIDE_LATENCY), worked(names.DECIDE_CPU):
-            proposals = core.decide(self._batch_pods, began_s)
-        self._batch_pods = next_batch(
-            self._batch_pods, self._clock.monotonic_s() - began_s, self._most_pods
-        )
-        self._complain(core)
+            proposals = core.decide(self._batch_pods, began_s, has_time)
+        self._log_turn(core)
+        if self.heard is not None:
+            self.heard(core)
+        if not proposals or lease is None:
+            return core.has_work()
+        observe(names.DECIDE_BATCH, len(proposals))
+        while proposals:
+            proposals = await self._send(core, proposals, seen, lease)
+        return True
+
+    def _log_turn(self, core: SchedulerCore) -> None:
+        for uid, problem in core.undecidable.items():
+            self._out.error(names.UNDECIDABLE, pod=uid, problem=problem)
+        core.undecidable.clear()
         over_budget = core.columns.take_over_budget() if core.columns is not None else 0
         if over_budget:
             count(names.OVER_BUDGET, over_budget)
         for case in core.shadow.take():
             count(names.SHADOW_CASES, outcome=case.outcome)
             if case.outcome != "agreed":
-                judged = case.judged
-                said = {
-                    "node": judged.node,
-                    "refused": judged.refused,
-                    "instead": judged.instead,
-                    "reason": case.reason,
-                }
-                self._out.info(names.SHADOW_DIFFERS, pod=judged.pod, outcome=case.outcome, **said)
-        if self.heard is not None:
-            self.heard(core)
-        self._measure_marks(core)
+                self._out.info(
+                    names.SHADOW_DIFFERS,
+                    pod=case.judged.pod,
+                    outcome=case.outcome,
+                    node=case.judged.node,
+                    refused=case.judged.refused,
+                    instead=case.judged.instead,
+                    reason=case.reason,
+                )
+        set_gauge(names.NODES_DIRTY, len(core.marks.dirty))
+        for result, times in core.marks.comparisons.items():
+            count(names.COMPARISONS, times, result=result)
+        core.marks.comparisons.clear()
         set_gauge(names.QUEUE_READY, core.queue.ready_count())
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
         set_gauge(names.NODES_EXCLUDED, len(core.exclusions.nodes))
         set_gauge(names.PODS_BARRED, len(core.exclusions.barred))
-        if not proposals or lease is None:
-            return core.queue.ready_count() > 0
-        observe(names.DECIDE_BATCH, len(proposals))
-        while proposals:
-            proposals = await self._send(core, proposals, seen, lease)
-        return True
 
-    def _unlisted(self, core: SchedulerCore) -> bool:
-        """Whether the log lacks what came about since the backup that it was restored from; told
-        once, not at each look.
-        """
+    def _is_unlisted(self, core: SchedulerCore) -> bool:
+        """Return whether the log was restored and the cluster was not listed since; logged once."""
         problem = core.folded.listings.problem()
-        if problem and problem != self._unlisted_told:
+        if problem and problem != self._unlisted_logged:
             self._out.warning(names.KUBE_UNLISTED, problem=problem)
-        self._unlisted_told = problem
+        self._unlisted_logged = problem
         return bool(problem)
 
     async def _send(
@@ -241,13 +241,13 @@ class Decider:
         """Append; returns what is left to append.
 
         The next reservation on a node expects the version that the one before it makes, and was
-        decided with that one in mind; so does a node's first reservation after its dirty mark or
-        what sets it aside, and a pod's nomination after its verdict. Others' facts may make the
-        same version: so it follows the one before it.
+        decided with it in mind; so does a node's first reservation after its dirty mark or
+        exclusion, and a pod's nomination after its verdict. Events of others may make the same
+        version; therefore a commit names the one that it follows.
         """
         sent, later = together(proposals)
         commits = [self._commit(core, proposal, seen, lease, follows) for proposal, follows in sent]
-        # The overlay stands until the log has answered.
+        # Reservations stay assumed until the log has answered.
         outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
         crash_point("scheduler.after_reserve")
         if any(isinstance(outcome, Fenced) for outcome in outcomes):
@@ -258,32 +258,17 @@ class Decider:
             if isinstance(outcome, Conflict) and proposal.chained & lost:
                 core.conflicted(proposal)
             else:
-                self._hear(core, proposal, outcome)
+                self._note_outcome(core, proposal, outcome)
             if not isinstance(outcome, Appended):
                 lost |= proposal.chained
         for proposal in later:
             if proposal.chained & lost:
                 core.conflicted(proposal)
         if any(isinstance(outcome, Conflict) for outcome in outcomes):
-            await self._must_see_the_winners()
+            # Decided again on the same fold, a proposal would lose to the same event once more.
+            with suppress(LogUnavailable):
+                self._must_reach = max(self._must_reach, await self._log.head())
         return [proposal for proposal in later if not proposal.chained & lost]
-
-    async def _must_see_the_winners(self) -> None:
-        """Decided again on what was folded already, a proposal loses to the same fact once more."""
-        with suppress(LogUnavailable):
-            self._must_reach = max(self._must_reach, await self._log.head())
-
-    def _complain(self, core: SchedulerCore) -> None:
-        for uid, problem in core.undecidable.items():
-            self._out.error(names.UNDECIDABLE, pod=uid, problem=problem)
-        core.undecidable.clear()
-
-    @staticmethod
-    def _measure_marks(core: SchedulerCore) -> None:
-        set_gauge(names.NODES_DIRTY, len(core.marks.dirty))
-        for result, times in core.marks.comparisons.items():
-            count(names.COMPARISONS, times, result=result)
-        core.marks.comparisons.clear()
 
     def _commit(
         self, core: SchedulerCore, proposal: Proposal, seen: Place, lease: Lease, follows: str
@@ -308,7 +293,7 @@ class Decider:
             names.SPAN_DECIDE, parent, pod=proposal.uid, node=proposal.node, report=report
         )
 
-    def _hear(self, core: SchedulerCore, proposal: Proposal, outcome: Outcome) -> None:
+    def _note_outcome(self, core: SchedulerCore, proposal: Proposal, outcome: Outcome) -> None:
         if isinstance(outcome, Appended | Duplicate):
             self._must_reach = max(self._must_reach, outcome.last)
             if proposal.node and proposal.uid:
@@ -317,31 +302,34 @@ class Decider:
                     names.POD_RESERVED, pod=proposal.uid, node=proposal.node, position=outcome.last
                 )
         if isinstance(outcome, Appended):
-            self._tell_asides(proposal)
+            self._log_exclusions(proposal)
         if isinstance(outcome, Conflict) and outcome.stream == streams.node(proposal.node):
             core.contested(proposal)
         if isinstance(outcome, Conflict | Fenced | Duplicate):
             count(names.DECIDE_CONFLICTS)
             core.conflicted(proposal)
 
-    def _tell_rejected(self, core: SchedulerCore) -> None:
-        """What a replay shows was told when it happened."""
+    def _log_rejections(self, core: SchedulerCore) -> None:
+        """A replay logs nothing: it was logged when it happened."""
         rejected = core.rejections.take()
-        for each in rejected if self._live() else ():
-            count(names.REJECTED, reason=each.reason)
-            self._out.warning(names.POD_REJECTED, pod=each.uid, node=each.node, problem=each.said)
+        for rejection in rejected if self._live() else ():
+            count(names.REJECTED, reason=rejection.reason)
+            self._out.warning(
+                names.POD_REJECTED, pod=rejection.uid, node=rejection.node, problem=rejection.said
+            )
 
-    def _tell_asides(self, proposal: Proposal) -> None:
+    def _log_exclusions(self, proposal: Proposal) -> None:
         for event in (draft.event for draft in proposal.drafts):
             if isinstance(event, NodeSetAside):
                 count(names.EXCLUSIONS, cause=event.cause)
-                said = {
-                    "node": event.node,
-                    "shape": event.shape,
-                    "cause": event.cause,
-                    "strikes": event.strikes,
-                    "pod": event.uid,
-                }
-                self._out.warning(names.NODE_EXCLUDED, **said, problem=event.detail)
+                self._out.warning(
+                    names.NODE_EXCLUDED,
+                    node=event.node,
+                    shape=event.shape,
+                    cause=event.cause,
+                    strikes=event.strikes,
+                    pod=event.uid,
+                    problem=event.detail,
+                )
             elif isinstance(event, NodeReadmitted | PodReadmitted):
                 count(names.READMITTED, cause=event.cause)

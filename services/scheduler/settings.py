@@ -12,8 +12,8 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 import xxhash
 
-from services.scheduler import placing
 from services.scheduler.core import CoreConfig, OtherPlacing
+from services.scheduler.explain import placing
 from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.snapshot.config import CycleConfig, Provenance

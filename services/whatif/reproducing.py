@@ -17,7 +17,7 @@ from services.replay import reading
 from services.replay.deciding_state import charge, follow, placing_at, usable
 from services.replay.recomputing import Decision, decided, same
 from services.scheduler.core import CoreConfig
-from services.scheduler.placing import ColumnarPlacing
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.queue.shard import MARK, Shard, shard_of
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state.state import SchedulerState

@@ -22,7 +22,7 @@ import time
 import psutil
 
 import services.scheduler.filter.topology.fit as feasibility
-from services.scheduler.placing import ColumnarPlacing
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.reserve.proposals import reservation
 from services.scheduler.score.demand import weighed
 from services.scheduler.score.runner import STRATEGIES

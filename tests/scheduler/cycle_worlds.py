@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from services.scheduler.placing import ColumnarPlacing
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Constraints, Container, ContainerKind, Pod
 from shared.domain.report import Placement, Report, Zone, ZoneResource

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.placing import ColumnarPlacing
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.score.strategies.registry import STRATEGIES
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed, Unplaceable

@@ -11,7 +11,7 @@ from types import FrameType
 import msgspec
 import pytest
 
-from services.scheduler.placing import ColumnarPlacing
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod

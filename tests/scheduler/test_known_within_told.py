@@ -9,6 +9,7 @@ import pytest
 
 from services.replay.recomputing import Deciding, recomputed
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.explain.shadow import Shadow
 from services.scheduler.explain.undecided import NAMES, of_pod
 from services.scheduler.explain.wording import (
     MOST_NAMES,
@@ -17,7 +18,6 @@ from services.scheduler.explain.wording import (
     without_bounds,
 )
 from services.scheduler.extender.verbs import Texts, filtered, placed_on
-from services.scheduler.shadow import Shadow
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Unplaceable
 from shared.events.cluster_events import PodEnded, PodObserved

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.queue.queue import AT_MOST, EVERY_S, Queue, UnschedulableFlush
+from services.scheduler.queue.queue import AT_MOST, EVERY_S, FAIR_FROM, Queue, UnschedulableFlush
 from shared.domain.pod import Pod
 from tests.ledger.given import pod
 
@@ -51,7 +51,7 @@ def test_of_each_waiting_shape_one_pod_is_woken_the_highest_then_the_first() -> 
         (("a", 0, 1), ("b", 7, 1), ("c", 7, 1), ("d", 0, 2))
     ):
         waiting.park(made(name, priority, cpus), arrival)
-    assert sorted(shape for shape, _ in waiting.waiting_shapes()) == ["1000", "2000"]
+    assert sorted(waiting.waiting_classes()) == ["1000", "2000"]
     assert waiting.wake_one("1000")
     assert names(waiting) == ["b"]
     assert waiting.waiting_count() == 3
@@ -151,3 +151,55 @@ def test_a_pod_that_was_placed_since_the_round_began_is_passed_over() -> None:
         waiting.remove(f"uid-p{arrival}")
     again.turn(waiting, EVERY_S + 1)
     assert names(waiting) == []
+
+
+def flood(waiting: Queue, count: int, namespace: str = "flood", cpus: int = 0) -> None:
+    """So many pods, of one class if `cpus` are given."""
+    for number in range(count):
+        one = made(f"{namespace}{number}", cpus=cpus or number + 100)
+        waiting.add(msgspec.structs.replace(one, namespace=namespace), number)
+
+
+def test_up_to_a_few_ready_pods_go_by_arrival() -> None:
+    waiting = queue()
+    flood(waiting, FAIR_FROM - 1)
+    waiting.add(made("small"), FAIR_FROM)
+    assert names(waiting)[-1] == "small"
+
+
+@given(st.sampled_from(["flood", "another"]), st.booleans())
+def test_a_pod_behind_a_flood_comes_up_after_a_few(namespace: str, one_class: bool) -> None:
+    waiting = queue()
+    flood(waiting, 1000, cpus=5 if one_class else 0)
+    small = msgspec.structs.replace(made("small", cpus=1), namespace=namespace)
+    waiting.add(small, 1000)
+    assert "small" in [popped[0].name for _ in range(4) if (popped := waiting.pop()) is not None]
+
+
+def test_a_flood_of_one_class_is_decided_by_arrival_and_completely() -> None:
+    waiting = queue()
+    flood(waiting, 100, cpus=5)
+    assert names(waiting) == [f"flood{number}" for number in range(100)]
+    flood(waiting, 100)
+    assert sorted(names(waiting)) == sorted(f"flood{number}" for number in range(100))
+
+
+def test_a_higher_priority_still_goes_first() -> None:
+    waiting = queue()
+    flood(waiting, 100)
+    waiting.add(made("high", priority=1), 1000)
+    popped = waiting.pop()
+    assert popped is not None
+    assert popped[0].name == "high"
+
+
+def test_a_queue_that_never_pops_stays_small() -> None:
+    """A standby follows the log and decides nothing."""
+    waiting = queue()
+    for arrival in range(20_000):
+        waiting.add(made(f"p{arrival}"), arrival)
+        if arrival > 10:
+            waiting.remove(f"uid-p{arrival - 10}")
+    order = waiting._by_priority[0]
+    assert len(waiting._heap) < 2000
+    assert sum(map(len, order._pods.values())) < 2000

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from services.scheduler.core import SchedulerCore
-from services.scheduler.placing import ColumnarPlacing
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.events.codec import decode

@@ -146,7 +146,7 @@ class SchedulerProcess(Process):
     def look(self) -> None:
         """Learn who decides what."""
         self.decider.share_out(self.seat.look(), self.seat.taken().role)
-        self.state.take_shard(self.decider._share)
+        self.state.take_shard(self.decider._shard)
 
     def decide(self) -> str:
         """One batch."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.extender.verbs import placed_on
-from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.reserve.proposals import Proposal
 from services.scheduler.reserve.withdrawals import withdrawal
 from services.scheduler.snapshot.result import Placed

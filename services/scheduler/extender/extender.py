@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from services.scheduler.explain.placing import ColumnarPlacing, Placing
 from services.scheduler.extender import verbs, wire
 from services.scheduler.extender.bind_requests import BindRequests
 from services.scheduler.filter.pod_manifest import read_pod
-from services.scheduler.placing import ColumnarPlacing, Placing
 from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from shared.events import binding_events as binding

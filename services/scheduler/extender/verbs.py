@@ -13,13 +13,13 @@ from itertools import compress, islice, repeat
 import msgspec
 
 from services.scheduler.explain import explain
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.wording import headline, remarked
 from services.scheduler.extender.wire import Offer
 from services.scheduler.filter.constraints import nominated, unusable_resources
 from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
 from services.scheduler.filter.topology.predict import predict
-from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.preempt.search import widened
 from services.scheduler.select.score_cache import OPTIMISTIC, RULED_OUT
 from services.scheduler.select.select_node import last_resort

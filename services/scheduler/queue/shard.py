@@ -1,9 +1,8 @@
-"""Who of several schedulers decides which pod, and which nodes each of them tries first.
+"""Shards: which of several schedulers decides a pod, and which nodes each of them tries first.
 
-Rendezvous hashing (Thaler and Ravishankar, 1998): each key goes to the member whose hash with it is
-the highest, so that a member that comes or goes moves only the keys that it takes or leaves.
-Members that see each other late decide a pod twice for a moment; the versions of its stream let one
-of them win. Pure.
+Rendezvous hashing (Thaler and Ravishankar, 1998): a key goes to the member whose hash with it is
+the highest, so that a member that comes or goes moves only its own keys. Members that learn of each
+other late decide a pod twice for a moment; the versions of its stream let one of them win. Pure.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ MARK = "/"
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """`members` by their roles (`scheduler/topolog/0`), sorted; `own` is one of them. Without
-    others everything is one's own.
+    """`members` by their roles (`scheduler/topolog/0`), sorted; `own` is one of them. Without other
+    members every key is in the shard.
     """
 
     members: tuple[str, ...] = ()
@@ -24,36 +23,31 @@ class Shard(msgspec.Struct, frozen=True):
 
     @property
     def alone(self) -> bool:
-        """True where there is nothing to share out."""
+        """There is no other member."""
         return len(self.members) < 2
 
     def has(self, key: str) -> bool:
-        """Whether this member is to see to the pod (by uid) or node (by name)."""
-        return (
-            self.alone
-            or max(self.members, key=lambda member: (_weight(member, key), member)) == self.own
-        )
+        """Return whether the pod (by uid) or node (by name) is in this member's shard."""
+        if self.alone:
+            return True
+        return max(self.members, key=lambda member: (_weight(member, key), member)) == self.own
 
     def mark(self) -> str:
-        """What a decision's provenance says of it: `/0,2`, the members' places; nothing where there
-        is one.
-        """
-        return (
-            ""
-            if self.alone
-            else MARK + ",".join(member.rpartition("/")[2] for member in self.members)
-        )
+        """Return the members' places (`/0,2`) for a decision's provenance; "" without others."""
+        if self.alone:
+            return ""
+        return MARK + ",".join(member.rpartition("/")[2] for member in self.members)
 
 
 def shard_of(config: str, role: str) -> Shard:
-    """The share under which a decision was made, from what it names as its configuration and the
+    """Return the shard under which a decision was made, from its provenance's configuration and the
     role that appended it.
     """
     places = config.partition(MARK)[2]
     if not places:
         return Shard()
-    shared = role.rpartition("/")[0]
-    return Shard(tuple(f"{shared}/{place}" for place in places.split(",")), role)
+    shared_role = role.rpartition("/")[0]
+    return Shard(tuple(f"{shared_role}/{place}" for place in places.split(",")), role)
 
 
 def _weight(member: str, key: str) -> int:

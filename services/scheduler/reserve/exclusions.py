@@ -64,7 +64,7 @@ class ExclusionProposals:
         self._contested.clear()
         return [_setting(event, position, versions) for event in events]
 
-    def again(
+    def retries(
         self, exclusions: Exclusions, ledger: Ledger, now_s: float, versions: Mapping[str, int]
     ) -> list[Proposal]:
         """What no report has mended is tried once more, twice as late each time."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.placing import ColumnarPlacing
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.watch.kinds import Kinds, identity
 from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.events import streams

@@ -4,9 +4,9 @@ does not hold yet.
 
 from __future__ import annotations
 
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.extender.verbs import preempted
 from services.scheduler.extender.wire import Offer
-from services.scheduler.placing import ColumnarPlacing
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.scheduling_events import NodeCharged, PodReserved

@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 
 from services.scheduler.explain import explain
+from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.wording import headline, within
-from services.scheduler.placing import ColumnarPlacing
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.exclusions import REJECTIONS
 from shared.domain.pod import Constraints, Pod

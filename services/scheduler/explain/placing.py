@@ -2,8 +2,8 @@
 
 The default decides on the ledger's own view (`ColumnarPlacing`). The upstream plugin's caches can
 be configured instead (`plugins/upstream_compat`). `Placing` is what both have; its attributes
-`columns` and `caches` lead to what only one of them has. This module is the caller that explains:
-`select` returns a node or nothing.
+`columns` and `caches` lead to what only one of them has. This module is the caller that
+explains: room `select` returns a node or nothing.
 """
 
 from __future__ import annotations
@@ -65,8 +65,12 @@ class Placing(Protocol):
     def drop_node(self, name: str) -> None:
         """Forget a node."""
 
-    def place(self, pod: Pod) -> Placed | Unplaceable:
-        """Return a node for the pod, or why there is none."""
+    def select(self, pod: Pod) -> Placed | Unplaceable | None:
+        """Return a node for the pod, or why there is none; None if `explain` has yet to find out."""
+
+    def explain(self, pod: Pod) -> Unplaceable:
+        """Return why no node takes a pod for which `select` returned None. Costs many times more
+        than `select`."""
 
     def assume(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         """Assume the pod on its node until the fold brings it; return the charge as the fold will
@@ -106,14 +110,20 @@ class ColumnarPlacing(Cluster):
         """Try the nodes for which `has` is true first; None: all alike."""
         self.preferred_nodes.share(has)
 
-    def place(self, pod: Pod) -> Placed | Unplaceable:
-        """Select a node for the pod, or explain why no node takes it."""
+    def select(self, pod: Pod) -> Placed | Unplaceable | None:
+        """Select a node for the pod."""
         pod_class = self.evaluator.pod_class(pod)
         if pod_class.problem or pod.constraints.unsupported:
             return explain.hopeless(pod_class, pod)
-        checks = self.checks(pod)
-        placed = select_node(self, pod, pod_class, checks)
-        return explain.unplaceable(self, pod_class, checks) if placed is None else placed
+        return select_node(self, pod, pod_class, self.checks(pod))
+
+    def explain(self, pod: Pod) -> Unplaceable:
+        """Explain why no node takes the pod."""
+        return explain.unplaceable(self, self.evaluator.pod_class(pod), self.checks(pod))
+
+    def place(self, pod: Pod) -> Placed | Unplaceable:
+        """Select a node for the pod, or explain why no node takes it."""
+        return self.select(pod) or self.explain(pod)
 
     def verdict(self, pod: Pod, node: str) -> Refusal | None:
         """Return why this node cannot take the pod, in full; None if it can."""
