@@ -245,8 +245,8 @@ KUBERNETES = (
     Mutation(
         "a gated pod is decided",
         "services/scheduler/core.py",
-        '        held_back = f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.exclusions.barred',
-        '        held_back = f"pod/{uid}" in self._aside or uid in self.exclusions.barred',
+        'entry.stage == "pending" and not (entry.terminating or entry.pod.constraints.gates)',
+        'entry.stage == "pending" and not entry.terminating',
         "tests/scheduler/default/test_setting_aside.py -k gated",
     ),
     Mutation(

@@ -206,8 +206,8 @@ TESTED = (
     Mutation(
         "schedulers decide what is another's",
         "services/scheduler/core.py",
-        "self._waits(entry) and self.share.has(entry.pod.uid):",
-        "self._waits(entry):",
+        "self._may_be_decided(entry) and self.shard.has(entry.pod.uid):",
+        "self._may_be_decided(entry):",
         "tests/scheduler/test_sharing.py -k apart",
     ),
     Mutation(

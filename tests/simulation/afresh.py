@@ -31,7 +31,7 @@ def differing(log: SimLog, scheduler: SchedulerProcess) -> str:
     asked.look()
     cluster = asked.cluster
     assert isinstance(cluster, ColumnarPlacing)
-    gone = any(asked._usable(name) is None for name in asked._changed)
+    gone = any(asked._usable_node(name) is None for name in asked._changed)
     if scheduler.astray or gone or any(events.assumed for events in cluster.nodes()):
         return ""
     fresh = _folded(log, scheduler)
@@ -56,7 +56,7 @@ def _folded(log: SimLog, scheduler: SchedulerProcess) -> SchedulerCore:
     for envelope in log.read_now(0, scheduler.position):
         fresh.evolve(envelope, decode(envelope))
     fresh.begin()
-    fresh.take_shard(scheduler.state.share)
+    fresh.take_shard(scheduler.state.shard)
     fresh.look()
     return fresh
 
