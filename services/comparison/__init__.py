@@ -1,5 +1,5 @@
-"""The same pods on the same machines, scheduled in eight ways, in virtual time: who is rejected,
-who waits, what is withheld.
+"""The same pods on the same machines, scheduled in eight ways, in virtual time: rejections, waits,
+withheld capacity.
 
-Behind `topolog compare` and `python -m tests.bench quality`, which writes docs/quality.md.
+The code behind `topolog compare` and `python -m tests.bench quality`.
 """

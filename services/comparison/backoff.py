@@ -24,7 +24,9 @@ class Waiting(msgspec.Struct):
 
 
 class BackoffQueue:
-    """Pods in order of readiness, then arrival. `stir` is an event that moves unschedulable pods."""
+    """Pods in order of readiness, then arrival. `stir` is an event that moves unschedulable
+    pods.
+    """
 
     def __init__(self) -> None:
         self._pods: dict[str, Waiting] = {}
@@ -47,26 +49,26 @@ class BackoffQueue:
         """A pod ended, or a node's object changed: all pods that wait for an event may be tried
         when their back-off ends.
         """
-        for uid, each in self._pods.items():
-            if not each.stirred:
-                each.stirred = True
-                self._push(max(now_s, each.ready_s), uid)
+        for uid, waiting in self._pods.items():
+            if not waiting.stirred:
+                waiting.stirred = True
+                self._push(max(now_s, waiting.ready_s), uid)
 
     def due(self, now_s: float) -> Pod | None:
         """The next pod to try, or None."""
         while self._heap and self._heap[0][0] <= now_s:
             _, _, uid = heapq.heappop(self._heap)
-            each = self._pods.get(uid)
-            if each is not None:
-                return each.pod
+            waiting = self._pods.get(uid)
+            if waiting is not None:
+                return waiting.pod
         return None
 
     def refused(self, uid: str, now_s: float) -> None:
         """The pod was tried and fits nowhere."""
-        each = self._pods[uid]
-        each.attempts += 1
-        each.at_s, each.stirred = now_s, False
-        each.ready_s = now_s + min(MOST_S, FIRST_S * 2 ** (each.attempts - 1))
+        waiting = self._pods[uid]
+        waiting.attempts += 1
+        waiting.at_s, waiting.stirred = now_s, False
+        waiting.ready_s = now_s + min(MOST_S, FIRST_S * 2 ** (waiting.attempts - 1))
         self._push(now_s + FLUSH_S, uid)
 
     def next_s(self) -> float | None:

@@ -1,6 +1,4 @@
-"""The cells of the table: what is varied, what is fixed, and the key by which a finished cell is
-found again.
-"""
+"""The cells of the table: the variables, the constants, and the key of a finished cell."""
 
 from __future__ import annotations
 
@@ -28,8 +26,8 @@ RowName = Literal[
 ROWS: tuple[RowName, ...] = get_args(RowName)
 Reports = Literal["change", "1", "10", "60"]
 REPORTS: tuple[Reports, ...] = get_args(Reports)
+# The exporter's interval between full reports when it sends on change (its default).
 ON_CHANGE_S = 10
-"""The exporter's interval between full reports while it sends on change (its default)."""
 LOADS = (0.7, 0.9, 1.05)
 TRACE_NODES = (200, 1523)
 DENSE_ZONES = (2, 4, 8)
@@ -39,8 +37,8 @@ OPENB = "openb"
 HORIZON_S = {200: 600, 1523: 200}
 DENSE_HORIZON_S = 600
 SEEDS = (20230815, 20230816, 20230817)
+# Raised if a change of the bench makes older results incomparable.
 FORMAT = 3
-"""Raised when a change of the bench makes older results incomparable."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -87,7 +85,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """What is varied. `sizes` are numbers of nodes of the trace called `trace`."""
+    """The variables. `sizes` are numbers of nodes of the trace called `trace`."""
 
     trace: str = OPENB
     sizes: tuple[int, ...] = TRACE_NODES
@@ -112,8 +110,8 @@ def full(grid: Grid) -> Iterator[Cell]:
 
 
 def quick(grid: Grid) -> Iterator[Cell]:
-    """The part that tells most in a few minutes: shorter, one seed, reports on change and every 10
-    s, the smaller cluster.
+    """Return the most informative part in a few minutes: shorter, one seed, reports on change and
+    every 10 s, the smaller cluster.
     """
     for zones in DENSE_ZONES:
         for reports in _both(grid):
@@ -130,7 +128,10 @@ def quick(grid: Grid) -> Iterator[Cell]:
 
 
 def _both(grid: Grid) -> tuple[Reports, ...]:
-    return tuple(each for each in grid.reports if each in ("change", "10")) or grid.reports[:1]
+    return (
+        tuple(interval for interval in grid.reports if interval in ("change", "10"))
+        or grid.reports[:1]
+    )
 
 
 def _traces(
@@ -148,15 +149,15 @@ def _dense(grid: Grid, zones: int, reports: Reports, horizon_s: int) -> Iterator
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What one cell measured.
+    """The measurements of one cell.
 
-    `rejected` counts admission rejections, `rejected_after_end` those of them that would not have
-    happened but for ends between decision and admission, `rejected_overtaken` those of the rest
-    that would not have happened had no pod decided later been admitted earlier
-    (`TrueNode.why_refused`). `admitted` is pods running by the horizon, `tasks` those that arrived
-    and fit some node. Waits in seconds from a task's arrival to its admission; tasks still waiting
-    count as long as they waited. `withheld` is zone-CPU-hours free in truth and hidden from the
-    scheduler while pods waited, `hidden` the same at all times.
+    `rejected` counts admission rejections; `rejected_after_end` those that no end between decision
+    and admission would have avoided; `rejected_overtaken` those of the rest that a later decision
+    with an earlier admission caused (`TrueNode.why_refused`). `admitted` is pods running by the
+    horizon, `tasks` those that arrived and fit some node. Waits are seconds from a task's arrival
+    to its admission; waiting tasks count with their wait so far. `withheld` is zone-CPU-hours that
+    are free in truth and hidden from the scheduler while pods waited, `hidden` the same at all
+    times.
     """
 
     cell: Cell

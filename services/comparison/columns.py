@@ -40,21 +40,25 @@ def requests(pod: Pod) -> tuple[list[Ints], list[Ints]]:
 
 
 def aligned(free: Ints, inits: Sequence[Ints], apps: Sequence[Ints]) -> Bools:
-    """bool[node]: init containers alone on the untouched zones, app containers one after another in
-    the lowest zone that fits, greedily (the plugin's container scope). `free` is [resource, zone,
-    node], ABSENT where a zone lists nothing."""
+    """Return bool[node]: each init container alone on the untouched zones, app containers one after
+    another in the lowest zone that fits, greedily (the plugin's container scope).
+
+    `free` is [resource, zone, node], ABSENT if a zone lists nothing.
+    """
     passed: Bools = np.ones(free.shape[2], dtype=np.bool_)
     for request in inits:
         passed &= fits(free, request).any(axis=0)
-    left = free
-    for at, request in enumerate(apps):
-        fitting = fits(left, request)
+    remaining = free
+    for index, request in enumerate(apps):
+        fitting = fits(remaining, request)
         passed &= fitting.any(axis=0)
-        if at + 1 < len(apps):
-            left = left.copy()
+        if index + 1 < len(apps):
+            remaining = remaining.copy()
             lowest = fitting.argmax(axis=0)
-            places = (slice(None), lowest, np.arange(left.shape[2]))
-            left[places] = np.where(left[places] == ABSENT, ABSENT, left[places] - request[:, None])
+            places = (slice(None), lowest, np.arange(remaining.shape[2]))
+            remaining[places] = np.where(
+                remaining[places] == ABSENT, ABSENT, remaining[places] - request[:, None]
+            )
     return passed
 
 
@@ -62,13 +66,13 @@ def fits(free: Ints, request: Ints) -> Bools:
     """bool[zone, node]: the zone has every requested amount. Devices that no zone of a node lists
     constrain no zone of it.
     """
-    found: Bools = np.ones(free.shape[1:], dtype=np.bool_)
-    for at in np.flatnonzero(request > 0):
-        enough = free[at] >= request[at]
-        if is_device(NAMES[at]):
-            enough |= (free[at] == ABSENT).all(axis=0)
-        found &= enough
-    return found
+    fitting: Bools = np.ones(free.shape[1:], dtype=np.bool_)
+    for row in np.flatnonzero(request > 0):
+        enough = free[row] >= request[row]
+        if is_device(NAMES[row]):
+            enough |= (free[row] == ABSENT).all(axis=0)
+        fitting &= enough
+    return fitting
 
 
 def score(free: Ints, parts: Sequence[Ints], most: bool) -> Ints:
@@ -78,9 +82,11 @@ def score(free: Ints, parts: Sequence[Ints], most: bool) -> Ints:
     total = np.zeros(free.shape[2], dtype=np.int64)
     for request in parts:
         asked = np.flatnonzero(request > 0)
-        held, wanted = np.maximum(free[asked], 0), request[asked][:, None, None]
-        gain = wanted if most else held - wanted
-        share = np.where((held > 0) & (held >= wanted), gain * 100 // np.maximum(held, 1), 0)
+        clipped, wanted = np.maximum(free[asked], 0), request[asked][:, None, None]
+        gain = wanted if most else clipped - wanted
+        share = np.where(
+            (clipped > 0) & (clipped >= wanted), gain * 100 // np.maximum(clipped, 1), 0
+        )
         zones = share.sum(axis=0) // len(asked)
         smallest = np.where(zones > 0, zones, 1000).min(axis=0)
         total += np.where(smallest == 1000, 0, smallest)
@@ -93,8 +99,8 @@ def node_request(pod: Pod) -> Ints:
     """
     inits, apps = requests(pod)
     summed = np.sum(apps, axis=0)
-    for each in inits:
-        summed = np.maximum(summed, each)
+    for init in inits:
+        summed = np.maximum(summed, init)
     return np.asarray(summed, dtype=np.int64)
 
 
@@ -102,9 +108,9 @@ def zone_column(zones: Mapping[int, Amounts], count: int) -> Ints:
     """[resource, zone] of one node; what a zone does not list is ABSENT."""
     column = np.full((len(NAMES), count), ABSENT, dtype=np.int64)
     for zone, amounts in zones.items():
-        for at, (name, unit) in enumerate(zip(NAMES, UNITS, strict=True)):
+        for row, (name, unit) in enumerate(zip(NAMES, UNITS, strict=True)):
             if name in amounts:
-                column[at, zone] = amounts[name] // unit
+                column[row, zone] = amounts[name] // unit
     return column
 
 

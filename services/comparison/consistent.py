@@ -1,13 +1,17 @@
-"""Every state in which a kubelet may be by what a scheduler has heard, and whether all of them
+"""Every kubelet state that is consistent with the received information, and whether all of them
 admit a pod: no bounds, no budget.
 
-Known are the kubelet's whole state when the newest report was made, who was sent there since and
-when, who was heard to run and who to have ended. What is certain to have come before something else
-came before it (a pod that was heard to run came before one that was sent later; who started in an
-earlier second of the node's clock than another finished came before that one's end); all else came
-in any order, and who was not heard of may have come or not. A pod that ended unheard is taken to
-run: no scheduler knows better, and the measures count what comes of it apart. Must not know the
-ledger or a scheduler's bounds.
+1. The input is the kubelet's whole state at the newest report, the pods sent since and when, the
+pods reported running, and the pods reported ended.
+
+2. An order that is certain is kept: a pod that was reported running came before a pod that was sent
+later; a pod that started in an earlier second of the node's clock than another finished came before
+that end. Everything else came in any order, and an unreported pod may have come or not.
+
+3. A pod that ended unreported is assumed to run: no scheduler can know better, and the measures
+count the consequences separately.
+
+This module does not know the ledger or a scheduler's bounds.
 """
 
 from __future__ import annotations
@@ -25,12 +29,12 @@ from shared.kubelet.cpu_state import union
 from shared.kubelet.device_state import Registered
 from shared.kubelet.machine import KubeletState
 
+# Moments of one node beyond which the pod waits.
 MOST_MOMENTS = 2_000
-"""Moments of one node beyond which the pod waits."""
 
 UNHEARD = math.inf
+# A uid that no pod has.
 NEWCOMER = ""
-"""A uid that no pod bears."""
 
 
 class Sent(msgspec.Struct):
@@ -70,8 +74,8 @@ class Moment(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Every moment in which the node may be now; `doomed` are kinds of pods on their way that may
-    be refused whoever comes.
+    """Every state in which the node may be now. `doomed` are kinds of pending pods that may be
+    rejected regardless of any other pod.
     """
 
     now: tuple[Moment, ...]
@@ -93,7 +97,7 @@ class Consistent:
         self._followed: dict[tuple[int, str, bool], KubeletState | None] = {}
 
     # -- what is heard
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def sent(self, pod: Pod, now_s: float) -> None:
         """The pod was decided to go here."""
@@ -110,48 +114,50 @@ class Consistent:
         self, uid: str, refused: bool, now_s: float, started_s: int = 0, finished_s: int = 0
     ) -> None:
         """The API says that the pod is over; a `refused` one held nothing."""
-        known = self._sent.get(uid)
-        if known is None:
+        sent = self._sent.get(uid)
+        if sent is None:
             return
-        known.ended_s, known.started_s, known.finished_s = now_s, started_s, finished_s
+        sent.ended_s, sent.started_s, sent.finished_s = now_s, started_s, finished_s
         if refused:
             del self._sent[uid]
         self._moments = None
 
     def reported(self, state: KubeletState, made_s: float) -> None:
-        """The kubelet was in this state then. Who had come by then and is not in it has gone."""
+        """Record that the kubelet was in this state at that time. Pods that had come by then and
+        are not in it have ended.
+        """
         self._base, self._base_s = state, made_s
         self._alike, self._followed = {}, {}
         self._sent = {
-            uid: each
-            for uid, each in self._sent.items()
-            if uid in state.pods or each.came_s > made_s
+            uid: sent
+            for uid, sent in self._sent.items()
+            if uid in state.pods or sent.came_s > made_s
         }
         for uid, active in state.pods.items():
             self._sent.setdefault(uid, Sent(active.pod, -math.inf, runs_s=made_s))
         self._moments = None
 
     # -- what follows
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def admits(self, pod: Pod) -> bool:
-        """Does the kubelet take another pod like this one in every state, and does nobody on the
-        way lose by it?
+        """Return whether the kubelet admits another pod like this one in every state, without harm
+        to a pending pod.
 
-        The pod stands for its kind and may itself be on the node, where a kubelet would take it
-        again for nothing.
+        The pod stands for its kind. It may be on the node already, where a kubelet would admit it
+        again for free.
         """
         newcomer = msgspec.structs.replace(pod, uid=NEWCOMER)
         try:
             moments = self.moments()
-            after = []
+            moments_after = []
             for moment in moments.now:
                 state = self._with(moment.state, newcomer)
                 if state is None:
                     return False
                 if moment.ahead:
-                    after.append(Moment(state, moment.ahead))
-            return not after or self._explored(after).doomed <= moments.doomed
+                    moments_after.append(Moment(state, moment.ahead))
+            return not moments_after or self._explored(moments_after).doomed <= moments.doomed
         except TooManyError:
             return False
 
@@ -162,42 +168,42 @@ class Consistent:
         return self._moments
 
     def arrived(self) -> Iterator[KubeletState]:
-        """The states once everybody has come."""
+        """Return the states after all pending pods have come."""
         for moment in self.moments().now:
             if not moment.ahead:
                 yield moment.state
 
     def _steps(self) -> Iterator[Step]:
-        for uid, each in self._sent.items():
-            first_s = max(each.sent_s, self._base_s)
+        for uid, sent in self._sent.items():
+            first_s = max(sent.sent_s, self._base_s)
             if uid not in self._base.pods:
-                yield Step(uid, False, first_s, each.came_s, each.started_s)
-            if each.ended_s < UNHEARD:
-                yield Step(uid, True, first_s, each.ended_s, each.finished_s)
+                yield Step(uid, False, first_s, sent.came_s, sent.started_s)
+            if sent.ended_s < UNHEARD:
+                yield Step(uid, True, first_s, sent.ended_s, sent.finished_s)
 
     def _explored(self, starts: Iterable[Moment]) -> Moments:
-        found: dict[tuple[int, frozenset[Step]], Moment] = {}
+        explored: dict[tuple[int, frozenset[Step]], Moment] = {}
         doomed: set[Hashable] = set()
         pending = list(starts)
         while pending:
             moment = pending.pop()
             key = id(moment.state), moment.ahead
-            if key in found:
+            if key in explored:
                 continue
-            found[key] = moment
-            if len(found) > MOST_MOMENTS:
+            explored[key] = moment
+            if len(explored) > MOST_MOMENTS:
                 raise TooManyError
             for step in _next(moment.ahead):
                 pending += self._after(moment, step, doomed)
-        now = [
+        frontier = [
             moment
-            for moment in found.values()
+            for moment in explored.values()
             if all(step.last_s == UNHEARD for step in moment.ahead)
         ]
-        return Moments(tuple(now), frozenset(doomed))
+        return Moments(tuple(frontier), frozenset(doomed))
 
     def _after(self, moment: Moment, step: Step, doomed: set[Hashable]) -> list[Moment]:
-        """Who is heard to have come was not refused: no moment leads on where it would be."""
+        """Return the moments in which no pod that was reported running was rejected."""
         state, ahead = self._changed(moment.state, step.uid, step.ends), moment.ahead - {step}
         if state is not None:
             return [Moment(state, ahead)]
@@ -227,8 +233,8 @@ class Consistent:
         )
 
     def _one(self, state: KubeletState) -> KubeletState:
-        """The one value that stands for all states in which everybody holds the same; kept, so that
-        its id is its own.
+        """Return the one value that stands for all states with the same holdings. It is kept so
+        that its id is its own.
         """
         return self._alike.setdefault(_key(state), state)
 
@@ -239,17 +245,17 @@ def _next(ahead: frozenset[Step]) -> Iterator[Step]:
     coming = [step for step in ahead if not step.ends]
     for step in ahead:
         if step.first_s < soonest_s and not (
-            step.ends and any(_comes_first(each, step) for each in coming)
+            step.ends and any(_comes_first(earlier, step) for earlier in coming)
         ):
             yield step
 
 
 def _comes_first(admission: Step, end: Step) -> bool:
-    """The pod's own, and whose second is an earlier one of the node's clock; what was heard wins
-    over clocks.
+    """Return whether the end comes first: the pod's own, or one in an earlier second of the node's
+    clock. Reports win over clocks.
     """
-    own = admission.uid == end.uid
-    return own or (0 < admission.clock_s < end.clock_s and admission.first_s < end.last_s)
+    is_own_end = admission.uid == end.uid
+    return is_own_end or (0 < admission.clock_s < end.clock_s and admission.first_s < end.last_s)
 
 
 def _kind(pod: Pod) -> Hashable:
@@ -257,12 +263,12 @@ def _kind(pod: Pod) -> Hashable:
 
 
 def _key(state: KubeletState) -> Hashable:
-    """Who holds what. Which of a zone's CPUs makes no difference to a kubelet that takes them of
-    one zone alone.
+    """Return the holdings by pod. For a kubelet that takes CPUs of one zone only, the ids do not
+    matter.
     """
     alone = state.kubelet.topology.policy == SINGLE_NUMA_NODE
     zones, pools = tuple(state.kubelet.cpu.topology.numa_mask.values()), state.devices.registered
-    cpus = {uid: union(held.values()) for uid, held in state.cpu.entries.items()}
+    cpus = {uid: union(cpus_of_pod.values()) for uid, cpus_of_pod in state.cpu.entries.items()}
     tables = {
         number: [table.free for table in node.tables.values()]
         for number, node in state.memory.nodes.items()
@@ -272,26 +278,28 @@ def _key(state: KubeletState) -> Hashable:
             (uid, *((mask & zone).bit_count() for zone in zones)) if alone else (uid, mask)
             for uid, mask in cpus.items()
         ),
-        frozenset((uid, *_devices(held, pools)) for uid, held in state.devices.held.items()),
+        frozenset(
+            (uid, *_devices(cpus_of_pod, pools)) for uid, cpus_of_pod in state.devices.held.items()
+        ),
         frozenset(
             (number, node.cells, node.assignments, *tables[number])
             for number, node in state.memory.nodes.items()
         ),
         frozenset(
             (uid, name, blocks)
-            for uid, held in state.memory.entries.items()
-            for name, blocks in held.items()
+            for uid, cpus_of_pod in state.memory.entries.items()
+            for name, blocks in cpus_of_pod.items()
         ),
     )
 
 
 def _devices(
-    held: Mapping[str, Mapping[str, Collection[str]]], pools: Registered
+    holdings: Mapping[str, Mapping[str, Collection[str]]], pools: Registered
 ) -> list[tuple[str, int]]:
     """Resource and zones of each device, whichever container has it."""
     return sorted(
-        (name, pools[name][each].mask or 0)
-        for part in held.values()
+        (name, pools[name][device_id].mask or 0)
+        for part in holdings.values()
         for name, ids in part.items()
-        for each in ids
+        for device_id in ids
     )

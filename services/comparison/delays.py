@@ -1,10 +1,9 @@
-"""How long things take in virtual time: every delay of a simulated cluster, drawn from a stated
-distribution.
+"""Delays in virtual time: every delay of a simulated cluster, drawn from a stated distribution, in
+seconds.
 
-A draw depends on the seed, its kind and what it is for, and on nothing else: every row of the table
-meets the same luck. Seconds throughout. Sources of the orders of magnitude: the recordings of a
-real node (a pod is listed with nothing for 45 to 210 ms, then half admitted for 20 to 45 ms); the
-rest is assumed and stated.
+A draw depends only on the seed, its kind and its subject, so that every row of the table has the
+same luck. Sources of the magnitudes: the recordings of a real node (a pod is listed with nothing
+for 45 to 210 ms, then half admitted for 20 to 45 ms); the rest is assumed and stated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is counted while a cell runs, and how it becomes a result."""
+"""The counts of a running cell, and the result made of them."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Measures:
             self._waits.append(now_s - self._arrived.pop(uid))
 
     def gave_up(self, uid: str) -> None:
-        """The pod was deleted before anybody placed it."""
+        """Record that the pod was deleted before it was placed."""
         self._arrived.pop(uid, None)
 
     def rejected(
         self, node: TrueNode, pod: Pod, decided: tuple[float, int], now_s: float, verdict: Admission
     ) -> None:
-        """A kubelet refused the pod: for something that nobody could foresee when it was decided?"""
+        """Record a rejection, and whether its cause could be foreseen at the decision."""
         self._arrived.pop(pod.uid, None)
         self._rejected += 1
         cause = node.why_refused(pod, decided)
@@ -54,11 +54,12 @@ class Measures:
         self._overtaken += cause == OVERTAKEN
         if cause == UNEXPLAINED and len(self._stories) < KEPT_STORIES:
             self._stories.append(
-                f"{pod.uid} on {node.name} at {now_s:.3f} s, decided {decided[0]:.3f} s: {verdict.reason}"
+                f"{pod.uid} on {node.name} at {now_s:.3f} s, decided {decided[0]:.3f} s: "
+                f"{verdict.reason}"
             )
 
     def sample(self) -> None:
-        """Add what is hidden now: zone by zone free in truth, less what the row takes for free."""
+        """Add the hidden capacity: by zone, free in truth minus free for the row."""
         hidden = 0
         for name, node in self._nodes.items():
             visible = self._row.visible_cpu(name)
@@ -80,7 +81,9 @@ class Measures:
 
     def result(self, infeasible: int, real_s: float) -> Result:
         """The cell's line."""
-        censored = [max(0.0, self._cell.horizon_s - at) for at in self._arrived.values()]
+        censored = [
+            max(0.0, self._cell.horizon_s - arrived_s) for arrived_s in self._arrived.values()
+        ]
         waits = sorted([*self._waits, *censored])
         return Result(
             self._cell,

@@ -20,8 +20,8 @@ from shared.events.envelope import Envelope
 
 BATCH = 100
 IDLE_S = 1.0
+# When the nodes booted, by the reports' clock.
 BOOTED_MS = 1_000_000
-"""When the nodes booted, by the judge's clock."""
 
 
 class LedgerRow:
@@ -48,21 +48,21 @@ class LedgerRow:
     def reported(self, report: Report, now_s: float) -> None:
         if not self._placements:
             report = msgspec.structs.replace(report, placements=None)
-        known = self._known.setdefault(report.node, store.initial())
+        accepted = self._known.setdefault(report.node, store.initial())
         at_ms = BOOTED_MS + int(now_s * 1000) + 1
-        decision = store.decide(known, report, at_ms)
+        decision = store.decide(accepted, report, at_ms)
         if isinstance(decision, store.Accepted):
             version = self._append(streams.report(report.node), decision.event)
-            self._known[report.node] = store.evolve(known, decision.event, version, at_ms)
+            self._known[report.node] = store.evolve(accepted, decision.event, version, at_ms)
 
     def decide(self, now_s: float) -> list[Reservation]:
         if self._resync_s and now_s >= self._resync_at_s:
             self._resync_at_s = now_s + self._resync_s
             self.core.tick()
         return [
-            (each.uid, each.node)
-            for each in self.proposed(now_s)
-            if self._appended(each) and each.uid and each.node
+            (proposal.uid, proposal.node)
+            for proposal in self.proposed(now_s)
+            if self._appended(proposal) and proposal.uid and proposal.node
         ]
 
     def proposed(self, now_s: float) -> list[Proposal]:
@@ -86,14 +86,16 @@ class LedgerRow:
         return len(self.core.queue)
 
     def visible_cpu(self, node: str) -> dict[int, int]:
-        """The lower bound. Alternatives of unsettled pods that the cycle tells apart are not
-        credited.
+        """Return the guaranteed free CPUs. Alternatives of unconfirmed pods that a decision can
+        distinguish are not credited.
         """
-        held = self.core.ledger.nodes[node]
-        return {zone: max(0, amounts.get("cpu", 0)) for zone, amounts in held.free_min.items()}
+        ledger_node = self.core.ledger.nodes[node]
+        return {
+            zone: max(0, amounts.get("cpu", 0)) for zone, amounts in ledger_node.free_min.items()
+        }
 
     def _appended(self, proposal: Proposal) -> bool:
-        """Append as the log would: duplicates and conflicts are told to the core."""
+        """Append as the log would: the core receives duplicates and conflicts."""
         stale = any(
             draft.expected != self._versions.get(draft.stream, 0)
             for draft in proposal.drafts

@@ -1,4 +1,4 @@
-"""The oracle: sees what every kubelet holds, and where what is on its way will land, at every
+"""The oracle: knows the holdings of every kubelet, and the zones of pending pods, at every
 moment.
 """
 
@@ -29,21 +29,24 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.kubelet import admission
 
+# Nodes whose kubelet is asked for one pod before the pod waits.
 TRIES = 64
-"""Nodes whose kubelet is asked for one pod before the pod waits."""
 
 Shape = tuple[object, ...]
 
 
 class OracleRow:
-    """`changed` names nodes whose kubelets freed or took something; waiting pods are tried again on
-    them alone. `aligns`: a container must fit one zone; else all zones together must hold it, and
-    the kubelet model decides. Scored by MostAllocated."""
+    """`changed` names nodes whose kubelets freed or took something; waiting pods are tried again
+    only there.
+
+    With `aligns`, a container must fit one zone; otherwise all zones together must hold it. The
+    kubelet model decides. The score is MostAllocated.
+    """
 
     def __init__(self, nodes: Mapping[str, TrueNode], zones: int, aligns: bool) -> None:
         self._nodes, self._zones, self._aligns = nodes, zones, aligns
         self._names = list(nodes)
-        self._at = {name: at for at, name in enumerate(self._names)}
+        self._at = {name: index for index, name in enumerate(self._names)}
         self._free: Ints = np.full((len(NAMES), zones, len(nodes)), ABSENT, dtype=np.int64)
         self._salts = np.array([salt_of(name) for name in nodes], dtype=np.uint64)
         self._new: list[Pod] = []
@@ -67,8 +70,8 @@ class OracleRow:
 
     def decide(self, now_s: float) -> list[Reservation]:
         changed = sorted(self._at[name] for name in self.changed)
-        for at in changed:
-            self._refresh(at)
+        for index in changed:
+            self._refresh(index)
         self.changed.clear()
         reserved: list[Reservation] = []
         for shape in list(self._waiting):
@@ -102,7 +105,7 @@ class OracleRow:
             return False
         scores = score(free, [*inits, *apps], most=True)
         order = np.lexsort((self._salts[chosen] ^ np.uint64(salt_of(pod.uid)), -scores))
-        for index in [at for at in order.tolist() if passed[at]][:TRIES]:
+        for index in [slot for slot in order.tolist() if passed[slot]][:TRIES]:
             if self._admitted(pod, int(chosen[index])):
                 reserved.append((pod.uid, self._names[int(chosen[index])]))
                 return True
@@ -111,24 +114,24 @@ class OracleRow:
     def _holds(self, free: Ints, request: Ints) -> Bools:
         alone = fits(free, request)
         together = np.maximum(free, 0).sum(axis=1) >= request[:, None]
-        found: Bools = (
+        fitting: Bools = (
             np.logical_or.reduce(alone, axis=0)
             if self._aligns
             else np.logical_and.reduce(together, axis=0)
         )
-        return found
+        return fitting
 
-    def _admitted(self, pod: Pod, at: int) -> bool:
-        node = self._nodes[self._names[at]]
-        held = (*(each.pod for each in node.kubelet.pods.values()), *node.coming.values())
-        if not roomy(node, pod, held) or not admission.admit(node.shadow(), pod).admitted:
+    def _admitted(self, pod: Pod, index: int) -> bool:
+        node = self._nodes[self._names[index]]
+        node_pods = (*(active.pod for active in node.kubelet.pods.values()), *node.coming.values())
+        if not roomy(node, pod, node_pods) or not admission.admit(node.shadow(), pod).admitted:
             return False
         node.reserved(pod)
-        self._refresh(at)
+        self._refresh(index)
         return True
 
-    def _refresh(self, at: int) -> None:
-        self._free[:, :, at] = zone_column(self._nodes[self._names[at]].free(), self._zones)
+    def _refresh(self, index: int) -> None:
+        self._free[:, :, index] = zone_column(self._nodes[self._names[index]].free(), self._zones)
 
     def intends(self, pod: Pod, node: str, now_s: float) -> None:
         """Nothing to remember: the node knows what comes."""
@@ -153,12 +156,12 @@ def _shape(pod: Pod) -> Shape:
 def roomy(node: TrueNode, pod: Pod, others: Iterable[Pod]) -> bool:
     """Node-level requests, as the kubelet's general predicates will sum them."""
     asked: Amounts = effective_request(pod)
-    held: Amounts = {}
-    for known in others:
-        if known.uid != pod.uid:
-            for name, amount in effective_request(known).items():
-                held[name] = held.get(name, 0) + amount
+    used: Amounts = {}
+    for running in others:
+        if running.uid != pod.uid:
+            for name, amount in effective_request(running).items():
+                used[name] = used.get(name, 0) + amount
     return all(
-        held.get(name, 0) + amount <= node.kubelet.allocatable.get(name, 0)
+        used.get(name, 0) + amount <= node.kubelet.allocatable.get(name, 0)
         for name, amount in asked.items()
     )

@@ -34,8 +34,8 @@ from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, Po
 from shared.kubelet.fingerprint import fingerprint
 
 CacheName = Literal["none", "passthrough", "discardreserved", "overreserve"]
+# cacheResyncPeriodSeconds of numaresources-operator.
 RESYNC_S = 5.0
-"""cacheResyncPeriodSeconds of numaresources-operator."""
 
 
 class PluginRow:
@@ -52,7 +52,7 @@ class PluginRow:
             names,
             aligns,
         )
-        self._at = {name: at for at, name in enumerate(names)}
+        self._at = {name: index for index, name in enumerate(names)}
         count = len(names)
         self._room: Ints = np.zeros((len(NAMES), count), dtype=np.int64)
         self._basis: Ints = np.full((len(NAMES), zones, count), ABSENT, dtype=np.int64)
@@ -67,7 +67,7 @@ class PluginRow:
         self._resync_s = RESYNC_S
 
     # -- facts
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     clairvoyant = False
 
@@ -92,40 +92,40 @@ class PluginRow:
         if event.phase == "Running":
             self._runs(event.pod.uid)
 
-    def _occupy(self, pod: Pod, at: int) -> None:
-        self._pods[pod.uid] = (pod, at)
-        self._room[:, at] -= node_request(pod)
+    def _occupy(self, pod: Pod, index: int) -> None:
+        self._pods[pod.uid] = (pod, index)
+        self._room[:, index] -= node_request(pod)
 
     def _runs(self, uid: str) -> None:
-        pod, at = self._pods[uid]
-        self._running.setdefault(at, {})[uid] = pod
+        pod, index = self._pods[uid]
+        self._running.setdefault(index, {})[uid] = pod
 
     def _ended(self, uid: str, now_s: float) -> None:
         self._queue.remove(uid)
-        pod, at = self._pods.pop(uid, (None, 0))
+        pod, index = self._pods.pop(uid, (None, 0))
         if pod is None:
             return
-        self._room[:, at] += node_request(pod)
-        self._running.get(at, {}).pop(uid, None)
+        self._room[:, index] += node_request(pod)
+        self._running.get(index, {}).pop(uid, None)
         self._queue.stir(now_s)
 
     def reported(self, report: Report, now_s: float) -> None:
-        at = self._at[report.node]
-        first = at not in self._live
-        self._live[at] = report
+        index = self._at[report.node]
+        first = index not in self._live
+        self._live[index] = report
         if self._cache != "overreserve" or first:
-            self._basis[:, :, at] = self._column(report)
+            self._basis[:, :, index] = self._column(report)
         self._queue.stir(now_s)
 
     def _column(self, report: Report) -> Ints:
-        held = {
-            zone.id: {name: each.available for name, each in zone.resources.items()}
+        available = {
+            zone.id: {name: resource.available for name, resource in zone.resources.items()}
             for zone in report.zones
         }
-        return zone_column(held, self._zones)
+        return zone_column(available, self._zones)
 
     # -- deciding
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def decide(self, now_s: float) -> list[Reservation]:
         if self._cache == "overreserve" and now_s >= self._resync_s:
@@ -133,13 +133,13 @@ class PluginRow:
             self._resync_s = now_s + RESYNC_S
         reserved = []
         while (pod := self._queue.due(now_s)) is not None:
-            at = self._place(pod)
-            if at is None:
+            index = self._place(pod)
+            if index is None:
                 self._queue.refused(pod.uid, now_s)
                 continue
             self._queue.remove(pod.uid)
-            self._reserve(pod, at)
-            reserved.append((pod.uid, self._names[at]))
+            self._reserve(pod, index)
+            reserved.append((pod.uid, self._names[index]))
         return reserved
 
     def _place(self, pod: Pod) -> int | None:
@@ -175,26 +175,29 @@ class PluginRow:
         salt = np.uint64(salt_of(pod.uid))
         return int(best[np.argmin(self._salts[best] ^ salt)])
 
-    def _reserve(self, pod: Pod, at: int) -> None:
-        self._occupy(pod, at)
-        self._assumed[:, at] += node_request(pod)
+    def _reserve(self, pod: Pod, index: int) -> None:
+        self._occupy(pod, index)
+        self._assumed[:, index] += node_request(pod)
         if self._cache == "discardreserved":
-            self._in_flight[at] += 1
+            self._in_flight[index] += 1
 
     def _resync(self) -> None:
-        """Dirty nodes whose live fingerprint is that of the pods seen Running are flushed,
-        reservations and all. A node without such pods is skipped, and a flush wakes nobody."""
-        for at in np.flatnonzero(self._dirty).tolist():
-            report, running = self._live.get(at), self._running.get(at)
+        """Flush dirty nodes whose live fingerprint matches the pods seen Running, reservations
+        included.
+
+        A node without such pods is skipped, and a flush wakes no pod.
+        """
+        for index in np.flatnonzero(self._dirty).tolist():
+            report, running = self._live.get(index), self._running.get(index)
             if report is None or not running:
                 continue
             if (
                 fingerprint((pod.namespace, pod.name) for pod in running.values())
                 == report.fingerprint
             ):
-                self._basis[:, :, at] = self._column(report)
-                self._assumed[:, at] = 0
-                self._dirty[at] = False
+                self._basis[:, :, index] = self._column(report)
+                self._assumed[:, index] = 0
+                self._dirty[index] = False
 
     def intends(self, pod: Pod, node: str, now_s: float) -> None:
         """Nothing is kept."""
@@ -204,7 +207,7 @@ class PluginRow:
             self._in_flight[self._at[node]] -= 1
 
     # -- questions
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def next_s(self, now_s: float) -> float | None:
         due = self._queue.next_s()
@@ -218,13 +221,13 @@ class PluginRow:
     def visible_cpu(self, node: str) -> dict[int, int]:
         if self._cache == "none":
             return {}
-        at = self._at[node]
-        if self._in_flight[at] > 0:
+        index = self._at[node]
+        if self._in_flight[index] > 0:
             return dict.fromkeys(range(self._zones), 0)
-        basis = self._basis[0, :, at]
-        taken = self._assumed[0, at] if self._cache == "overreserve" else 0
+        basis = self._basis[0, :, index]
+        taken = self._assumed[0, index] if self._cache == "overreserve" else 0
         return {
-            zone: max(0, int(held - taken)) * UNITS[0]
-            for zone, held in enumerate(basis.tolist())
-            if held != ABSENT
+            zone: max(0, int(cpu - taken)) * UNITS[0]
+            for zone, cpu in enumerate(basis.tolist())
+            if cpu != ABSENT
         }

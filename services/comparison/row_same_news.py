@@ -1,10 +1,10 @@
-"""The oracle with the same news: the ledger's row, judged by every state that is consistent with
-what it has heard.
+"""The oracle with the same information: the ledger's row, judged by every state that is consistent
+with its information.
 
-The production scheduler decides, with its own queue, sweep and ranking. Only the judgement of a
-node is another: the pod is placed if and only if every consistent state admits it (`consistent`),
-followed through the kubelet model without bounds, charges or a budget. What this row does not reach
-cannot be reached without the risk of a rejection.
+The production scheduler decides, with its own queue, bulk evaluation and ranking. Only the
+judgement of a node differs: the pod is placed if and only if every consistent state admits it
+(`consistent`), followed through the kubelet model without bounds, charges or a budget. A result
+beyond this row needs the risk of a rejection.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ States = Mapping[str, Consistent]
 
 
 class EvaluatorByEveryState(Evaluator):
-    """Asks all consistent states where others ask bounds and search."""
+    """Asks all consistent states instead of bounds and search."""
 
     states: States = {}
 
@@ -65,7 +65,9 @@ class ByEveryState(ColumnarPlacing):
 
 
 class SameNewsRow(LedgerRow):
-    """A ledger's row that is told as much, and knows by its own clock when reports were made."""
+    """A ledger's row that receives the same information, and knows by its own clock when reports
+    were made.
+    """
 
     def __init__(self, nodes: Mapping[str, TrueNode], scheduler: str) -> None:
         self._nodes = nodes
@@ -97,10 +99,10 @@ class SameNewsRow(LedgerRow):
         super().reported(report, now_s)
 
     def visible_cpu(self, node: str) -> dict[int, int]:
-        """Zone -> what is free in every state in which everybody has come."""
+        """Return zone -> CPUs that are free in every state after all pending pods have come."""
         try:
-            found = [free_of(state) for state in self._states[node].arrived()]
+            free_by_state = [free_of(state) for state in self._states[node].arrived()]
         except TooManyError:
             return super().visible_cpu(node)
-        zones = found[0] if found else {}
-        return {zone: min(each[zone].get("cpu", 0) for each in found) for zone in zones}
+        zones = free_by_state[0] if free_by_state else {}
+        return {zone: min(free[zone].get("cpu", 0) for free in free_by_state) for zone in zones}

@@ -1,4 +1,6 @@
-"""What a row of the table is to the simulation: told facts and reports, asked for reservations."""
+"""The interface of a row of the table: it receives events and reports, and is asked for
+reservations.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events.catalog import Event
 
+# (pod uid, node name).
 Reservation = tuple[str, str]
-"""(pod uid, node name)."""
 
 
 class Row(Protocol):
@@ -29,7 +31,7 @@ class Row(Protocol):
         """A node's report became known."""
 
     def decide(self, now_s: float) -> list[Reservation]:
-        """What is reserved now."""
+        """Return the new reservations."""
 
     def intends(self, pod: Pod, node: str, now_s: float) -> None:
         """The binding is about to be written."""
@@ -38,7 +40,7 @@ class Row(Protocol):
         """The binding is written."""
 
     def next_s(self, now_s: float) -> float | None:
-        """When to be asked again although nothing was told; None: not at all."""
+        """Return when to be asked again without new information; None: not at all."""
 
     def waiting(self) -> int:
         """Pods that are not placed."""

@@ -1,5 +1,5 @@
-"""Several rows of one cell at once, a process each, told of as they go: what `topolog compare`
-shows. Must not know terminals.
+"""Several rows of one cell at once, one process each, with progress: the display of `topolog
+compare`. This module does not know terminals.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from services.comparison.runner import run_cell
 from shared.runtime import lean
 from shared.runtime.secret_file import withheld
 
+# Row of the results page -> its name for people.
 NAMES: dict[RowName, str] = {
     "no awareness": "without NUMA awareness",
     "passthrough": "upstream plugin, passthrough",
     "overreserve": "upstream plugin, reserve cache",
     "ledger, proof": "Topolog",
 }
-"""Row of docs/quality.md -> what people call it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -56,7 +56,9 @@ def cell(row: RowName, zones: int, reports: Reports, horizon_s: int = DENSE_HORI
 
 
 def play(cells: Sequence[Cell], show: Callable[[Snapshot], None], jobs: int) -> list[Result]:
-    """Play the cells, at most `jobs` at a time; returns their results in order. Raises RowFailed."""
+    """Play the cells, at most `jobs` at a time; returns their results in order. Raises
+    RowFailed.
+    """
     context = multiprocessing.get_context("spawn")
     waiting, running, results = (
         list(cells),
@@ -94,13 +96,13 @@ def _received(ready: Connection, row: RowName) -> Snapshot:
         raise RowFailed(f"the row {NAMES.get(row, row)!r} ended without a result") from None
 
 
-def _play_one(cell: Cell, told: Connection) -> None:
+def _play_one(cell: Cell, pipe: Connection) -> None:
     lean.collect_seldom()
 
     def progress(share: float, measures: Measures) -> None:
-        told.send_bytes(msgspec.json.encode(Snapshot(cell.row, share, *measures.so_far())))
+        pipe.send_bytes(msgspec.json.encode(Snapshot(cell.row, share, *measures.so_far())))
 
     result = run_cell(cell, Path(), progress)
-    told.send_bytes(
+    pipe.send_bytes(
         msgspec.json.encode(Snapshot(cell.row, 1.0, result.admitted, result.rejected, 0, result))
     )

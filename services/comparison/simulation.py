@@ -1,9 +1,8 @@
 """One cell in virtual time: a heap of events between arrivals, scheduler, API, kubelets and
 exporters.
 
-The row is the only thing that differs between the rows of a cell: machines, tasks and every delay
-are the same. A task whose pod a kubelet rejects is created again by its controller after `RETRY_S`,
-under a new uid.
+Only the row differs between the rows of a cell: machines, tasks and every delay are the same. If a
+kubelet rejects a task's pod, its controller creates it again after `RETRY_S` under a new uid.
 """
 
 from __future__ import annotations
@@ -28,23 +27,22 @@ from shared.events.cluster_events import EndCause, NodeObserved, PodEnded, PodOb
 from shared.kubelet import admission
 from shared.kubelet.versions import PROVEN
 
+# The kubelets here are the model itself.
 MODEL = f"v{PROVEN[0]}.0"
-"""The kubelets here are the model itself."""
 RETRY_S = 5.0
+# From new information to a decision, and between two decisions.
 DECIDE_S = 0.02
-"""From news to a decision, and between two decisions."""
 SETTLE_S, MIN_GAP_S = 0.05, 0.25
-"""The exporter's pause after a change, and the least time between two of its scans (its defaults)."""
+"""The exporter's pause after a change, and the least time between two of its scans (its defaults).
+"""
 
 
+# The nodes' clocks at the start: statuses have whole seconds, and 0 is unknown.
 EPOCH_S = 1_700_000_000
-"""Of the nodes' clocks at the beginning: statuses tell whole seconds, and 0 is unknown."""
 
 
 class Job(msgspec.Struct):
-    """A task and the pod that stands for it now; when it started and finished as its status tells,
-    in seconds.
-    """
+    """A task and its current pod; its start and end by its status, in seconds."""
 
     task: Task
     arrived_s: float
@@ -84,7 +82,7 @@ class Simulation:
         self._due_scans: set[str] = set()
 
     # -- the clock
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
         """From 0 to the horizon. `progress` hears the share that is done."""
@@ -118,8 +116,8 @@ class Simulation:
         for arrival in self._load.arrivals:
             job = Job(arrival.task, arrival.at_s)
             self._after(arrival.at_s, lambda job=job: self._arrives(job))  # type: ignore[misc]
-        for at, name in enumerate(self._load.members):
-            job = Job(member_task(name, 0, self._cell.seed), at * 0.05, member=True)
+        for index, name in enumerate(self._load.members):
+            job = Job(member_task(name, 0, self._cell.seed), index * 0.05, member=True)
             self._after(job.arrived_s, lambda job=job: self._arrives(job))  # type: ignore[misc]
         self._after(0.5, self._sample)
 
@@ -137,8 +135,8 @@ class Simulation:
             self._tell(streams.node(node.name), seen)
 
     def _already_runs(self, job: Job) -> None:
-        """Put a task on the first node whose kubelet takes it, from its own on, or from a hash of
-        its name on.
+        """Put a task on the first node whose kubelet admits it, starting at its own node or at a
+        hash of its name.
         """
         pod = job.pod = pod_of(job.task, f"{job.task.name}/0")
         names = list(self._nodes)
@@ -159,7 +157,7 @@ class Simulation:
                     return
 
     # -- scheduler
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _tell(self, stream: str, event: Event) -> None:
         self._row.tell(stream, event, self.now_s)
@@ -229,7 +227,7 @@ class Simulation:
         self._after(self._delay("kubelet_watch", job), lambda: self._seen(job))
 
     # -- kubelet
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _seen(self, job: Job) -> None:
         assert job.pod is not None
@@ -243,13 +241,13 @@ class Simulation:
         trial = self._nodes[job.node].begin(job.pod.uid)
         self._show(job, trial, 0)
 
-    def _show(self, job: Job, trial: Trial, at: int) -> None:
-        if at < len(trial.steps):
-            self._nodes[job.node].show(trial.steps[at])
+    def _show(self, job: Job, trial: Trial, step: int) -> None:
+        if step < len(trial.steps):
+            self._nodes[job.node].show(trial.steps[step])
             self._noticed(job.node)
             self._after(
-                self._delays.draw("step", f"{job.task.name}/{job.turn}/{at}"),
-                lambda: self._show(job, trial, at + 1),
+                self._delays.draw("step", f"{job.task.name}/{job.turn}/{step}"),
+                lambda: self._show(job, trial, step + 1),
             )
         else:
             self._admission_ends(job)
@@ -285,9 +283,7 @@ class Simulation:
             )
 
     def _lets_go(self, job: Job) -> None:
-        """The pod's work is over and its kubelet has freed what it held; the API says so a little
-        later.
-        """
+        """End the pod: its kubelet has freed its holdings. The API reports it a little later."""
         assert job.pod is not None
         delay_s = self._delay("status", job)
         heard_s = self.now_s if self._row.clairvoyant else self.now_s + delay_s
@@ -333,7 +329,7 @@ class Simulation:
         self._after(delay_s, lambda: self._arrives(again))
 
     # -- exporter
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _scan(self, node: TrueNode) -> None:
         self._after(float(self._cell.interval_s), lambda: self._scan(node))

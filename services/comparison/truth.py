@@ -1,9 +1,9 @@
-"""The kubelets: what they hold in truth, what podresources shows of it, and why one of them refused
-a pod.
+"""The kubelets: their true holdings, what podresources shows of them, and why a kubelet rejected a
+pod.
 
-Uses the simulated kubelet's own decisions (`services.simulator.kubelet`) and the production
-exporter's report. Keeps the recent past of every node, to tell whether a rejection would have
-happened had no pod ended after the decision.
+It uses the simulated kubelet's own decisions (`services.simulator.kubelet`) and the production
+exporter's report. It keeps the recent past of every node to tell whether a rejection would have
+happened without an end after the decision.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from shared.kubelet.cpuset import each_cpu
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.masks import nodes_of
 
+# Events per node with a kept earlier state.
 PAST = 64
-"""Events a node whose state before is kept."""
 Cause = Literal["after an end", "overtaken", "unexplained"]
 AFTER_END: Cause = "after an end"
 OVERTAKEN: Cause = "overtaken"
 UNEXPLAINED: Cause = "unexplained"
+# Newest reports per node with a kept true state, for rows with the same information.
 SCANS = 8
-"""Newest reports a node whose state in truth is kept, for who is told as much as reports can tell."""
 RULES = exporter.Rules()
 
 
@@ -59,7 +59,9 @@ class Past(msgspec.Struct):
 
 
 class TrueNode:
-    """One kubelet. `changed` says that podresources may show something else than at the last scan."""
+    """One kubelet. `changed` says that podresources may show something else than at the last
+    scan.
+    """
 
     def __init__(self, node: SimulatedNode, checkpoint: bool = False) -> None:
         self.simulated, self.checkpoint = node, checkpoint
@@ -80,7 +82,7 @@ class TrueNode:
         return self.simulated.name
 
     # -- what happens to it
-    # ------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reserved(self, pod: Pod) -> None:
         """The scheduler sent a pod here; it is on its way."""
@@ -114,13 +116,13 @@ class TrueNode:
         return trial
 
     def let_go(self, pod: Pod, now_s: float, told_s: float) -> None:
-        """The pod ended and its kubelet has freed what it held."""
+        """Record that the pod ended and its kubelet has freed its holdings."""
         self.past.append(Past(now_s, "end", pod, self.kubelet.state, told_s))
         self.kubelet = kubelet.end(self.kubelet, pod.uid)
         self.changed, self._shadow = True, None
 
     # -- questions
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def shadow(self) -> KubeletState:
         """The state after everything that is on its way: what an oracle sees."""
@@ -132,18 +134,23 @@ class TrueNode:
         return self._shadow
 
     def why_refused(self, pod: Pod, decided: tuple[float, int]) -> Cause:
-        """What nobody could foresee when the pod was `decided` (when, and as which decision) and
-        made the kubelet refuse it.
+        """Return the cause of a rejection that could not be foreseen when the pod was `decided`
+        (time, and number of the decision).
 
-        Ends that the scheduler had not heard of: without all of them, or one, it would have been
-        admitted; or, of two causes that each sufficed, one was an end. Else pods that were decided
-        later and came earlier."""
+        First, ends that the scheduler had not received: without all of them, or one, the pod would
+        have been admitted; or, of two causes that each sufficed, one was an end. Otherwise, pods
+        that were decided later and came earlier.
+        """
         recent = list(self.past)
         ends = {
-            at for at, each in enumerate(recent) if each.kind == "end" and each.told_s > decided[0]
+            index
+            for index, past_event in enumerate(recent)
+            if past_event.kind == "end" and past_event.told_s > decided[0]
         }
         later = {
-            at for at, each in enumerate(recent) if each.kind == "admit" and each.order > decided[1]
+            index
+            for index, past_event in enumerate(recent)
+            if past_event.kind == "admit" and past_event.order > decided[1]
         }
         if any(not self._refused_without(pod, out) for out in (ends, *({end} for end in ends))):
             return AFTER_END
@@ -159,22 +166,24 @@ class TrueNode:
             return True
         recent, first = list(self.past), min(left_out)
         state = recent[first].before
-        for at, each in enumerate(recent[first:], first):
-            if at not in left_out:
-                admitted = each.kind == "admit"
+        for index, past_event in enumerate(recent[first:], first):
+            if index not in left_out:
+                admitted = past_event.kind == "admit"
                 state = (
-                    admission.admit(state, each.pod).state
+                    admission.admit(state, past_event.pod).state
                     if admitted
-                    else admission.remove(state, each.pod.uid)
+                    else admission.remove(state, past_event.pod.uid)
                 )
         return not admission.admit(state, pod).admitted
 
     def report(self, now_s: float) -> Report:
-        """The production exporter's report of this moment, the kubelet's checkpoints read where
+        """Return the production exporter's report of this moment, with the kubelet's checkpoints if
         `checkpoint` is set.
         """
         self.changed = False
-        pods = tuple(_listed(known.pod, self.kubelet.shown) for known in self.kubelet.pods.values())
+        pods = tuple(
+            _listed(known_pod.pod, self.kubelet.shown) for known_pod in self.kubelet.pods.values()
+        )
         moment = Freshness("boot", int(now_s * 1000) + 1)
         self.scans[int(now_s * 1000) + 1] = self.kubelet.state
         while len(self.scans) > SCANS:
@@ -231,24 +240,28 @@ def _allocatable(state: KubeletState) -> Allocatable:
 
 def _listed(pod: Pod, shown: KubeletState) -> ListedPod:
     """What podresources says of a pod: ordinary init containers are left out."""
-    held = zip(pod.containers, placements(shown, pod), strict=True)
+    assignments = zip(pod.containers, placements(shown, pod), strict=True)
     return ListedPod(
         pod.namespace,
         pod.name,
-        tuple(_container(each, shown) for part, each in held if part.kind != "init"),
+        tuple(
+            _container(assignment, shown) for part, assignment in assignments if part.kind != "init"
+        ),
     )
 
 
-def _container(held: ContainerAssignment, shown: KubeletState) -> ListedContainer:
+def _container(assignment: ContainerAssignment, shown: KubeletState) -> ListedContainer:
     memory = tuple(
         MemoryBlock(block.resource, tuple(nodes_of(block.mask)), block.size)
-        for block in held.memory
+        for block in assignment.memory
     )
-    return ListedContainer(held.name, held.cpu_ids, memory, tuple(_groups(held, shown)))
+    return ListedContainer(
+        assignment.name, assignment.cpu_ids, memory, tuple(_groups(assignment, shown))
+    )
 
 
-def _groups(held: ContainerAssignment, shown: KubeletState) -> Iterable[DeviceGroup]:
-    for resource, names in held.devices.items():
+def _groups(assignment: ContainerAssignment, shown: KubeletState) -> Iterable[DeviceGroup]:
+    for resource, names in assignment.devices.items():
         for name in names:
             yield DeviceGroup(
                 resource,

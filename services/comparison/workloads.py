@@ -40,14 +40,17 @@ SCHEDULER = "topolog-scheduler"
 ZONE_CPUS = 12
 GPUS_A_NODE = 4
 MOST_TASKS = 200_000
+# Share of the dense load from members of sets.
 MEMBER_SHARE = 0.25
-"""Share of the dense load that members of sets carry."""
 
 
 class PodTask(Task, frozen=True):
-    """A task that brings its pod, as a history recorded it. `again` are the pods that took its
-    place when its kubelet rejected it. `node` is where it runs at the start, or where somebody else
-    bound it (`bound`: no scheduler is asked). Who still waits at `gives_up_s` is deleted then."""
+    """A task with its pod, as a history recorded it.
+
+    `again` are the pods that replaced it after a rejection. `node` is where it runs at the start,
+    or where another scheduler bound it (`bound`: no scheduler is asked). A pod that still waits at
+    `gives_up_s` is deleted then.
+    """
 
     pod: Pod
     again: tuple[Pod, ...] = ()
@@ -56,9 +59,7 @@ class PodTask(Task, frozen=True):
     gives_up_s: float = math.inf
 
     def at_attempt(self, attempt: int) -> Pod:
-        """The pod of the first attempt, of the second, and so on; made up where the history has no
-        more.
-        """
+        """Return the pod of an attempt; a generated one if the history has no more."""
         pods = (self.pod, *self.again)
         if attempt < len(pods):
             return pods[attempt]
@@ -69,12 +70,12 @@ class PodTask(Task, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Machines, tasks that run already at the start (with what is left of their lifetimes),
-    arrivals, set members.
+    """Machines, tasks that already run at the start (with the rest of their lifetimes), arrivals,
+    set members.
 
-    `strategy` is what upstream's rows score by. Members are created again under their names as long
-    as the run lasts. `news` is what schedulers are told of nodes (seconds, stream, fact); without
-    any, each node as it is, at the start.
+    `strategy` is the score of upstream's rows. Members are created again under their names as long
+    as the run lasts. `news` is what schedulers receive about nodes (seconds, stream, event);
+    without it, each node as it is, at the start.
     """
 
     nodes: tuple[SimulatedNode, ...]
@@ -95,7 +96,7 @@ def pod_of(task: Task, uid: str, attempt: int = 0) -> Pod:
     """The pod of a task: its own, or a Guaranteed one."""
     if isinstance(task, PodTask):
         return task.at_attempt(attempt)
-    ordered = sorted(task.containers, key=lambda each: not each.init)
+    ordered = sorted(task.containers, key=lambda container: not container.init)
     parts = tuple(
         Container(c.name, "init" if c.init else "app", c.requests, c.requests) for c in ordered
     )
@@ -104,12 +105,12 @@ def pod_of(task: Task, uid: str, attempt: int = 0) -> Pod:
 
 def _feasible(tasks: Iterator[Task], nodes: tuple[SimulatedNode, ...]) -> tuple[list[Task], int]:
     listed = list(tasks)
-    bad = {each.task for each in infeasible(listed, rooms(nodes))}
+    bad = {refused.task for refused in infeasible(listed, rooms(nodes))}
     return [task for task in listed if task.name not in bad], len(bad)
 
 
 # -- traces
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _traces(cell: Cell, folder: Path) -> Workload:
@@ -127,7 +128,8 @@ def _traces(cell: Cell, folder: Path) -> Workload:
         fitting, _ = _feasible(islice(trace_tasks(once), len(once)), nodes)
         if not fitting:
             raise TraceError(
-                f"{folder}: no task fits any of the first {len(nodes)} nodes; give more of them, or smaller tasks"
+                f"{folder}: no task fits any of the first {len(nodes)} nodes; give more of them, "
+                "or smaller tasks"
             )
         rate = scarce_rate(nodes, fitting, cell.load)
     tasks, bad = _feasible(
@@ -155,7 +157,7 @@ def _at_work(tasks: list[Task], rate: float, seed: int) -> tuple[Task, ...]:
 
 
 # -- dense
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _dense(cell: Cell) -> Workload:

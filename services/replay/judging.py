@@ -1,5 +1,5 @@
-"""Questions that need a judgement now: what a waiting pod waits for at the head of the log, and why a
-kubelet rejected a pod that Topolog did not place. Pure but for reading.
+"""Questions that need a judgement now: what a waiting pod waits for at the head of the log, and why
+a kubelet rejected a pod that Topolog did not place. Pure but for reading.
 
 The scheduler's rooms judge; this module only chooses the moment.
 """

@@ -117,24 +117,32 @@ def _title(event: Event, names: Mapping[str, str]) -> str:
 
 _TITLES: dict[type[Event], Callable[[Any], str]] = {
     cluster.PodRunning: lambda event: f"admitted and running on {event.node}",
-    scheduling.PodReserved: lambda event: f"reserved on {event.node}" + (
-        f", predicted on {by_container(event.predicted)}" if event.predicted else ""
+    scheduling.PodReserved: lambda event: (
+        f"reserved on {event.node}"
+        + (f", predicted on {by_container(event.predicted)}" if event.predicted else "")
     ),
     scheduling.NodeCharged: lambda event: f"charged to {event.node}",
-    scheduling.ReservationWithdrawn: lambda event: (f"reservation on {event.node} withdrawn: "
-f"{event.cause.replace('_', ' ')}"),
-    scheduling.PodNominated: lambda event: (f"nominated to {event.node}, evicting "
-f"{len(event.victims)} pod(s)"),
+    scheduling.ReservationWithdrawn: lambda event: (
+        f"reservation on {event.node} withdrawn: {event.cause.replace('_', ' ')}"
+    ),
+    scheduling.PodNominated: lambda event: (
+        f"nominated to {event.node}, evicting {len(event.victims)} pod(s)"
+    ),
     scheduling.NodeClaimed: lambda event: f"claim stands on {event.node}",
-    scheduling.NominationWithdrawn: lambda event: (f"nomination to {event.node} withdrawn: "
-f"{event.cause.replace('_', ' ')}"),
+    scheduling.NominationWithdrawn: lambda event: (
+        f"nomination to {event.node} withdrawn: {event.cause.replace('_', ' ')}"
+    ),
     binding.BindIntended: lambda event: f"binding to {event.node} intended",
-    binding.PodBound: lambda event: f"bound to {event.node}" + (" (found bound)" if event.found else ""),
-    binding.BindRefused: lambda event: (f"binding to {event.node} refused: "
-f"{event.cause.replace('_', ' ')}"),
-    binding.BindUncertain: lambda event: (f"no clear answer to the binding to {event.node}; it is "
-"sent again"),
-}  # fmt: skip
+    binding.PodBound: lambda event: (
+        f"bound to {event.node}" + (" (found bound)" if event.found else "")
+    ),
+    binding.BindRefused: lambda event: (
+        f"binding to {event.node} refused: {event.cause.replace('_', ' ')}"
+    ),
+    binding.BindUncertain: lambda event: (
+        f"no clear answer to the binding to {event.node}; it is sent again"
+    ),
+}
 
 
 def _detail(event: Event, names: Mapping[str, str]) -> list[str]:

@@ -115,9 +115,14 @@ async def _history(log: EventLog, uid: str, quarantined: QuarantinedStreams) -> 
             charges += [
                 (neighbour, charged)
                 for neighbour in commit
-                if neighbour.commit_id == envelope.commit_id and not neighbour.stream.startswith("pod/")
-                and isinstance(charged := quarantined.event_of(neighbour), scheduling.NodeCharged | scheduling.NodeClaimed) and charged.uid == uid
-            ]  # fmt: skip
+                if neighbour.commit_id == envelope.commit_id
+                and not neighbour.stream.startswith("pod/")
+                and isinstance(
+                    charged := quarantined.event_of(neighbour),
+                    scheduling.NodeCharged | scheduling.NodeClaimed,
+                )
+                and charged.uid == uid
+            ]
     return sorted([*history, *charges], key=lambda entry: entry[0].position)
 
 
@@ -205,7 +210,10 @@ def _now(history: History, proofs: list[Proof]) -> str:
         if proof.node == node:
             predicted = reserved[-1].predicted if reserved and reserved[-1].node == node else {}
             said = f"on {by_container(proof.zones)}, {story.verdict_on(predicted, proof.zones)}"
-            return f"{text}; {said}: confirmed by report {proof.report_version} at {clock(proof.time_us)}"
+            return (
+                f"{text}; {said}: confirmed by report {proof.report_version} at "
+                f"{clock(proof.time_us)}"
+            )
     charged = [
         event
         for _, event in history
@@ -217,7 +225,10 @@ def _now(history: History, proofs: list[Proof]) -> str:
             if reserved and reserved[-1].predicted
             else ""
         )
-        return f"{text}; its zone is not confirmed yet: charged in {zones_list(charged[-1].zones)}{hope}"
+        return (
+            f"{text}; its zone is not confirmed yet: charged in "
+            f"{zones_list(charged[-1].zones)}{hope}"
+        )
     return f"{text}; needs no zone"
 
 

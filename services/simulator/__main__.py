@@ -1,4 +1,6 @@
-"""`python -m services.simulator`: a simulated cluster with an API server, kubelets and a workload."""
+"""`python -m services.simulator`: a simulated cluster with an API server, kubelets and a
+workload.
+"""
 
 import os
 
@@ -13,7 +15,9 @@ from services.simulator.simulation import run
 
 
 def main() -> int:
-    """Run until stopped; 0 after a signal, 2 for wrong options, 1 when the cluster cannot be run."""
+    """Run until stopped; 0 after a signal, 2 for wrong options, 1 when the cluster cannot be
+    run.
+    """
     try:
         options = parse(sys.argv[1:])
     except OptionsError as error:

@@ -1,6 +1,4 @@
-"""What is to be done when: a heap of actions by real and by virtual time, taken out when due. Must
-not know the actions.
-"""
+"""Scheduled actions: a heap by real and by virtual time. This module does not know the actions."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ class Agenda:
         """Do `action` at `when` (in the caller's seconds)."""
         heapq.heappush(self._heap, (when, next(self._numbers), action))
 
-    def next_due(self, now: float) -> Action | None:
+    def next_due(self, now_s: float) -> Action | None:
         """Take out the next action that is due; None when none is."""
-        return heapq.heappop(self._heap)[2] if self._heap and self._heap[0][0] <= now else None
+        return heapq.heappop(self._heap)[2] if self._heap and self._heap[0][0] <= now_s else None
 
     @property
     def next_at(self) -> float | None:

@@ -1,8 +1,8 @@
-"""Virtual time: seconds that run `rate` times as fast as real ones; the rate may change at any
+"""Virtual time: seconds that run `rate` times as fast as real ones. The rate may change at any
 moment.
 
-Only arrivals and lifetimes of simulated work follow it; services, reports and latencies stay in
-real time. Must not know who reads it.
+Only arrivals and lifetimes of simulated work follow it. Services, reports and latencies use real
+time. This module does not know its readers.
 """
 
 from __future__ import annotations

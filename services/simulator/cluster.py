@@ -1,10 +1,10 @@
-"""What a simulated cluster is made of: nodes with zones, CPUs, memory, devices and a kubelet
-configuration, as values.
+"""The nodes of a simulated cluster as values: zones, CPUs, memory, devices and a kubelet
+configuration.
 
-One way to lay a machine out: everything split evenly over its zones, the odd one to the first
-zones; one socket and one uncore cache a zone; hyperthread siblings (2k, 2k+1); distances 10 local,
-21 remote; two CPUs reserved (the first CPU of each zone, or the first two of a single zone). Must
-not know the API server, files, or who schedules.
+There is one layout: everything is split evenly over the zones, the remainder goes to the first
+zones; one socket and one uncore cache per zone; hyperthread siblings (2k, 2k+1); distances 10
+local, 21 remote; two CPUs reserved (the first CPU of each zone, or the first two of a single zone).
+This module does not know the API server, files or the scheduler.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from shared.kubelet.topology import Cpu
 
 LOCAL_DISTANCE = 10
 REMOTE_DISTANCE = 21
+# A zone's share for the system: the kubelet's Static memory policy requires more than nothing (its
+# default eviction threshold is 100Mi).
 RESERVED_MEMORY_BYTES = 100 * 2**20
-"""A zone's share for the system: the kubelet's Static memory policy asks for more than nothing (its default eviction
-threshold is 100Mi)."""
 EPHEMERAL_STORAGE_BYTES = 100 * 2**30
 MAX_PODS = 110
 DEFAULT_MAX_NUMA_NODES = 8
@@ -77,10 +77,12 @@ class SimulatedNode(msgspec.Struct, frozen=True):
         }
 
     def allocatable(self) -> Amounts:
-        """What the Node object offers: capacity without what is reserved and without unhealthy
-        devices, memory also without hugepages."""
+        """Return the Node object's allocatable: capacity without reservations and unhealthy
+        devices, memory also without hugepages.
+        """
         offered = self.capacity() | {
-            name: sum(each.healthy for each in pool.values()) for name, pool in self.devices.items()
+            name: sum(device.healthy for device in pool.values())
+            for name, pool in self.devices.items()
         }
         offered[CPU] -= len(self.machine.zones) * 1000 if len(self.machine.zones) > 1 else 2000
         reserved = sum(amounts.get(MEMORY, 0) for amounts in self.kubelet.reserved_memory.values())
@@ -120,7 +122,8 @@ def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
     cpus = split(shape.cpus, shape.zones)
     if min(cpus) < 2 or (shape.zones == 1 and shape.cpus < 3):
         raise ValueError(
-            f"node {name}: {shape.cpus} CPUs on {shape.zones} zones leave a zone empty; give more CPUs"
+            f"node {name}: {shape.cpus} CPUs on {shape.zones} zones leave a zone empty; give "
+            "more CPUs"
         )
     layout = _cpus(cpus)
     firsts = (
@@ -144,16 +147,14 @@ def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
 
 
 def _topology_options(policies: Policies, zones: int) -> dict[str, str]:
-    """A kubelet refuses more than 8 zones under any policy but none, unless it is told that they
-    are meant.
-    """
+    """Allow more than 8 zones, which a kubelet refuses otherwise under any policy but none."""
     if zones <= DEFAULT_MAX_NUMA_NODES or policies.topology_policy == NONE:
         return policies.topology_options
     return {"max-allowable-numa-nodes": str(zones), **policies.topology_options}
 
 
 def split(total: int, parts: int) -> list[int]:
-    """Even shares, what is left over to the first ones."""
+    """Return even shares. The remainder goes to the first ones."""
     share, rest = divmod(total, parts)
     return [share + (1 if part < rest else 0) for part in range(parts)]
 
@@ -167,7 +168,8 @@ def _zones(shape: NodeShape) -> tuple[ZoneConfig, ...]:
             mib[zone] * 2**20,
             {size: share[zone] for size, share in pages.items()},
             tuple(
-                LOCAL_DISTANCE if other == zone else REMOTE_DISTANCE for other in range(shape.zones)
+                LOCAL_DISTANCE if other_zone == zone else REMOTE_DISTANCE
+                for other_zone in range(shape.zones)
             ),
         )
         for zone in range(shape.zones)

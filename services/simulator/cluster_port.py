@@ -1,7 +1,7 @@
-"""What simulated kubelets and the player ask of the cluster's object store, in one process and one
+"""The parts of the object store that simulated kubelets and the player use, in one process and one
 event loop.
 
-Satisfied by the simulated API server's `ClusterStore`. Must not know HTTP or who implements it.
+The simulated API server's `ClusterStore` implements them. This module does not know HTTP.
 """
 
 from __future__ import annotations

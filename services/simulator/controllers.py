@@ -72,7 +72,12 @@ class Controllers:
     def _wake_owner(self, change: Seen) -> None:
         for owner in change.entry.obj["metadata"].get("ownerReferences") or ():
             resource = next(
-                (found for found, kind in _KIND.items() if kind == owner.get("kind")), ""
+                (
+                    resource_of_owner
+                    for resource_of_owner, kind in _KIND.items()
+                    if kind == owner.get("kind")
+                ),
+                "",
             )
             if resource:
                 self._due[resource, change.entry.obj["metadata"]["namespace"], owner["name"]] = None
@@ -87,17 +92,17 @@ class Controllers:
         return due
 
     def _reconcile(self, resource: str, namespace: str, name: str) -> None:
-        found = self._cluster.get(resource, name, namespace)
-        if found is None or found.obj["metadata"].get("deletionTimestamp"):
+        entry = self._cluster.get(resource, name, namespace)
+        if entry is None or entry.obj["metadata"].get("deletionTimestamp"):
             self._collect(resource, namespace, name)
             return
         reconcile = {"deployments": self._deployment, "jobs": self._job}.get(
             resource, self._replicas
         )
-        reconcile(resource, found.obj)
+        reconcile(resource, entry.obj)
 
     # -- each kind
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _deployment(self, resource: str, obj: Json) -> None:
         """One ReplicaSet of the newest template; the ones before are deleted with their pods."""
@@ -108,11 +113,16 @@ class Controllers:
             _owned(self._cluster.list("replicasets", namespace), "Deployment", metadata["uid"])
         )
         current = next(
-            (one for one in mine if one.obj["metadata"]["name"] == f"{name}-{revision}"), None
+            (
+                replica_set
+                for replica_set in mine
+                if replica_set.obj["metadata"]["name"] == f"{name}-{revision}"
+            ),
+            None,
         )
-        for one in mine:
-            if one is not current:
-                self._cluster.delete("replicasets", one.obj["metadata"]["name"], namespace)
+        for replica_set in mine:
+            if replica_set is not current:
+                self._cluster.delete("replicasets", replica_set.obj["metadata"]["name"], namespace)
         wanted = _count(spec.get("replicas"))
         if current is None:
             self._cluster.create("replicasets", _replica_set(obj, revision, wanted), namespace)
@@ -144,15 +154,15 @@ class Controllers:
             )
         )
         live = [
-            one for one in pods if _phase(one) not in ("Succeeded", "Failed") and not _ending(one)
+            pod for pod in pods if _phase(pod) not in ("Succeeded", "Failed") and not _ending(pod)
         ]
         wanted = _count(spec.get("replicas"))
-        for one in [
+        for pod in [
             *live[wanted:],
-            *(one for one in pods if _phase(one) in ("Succeeded", "Failed")),
+            *(pod for pod in pods if _phase(pod) in ("Succeeded", "Failed")),
         ]:
-            self._delete_pod(one)
-        taken = {one.obj["metadata"]["name"] for one in pods}
+            self._delete_pod(pod)
+        taken = {pod.obj["metadata"]["name"] for pod in pods}
         names = (
             (f"{metadata['name']}-{number}" for number in range(wanted))
             if resource == "statefulsets"
@@ -166,7 +176,7 @@ class Controllers:
             )
             if name != "":
                 self._make_pod(resource, obj, name)
-        ready = sum(_phase(one) == "Running" for one in live)
+        ready = sum(_phase(pod) == "Running" for pod in live)
         status = {
             "replicas": len(live),
             "readyReplicas": ready,
@@ -179,14 +189,18 @@ class Controllers:
         self._status(resource, obj, {**status, "observedGeneration": metadata.get("generation", 1)})
 
     def _job(self, resource: str, obj: Json) -> None:
-        """Pods until enough have succeeded; failed ones are made anew up to the backoff limit."""
-        metadata, spec, before = obj["metadata"], obj["spec"], obj.get("status") or {}
-        if any(one.get("type") in ("Complete", "Failed") for one in before.get("conditions") or ()):
+        """Create pods until enough have succeeded. Failed ones are replaced up to the backoff
+        limit.
+        """
+        metadata, spec, old_status = obj["metadata"], obj["spec"], obj.get("status") or {}
+        if any(
+            pod.get("type") in ("Complete", "Failed") for pod in old_status.get("conditions") or ()
+        ):
             return
         pods = list(
             _owned(self._cluster.list("pods", metadata["namespace"]), "Job", metadata["uid"])
         )
-        phases = [_phase(one) for one in pods if not _ending(one)]
+        phases = [_phase(pod) for pod in pods if not _ending(pod)]
         succeeded, failed = phases.count("Succeeded"), phases.count("Failed")
         active = len(phases) - succeeded - failed
         parallel, completions = _count(spec.get("parallelism")), _count(spec.get("completions"))
@@ -211,26 +225,29 @@ class Controllers:
         else:
             for _ in range(min(parallel, completions - succeeded) - active):
                 self._make_pod(resource, obj, None)
-        self._status(resource, obj, {**before, **status})
+        self._status(resource, obj, {**old_status, **status})
 
     # -- pods
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _make_pod(self, resource: str, obj: Json, name: str | None) -> None:
         metadata, template = obj["metadata"], obj["spec"]["template"]
-        own = {
+        metadata_of_pod = {
             key: value
             for key, value in (template.get("metadata") or {}).items()
             if key in ("labels", "annotations")
         }
-        own |= {"name": name} if name else {"generateName": f"{metadata['name']}-"}
-        own["ownerReferences"] = [_reference(resource, metadata)]
+        metadata_of_pod |= {"name": name} if name else {"generateName": f"{metadata['name']}-"}
+        metadata_of_pod["ownerReferences"] = [_reference(resource, metadata)]
         if resource == "jobs":
-            own["labels"] = {"job-name": metadata["name"], **own.get("labels", {})}
+            metadata_of_pod["labels"] = {
+                "job-name": metadata["name"],
+                **metadata_of_pod.get("labels", {}),
+            }
         spec = dict(template.get("spec") or {})
         self._cluster.create(
             "pods",
-            {"metadata": {**own, "namespace": metadata["namespace"]}, "spec": spec},
+            {"metadata": {**metadata_of_pod, "namespace": metadata["namespace"]}, "spec": spec},
             metadata["namespace"],
         )
 
@@ -244,16 +261,16 @@ class Controllers:
     def _collect(self, resource: str, namespace: str, name: str) -> None:
         """What an owner that is gone leaves behind."""
         kind = _KIND[resource]
-        for one in self._cluster.list("replicasets", namespace):
+        for replica_set in self._cluster.list("replicasets", namespace):
             if resource == "deployments" and any(
                 owner.get("kind") == kind and owner.get("name") == name
-                for owner in one.obj["metadata"].get("ownerReferences") or ()
+                for owner in replica_set.obj["metadata"].get("ownerReferences") or ()
             ):
-                self._cluster.delete("replicasets", one.obj["metadata"]["name"], namespace)
-        for one in self._cluster.list("pods", namespace):
-            owners = one.obj["metadata"].get("ownerReferences") or ()
+                self._cluster.delete("replicasets", replica_set.obj["metadata"]["name"], namespace)
+        for replica_set in self._cluster.list("pods", namespace):
+            owners = replica_set.obj["metadata"].get("ownerReferences") or ()
             if any(owner.get("kind") == kind and owner.get("name") == name for owner in owners):
-                self._delete_pod(one)
+                self._delete_pod(replica_set)
 
     def _status(self, resource: str, obj: Json, status: Json) -> None:
         shown = {
@@ -280,14 +297,14 @@ def _replica_set(deployment: Json, revision: str, replicas: int) -> Json:
     template["metadata"] = {**(template.get("metadata") or {}), "labels": labels}
     selector = {**(spec.get("selector") or {})}
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: revision}
-    own = {
+    owned = {
         "name": f"{metadata['name']}-{revision}",
         "namespace": metadata["namespace"],
         "labels": labels,
         "ownerReferences": [_reference("deployments", metadata)],
     }
     return {
-        "metadata": own,
+        "metadata": owned,
         "spec": {"replicas": replicas, "selector": selector, "template": template},
     }
 

@@ -19,12 +19,12 @@ from services.simulator.workload import Task, TaskContainer
 from shared.domain.policies import NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import CPU, MEMORY, PODS, Amounts, is_device, is_hugepages
 
+# Free amounts of each zone.
 Free = tuple[Amounts, ...]
-"""Free amounts of each zone."""
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What is empty on one node: totals (all CPUs, also reserved ones), free by zone, node
+    """The amounts of one empty node: totals (all CPUs, reserved ones included), free by zone,
     allocatable, policy, scope.
     """
 
@@ -36,7 +36,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class Infeasible(msgspec.Struct, frozen=True):
-    """A task that no node can ever take, with what it asks for (Topolog's units)."""
+    """A task that no node can ever take, with its requests in Topolog's units."""
 
     task: str
     demand: Amounts
@@ -44,24 +44,24 @@ class Infeasible(msgspec.Struct, frozen=True):
 
 def rooms(nodes: Iterable[SimulatedNode]) -> tuple[Room, ...]:
     """The distinct rooms of a cluster: equal nodes count once."""
-    found: list[Room] = []
+    listed_rooms: list[Room] = []
     for room in map(_room, nodes):
-        if room not in found:
-            found.append(room)
-    return tuple(found)
+        if room not in listed_rooms:
+            listed_rooms.append(room)
+    return tuple(listed_rooms)
 
 
 def infeasible(tasks: Iterable[Task], cluster: tuple[Room, ...]) -> list[Infeasible]:
     """The tasks that fit no room; equal shapes are judged once."""
     verdicts: dict[bytes, bool] = {}
-    found = []
+    infeasible_tasks = []
     for task in tasks:
         shape = msgspec.json.encode(task.containers, order="sorted")
         if shape not in verdicts:
             verdicts[shape] = any(task_fits(task, room) for room in cluster)
         if not verdicts[shape]:
-            found.append(Infeasible(task.name, _pod_demand(task.containers)))
-    return found
+            infeasible_tasks.append(Infeasible(task.name, _pod_demand(task.containers)))
+    return infeasible_tasks
 
 
 def task_fits(task: Task, room: Room) -> bool:
@@ -128,13 +128,13 @@ def _guaranteed(task: Task) -> bool:
 
 
 def _aligned_total(task: Task) -> Amounts:
-    """Two halves of a CPU are no whole one: what is pinned is judged container by container, then
-    summed.
+    """Sum per container: two halves of a CPU are not a whole one, because pinning is decided per
+    container.
     """
     guaranteed = _guaranteed(task)
     return _pod_demand(
-        msgspec.structs.replace(each, requests=_aligned(each, guaranteed))
-        for each in task.containers
+        msgspec.structs.replace(container, requests=_aligned(container, guaranteed))
+        for container in task.containers
     )
 
 
@@ -181,10 +181,10 @@ def _narrowest(name: str, amount: int, total: Free) -> int:
 
 
 def _taken(free: Free, zones: tuple[int, ...], demand: Amounts) -> Free:
-    left = [dict(zone) for zone in free]
+    remaining = [dict(zone) for zone in free]
     for name, amount in demand.items():
         for zone in zones:
-            share = min(amount, left[zone].get(name, 0))
-            left[zone][name] = left[zone].get(name, 0) - share
+            share = min(amount, remaining[zone].get(name, 0))
+            remaining[zone][name] = remaining[zone].get(name, 0) - share
             amount -= share
-    return tuple(left)
+    return tuple(remaining)

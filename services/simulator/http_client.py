@@ -34,7 +34,8 @@ class HttpClient:
         Unreachable.
         """
         head = (
-            f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: application/json\r\n"
+            f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: "
+            "application/json\r\n"
             f"Accept: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         async with self._slots:

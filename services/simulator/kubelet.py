@@ -44,7 +44,9 @@ class KubeletNode(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """An admission carried out: the states that are visible on the way, in order, and the verdict."""
+    """An admission carried out: the states that are visible on the way, in order, and the
+    verdict.
+    """
 
     uid: str
     steps: tuple[KubeletState, ...]
@@ -86,9 +88,9 @@ def resume(
         raise StartError(f"the kubelet would not start: {again}")
     refused = [(uid, verdict) for uid, verdict in again.readmissions if not verdict.admitted]
     out = {uid for uid, _ in refused}
-    known = {pod.uid: KnownPod(pod, "running") for pod in pods if pod.uid not in out}
+    known_pods = {pod.uid: KnownPod(pod, "running") for pod in pods if pod.uid not in out}
     state = admission.drop_stale(again.state)
-    return KubeletNode(state, state, node.allocatable, known), refused
+    return KubeletNode(state, state, node.allocatable, known_pods), refused
 
 
 def holders(state: KubeletState) -> frozenset[str]:
@@ -102,7 +104,7 @@ def assign(node: KubeletNode, pod: Pod) -> KubeletNode:
 
 
 def begin(node: KubeletNode, uid: str) -> tuple[KubeletNode, Trial]:
-    """Admit a waiting pod. What it holds becomes visible by `show`, step by step, and lasts from
+    """Admit a waiting pod. Its holdings become visible by `show`, step by step, and last from
     `conclude` on.
     """
     pod = node.pods[uid].pod
@@ -125,8 +127,8 @@ def show(node: KubeletNode, step: KubeletState) -> KubeletNode:
 
 
 def conclude(node: KubeletNode, trial: Trial) -> KubeletNode:
-    """The node after an admission: the pod runs with what it was given, or is known no more."""
-    pods = {uid: known for uid, known in node.pods.items() if uid != trial.uid}
+    """Return the node after an admission: the pod runs with its holdings, or is removed."""
+    pods = {uid: known_pod for uid, known_pod in node.pods.items() if uid != trial.uid}
     state = admission.drop_stale(trial.verdict.state)
     if trial.verdict.admitted and trial.uid in node.pods:
         pod = node.pods[trial.uid].pod
@@ -141,11 +143,11 @@ def end(node: KubeletNode, uid: str) -> KubeletNode:
     """The node after a pod ended or was deleted; a pod in admission leaves the list now and its
     resources at `conclude`.
     """
-    known = node.pods.get(uid)
-    if known is None:
+    known_pod = node.pods.get(uid)
+    if known_pod is None:
         return node
-    pods = {other: kept for other, kept in node.pods.items() if other != uid}
-    if known.phase != "running":
+    pods = {pod_uid: kept for pod_uid, kept in node.pods.items() if pod_uid != uid}
+    if known_pod.phase != "running":
         return _with_pods(node, pods)
     state = _without(node.state, uid)
     shown = state if node.shown is node.state else _without(node.shown, uid)
@@ -153,8 +155,8 @@ def end(node: KubeletNode, uid: str) -> KubeletNode:
 
 
 def rebase(node: KubeletNode, trial: Trial) -> Trial:
-    """The verdict of an admission during which other pods ended: what they held is free in the
-    state after it.
+    """Return the result of an admission during which other pods ended: their holdings are free in
+    the state after it.
     """
     state = trial.verdict.state
     for uid in set(state.pods) - set(node.state.pods) - {trial.uid}:
@@ -179,7 +181,9 @@ def _after_predicates(node: KubeletNode, pod: Pod, verdict: Admission) -> Admiss
     if not verdict.admitted:
         return verdict
     others = (
-        known.pod for uid, known in node.pods.items() if known.phase == "running" and uid != pod.uid
+        known_pod.pod
+        for uid, known_pod in node.pods.items()
+        if known_pod.phase == "running" and uid != pod.uid
     )
     short = shortage(node.allocatable, others, pod)
     if short is None:

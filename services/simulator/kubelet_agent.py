@@ -34,7 +34,7 @@ class Delays(msgspec.Struct, frozen=True):
 
 
 class Posts(Protocol):
-    """What a kubelet tells the cluster."""
+    """The calls of a kubelet to the cluster."""
 
     def started(self, pod: Pod) -> None:
         """All containers run."""
@@ -55,14 +55,14 @@ class KubeletAgent:
         folder: Path,
         delays: Delays,
         agenda: Agenda,
-        now: Callable[[], float],
+        clock_s: Callable[[], float],
         posts: Posts,
     ) -> None:
         self._node = node
         self._folder = folder
         self._delays = delays
         self._agenda = agenda
-        self._now = now
+        self._now = clock_s
         self._posts = posts
         self._queue: deque[tuple[str, float]] = deque()
         self._trial: Trial | None = None
@@ -92,9 +92,9 @@ class KubeletAgent:
 
     def pod_bytes(self, namespace: str, name: str) -> bytes | None:
         """The answer to Get."""
-        for known in self._node.pods.values():
-            if (known.pod.namespace, known.pod.name) == (namespace, name):
-                return listing.get_message(known.pod, self._node.shown)
+        for known_pod in self._node.pods.values():
+            if (known_pod.pod.namespace, known_pod.pod.name) == (namespace, name):
+                return listing.get_message(known_pod.pod, self._node.shown)
         return None
 
     def assign(self, pod: Pod) -> None:
@@ -106,11 +106,13 @@ class KubeletAgent:
             self._agenda.add(ready, self._admit_next)
 
     def terminate(self, uid: str) -> None:
-        """A pod was deleted: its containers end in a moment, or it is gone at once when none run."""
-        known = self._node.pods.get(uid)
-        if known is None or uid in self._stopping:
+        """A pod was deleted: its containers end in a moment, or it is gone at once when none
+        run.
+        """
+        known_pod = self._node.pods.get(uid)
+        if known_pod is None or uid in self._stopping:
             return
-        if known.phase == "running":
+        if known_pod.phase == "running":
             self._stopping.add(uid)
             self._agenda.add(self._now() + self._delays.stop_s, partial(self._stop, uid))
         else:
@@ -120,22 +122,24 @@ class KubeletAgent:
         """A pod is over: it leaves the list, its resources are free. The pod, or None when it was
         not active.
         """
-        known = self._node.pods.get(uid)
-        if known is None:
+        known_pod = self._node.pods.get(uid)
+        if known_pod is None:
             return None
         self._stopping.discard(uid)
         self._messages.pop(uid, None)
         self._become(kubelet.end(self._node, uid))
-        return known.pod
+        return known_pod.pod
 
     def _stop(self, uid: str) -> None:
-        known = self._node.pods.get(uid)
-        if known is not None:
-            self._posts.stopped(known.pod)
+        known_pod = self._node.pods.get(uid)
+        if known_pod is not None:
+            self._posts.stopped(known_pod.pod)
             self.end(uid)
 
     def _admit_next(self) -> None:
-        """Begin the admission of the next pod that is still there and has been listed long enough."""
+        """Begin the admission of the next pod that is still there and has been listed long
+        enough.
+        """
         while self._trial is None and self._queue:
             uid, ready = self._queue[0]
             if uid in self._node.pods and ready > self._now():
@@ -155,11 +159,11 @@ class KubeletAgent:
         # moment in between, in which
         # somebody else has ended and nothing is allocated yet.
         self._show(steps[0])
-        at = self._now()
+        begun_s = self._now()
         for step in steps[1:-1]:
-            at += self._delays.step_s
-            self._agenda.add(at, partial(self._show, step))
-        self._agenda.add(at + self._delays.step_s, self._conclude)
+            begun_s += self._delays.step_s
+            self._agenda.add(begun_s, partial(self._show, step))
+        self._agenda.add(begun_s + self._delays.step_s, self._conclude)
 
     def _show(self, step: KubeletState) -> None:
         if self._trial is not None:
@@ -170,31 +174,31 @@ class KubeletAgent:
         if trial is None:
             return
         self._trial = None
-        known = self._node.pods.get(trial.uid)
+        known_pod = self._node.pods.get(trial.uid)
         self._become(kubelet.conclude(self._node, kubelet.rebase(self._node, trial)), trial.uid)
-        if known is not None and trial.verdict.admitted:
+        if known_pod is not None and trial.verdict.admitted:
             self._agenda.add(self._now() + self._delays.start_s, partial(self._run, trial.uid))
-        elif known is not None:
-            self._posts.refused(known.pod, trial.verdict.reason, trial.verdict.message)
+        elif known_pod is not None:
+            self._posts.refused(known_pod.pod, trial.verdict.reason, trial.verdict.message)
         self._admit_next()
 
     def _run(self, uid: str) -> None:
-        known = self._node.pods.get(uid)
-        if known is not None and uid not in self._stopping:
-            self._posts.started(known.pod)
+        known_pod = self._node.pods.get(uid)
+        if known_pod is not None and uid not in self._stopping:
+            self._posts.started(known_pod.pod)
 
     def _become(self, node: KubeletNode, changed: str = "") -> None:
         """Take on a new value: files first, then what podresources shows."""
-        before, after = self._node.shown, node.shown
+        old_state, new_state = self._node.shown, node.shown
         self._node = node
-        if after is not before or changed:
-            kubelet_files.save(self._folder, before, after)
+        if new_state is not old_state or changed:
+            kubelet_files.save(self._folder, old_state, new_state)
         if changed:
             self._list(changed)
 
     def _list(self, uid: str) -> None:
-        known = self._node.pods.get(uid)
-        if known is None:
+        known_pod = self._node.pods.get(uid)
+        if known_pod is None:
             self._messages.pop(uid, None)
         else:
-            self._messages[uid] = listing.pod_message(known.pod, self._node.shown)
+            self._messages[uid] = listing.pod_message(known_pod.pod, self._node.shown)

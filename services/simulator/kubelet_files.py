@@ -1,10 +1,10 @@
 """A simulated kubelet's state on disk: the three checkpoints of its managers, in the kubelet's own
 format.
 
-Each is replaced by renaming, so that a process killed half-way leaves the one before it whole; the
+Each file is replaced by renaming, so that a process killed half-way leaves the old file whole. The
 larger ones have no checksum, because they change with every pod. A pod that holds nothing of a
-manager's changes no file, as with a kubelet: who watches hears nothing of it. Must not know when to
-save, nor judge what it loads.
+manager changes no file, as with a kubelet, so a watch sees no event. This module does not decide
+when to save and does not judge what it loads.
 """
 
 from __future__ import annotations
@@ -39,19 +39,28 @@ from shared.kubelet.memory_state import MemoryState
 DEVICE_FILE = "device-plugins/kubelet_internal_checkpoint"
 
 
-def save(folder: Path, before: KubeletState | None, after: KubeletState) -> None:
-    """Write the checkpoints of the managers whose book differs from `before`, in the order in which
-    a kubelet's managers allocate and save: devices, CPUs, memory (kubelet 1.36)."""
-    if before is None or before.devices is not after.devices:
+def save(folder: Path, old_state: KubeletState | None, new_state: KubeletState) -> None:
+    """Write the checkpoints of the managers whose state differs from `before`, in the kubelet's
+    order: devices, CPUs, memory (kubelet 1.36).
+    """
+    if old_state is None or old_state.devices is not new_state.devices:
         (folder / DEVICE_FILE).parent.mkdir(exist_ok=True)
-        _replace(folder / DEVICE_FILE, write_devices(device_checkpoint(after.devices), seal=False))
-    if before is None or before.cpu.entries != after.cpu.entries:
+        _replace(
+            folder / DEVICE_FILE, write_devices(device_checkpoint(new_state.devices), seal=False)
+        )
+    if old_state is None or old_state.cpu.entries != new_state.cpu.entries:
         _replace(
             folder / CPU_FILE,
-            write_cpu(CpuCheckpoint(after.kubelet.cpu.policy, after.cpu.shared, after.cpu.entries)),
+            write_cpu(
+                CpuCheckpoint(
+                    new_state.kubelet.cpu.policy, new_state.cpu.shared, new_state.cpu.entries
+                )
+            ),
         )
-    if before is None or before.memory is not after.memory:
-        _replace(folder / MEMORY_FILE, write_memory(memory_checkpoint(after.memory), seal=False))
+    if old_state is None or old_state.memory is not new_state.memory:
+        _replace(
+            folder / MEMORY_FILE, write_memory(memory_checkpoint(new_state.memory), seal=False)
+        )
 
 
 def stored(state: KubeletState) -> Checkpoints:

@@ -33,9 +33,9 @@ from shared.kubelet.machine import KubeletState
 from shared.runtime.waiting import set_within
 
 log = structlog.get_logger()
+# Work in one turn of the event loop. gRPC's server handles one event per turn after it: with turns
+# as long as all due work, kubelets on a busy machine answered no request while pods arrived.
 TURN_S = 0.002
-"""Of work in one turn of the loop. Once it is behind, gRPC's server takes one event a turn: where a turn was as long as all
-that was due, on a busy machine, kubelets answered nobody as long as pods came."""
 _ENDED = ("Failed", "Succeeded")
 _UNTAINTED = {"spec": {"taints": None}}
 
@@ -105,7 +105,7 @@ class KubeletRunner:
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
 
     def agent(self, node: str) -> KubeletAgent:
-        """The kubelet of a node; KeyError for one that is not simulated here."""
+        """Return the kubelet of a node. Raises KeyError for one that is not simulated here."""
         return self._agents[node]
 
     async def restart_node(self, node: str) -> None:
@@ -149,16 +149,19 @@ class KubeletRunner:
                 self.started(node.name, pod)
 
     def _admitted_pods(self, node: str, stored: KubeletState | None) -> list[tuple[Pod, bool]]:
-        """Pods that this kubelet had admitted when it stopped, oldest first, each with whether it
-        is known to run: one that the checkpoints hold keeps its place, as on a kubelet, even if its
-        status was not posted any more."""
-        held = kubelet.holders(stored) if stored is not None else frozenset()
+        """Return the pods that this kubelet had admitted when it stopped, oldest first, and whether
+        each is known to run.
+
+        A pod in the checkpoints keeps its place, as on a kubelet, even if its last status was not
+        posted.
+        """
+        holder_uids = kubelet.holders(stored) if stored is not None else frozenset()
         entries = self._cluster.list("pods", field_selector=f"spec.nodeName={node}")
-        there = [(entry.obj, entry.obj["status"].get("phase")) for entry in entries]
+        pods_on_node = [(entry.obj, entry.obj["status"].get("phase")) for entry in entries]
         kept = [
             obj
-            for obj, phase in there
-            if phase == "Running" or (phase not in _ENDED and obj["metadata"]["uid"] in held)
+            for obj, phase in pods_on_node
+            if phase == "Running" or (phase not in _ENDED and obj["metadata"]["uid"] in holder_uids)
         ]
         kept.sort(
             key=lambda obj: (obj["metadata"].get("creationTimestamp", ""), obj["metadata"]["uid"])
@@ -182,7 +185,7 @@ class KubeletRunner:
         self._note(change.entry.obj)
 
     def _note(self, obj: Json) -> None:
-        """Remember that a pod of ours changed; what is true of it is read when its turn comes."""
+        """Remember that one of our pods changed. Its state is read when its turn comes."""
         node = obj["spec"].get("nodeName")
         if node not in self._agents:
             return
@@ -191,18 +194,16 @@ class KubeletRunner:
         self._woken.set()
 
     def _work(self) -> None:
-        """What has been heard and what is due now, in turns, for as long as one turn of the loop
-        may take.
-        """
+        """Process received changes and due actions in turns of bounded length."""
         end_s, more = time.monotonic() + TURN_S, True
         while more and time.monotonic() < end_s:
-            found = (
+            due = (
                 self._next_heard(),
                 self._real.next_due(time.monotonic()),
                 self._virtual.next_due(self._clock.now()),
             )
-            more = any(found)
-            for action in filter(None, found):
+            more = any(due)
+            for action in filter(None, due):
                 action()
 
     def _next_heard(self) -> Action | None:
@@ -291,12 +292,12 @@ class KubeletRunner:
 
     def _refuse(self, node: str, obj: Json, reason: str, message: str) -> None:
         metadata = obj["metadata"]
-        namespace, name, now = metadata["namespace"], metadata["name"], now_text()
+        namespace, name, timestamp = metadata["namespace"], metadata["name"], now_text()
         self.rejections.append(Rejection(f"{namespace}/{name}", node, reason, message))
-        status = pod_status.refused(obj, reason, message, now)
+        status = pod_status.refused(obj, reason, message, timestamp)
         self._cluster.replace_status("pods", name, namespace, status, metadata["uid"])
         self._cluster.create(
-            "events", pod_status.refusal_event(obj, node, reason, message, now), namespace
+            "events", pod_status.refusal_event(obj, node, reason, message, timestamp), namespace
         )
 
     def _live(self, node: str, pod: Pod) -> None:
@@ -305,8 +306,10 @@ class KubeletRunner:
             self._virtual.add(self._clock.now() + lifetime, partial(self._finish, node, pod))
 
     def _finish(self, node: str, pod: Pod) -> None:
-        """The pod has lived its time: it ends by itself with success. Told before its resources are
-        free: a kubelet killed in between finds it ended, and not a running pod that holds nothing.
+        """End the pod with success after its lifetime.
+
+        The end is posted before its resources are free: a kubelet killed in between sees an ended
+        pod, and not a running pod that holds nothing.
         """
         agent = self._agents[node]
         obj = self._current(pod)
@@ -320,7 +323,8 @@ class KubeletRunner:
         entry = self._cluster.get("nodes", node)
         addresses = entry.obj["status"].get("addresses", []) if entry else []
         return next(
-            (one["address"] for one in addresses if one["type"] == "InternalIP"), "10.0.0.1"
+            (address["address"] for address in addresses if address["type"] == "InternalIP"),
+            "10.0.0.1",
         )
 
 
@@ -347,7 +351,9 @@ def now_text() -> str:
 
 
 def _lifetime_s(pod: Pod) -> float | None:
-    """Virtual seconds the pod runs; None for ever (no annotation, or one that is no number)."""
+    """Return how many virtual seconds the pod runs; None without limit (no annotation, or not a
+    number).
+    """
     try:
         lifetime = float(pod.annotations[LIFETIME_ANNOTATION])
     except (KeyError, ValueError):

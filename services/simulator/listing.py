@@ -55,15 +55,15 @@ def allocatable_message(state: KubeletState) -> bytes:
 
 def _fill(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
     entry.name, entry.namespace = pod.name, pod.namespace
-    for container, held in zip(pod.containers, placements(state, pod), strict=True):
+    for container, assignment in zip(pod.containers, placements(state, pod), strict=True):
         if container.kind == "init":
             continue
         listed = entry.containers.add(name=container.name)
-        if held.cpus:
-            listed.cpu_ids.extend(reversed(held.cpu_ids))
-        for block in held.memory:
+        if assignment.cpus:
+            listed.cpu_ids.extend(reversed(assignment.cpu_ids))
+        for block in assignment.memory:
             _block(listed.memory.add(), block.resource, block.size, block.mask)
-        for resource, names in held.devices.items():
+        for resource, names in assignment.devices.items():
             for name in names:
                 _add_device(
                     listed.devices, resource, name, state.devices.registered[resource][name]
@@ -77,7 +77,9 @@ def _block(entry: pb.ContainerMemory, resource: str, size: int, mask: int) -> No
 
 
 def _add_device(entries: object, resource: str, name: str, device: Device) -> None:
-    """One entry for each zone of the device; a device without topology has one entry without zones."""
+    """One entry for each zone of the device; a device without topology has one entry without
+    zones.
+    """
     for zone in nodes_of(device.mask) if device.mask else (None,):
         entry = entries.add(resource_name=resource, device_ids=[name])  # type: ignore[attr-defined]
         if zone is not None:

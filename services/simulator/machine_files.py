@@ -1,8 +1,8 @@
-"""The files of a simulated node: a /sys tree, the kubelet's configuration, and where its socket and
-state lie.
+"""The files of a simulated node: a /sys tree, the kubelet's configuration, its socket and its
+state.
 
-Writes few files (only what an exporter reads), so that hundreds of nodes cost tenths of a second.
-Must not know the kubelet's model beyond its configuration values, nor what runs.
+Few files are written (only those that an exporter reads), so that hundreds of nodes cost tenths of
+a second. This module does not know the kubelet model beyond its configuration values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BOOT_NAMESPACE = uuid.UUID("8a5cbd6e-3f5a-4f0e-9d5c-6a2f5f6f7a01")
 
 
 class NodeFiles(msgspec.Struct, frozen=True):
-    """Where one node's files lie."""
+    """The paths of one node's files."""
 
     name: str
     sysfs: Path
@@ -70,7 +70,7 @@ def socket_folder(folder: Path) -> Path:
 
 
 def write(node: SimulatedNode, files: NodeFiles) -> None:
-    """Write the node's /sys tree and kubelet configuration; what is there already is replaced."""
+    """Write the node's /sys tree and kubelet configuration. Existing files are replaced."""
     base = files.sysfs / "devices" / "system" / "node"
     for zone in node.machine.zones:
         _write_zone(base / f"node{zone.id}", node, zone)
@@ -134,8 +134,8 @@ def _write_zone(folder: Path, node: SimulatedNode, zone: ZoneConfig) -> None:
 
 
 def _write_cpus(base: Path, cpus: tuple[Cpu, ...]) -> None:
-    """Siblings beside the lowest CPU of each group only, where an exporter looks: a file for every
-    CPU would cost seconds.
+    """Write siblings only for the lowest CPU of each group, which is the one an exporter reads: a
+    file for every CPU would cost seconds.
     """
     for core in _groups((cpu.socket, cpu.core, cpu) for cpu in cpus).values():
         _write_text(

@@ -25,7 +25,7 @@ _CONDITIONS = (
 )
 
 
-def node_object(node: SimulatedNode, boot_id: str, address: str, now: str) -> Json:
+def node_object(node: SimulatedNode, boot_id: str, address: str, timestamp: str) -> Json:
     """The whole object, status included."""
     labels = {
         "beta.kubernetes.io/arch": "amd64",
@@ -36,10 +36,14 @@ def node_object(node: SimulatedNode, boot_id: str, address: str, now: str) -> Js
         **node.labels,
     }
     metadata = {"name": node.name, "labels": labels}
-    return {"metadata": metadata, "spec": {}, "status": node_status(node, boot_id, address, now)}
+    return {
+        "metadata": metadata,
+        "spec": {},
+        "status": node_status(node, boot_id, address, timestamp),
+    }
 
 
-def node_status(node: SimulatedNode, boot_id: str, address: str, now: str) -> Json:
+def node_status(node: SimulatedNode, boot_id: str, address: str, timestamp: str) -> Json:
     """The status that a kubelet posts."""
     return {
         "addresses": [
@@ -54,8 +58,8 @@ def node_status(node: SimulatedNode, boot_id: str, address: str, now: str) -> Js
                 "status": status,
                 "reason": reason,
                 "message": message,
-                "lastHeartbeatTime": now,
-                "lastTransitionTime": now,
+                "lastHeartbeatTime": timestamp,
+                "lastTransitionTime": timestamp,
             }
             for name, status, reason, message in _CONDITIONS
         ],

@@ -1,5 +1,5 @@
-"""What a simulation is told on its command line. Every mistake is named at once. Must not know how
-it is run.
+"""The command line of a simulation. Every mistake is reported at once. This module does not know
+how a simulation runs.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def check(options: Options) -> list[str]:
 
 
 def _tried(options: Options) -> None:
-    """Read what the workload needs, so that a wrong folder is told now."""
+    """Read the files that the workload needs, so that a wrong folder is reported at once."""
     if options.workload.startswith(OPENB):
         options.cluster()
         traces.read_tasks(Path(options.workload.removeprefix(OPENB)))

@@ -1,9 +1,8 @@
-"""How fast virtual time runs under `--speed max`: as fast as the machine keeps up, told by how many
-pods wait.
+"""The rate of virtual time under `--speed max`: as fast as the machine keeps up, judged by the
+number of waiting pods. Pure.
 
-Pure: told the number of waiting pods, answers the next rate. Few waiting pods: faster; many:
-slower, never below a floor at which a queue is a matter of capacity and not of the machine. Must
-not know clocks or pods.
+With few waiting pods the rate rises; with many it falls, but never below a floor at which the queue
+depends on capacity and not on the machine. This module does not know clocks or pods.
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ PACE_INTERVAL_S = 0.5
 RETRY_S = 0.5
 MAX_TRIES = 20
 ENDLESS_HOLD = 400
+# An endless workload waits while this many feasible pods wait, and withdraws infeasible ones beyond
+# this number.
 INFEASIBLE_KEPT = 4
-"""A workload without end waits while this many feasible pods wait, and withdraws all infeasible ones but so many."""
 _CREATED, _EXISTS = 201, 409
 
 
@@ -47,8 +48,9 @@ class Play(msgspec.Struct, frozen=True):
 
 
 class Player:
-    """Plays `arrivals` against the server behind `client`; `cluster` tells what becomes of the
-    pods. `keep` writes the progress down for a later process."""
+    """Plays `arrivals` against the server of `client`. `cluster` shows what happens to the pods.
+    `keep` saves the progress for a later process.
+    """
 
     def __init__(
         self,
@@ -111,8 +113,8 @@ class Player:
             self._note("ADDED", entry.obj)
 
     async def _create_all(self) -> None:
-        """Create what is not there yet; what an earlier process created moves the rest forward to
-        now.
+        """Create the missing pods. If an earlier process created some, the rest moves forward to
+        the current time.
         """
         asked_before, missing, begun_s = (
             self.progress.asked_before,
@@ -122,13 +124,13 @@ class Player:
         self._late_s = begun_s
         arrivals = self._arrivals if self._endless else islice(self._arrivals, self.progress.total)
         for number, arrival in enumerate(arrivals):
-            there = self._cluster.get("pods", arrival.task.name, self._play.namespace) is not None
+            exists = self._cluster.get("pods", arrival.task.name, self._play.namespace) is not None
             wanted = number >= asked_before or arrival.task.name in missing
-            if there or wanted:
+            if exists or wanted:
                 self.progress.expect_infeasible(infeasible([arrival.task], self._rooms))
             if number < asked_before:
                 self._late_s = begun_s - arrival.at_s
-            if wanted and not there:
+            if wanted and not exists:
                 await self._until(arrival.at_s)
                 self.progress.asked(arrival.task.name)
                 self._spawn(self._create(arrival.task))
@@ -155,7 +157,9 @@ class Player:
         return self._play.pods == ENDLESS
 
     def _withdraw_infeasible(self) -> None:
-        """Without an end, pods that fit nowhere would pile up: their owner gives up on the oldest."""
+        """Without an end, pods that fit nowhere would pile up: their owner gives up on the
+        oldest.
+        """
         if self._endless:
             for name in self.progress.withdrawable(INFEASIBLE_KEPT):
                 self._finished.put_nowait((self._play.namespace, name))
@@ -191,8 +195,8 @@ class Player:
             )
 
     async def _delete_finished(self) -> None:
-        """Written down first: what is deleted is known by that alone, should this process be
-        killed.
+        """Delete finished pods. Each deletion is saved first: after a kill, this record is the only
+        trace of the pod.
         """
         while True:
             finished = [await self._finished.get()]

@@ -12,48 +12,55 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def running(pod: Json, now: str, host_ip: str, pod_ip: str) -> Json:
-    """The status of a pod whose containers all run."""
-    status = _base(pod, "Running", now)
-    status["conditions"] = _conditions(pod, now, ready=True, reason="")
+def running(pod: Json, timestamp: str, host_ip: str, pod_ip: str) -> Json:
+    """Return the status of a pod whose containers all run."""
+    status = _base(pod, "Running", timestamp)
+    status["conditions"] = _conditions(pod, timestamp, ready=True, reason="")
     _addresses(status, host_ip, pod_ip)
-    state = {"running": {"startedAt": now}}
+    state = {"running": {"startedAt": timestamp}}
     status["containerStatuses"] = [
         _container(pod, spec, state, True) for spec in pod["spec"]["containers"]
     ]
-    first = [_init_container(pod, spec, now) for spec in pod["spec"].get("initContainers") or []]
+    first = [
+        _init_container(pod, spec, timestamp) for spec in pod["spec"].get("initContainers") or []
+    ]
     if first:
         status["initContainerStatuses"] = first
     return status
 
 
-def succeeded(pod: Json, now: str) -> Json:
-    """The status of a pod whose containers all ended with exit code 0."""
+def succeeded(pod: Json, timestamp: str) -> Json:
+    """Return the status of a pod whose containers all ended with exit code 0."""
     status = {**pod["status"], "phase": "Succeeded", "observedGeneration": _generation(pod)}
-    status["conditions"] = _conditions(pod, now, ready=False, reason="PodCompleted")
-    before = {listed["name"]: listed for listed in pod["status"].get("containerStatuses") or []}
+    status["conditions"] = _conditions(pod, timestamp, ready=False, reason="PodCompleted")
+    old_by_name = {
+        listed["name"]: listed for listed in pod["status"].get("containerStatuses") or []
+    }
     status["containerStatuses"] = [
-        _ended(pod, spec, before.get(spec["name"], {}), now) for spec in pod["spec"]["containers"]
+        _ended(pod, spec, old_by_name.get(spec["name"], {}), timestamp)
+        for spec in pod["spec"]["containers"]
     ]
     return status
 
 
 def never_started(pod: Json) -> Json:
-    """The status of a pod that was deleted before its containers ran (kubelet 1.36, TerminatePod)."""
+    """The status of a pod that was deleted before its containers ran (kubelet 1.36,
+    TerminatePod).
+    """
     return {**pod["status"], "phase": "Failed", "observedGeneration": _generation(pod)}
 
 
-def refused(pod: Json, reason: str, message: str, now: str) -> Json:
+def refused(pod: Json, reason: str, message: str, timestamp: str) -> Json:
     """The status of a pod that was not admitted: no conditions, no containers."""
     return {
-        **_base(pod, "Failed", now),
+        **_base(pod, "Failed", timestamp),
         "message": f"Pod was rejected: {message}",
         "reason": reason,
     }
 
 
-def refusal_event(pod: Json, node: str, reason: str, message: str, now: str) -> Json:
-    """The Warning that a kubelet writes beside a refusal."""
+def refusal_event(pod: Json, node: str, reason: str, message: str, timestamp: str) -> Json:
+    """Return the Warning that a kubelet writes for a refusal."""
     metadata = pod["metadata"]
     stamp = hashlib.blake2b(f"{metadata['uid']}{reason}".encode(), digest_size=8).hexdigest()
     involved = {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}
@@ -63,8 +70,8 @@ def refusal_event(pod: Json, node: str, reason: str, message: str, now: str) -> 
         "reason": reason,
         "message": message,
         "source": {"component": "kubelet", "host": node},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
+        "firstTimestamp": timestamp,
+        "lastTimestamp": timestamp,
         "count": 1,
         "type": "Warning",
         "eventTime": None,
@@ -77,8 +84,8 @@ def _generation(pod: Json) -> int:
     return int(pod["metadata"].get("generation") or 1)
 
 
-def _base(pod: Json, phase: str, now: str) -> Json:
-    started = pod["status"].get("startTime") or now
+def _base(pod: Json, phase: str, timestamp: str) -> Json:
+    started = pod["status"].get("startTime") or timestamp
     qos = pod["status"].get("qosClass") or "BestEffort"
     return {
         "observedGeneration": _generation(pod),
@@ -93,9 +100,11 @@ def _addresses(status: Json, host_ip: str, pod_ip: str) -> None:
     status["podIP"], status["podIPs"] = pod_ip, [{"ip": pod_ip}]
 
 
-def _conditions(pod: Json, now: str, ready: bool, reason: str) -> list[Json]:
-    """The five conditions; PodScheduled keeps its time, one that does not change keeps its own."""
-    before = {listed["type"]: listed for listed in pod["status"].get("conditions") or []}
+def _conditions(pod: Json, timestamp: str, ready: bool, reason: str) -> list[Json]:
+    """Return the five conditions. PodScheduled keeps its time, as does a condition that does not
+    change.
+    """
+    old_by_name = {listed["type"]: listed for listed in pod["status"].get("conditions") or []}
     wanted = {
         "PodReadyToStartContainers": ready,
         "Initialized": True,
@@ -106,7 +115,7 @@ def _conditions(pod: Json, now: str, ready: bool, reason: str) -> list[Json]:
     conditions = []
     for name, holds in wanted.items():
         value = "True" if holds else "False"
-        old = before.get(name, {})
+        old = old_by_name.get(name, {})
         since = old.get("lastTransitionTime") if old.get("status") == value else None
         made = {
             "type": name,
@@ -114,7 +123,7 @@ def _conditions(pod: Json, now: str, ready: bool, reason: str) -> list[Json]:
             "status": value,
             "lastProbeTime": None,
         }
-        made["lastTransitionTime"] = since or now
+        made["lastTransitionTime"] = since or timestamp
         if reason and name in ("Initialized", "Ready", "ContainersReady"):
             made["reason"] = reason
         conditions.append(made)
@@ -139,18 +148,18 @@ def _container(pod: Json, spec: Json, state: Json, ready: bool) -> Json:
     }
 
 
-def _init_container(pod: Json, spec: Json, now: str) -> Json:
+def _init_container(pod: Json, spec: Json, timestamp: str) -> Json:
     if spec.get("restartPolicy") == "Always":
-        return _container(pod, spec, {"running": {"startedAt": now}}, True)
+        return _container(pod, spec, {"running": {"startedAt": timestamp}}, True)
     done = _container(pod, spec, {}, True)
-    done["state"] = {"terminated": _terminated(done["containerID"], now, now)}
+    done["state"] = {"terminated": _terminated(done["containerID"], timestamp, timestamp)}
     return {**done, "started": False}
 
 
-def _ended(pod: Json, spec: Json, before: Json, now: str) -> Json:
+def _ended(pod: Json, spec: Json, old_by_name: Json, timestamp: str) -> Json:
     made = _container(pod, spec, {}, False)
-    started = ((before.get("state") or {}).get("running") or {}).get("startedAt", now)
-    made["state"] = {"terminated": _terminated(made["containerID"], started, now)}
+    started = ((old_by_name.get("state") or {}).get("running") or {}).get("startedAt", timestamp)
+    made["state"] = {"terminated": _terminated(made["containerID"], started, timestamp)}
     return made
 
 

@@ -1,9 +1,8 @@
 """The kubelet's podresources API on a unix socket: List, GetAllocatableResources and Get, for one
 simulated node.
 
-Answers are bytes that the caller keeps ready, so that a call costs no encoding; the socket is
-replaced at every start, as a kubelet does. Must not know admission: what is listed is the caller's
-matter.
+Answers are bytes that the caller prepares, so that a call costs no encoding. The socket is replaced
+at every start, as a kubelet does. This module does not know admission.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ class PodresourcesServer:
         size = len(os.fsencode(socket))
         if size > MAX_SOCKET_BYTES:
             raise ValueError(
-                f"socket path {socket} has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}; use a shorter folder"
+                f"socket path {socket} has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}; "
+                "use a shorter folder"
             )
         self._socket = socket
         self._answers = answers
@@ -89,9 +89,9 @@ class PodresourcesServer:
 
     async def _get(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         asked = pb.GetPodResourcesRequest.FromString(request)
-        found = self._answers.pod_bytes(asked.pod_namespace, asked.pod_name)
-        if found is None:
+        answer = self._answers.pod_bytes(asked.pod_namespace, asked.pod_name)
+        if answer is None:
             text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
             await context.abort(grpc.StatusCode.UNKNOWN, text)
             raise AssertionError("abort raises")
-        return found
+        return answer

@@ -1,7 +1,7 @@
-"""How far a workload is: every pod's stage from the cluster's own changes, counts, latencies, and
+"""The progress of a workload: every pod's stage from the cluster's changes, counts, latencies, and
 when it is over.
 
-Pure bookkeeping: told of changes and moments, asked for a summary. Must not know clocks, HTTP or
+Pure bookkeeping: changes and moments in, a summary out. This module does not know clocks, HTTP or
 the scheduler.
 """
 
@@ -17,10 +17,10 @@ from services.simulator.feasibility import Infeasible
 Json = dict[str, Any]
 Stage = Literal["waiting", "bound", "running", "succeeded", "rejected", "lost", "withdrawn"]
 LATENCIES_KEPT = 100_000
+# As a number of pods: no end.
 ENDLESS = -1
-"""As a number of pods: without end."""
+# How many ended pods are still known by uid.
 LATELY = 512
-"""Pods that are gone and known by uid still."""
 _OVER = ("succeeded", "rejected", "lost", "withdrawn")
 
 
@@ -64,10 +64,12 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What an earlier process saw of the same workload: pods created, how those that are over
-    ended, which (by uid) ended lately, and the names of pods that it asked for and never saw. Those
-    that ended lately may be seen again by a later process: nobody had deleted them, or the API was
-    killed before it had written that down."""
+    """What an earlier process recorded of the same workload: created pods, results of ended ones,
+    recently ended uids, and names of pods that it requested and never saw.
+
+    A later process may see a recently ended pod again: it was not deleted, or the API was killed
+    before it had saved the deletion.
+    """
 
     created: int = 0
     succeeded: int = 0
@@ -83,8 +85,8 @@ class Progress:
     maybe more than `total`.
     """
 
-    def __init__(self, total: int, before: Ended | None = None) -> None:
-        self._before = before or Ended()
+    def __init__(self, total: int, earlier: Ended | None = None) -> None:
+        self._before = earlier or Ended()
         self.total = total if total == ENDLESS else max(total, self._before.created)
         self._stages: dict[str, Stage] = {}
         self._gone: dict[str, Stage] = dict(self._before.lately)
@@ -127,12 +129,12 @@ class Progress:
         ended = sum(self._counts[name] for name in _OVER)
         return self.total != ENDLESS and ended + self._stuck >= self.total
 
-    def expect_infeasible(self, found: Iterable[Infeasible]) -> None:
+    def expect_infeasible(self, infeasible: Iterable[Infeasible]) -> None:
         """Name tasks that fit no node; they may wait for ever."""
-        for one in found:
-            self._infeasible[one.task] = one
+        for task in infeasible:
+            self._infeasible[task.task] = task
             self._stuck += sum(
-                self._names[uid] == one.task
+                self._names[uid] == task.task
                 for uid, stage in self._stages.items()
                 if stage == "waiting"
             )
@@ -142,7 +144,7 @@ class Progress:
         self._last_s = now_s
 
     def asked(self, name: str) -> None:
-        """A pod is about to be created: until it is seen, nobody knows whether it was."""
+        """Record that a pod is about to be created. Until it is seen, its creation is uncertain."""
         self._asked[name] = None
 
     def created(self, uid: str, name: str, now_s: float) -> None:
@@ -156,11 +158,11 @@ class Progress:
         """A pod of the workload changed; the stage that it entered, or None."""
         uid = obj["metadata"]["uid"]
         stage = _stage(kind, obj)
-        before = self._stages.get(uid)
-        if before == "waiting" and stage == "lost" and self._names[uid] in self._infeasible:
+        old_stage = self._stages.get(uid)
+        if old_stage == "waiting" and stage == "lost" and self._names[uid] in self._infeasible:
             stage = "withdrawn"
         entered = None
-        if stage != before and before not in _OVER:
+        if stage != old_stage and old_stage not in _OVER:
             self._names.setdefault(uid, obj["metadata"]["name"])
             self._enter(uid, stage, now_s)
             entered = stage
@@ -176,7 +178,7 @@ class Progress:
     def summary(self, now_s: float, virtual_s: float, real_s: float) -> Summary:
         """The workload now; `now_s` on the clock of `created` and `seen`."""
         open_stages = ("waiting", "bound", "running")
-        left = sorted(
+        waiting = sorted(
             self._names[uid] for uid, stage in self._stages.items() if stage in open_stages
         )
         return Summary(
@@ -185,7 +187,7 @@ class Progress:
             resumed=self._before.created,
             **{**self._counts, "waiting": self.waiting},
             infeasible=tuple(self._infeasible[name] for name in sorted(self._infeasible)),
-            left=tuple(name for name in left if name not in self._infeasible),
+            left=tuple(name for name in waiting if name not in self._infeasible),
             done=self.done,
             quiet_s=round(now_s - self._last_s, 3) if self._last_s is not None else 0.0,
             virtual_s=round(virtual_s, 1),
@@ -196,8 +198,8 @@ class Progress:
         )
 
     def _all_created(self) -> int:
-        """Pods that are there now or have ended, whoever created them; those of an earlier process
-        may not have been seen yet.
+        """Return the number of pods that exist or have ended. Pods of an earlier process may not
+        have been seen yet.
         """
         return max(sum(self._counts.values()), self._before.created)
 
@@ -212,18 +214,18 @@ class Progress:
 
     def _enter(self, uid: str, stage: Stage, now_s: float) -> None:
         self._asked.pop(self._names[uid], None)
-        before = self._stages.get(uid) or self._gone.pop(uid, None)
-        if before is not None:
-            self._counts[before] -= 1
+        old_stage = self._stages.get(uid) or self._gone.pop(uid, None)
+        if old_stage is not None:
+            self._counts[old_stage] -= 1
         self._stages[uid] = stage
         self._counts[stage] += 1
         if self._names[uid] in self._infeasible:
-            self._stuck += (stage == "waiting") - (before == "waiting")
+            self._stuck += (stage == "waiting") - (old_stage == "waiting")
         self._last_s = now_s
         began = self._created_at.get(uid)
         if began is None:
             return
-        if before == "waiting" and stage in ("bound", "running"):
+        if old_stage == "waiting" and stage in ("bound", "running"):
             self._to_bound.add(began, now_s)
         if stage == "running":
             self._to_running.add(began, now_s)

@@ -23,8 +23,8 @@ from shared.kubelet.machine import KubeletState
 
 
 def scan(state: KubeletState, pods: Iterable[Pod], freshness: Freshness, stored: bool) -> core.Scan:
-    """One scan of a kubelet in this state that lists these pods; with its checkpoints where they
-    are `stored`.
+    """Return one scan of a kubelet in this state that lists these pods, with its checkpoints if
+    they are `stored`.
     """
     listed = wire.pods(
         pb.ListPodResourcesResponse.FromString(

@@ -2,7 +2,7 @@
 only.
 
 The status (address, exporter files, progress, refusals) goes to a file and, as JSON lines, to
-standard output, for whoever started the process. Must not know the scheduler or any other service.
+standard output. This module does not know the scheduler or any other service.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Simulation:
         self._nodes_files: tuple[str, ...] = ()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Run until told to stop; the workload's end does not end the cluster."""
+        """Run until stopped. The end of the workload does not end the cluster."""
         await self.kubelets.start()
         self._nodes_files = _write_shards(self._options, self._files)
         self._api = await serve.start(self.store, self._options.api_host, self._options.api_port)
@@ -128,7 +128,7 @@ class Simulation:
         )
 
     async def _play(self, player: Player) -> None:
-        """Play when the start file is there: whoever schedules may still be starting."""
+        """Start the workload when the start file exists: the scheduler may still be starting."""
         start = Path(self._options.start_file) if self._options.start_file else None
         while start is not None and not start.exists():  # noqa: ASYNC110  (made by another process)
             await asyncio.sleep(START_LOOK_S)
@@ -192,7 +192,9 @@ def _write_shards(options: Options, files: tuple[machine_files.NodeFiles, ...]) 
         path = options.data_dir / f"exporter-{shard}.json"
         _replace(
             path,
-            msgspec.json.encode([one.for_exporter() for one in files[shard :: options.shards]]),
+            msgspec.json.encode(
+                [node_files.for_exporter() for node_files in files[shard :: options.shards]]
+            ),
         )
         paths.append(str(path))
     return tuple(paths)

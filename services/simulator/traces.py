@@ -22,8 +22,8 @@ OWN_NODES_FILE, OWN_TASKS_FILE = "nodes.csv", "tasks.csv"
 MAX_ZONES, MAX_CPUS, MAX_DEVICES = 64, 8192, 1024
 """The most that one node of a trace may have."""
 MAX_NUMBER = 10**15
+# `nodes=200` means every 7th node of the list, the first 200 of those.
 SAMPLE_STRIDE = 7
-"""`nodes=200` means every 7th node of the list, the first 200 of those."""
 
 
 class TraceError(ValueError):
@@ -31,7 +31,7 @@ class TraceError(ValueError):
 
 
 class TraceNode(msgspec.Struct, frozen=True):
-    """One machine of the trace. `zones` is 0 where the trace names none."""
+    """One machine of the trace. `zones` is 0 if the trace names none."""
 
     name: str
     cpus: int
@@ -53,7 +53,7 @@ class TraceTask(msgspec.Struct, frozen=True):
 
 
 def is_openb(folder: Path) -> bool:
-    """True for the published trace, whose rate of arrivals is a convention
+    """Return whether this is the published trace, whose arrival rate is a convention
     (`workload.GPU_SECONDS_A_TASK`).
     """
     return _file(folder, OWN_TASKS_FILE) is None and _file(folder, TASKS_FILE) is not None
@@ -98,14 +98,14 @@ def read_tasks(folder: Path) -> tuple[TraceTask, ...]:
     path = _found(folder, OWN_TASKS_FILE, TASKS_FILE)
     tasks = tuple(
         TraceTask(
-            row.get("name") or f"task-{at}",
+            row.get("name") or f"task-{line}",
             number(row, "cpu_milli"),
             number(row, "memory_mib"),
             number(row, "num_gpu"),
             max(0, number(row, "deletion_time") - number(row, "creation_time")),
             number(row, "rdma", 0),
         )
-        for at, (row, number) in enumerate(_rows(path))
+        for line, (row, number) in enumerate(_rows(path))
     )
     if not tasks:
         raise TraceError(f"{path}: no task is listed; expected a header line and one line a task")
@@ -150,7 +150,8 @@ def _found(folder: Path, *names: str) -> Path:
         if path is not None:
             return path
     raise TraceError(
-        f"{folder}: neither {' nor '.join(names)} is there; give the folder of the trace, as in --workload openb:FOLDER"
+        f"{folder}: neither {' nor '.join(names)} is there; give the folder of the trace, "
+        "as in --workload openb:FOLDER"
     )
 
 

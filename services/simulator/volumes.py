@@ -1,8 +1,7 @@
-"""Binds volume claims of the simulated cluster that name their volume, as the persistent volume
-controller does.
+"""Binds volume claims that name their volume, as the persistent volume controller does.
 
-A claim that names none, or names one that another claim has, stays Pending: nothing is provisioned.
-Must not know HTTP, kubelets or schedulers.
+A claim without a volume name, or with the volume of another claim, stays Pending: nothing is
+provisioned. This module does not know HTTP, kubelets or schedulers.
 """
 
 from __future__ import annotations

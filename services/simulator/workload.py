@@ -1,10 +1,9 @@
-"""What is asked of the cluster: tasks with shapes, lifetimes and arrivals, and the pod manifests
-that they become.
+"""The workload: tasks with requests, lifetimes and arrivals, and the pod manifests for them.
 
-Two sources: a demo mixture made here, and the openb trace under the project's overlay (Guaranteed,
+There are two sources: a demo mixture, and the openb trace under the project's overlay (Guaranteed,
 one container, whole CPUs, lifetime at most 600 s, Poisson arrivals at `load` times the cluster's
-capacity). All randomness comes from a seed. Times are virtual seconds. Must not know the API
-server, clocks, or what a scheduler would do.
+capacity). All randomness comes from a seed. Times are virtual seconds. This module does not know
+the API server, clocks or the scheduler.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from shared.domain.resources import CPU, MEMORY, Amounts
 LIFETIME_ANNOTATION = "simulator.topolog.dev/lifetime-s"
 LABEL = "simulator.topolog.dev/workload"
 MAX_LIFETIME_S = 600
+# Mean GPU-seconds of a task of the whole trace under the overlay. It converts a load into an
+# arrival rate.
 GPU_SECONDS_A_TASK = 365
-"""Mean GPU-seconds of a task of the whole trace under the overlay: what turns a load into a rate of arrivals."""
 ZONES_FROM_CPUS = 32
 MIB, GIB = 2**20, 2**30
 
@@ -141,12 +141,16 @@ def scarce_rate(nodes: Iterable[SimulatedNode], tasks: Sequence[Task], load: flo
         for part in task.containers:
             for name, amount in part.requests.items() if not part.init else ():
                 work[name] = work.get(name, 0.0) + amount * task.lifetime_s
-    spans = [offered.get(name, 0) * len(tasks) / held for name, held in work.items() if held > 0]
+    spans = [
+        offered.get(name, 0) * len(tasks) / work_s for name, work_s in work.items() if work_s > 0
+    ]
     return load * min(spans, default=0.0)
 
 
 def demo_shape(zones: int) -> NodeShape:
-    """The nodes of the demo: a zone has 16 CPUs, 64 GiB with 2 GiB of hugepages, 4 GPUs and 2 NICs."""
+    """The nodes of the demo: a zone has 16 CPUs, 64 GiB with 2 GiB of hugepages, 4 GPUs and 2
+    NICs.
+    """
     per_zone = {GPU: 4, NIC: 2}
     devices = {name: count * zones for name, count in per_zone.items()}
     return NodeShape(zones, 16 * zones, 64 * GIB * zones, devices, {2 * MIB: 1024 * zones})
@@ -203,8 +207,8 @@ _MIXTURE: tuple[tuple[_Kind, int], ...] = (
     (_fractional, 8),
     (_burstable, 8),
 )
+# One demo task in this many requests more than any zone has.
 INFEASIBLE_EVERY = 25
-"""One demo task in this many asks for more than any zone has."""
 
 
 def demo_tasks(seed: int) -> Iterator[Task]:

@@ -144,10 +144,19 @@ def _hear(history: Recorded, event: Event, time_us: int, is_before: bool) -> Non
 _HEARD = {
     each.__name__
     for each in (
-        NodeObserved, NodeEnded, NodeReported, PodObserved, PodReserved, ReservationWithdrawn, BindRefused, PodBound, PodRunning,
-        PodEnded, *get_args(SurroundingEvent),
+        NodeObserved,
+        NodeEnded,
+        NodeReported,
+        PodObserved,
+        PodReserved,
+        ReservationWithdrawn,
+        BindRefused,
+        PodBound,
+        PodRunning,
+        PodEnded,
+        *get_args(SurroundingEvent),
     )
-}  # fmt: skip
+}
 
 
 def _seen(history: Recorded, event: PodObserved, time_us: int) -> None:

@@ -26,7 +26,9 @@ MS = 0.001
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Changes to the world: more or fewer nodes, the kubelets' policy and scope ("": as recorded)."""
+    """Changes to the world: more or fewer nodes, the kubelets' policy and scope ("": as
+    recorded).
+    """
 
     nodes: int = 0
     policy: str = ""

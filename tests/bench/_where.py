@@ -14,7 +14,7 @@ from tests.bench._road_processes import SERVICES
 SAMPLING = Path(__file__).with_name("_sampling")
 RULES = (
     ("metrics that are asked for", ("shared/runtime/http.py:metrics",)),
-    ("explaining why nothing fits", ("explanation/explain.py:unplaceable",)),
+    ("explaining why nothing fits", ("explain/explain.py:unplaceable",)),
     ("deciding", ("services/scheduler/handlers.py:_decide",)),
     ("the watch: bytes to lines", ("kube/client.py:_lines",)),
     ("the watch: JSON", ("kube/client.py:_seen",)),

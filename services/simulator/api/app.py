@@ -88,7 +88,9 @@ class ApiApp:
         return objects.bound(self.store, place.namespace, str(name), body, request)
 
     async def _await_version(self, request: Request) -> None:
-        """A read of a version not reached yet waits a moment for it, as the real watch cache does."""
+        """A read of a version not reached yet waits a moment for it, as the real watch cache
+        does.
+        """
         if request.method != "GET" or "resourceVersion" not in request.query:
             return
         version = request.number("resourceVersion")
@@ -98,7 +100,7 @@ class ApiApp:
             left_s -= 0.05
 
     def end_watches(self) -> None:
-        """Close every open watch after what it still has to send."""
+        """Close every open watch after its pending events are sent."""
         for watch in tuple(self._watches):
             watch.end()
 

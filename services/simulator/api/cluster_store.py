@@ -1,8 +1,8 @@
-"""The cluster's objects for those who live in its process: the store with a clock, uids, a journal
-and subscriptions.
+"""The cluster's objects for code in the same process: the store with a clock, uids, a journal and
+subscriptions.
 
-Simulated kubelets and the workload player use it directly; the HTTP face uses it for everybody
-else. All calls must come from one event loop's thread. Must not know HTTP.
+Simulated kubelets and the workload player use it directly; the HTTP server uses it for everything
+else. All calls must come from one event loop's thread. This module does not know HTTP.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class WatchLaggedError(RuntimeError):
-    """A subscriber fell too far behind; list again and subscribe anew."""
+    """A subscriber fell too far behind. List again and subscribe again."""
 
 
 class ClusterStore:
     """Objects of a simulated cluster.
 
-    Methods take a resource (`"pods"` or a `Kind`) and answer an `Entry` or a `Refusal` (with
-    `.code` and `.body`), never raise for what a client may do wrong. With `journal_path` a restart
-    resumes where the last process stopped.
+    Methods take a resource (`"pods"` or a `Kind`) and return an `Entry` or a `Refusal` (with
+    `.code` and `.body`). They never raise for a client's mistake. With `journal_path` a restart
+    resumes from the state of the last process.
     """
 
     def __init__(
@@ -106,15 +106,22 @@ class ClusterStore:
         self, kind: Kind | str, obj: Json, namespace: str = "", options: Options | None = None
     ) -> Entry | Refusal:
         """POST. `namespace` defaults to the object's own."""
-        found = kind_of(kind)
+        resource_kind = kind_of(kind)
         home = (
             namespace
             or (obj.get("metadata") or {}).get("namespace")
-            or ("default" if found.namespaced else "")
+            or ("default" if resource_kind.namespaced else "")
         )
         options = options or Options(taint_nodes=self.settings.taint_new_nodes)
         return _entry(
-            create(self.core, found, home if found.namespaced else "", obj, options, self.moment())
+            create(
+                self.core,
+                resource_kind,
+                home if resource_kind.namespaced else "",
+                obj,
+                options,
+                self.moment(),
+            )
         )
 
     def get(self, kind: Kind | str, name: str, namespace: str = "") -> Entry | None:
@@ -129,18 +136,20 @@ class ClusterStore:
         field_selector: str = "",
     ) -> list[Entry]:
         """LIST; ValueError for a bad selector."""
-        found = kind_of(kind)
-        chosen = _chosen(found, namespace, label_selector, field_selector)
+        resource_kind = kind_of(kind)
+        chosen = _chosen(resource_kind, namespace, label_selector, field_selector)
         return [
-            entry for entry in self.core.entries(found.storage, namespace) if chosen.takes(entry)
+            entry
+            for entry in self.core.entries(resource_kind.storage, namespace)
+            if chosen.takes(entry)
         ]
 
     def update(self, kind: Kind | str, obj: Json, subresource: str = "") -> Entry | Refusal:
-        """PUT; carry metadata.resourceVersion to be refused (409) when somebody was faster."""
-        metadata, found = obj["metadata"], kind_of(kind)
+        """Handle PUT. With metadata.resourceVersion a concurrent change is refused (409)."""
+        metadata, resource_kind = obj["metadata"], kind_of(kind)
         home, name = metadata.get("namespace", ""), metadata["name"]
         return _entry(
-            update(self.core, found, home, name, obj, subresource, Options(), self.moment())
+            update(self.core, resource_kind, home, name, obj, subresource, Options(), self.moment())
         )
 
     def patch(
@@ -154,9 +163,17 @@ class ClusterStore:
         subresource: str = "",
     ) -> Entry | Refusal:
         """PATCH; `form` is strategic, merge or json."""
-        found = kind_of(kind)
+        resource_kind = kind_of(kind)
         written = patch(
-            self.core, found, namespace, name, body, form, subresource, Options(), self.moment()
+            self.core,
+            resource_kind,
+            namespace,
+            name,
+            body,
+            form,
+            subresource,
+            Options(),
+            self.moment(),
         )
         return _entry(written)
 
@@ -175,13 +192,13 @@ class ClusterStore:
         self, kind: Kind | str, name: str, namespace: str, status: Json, uid: str = ""
     ) -> Entry | Refusal:
         """Put a whole status in place of the old one (lists too)."""
-        found = kind_of(kind)
-        old = self.core.get(found.storage, namespace, name)
+        resource_kind = kind_of(kind)
+        old = self.core.get(resource_kind.storage, namespace, name)
         if old is None:
-            return not_found(found, name)
+            return not_found(resource_kind, name)
         metadata = {**old.obj["metadata"], "uid": uid or old.uid}
         new = {**old.obj, "metadata": metadata, "status": status}
-        return _entry(replace(self.core, found, old, new, "status", Options()))
+        return _entry(replace(self.core, resource_kind, old, new, "status", Options()))
 
     def bind(self, name: str, namespace: str, node: str, uid: str = "") -> Entry | Refusal:
         """Bind a pod to a node."""
@@ -209,10 +226,10 @@ class ClusterStore:
         return delete(self.core, kind_of(kind), namespace, name, options, self.moment())
 
     def listen(self, kind: Kind | str, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `listener` at each change, at once and in order; returns the call that stops it.
+        """Call `listener` at each change, at once and in order. Returns a function that stops it.
 
-        It must neither raise nor write: who listens after it would hear a newer change before the
-        older one.
+        The listener must neither raise nor write: a later listener would receive a newer change
+        before the older one.
         """
         return self.core.listen(kind_of(kind).storage, listener)
 
@@ -228,8 +245,8 @@ class ClusterStore:
         """Live objects as ADDED (unless `initial` is off), then every change, for ever.
         WatchLaggedError after a long backlog.
         """
-        found = kind_of(kind)
-        chosen = _chosen(found, namespace, label_selector, field_selector)
+        resource_kind = kind_of(kind)
+        chosen = _chosen(resource_kind, namespace, label_selector, field_selector)
         waiting: deque[WatchEvent] = deque()
         wake = asyncio.Event()
 
@@ -242,16 +259,17 @@ class ClusterStore:
         if initial:
             waiting.extend(
                 WatchEvent("ADDED", entry)
-                for entry in self.core.entries(found.storage)
+                for entry in self.core.entries(resource_kind.storage)
                 if chosen.takes(entry)
             )
-        stop = self.core.listen(found.storage, on_change)
+        stop = self.core.listen(resource_kind.storage, on_change)
         try:
             while True:
                 while waiting:
                     if len(waiting) > self.settings.watch_backlog_lines:
                         raise WatchLaggedError(
-                            f"{len(waiting)} {found.resource} events wait; list and watch again"
+                            f"{len(waiting)} {resource_kind.resource} events wait; list and "
+                            "watch again"
                         )
                     yield waiting.popleft()
                 wake.clear()

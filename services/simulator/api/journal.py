@@ -26,7 +26,7 @@ class JournalError(RuntimeError):
 
 
 class Journal:
-    """An append-only file beside a Store. `restore` first, then `append` for each change."""
+    """An append-only file of a Store's changes. `restore` first, then `append` for each change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

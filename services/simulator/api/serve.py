@@ -68,7 +68,7 @@ def _config(app: ApiApp) -> uvicorn.Config:
 
 
 async def _run(server: uvicorn.Server, listener: socket.socket) -> None:
-    """uvicorn without its signal handlers: the process belongs to whoever started this."""
+    """Run uvicorn without its signal handlers, because the process has its own."""
     try:
         await server._serve([listener])
     finally:

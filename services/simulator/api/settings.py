@@ -10,10 +10,10 @@ import msgspec
 class ApiSettings(msgspec.Struct, frozen=True):
     """Bounds and intervals.
 
-    `history_limit` changes a resource are kept for watches (older versions answer 410);
-    `events_kept` Events at most (the oldest leave, as their hour of life does on a real cluster);
-    `taint_new_nodes` gives each new Node the not-ready taint as the real admission plugin does,
-    which somebody must then take away.
+    `history_limit` changes per resource are kept for watches (older versions get 410).
+    `events_kept` Kubernetes Events are kept at most; the oldest are removed, as after their hour on
+    a real cluster. `taint_new_nodes` gives each new Node the not-ready taint as the real admission
+    plugin does; a controller must then remove it.
     """
 
     history_limit: int = 8192

@@ -1,9 +1,9 @@
-"""Server-side apply: who owns which field, what conflicts, what an apply takes away. Must not know
-storage or requests.
+"""Server-side apply: field ownership, conflicts, and the fields that an apply removes. This module
+does not know storage or requests.
 
-Owned fields live in metadata.managedFields as on a real server (FieldsV1). Only apply managers are
-tracked: a plain write takes changed fields away from them. Lists of built-in kinds that merge by
-key are owned element by element, all others are atomic (NodeResourceTopology's `zones` among them).
+Owned fields are in metadata.managedFields as on a real server (FieldsV1). Only apply managers are
+tracked: a plain write removes changed fields from them. Lists of built-in kinds that merge by key
+are owned element by element, all others are atomic (NodeResourceTopology's `zones`, for example).
 Source: KEP-555 and the recordings of kube-apiserver 1.36.
 """
 
@@ -18,8 +18,8 @@ from services.simulator.api.core.refusals import Refusal, refuse
 from services.simulator.api.core.strategic import MERGE_KEYS
 
 Json = dict[str, Any]
+# Steps as FieldsV1 writes them: `f:spec`, `f:containers`, `k:{"name":"c"}`, `f:image`.
 Path = tuple[str, ...]
-"""Steps as FieldsV1 writes them: `f:spec`, `f:containers`, `k:{"name":"c"}`, `f:image`."""
 
 _UNOWNED = frozenset(
     {
@@ -57,10 +57,10 @@ def merged(
     ]
     if clashes and not force:
         return _conflicts(clashes)
-    before = _owners(live, subresource).get(manager, frozenset())
-    held = frozenset().union(*others.values()) if others else frozenset()
+    owned = _owners(live, subresource).get(manager, frozenset())
+    owned_by_others = frozenset().union(*others.values()) if others else frozenset()
     result = live
-    for path in sorted(before - wanted - held, key=len, reverse=True):
+    for path in sorted(owned - wanted - owned_by_others, key=len, reverse=True):
         result = _without(result, path)
     result = _overlay(kind, result, applied)
     taken = frozenset(path for _, path in clashes)
@@ -68,9 +68,15 @@ def merged(
 
 
 def _with_managed(
-    kind: Kind, live: Json, result: Json, manager: str, wanted: frozenset[Path], taken: frozenset[Path], stamp: str,
+    kind: Kind,
+    live: Json,
+    result: Json,
+    manager: str,
+    wanted: frozenset[Path],
+    taken: frozenset[Path],
+    stamp: str,
     subresource: str,
-) -> Json:  # fmt: skip
+) -> Json:
     entries: list[Json] = []
     mine_stands = False
     for entry in live["metadata"].get("managedFields") or []:
@@ -90,17 +96,19 @@ def _with_managed(
 
 
 def released(kind: Kind, old: Json, new: Json) -> list[Json]:
-    """managedFields after a plain write: fields whose value it changed belong to no apply manager
+    """Return managedFields after a plain write: a field whose value changed has no apply manager
     any more.
 
-    Returns the list to store, empty when there is none. An apply brings its own list, which is
-    kept.
+    Returns the list to store, empty if there is none. An apply brings its own list, which is kept.
     """
-    before, after = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
-    if not before or before is not after:
-        return after or []
+    old_fields, new_fields = (
+        old["metadata"].get("managedFields"),
+        new["metadata"].get("managedFields"),
+    )
+    if not old_fields or old_fields is not new_fields:
+        return new_fields or []
     entries = []
-    for entry in before:
+    for entry in old_fields:
         fields = _fields(entry)
         kept = frozenset(path for path in fields if _value(old, path) == _value(new, path))
         if kept:
@@ -208,11 +216,11 @@ def _element(key: str, item: Json) -> str:
 def _tree(paths: frozenset[Path]) -> Json:
     root: Json = {}
     for path in sorted(paths):
-        at = root
+        branch = root
         for step in path:
-            at = at.setdefault(step, {})
+            branch = branch.setdefault(step, {})
         if path[-1].startswith("k:"):
-            at.setdefault(".", {})
+            branch.setdefault(".", {})
     return root
 
 
@@ -236,7 +244,7 @@ _ABSENT: Any = ("absent",)
 
 
 def _value(obj: Any, path: Path) -> Any:
-    """What stands at a path; a list element owned as such stands for its key only."""
+    """Return the value at a path. A list element that is owned as such only has its key."""
     for step in path:
         if step.startswith("f:"):
             obj = obj.get(step[2:], _ABSENT) if isinstance(obj, dict) else _ABSENT
@@ -253,7 +261,7 @@ def _find(items: Any, pairs: Json) -> Any:
 
 
 def _without(obj: Any, path: Path) -> Any:
-    """The object without what stands at a path."""
+    """Return the object without the value at a path."""
     step, rest = path[0], path[1:]
     if step.startswith("f:"):
         key = step[2:]

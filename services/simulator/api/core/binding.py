@@ -1,4 +1,5 @@
-"""The binding subresource: who may be bound and what binding changes. Must not know HTTP.
+"""The binding subresource: which pods may be bound, and what a binding changes. This module does
+not know HTTP.
 
 Source: recordings C of kube-apiserver 1.36 and pkg/registry/core/pod/storage.
 """
@@ -15,8 +16,9 @@ from services.simulator.api.core.writes import Moment, namespace_ends
 
 Json = dict[str, Any]
 
+# Labels of a node that its pods get with the binding (PodTopologyLabels, on by default since
+# Kubernetes 1.35).
 _TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
-"""Labels of a node that its pods are given with the binding (PodTopologyLabels, on by default since Kubernetes 1.35)."""
 
 
 def bind(
@@ -37,8 +39,8 @@ def bind(
     if refused := _not_bindable(pod):
         return refused
     node = store.get("nodes", "", body["target"]["name"])
-    held = (node.obj["metadata"].get("labels") or {}) if node is not None else {}
-    topology = {key: held[key] for key in _TOPOLOGY if key in held}
+    node_labels = (node.obj["metadata"].get("labels") or {}) if node is not None else {}
+    topology = {key: node_labels[key] for key in _TOPOLOGY if key in node_labels}
     given = {**metadata, "labels": {**(metadata.get("labels") or {}), **topology}}
     obj = _bound(pod.obj, body["target"]["name"], given, moment.stamp)
     return Entry(pod.key, obj, pod.version) if dry_run else store.put("pods", pod.key, obj)
@@ -59,7 +61,10 @@ def _wrong_body(namespace: str, name: str, body: Any) -> Refusal | None:
     if metadata.get("name") != name:
         return bad_request("name in URL does not match name in Binding object")
     if target.get("kind") not in (None, "", "Node"):
-        text = f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+        text = (
+            f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", '
+            '"<empty>"'
+        )
         return refuse(500, text)
     return None if target.get("name") else refuse(500, "target.name: Required value")
 
@@ -67,7 +72,10 @@ def _wrong_body(namespace: str, name: str, body: Any) -> Refusal | None:
 def _precondition(pod: Entry, metadata: Json) -> Refusal | None:
     """metadata.uid and metadata.resourceVersion of a Binding are preconditions on the pod."""
     uid, version = metadata.get("uid"), metadata.get("resourceVersion")
-    where = f"StorageError: invalid object, Code: 4, Key: /registry/pods/{pod.key[0]}/{pod.name}, ResourceVersion: 0"
+    where = (
+        "StorageError: invalid object, Code: 4, Key: "
+        f"/registry/pods/{pod.key[0]}/{pod.name}, ResourceVersion: 0"
+    )
     if uid and uid != pod.uid:
         why = f"UID in precondition: {uid}, UID in object meta: {pod.uid}"
         return conflict(PODS, pod.name, f"{where}, AdditionalErrorMsg: Precondition failed: {why}")
@@ -100,8 +108,12 @@ def _bound(pod: Json, node: str, given: Json, stamp: str) -> Json:
     status = {
         key: value for key, value in pod["status"].items() if key != "nominatedNodeName"
     }  # cleared since Kubernetes 1.35
-    return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node},
-            "status": with_condition(status, {"type": "PodScheduled", "status": "True"}, stamp)}  # fmt: skip
+    return {
+        **pod,
+        "metadata": metadata,
+        "spec": {**pod["spec"], "nodeName": node},
+        "status": with_condition(status, {"type": "PodScheduled", "status": "True"}, stamp),
+    }
 
 
 def with_condition(status: Json, condition: Json, stamp: str) -> Json:

@@ -71,7 +71,10 @@ EVENTS = [
     _column("Type", "Type of this event (Normal, Warning), new types could be added in the future"),
     _column(
         "Reason",
-        "This should be a short, machine understandable string that gives the reason for the transition.",
+        (
+            "This should be a short, machine understandable string that gives the reason for "
+            "the transition."
+        ),
     ),
     _column("Object", "The object that this event is about."),
     _column("Subobject", "If referring to a piece of an object, its field path.", priority=1),
@@ -119,7 +122,10 @@ VOLUMES = [
     ),
     _column(
         "Claim",
-        "claimRef is part of a bi-directional binding between PersistentVolume and PersistentVolumeClaim.",
+        (
+            "claimRef is part of a bi-directional binding between PersistentVolume and "
+            "PersistentVolumeClaim."
+        ),
     ),
     AGE,
 ]

@@ -70,8 +70,8 @@ def group_list() -> Json:
 
 def group(name: str) -> Json | None:
     """GET /apis/GROUP."""
-    for found, version in groups():
-        if found == name:
+    for group_name, version in groups():
+        if group_name == name:
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, version)}
     return None
 
@@ -106,9 +106,9 @@ def _kinds_of(group_name: str) -> list[Kind]:
 
 def _virtual(group_name: str) -> list[Json]:
     """Resources that are only posted to."""
-    found = [(resource, kind, False) for name, resource, kind in _REVIEWS if name == group_name]
+    resources = [(resource, kind, False) for name, resource, kind in _REVIEWS if name == group_name]
     if not group_name:
-        found.append(("bindings", "Binding", True))
+        resources.append(("bindings", "Binding", True))
     return [
         {
             "name": resource,
@@ -117,12 +117,12 @@ def _virtual(group_name: str) -> list[Json]:
             "kind": kind,
             "verbs": ["create"],
         }
-        for resource, kind, scoped in found
+        for resource, kind, scoped in resources
     ]
 
 
 def _resources(kind: Kind) -> list[Json]:
-    own: Json = {
+    resource: Json = {
         "name": kind.resource,
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
@@ -130,10 +130,10 @@ def _resources(kind: Kind) -> list[Json]:
         "verbs": list(kind.verbs),
     }
     if kind.short_names:
-        own["shortNames"] = list(kind.short_names)
+        resource["shortNames"] = list(kind.short_names)
     if kind.categories:
-        own["categories"] = list(kind.categories)
-    return [own, *(_subresource(kind, name) for name in kind.subresources)]
+        resource["categories"] = list(kind.categories)
+    return [resource, *(_subresource(kind, name) for name in kind.subresources)]
 
 
 def _subresource(kind: Kind, name: str) -> Json:
@@ -208,7 +208,9 @@ def openapi_index() -> Json:
 
 
 def openapi_document(group_name: str, version: str) -> Json | None:
-    """GET /openapi/v3/...: one PATCH operation for each kind, carrying a fieldValidation parameter."""
+    """GET /openapi/v3/...: one PATCH operation for each kind, carrying a fieldValidation
+    parameter.
+    """
     if (group_name, version) not in kinds.GROUP_VERSIONS:
         return None
     paths = {object_path(kind): {"patch": _patch_operation(kind)} for kind in _kinds_of(group_name)}

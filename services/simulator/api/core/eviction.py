@@ -21,7 +21,10 @@ from services.simulator.api.core.writes import Moment, namespace_ends
 
 Json = dict[str, Any]
 
-_TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_TWO_BUDGETS = (
+    "This pod has more than one PodDisruptionBudget, which the eviction subresource "
+    "does not support."
+)
 _BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -75,7 +78,8 @@ def _blocked(store: Store, pod: Entry, stamp: str) -> Refusal | None:
     if status["disruptionsAllowed"] > 0 or _unguarded(budgets[0], status, pod):
         return None
     text = (
-        f"The disruption budget {budgets[0].name} needs {status['desiredHealthy']} healthy pods and has "
+        f"The disruption budget {budgets[0].name} needs {status['desiredHealthy']} "
+        "healthy pods and has "
         f"{status['currentHealthy']} currently"
     )
     cause = {"reason": "DisruptionBudget", "message": text}
@@ -83,7 +87,9 @@ def _blocked(store: Store, pod: Entry, stamp: str) -> Refusal | None:
 
 
 def _unguarded(budget: Entry, status: Json, pod: Entry) -> bool:
-    """A pod that is not ready may go where the rest suffices, or the budget says so."""
+    """Return whether the budget does not guard the pod: it is not ready, and enough others are, or
+    the budget says so.
+    """
     always = budget.obj["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
     return not _healthy(pod) and (
         always or status["currentHealthy"] >= status["desiredHealthy"] > 0

@@ -12,11 +12,11 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
-    """One resource of the API: its names, scope and the traits that rules ask about.
+    """One resource of the API: its names, scope and the traits that rules use.
 
-    `storage` is the shelf that holds its objects (core and events.k8s.io Events share one);
-    `generation` says what raises metadata.generation; `custom` marks a CustomResourceDefinition,
-    whose patches and errors differ from built-in kinds.
+    `storage` is the shelf of its objects (core and events.k8s.io Events share one). `generation`
+    says what raises metadata.generation. `custom` marks a CustomResourceDefinition, whose patches
+    and errors differ from built-in kinds.
     """
 
     group: str
@@ -79,42 +79,148 @@ _EVENT_LABELS = (
 )
 
 PODS = Kind(
-    "", "v1", "pods", "Pod", "pod", True, "pods", ("po",), generation="spec", has_status=True,
-    subresources=("attach", "binding", "eviction", "exec", "log", "portforward", "resize", "status"), categories=("all",),
-    field_labels=(
-        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-        "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    "pod",
+    True,
+    "pods",
+    ("po",),
+    generation="spec",
+    has_status=True,
+    subresources=(
+        "attach",
+        "binding",
+        "eviction",
+        "exec",
+        "log",
+        "portforward",
+        "resize",
+        "status",
     ),
-)  # fmt: skip
+    categories=("all",),
+    field_labels=(
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.podIPs",
+        "status.nominatedNodeName",
+    ),
+)
 NODES = Kind(
-    "", "v1", "nodes", "Node", "node", False, "nodes", ("no",), has_status=True,
-    subresources=("status",), field_labels=("spec.unschedulable",),
-)  # fmt: skip
+    "",
+    "v1",
+    "nodes",
+    "Node",
+    "node",
+    False,
+    "nodes",
+    ("no",),
+    has_status=True,
+    subresources=("status",),
+    field_labels=("spec.unschedulable",),
+)
 NAMESPACES = Kind(
-    "", "v1", "namespaces", "Namespace", "namespace", False, "namespaces", ("ns",), has_status=True,
-    subresources=("finalize", "status"), field_labels=("status.phase",),
+    "",
+    "v1",
+    "namespaces",
+    "Namespace",
+    "namespace",
+    False,
+    "namespaces",
+    ("ns",),
+    has_status=True,
+    subresources=("finalize", "status"),
+    field_labels=("status.phase",),
     verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
-)  # fmt: skip
-SERVICES = Kind("", "v1", "services", "Service", "service", True, "services", ("svc",), has_status=True,
-                subresources=("status",), categories=("all",))  # fmt: skip
-EVENTS = Kind("", "v1", "events", "Event", "event", True, "events", ("ev",), creates_on_update=True,
-              field_labels=_EVENT_LABELS)  # fmt: skip
+)
+SERVICES = Kind(
+    "",
+    "v1",
+    "services",
+    "Service",
+    "service",
+    True,
+    "services",
+    ("svc",),
+    has_status=True,
+    subresources=("status",),
+    categories=("all",),
+)
+EVENTS = Kind(
+    "",
+    "v1",
+    "events",
+    "Event",
+    "event",
+    True,
+    "events",
+    ("ev",),
+    creates_on_update=True,
+    field_labels=_EVENT_LABELS,
+)
 _MODERN_EVENT_LABELS = tuple(
     label.replace("involvedObject.", "regarding.").replace(
         "reportingComponent", "reportingController"
     )
     for label in _EVENT_LABELS
 )
-EVENTS_V1 = Kind("events.k8s.io", "v1", "events", "Event", "event", True, "events", ("ev",), creates_on_update=True,
-                 error_group="", field_labels=_MODERN_EVENT_LABELS)  # fmt: skip
-LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", "lease", True, "leases", creates_on_update=True,
-              needs_version_on_update=True)  # fmt: skip
-BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "poddisruptionbudget", True,
-               "poddisruptionbudgets", ("pdb",), generation="spec", has_status=True, subresources=("status",))  # fmt: skip
-TOPOLOGIES = Kind("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology",
-                  "noderesourcetopology", False, "noderesourcetopologies", ("node-res-topo",), custom=True,
-                  generation="all", needs_version_on_update=True,
-                  verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"))  # fmt: skip
+EVENTS_V1 = Kind(
+    "events.k8s.io",
+    "v1",
+    "events",
+    "Event",
+    "event",
+    True,
+    "events",
+    ("ev",),
+    creates_on_update=True,
+    error_group="",
+    field_labels=_MODERN_EVENT_LABELS,
+)
+LEASES = Kind(
+    "coordination.k8s.io",
+    "v1",
+    "leases",
+    "Lease",
+    "lease",
+    True,
+    "leases",
+    creates_on_update=True,
+    needs_version_on_update=True,
+)
+BUDGETS = Kind(
+    "policy",
+    "v1",
+    "poddisruptionbudgets",
+    "PodDisruptionBudget",
+    "poddisruptionbudget",
+    True,
+    "poddisruptionbudgets",
+    ("pdb",),
+    generation="spec",
+    has_status=True,
+    subresources=("status",),
+)
+TOPOLOGIES = Kind(
+    "topology.node.k8s.io",
+    "v1alpha2",
+    "noderesourcetopologies",
+    "NodeResourceTopology",
+    "noderesourcetopology",
+    False,
+    "noderesourcetopologies",
+    ("node-res-topo",),
+    custom=True,
+    generation="all",
+    needs_version_on_update=True,
+    verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
+)
 
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", "configmap", True, "configmaps", ("cm",))
 PRIORITIES = Kind(
@@ -127,28 +233,112 @@ PRIORITIES = Kind(
     "priorityclasses",
     ("pc",),
 )
-VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", "persistentvolume", False, "persistentvolumes", ("pv",),
-               has_status=True, subresources=("status",))  # fmt: skip
-CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolumeclaim", True,
-              "persistentvolumeclaims", ("pvc",), has_status=True, subresources=("status",))  # fmt: skip
+VOLUMES = Kind(
+    "",
+    "v1",
+    "persistentvolumes",
+    "PersistentVolume",
+    "persistentvolume",
+    False,
+    "persistentvolumes",
+    ("pv",),
+    has_status=True,
+    subresources=("status",),
+)
+CLAIMS = Kind(
+    "",
+    "v1",
+    "persistentvolumeclaims",
+    "PersistentVolumeClaim",
+    "persistentvolumeclaim",
+    True,
+    "persistentvolumeclaims",
+    ("pvc",),
+    has_status=True,
+    subresources=("status",),
+)
 RUNTIMES = Kind(
     "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", "runtimeclass", False, "runtimeclasses"
 )
 CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", "csinode", False, "csinodes")
 _SCALED = ("scale", "status")
-DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", "deployment", True, "deployments", ("deploy",), generation="spec",
-                   has_status=True, subresources=_SCALED, categories=("all",))  # fmt: skip
-REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", "replicaset", True, "replicasets", ("rs",), generation="spec",
-                    has_status=True, subresources=_SCALED, categories=("all",))  # fmt: skip
-STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet", "statefulset", True, "statefulsets", ("sts",),
-                     generation="spec", has_status=True, subresources=_SCALED, categories=("all",))  # fmt: skip
-JOBS = Kind("batch", "v1", "jobs", "Job", "job", True, "jobs", generation="spec", has_status=True, subresources=("status",),
-            categories=("all",))  # fmt: skip
+DEPLOYMENTS = Kind(
+    "apps",
+    "v1",
+    "deployments",
+    "Deployment",
+    "deployment",
+    True,
+    "deployments",
+    ("deploy",),
+    generation="spec",
+    has_status=True,
+    subresources=_SCALED,
+    categories=("all",),
+)
+REPLICA_SETS = Kind(
+    "apps",
+    "v1",
+    "replicasets",
+    "ReplicaSet",
+    "replicaset",
+    True,
+    "replicasets",
+    ("rs",),
+    generation="spec",
+    has_status=True,
+    subresources=_SCALED,
+    categories=("all",),
+)
+STATEFUL_SETS = Kind(
+    "apps",
+    "v1",
+    "statefulsets",
+    "StatefulSet",
+    "statefulset",
+    True,
+    "statefulsets",
+    ("sts",),
+    generation="spec",
+    has_status=True,
+    subresources=_SCALED,
+    categories=("all",),
+)
+JOBS = Kind(
+    "batch",
+    "v1",
+    "jobs",
+    "Job",
+    "job",
+    True,
+    "jobs",
+    generation="spec",
+    has_status=True,
+    subresources=("status",),
+    categories=("all",),
+)
 
 KINDS: tuple[Kind, ...] = (
-    PODS, NODES, NAMESPACES, SERVICES, EVENTS, EVENTS_V1, LEASES, BUDGETS, TOPOLOGIES, CONFIG_MAPS, PRIORITIES, DEPLOYMENTS,
-    REPLICA_SETS, STATEFUL_SETS, JOBS, VOLUMES, CLAIMS, CSI_NODES, RUNTIMES,
-)  # fmt: skip
+    PODS,
+    NODES,
+    NAMESPACES,
+    SERVICES,
+    EVENTS,
+    EVENTS_V1,
+    LEASES,
+    BUDGETS,
+    TOPOLOGIES,
+    CONFIG_MAPS,
+    PRIORITIES,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    JOBS,
+    VOLUMES,
+    CLAIMS,
+    CSI_NODES,
+    RUNTIMES,
+)
 WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
 BY_PATH: dict[tuple[str, str, str], Kind] = {
     (kind.group, kind.version, kind.resource): kind for kind in KINDS

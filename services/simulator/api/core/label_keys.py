@@ -19,7 +19,7 @@ def merged(spec: Json, labels: dict[str, str]) -> Json:
     full = dict(spec)
     if spec.get("topologySpreadConstraints"):
         full["topologySpreadConstraints"] = [
-            _selecting(each, labels) for each in spec["topologySpreadConstraints"]
+            _selecting(constraint, labels) for constraint in spec["topologySpreadConstraints"]
         ]
     if spec.get("affinity"):
         full["affinity"] = dict(spec["affinity"])
@@ -35,8 +35,11 @@ def _of_terms(affinity: Json, labels: dict[str, str]) -> Json:
         full[REQUIRED] = [_selecting(term, labels) for term in affinity[REQUIRED]]
     if affinity.get(PREFERRED):
         full[PREFERRED] = [
-            {**each, "podAffinityTerm": _selecting(each.get("podAffinityTerm") or {}, labels)}
-            for each in affinity[PREFERRED]
+            {
+                **weighted,
+                "podAffinityTerm": _selecting(weighted.get("podAffinityTerm") or {}, labels),
+            }
+            for weighted in affinity[PREFERRED]
         ]
     return full
 

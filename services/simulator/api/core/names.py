@@ -22,19 +22,26 @@ _VALUE_FORM = r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
 _VALUE = re.compile(_VALUE_FORM)
 
 _SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
-    f"with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN_FORM}')"
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
+    "characters, '-' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'example.com', regex used for validation "
+    f"is '{_SUBDOMAIN_FORM}')"
 )
 _LABEL_TEXT = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
-    f"alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL_FORM}')"
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters "
+    "or '-', and must start and end with an "
+    "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for "
+    f"validation is '{_LABEL_FORM}')"
 )
 _VALUE_TEXT = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-    f"with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{_VALUE_FORM}')"
+    "a valid label must be an empty string or consist of alphanumeric characters, "
+    "'-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
+    f"regex used for validation is '{_VALUE_FORM}')"
 )
 _NAME_TEXT = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must "
+    "start and end with an alphanumeric "
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
@@ -57,14 +64,14 @@ def label_problem(name: str) -> str:
 def qualified_problems(name: str) -> list[str]:
     """Why a text is no qualified name (`prefix/name`); the server lists every reason."""
     part = name.rpartition("/")[2]
-    found = [] if part else ["name part must be non-empty"]
+    problems = [] if part else ["name part must be non-empty"]
     if len(part) > 63:
-        found.append("name part must be no more than 63 characters")
-    return found if _QUALIFIED.fullmatch(part) else [*found, _NAME_TEXT]
+        problems.append("name part must be no more than 63 characters")
+    return problems if _QUALIFIED.fullmatch(part) else [*problems, _NAME_TEXT]
 
 
 def metadata_problems(metadata: Json, *, as_label: bool = False) -> list[Cause]:
-    """Violations in an object's metadata. `as_label` for kinds whose names are DNS labels
+    """Return violations in an object's metadata. `as_label` is for kinds whose names are DNS labels
     (namespaces).
     """
     causes: list[Cause] = []

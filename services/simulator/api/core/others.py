@@ -16,9 +16,17 @@ _MICRO_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\
 _SECOND_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?P<rest>.*)$")
 NOT_READY_TAINT: Json = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _NODE_INFO = (
-    "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion",
-    "kubeProxyVersion", "operatingSystem", "architecture",
-)  # fmt: skip
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
 
 
 def new_node(node: Json, *, add_taint: bool) -> Json:
@@ -73,9 +81,12 @@ def lease_malformed(lease: Json) -> str:
         text = (lease.get("spec") or {}).get(field)
         if text is None or (isinstance(text, str) and _MICRO_TIME.match(text)):
             continue
-        found = _SECOND_TIME.match(str(text))
-        rest, part = (found["rest"], ".000000") if found else (str(text), "2006")
-        return f'parsing time "{text}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "{rest}" as "{part}"'
+        match = _SECOND_TIME.match(str(text))
+        rest, part = (match["rest"], ".000000") if match else (str(text), "2006")
+        return (
+            f'parsing time "{text}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse '
+            f'"{rest}" as "{part}"'
+        )
     return ""
 
 
@@ -93,7 +104,9 @@ def lease_problems(lease: Json) -> list[Cause]:
 
 
 def new_budget(budget: Json) -> Json:
-    """A PodDisruptionBudget at creation; its status is filled as the disruption controller would."""
+    """A PodDisruptionBudget at creation; its status is filled as the disruption controller
+    would.
+    """
     status = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
     return {**budget, "spec": budget.get("spec") or {}, "status": status}
 
@@ -106,10 +119,16 @@ def budget_problems(budget: Json) -> list[Cause]:
     causes = []
     for field in ("minAvailable", "maxUnavailable"):
         if spec.get(field) is not None and not _is_count(spec[field]):
-            text = f'Invalid value: "{spec[field]}": must be a whole number or a percentage such as "10%"'
+            text = (
+                f'Invalid value: "{spec[field]}": must be a whole number or a percentage such '
+                'as "10%"'
+            )
             causes.append(Cause("FieldValueInvalid", text, f"spec.{field}"))
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        text = f'Invalid value: "{spec["maxUnavailable"]}": minAvailable and maxUnavailable cannot be both set'
+        text = (
+            f'Invalid value: "{spec["maxUnavailable"]}": minAvailable and maxUnavailable '
+            "cannot be both set"
+        )
         causes.append(Cause("FieldValueInvalid", text, "spec"))
     return causes + _selector_problems(spec.get("selector") or {})
 
@@ -192,20 +211,22 @@ def _selector_problems(selector: Json) -> list[Cause]:
 
 
 _AMOUNTS = ("capacity", "allocatable", "available")
-_QUANTITY = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
-"""As the definition has it."""
+# As in the definition.
+_NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+_QUANTITY = rf"^(\+|-)?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$"
 
 
 def _no_quantities(resource: Json, path: str) -> list[Cause]:
     amounts = {f"{path}.{name}": resource[name] for name in _AMOUNTS}
     bad = {
-        at: text
-        for at, text in amounts.items()
+        amount_name: text
+        for amount_name, text in amounts.items()
         if isinstance(text, str) and not re.match(_QUANTITY, text)
     }
     why = "Invalid value: \"{1}\": {0} in body should match '{2}'"
     return [
-        Cause("FieldValueInvalid", why.format(at, text, _QUANTITY), at) for at, text in bad.items()
+        Cause("FieldValueInvalid", why.format(amount_name, text, _QUANTITY), amount_name)
+        for amount_name, text in bad.items()
     ]
 
 
@@ -232,8 +253,8 @@ def topology_problems(topology: Json) -> list[Cause]:
 
 
 def _list(holder: Any, field: str) -> list[Any]:
-    found = holder.get(field) if isinstance(holder, dict) else None
-    return found if isinstance(found, list) else []
+    listed = holder.get(field) if isinstance(holder, dict) else None
+    return listed if isinstance(listed, list) else []
 
 
 def _missing(holder: Any, fields: tuple[str, ...], path: str) -> list[Cause]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+# Operations accepted in one JSON patch (kube-apiserver's own limit).
 MAX_STEPS = 10_000
-"""Operations accepted in one JSON patch (kube-apiserver's own limit)."""
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -117,11 +117,11 @@ def _write_in_list(
     if not rest and operation == "add":
         result.insert(len(result) if head == "-" else _index(head, len(result)), value)
         return result
-    at = _index(head, len(result) - 1)
+    index = _index(head, len(result) - 1)
     if rest:
-        result[at] = _write(result[at], rest, value, operation)
+        result[index] = _write(result[index], rest, value, operation)
     elif operation == "remove":
-        del result[at]
+        del result[index]
     else:
-        result[at] = value
+        result[index] = value
     return result

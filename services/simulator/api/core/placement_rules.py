@@ -20,7 +20,9 @@ _PORTS = range(1, 65_536)
 
 
 def problems(spec: Json) -> list[Cause]:
-    """Every violation in a completed PodSpec beside its containers', in the server's order."""
+    """Return every violation in a completed PodSpec apart from its containers', in the server's
+    order.
+    """
     causes = [
         _invalid("spec.nodeSelector", key, text)
         for key in sorted(spec.get("nodeSelector") or {})
@@ -40,9 +42,9 @@ def problems(spec: Json) -> list[Cause]:
 def port_problems(container: Json, path: str) -> list[Cause]:
     """Of one container's ports, each by itself."""
     causes = []
-    for at, port in enumerate(container.get("ports") or []):
+    for index, port in enumerate(container.get("ports") or []):
         where, number, host = (
-            f"{path}.ports[{at}]",
+            f"{path}.ports[{index}]",
             port.get("containerPort") or 0,
             port.get("hostPort") or 0,
         )
@@ -62,8 +64,8 @@ def port_problems(container: Json, path: str) -> list[Cause]:
 def _each(spec: Json, field: str, check: Callable[[Json, str], Iterator[Cause]]) -> list[Cause]:
     return [
         cause
-        for at, each in enumerate(spec.get(field) or [])
-        for cause in check(each, f"spec.{field}[{at}]")
+        for index, entry in enumerate(spec.get(field) or [])
+        for cause in check(entry, f"spec.{field}[{index}]")
     ]
 
 
@@ -76,8 +78,8 @@ def _node_affinity(affinity: Json, path: str) -> list[Cause]:
             f"{path}.{REQUIRED}.nodeSelectorTerms",
         )
         causes += [] if terms else [_required(where, "must have at least one node selector term")]
-        for at, term in enumerate(terms):
-            causes += _node_term(term, f"{where}[{at}]")
+        for index, term in enumerate(terms):
+            causes += _node_term(term, f"{where}[{index}]")
     return causes + _preferred(affinity, path, "preference", _node_term)
 
 
@@ -85,24 +87,24 @@ def _preferred(
     affinity: Json, path: str, field: str, check: Callable[[Json, str], list[Cause]]
 ) -> list[Cause]:
     causes: list[Cause] = []
-    for at, each in enumerate(affinity.get(PREFERRED) or []):
-        where, weight = f"{path}.{PREFERRED}[{at}]", each.get("weight") or 0
+    for index, term in enumerate(affinity.get(PREFERRED) or []):
+        where, weight = f"{path}.{PREFERRED}[{index}]", term.get("weight") or 0
         if not 0 < weight <= 100:
             causes.append(_invalid(f"{where}.weight", weight, "must be in the range 1-100"))
-        causes += check(each.get(field) or {}, f"{where}.{field}")
+        causes += check(term.get(field) or {}, f"{where}.{field}")
     return causes
 
 
 def _node_term(term: Json, path: str) -> list[Cause]:
     return [
         cause
-        for at, each in enumerate(term.get("matchExpressions") or [])
-        for cause in _requirement(each, f"{path}.matchExpressions[{at}]")
+        for index, expression in enumerate(term.get("matchExpressions") or [])
+        for cause in _requirement(expression, f"{path}.matchExpressions[{index}]")
     ]
 
 
-def _requirement(each: Json, path: str) -> Iterator[Cause]:
-    operator, values = each.get("operator") or "", each.get("values") or []
+def _requirement(expression: Json, path: str) -> Iterator[Cause]:
+    operator, values = expression.get("operator") or "", expression.get("values") or []
     if operator in ("In", "NotIn"):
         if not values:
             yield _required(
@@ -122,15 +124,15 @@ def _requirement(each: Json, path: str) -> Iterator[Cause]:
     else:
         yield _invalid(f"{path}.operator", operator, "not a valid selector operator")
     yield from (
-        _invalid(f"{path}.key", each.get("key") or "", text)
-        for text in qualified_problems(each.get("key") or "")
+        _invalid(f"{path}.key", expression.get("key") or "", text)
+        for text in qualified_problems(expression.get("key") or "")
     )
 
 
 def _pod_affinity(affinity: Json, path: str) -> list[Cause]:
     causes: list[Cause] = []
-    for at, term in enumerate(affinity.get(REQUIRED) or []):
-        causes += _pod_term(term, f"{path}.{REQUIRED}[{at}]")
+    for index, term in enumerate(affinity.get(REQUIRED) or []):
+        causes += _pod_term(term, f"{path}.{REQUIRED}[{index}]")
     return causes + _preferred(affinity, path, "podAffinityTerm", _pod_term)
 
 
@@ -145,7 +147,7 @@ def _pod_term(term: Json, path: str) -> list[Cause]:
 
 
 def _label_keys(rule: Json, path: str) -> list[Cause]:
-    """Of a rule into whose selector its label keys are merged already."""
+    """Return violations of a rule whose label keys are merged into its selector already."""
     selector, match, mismatch = (
         rule.get("labelSelector"),
         rule.get("matchLabelKeys") or [],
@@ -158,8 +160,8 @@ def _label_keys(rule: Json, path: str) -> list[Cause]:
     ]
     text = "exists in both matchLabelKeys and mismatchLabelKeys"
     return causes + [
-        _invalid(f"{path}.matchLabelKeys[{at}]", key, text)
-        for at, key in enumerate(match)
+        _invalid(f"{path}.matchLabelKeys[{index}]", key, text)
+        for index, key in enumerate(match)
         if key in mismatch
     ]
 
@@ -168,18 +170,20 @@ def _keys_themselves(keys: list[str], path: str, selector: Json | None) -> list[
     if keys and selector is None:
         return [_forbidden(path, "must not be specified when labelSelector is not set")]
     return [
-        _invalid(f"{path}[{at}]", key, text)
-        for at, key in enumerate(keys)
+        _invalid(f"{path}[{index}]", key, text)
+        for index, key in enumerate(keys)
         for text in qualified_problems(key)
     ]
 
 
 def _keys_of_selector(match: list[str], path: str, selector: Json) -> Iterator[Cause]:
-    """A key that stands twice in the selector was there before it was merged."""
-    at_of = {key: at for at, key in enumerate(match)}
+    """Return violations of keys that occur twice in the selector: they were there before the
+    merge.
+    """
+    at_of = {key: index for index, key in enumerate(match)}
     seen = set(selector.get("matchLabels") or {})
-    for each in selector.get("matchExpressions") or []:
-        key = each.get("key") or ""
+    for expression in selector.get("matchExpressions") or []:
+        key = expression.get("key") or ""
         if key in at_of and key in seen:
             yield _invalid(
                 f"{path}[{at_of[key]}]", key, "exists in both matchLabelKeys and labelSelector"
@@ -190,67 +194,76 @@ def _keys_of_selector(match: list[str], path: str, selector: Json) -> Iterator[C
 def _gates(gates: list[Json]) -> list[Cause]:
     causes: list[Cause] = []
     seen: set[str] = set()
-    for at, gate in enumerate(gates):
+    for index, gate in enumerate(gates):
         name = gate.get("name") or ""
         causes += [
-            _invalid(f"spec.schedulingGates[{at}]", name, text) for text in qualified_problems(name)
+            _invalid(f"spec.schedulingGates[{index}]", name, text)
+            for text in qualified_problems(name)
         ]
         if name in seen:
-            causes.append(_duplicate(f"spec.schedulingGates[{at}]", name))
+            causes.append(_duplicate(f"spec.schedulingGates[{index}]", name))
         seen.add(name)
     return causes
 
 
-def _spread(each: Json, path: str) -> Iterator[Cause]:
-    if (skew := each.get("maxSkew") or 0) <= 0:
+def _spread(constraint: Json, path: str) -> Iterator[Cause]:
+    if (skew := constraint.get("maxSkew") or 0) <= 0:
         yield _invalid(f"{path}.maxSkew", skew, "must be greater than zero")
-    if not each.get("topologyKey"):
+    if not constraint.get("topologyKey"):
         yield _required(f"{path}.topologyKey", "can not be empty")
-    how = each.get("whenUnsatisfiable") or ""
+    how = constraint.get("whenUnsatisfiable") or ""
     if how not in ("DoNotSchedule", "ScheduleAnyway"):
         yield _unsupported(f"{path}.whenUnsatisfiable", how, ("DoNotSchedule", "ScheduleAnyway"))
-    domains = each.get("minDomains")
+    domains = constraint.get("minDomains")
     if domains is not None and domains <= 0:
         yield _invalid(f"{path}.minDomains", domains, "must be greater than zero")
     if domains is not None and how == "ScheduleAnyway":
         text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {how}"
         yield _invalid(f"{path}.minDomains", domains, text)
     for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-        if each.get(policy) not in (None, "Honor", "Ignore"):
-            yield _unsupported(f"{path}.{policy}", each[policy], ("Honor", "Ignore"))
-    yield from _label_keys(each, path)
+        if constraint.get(policy) not in (None, "Honor", "Ignore"):
+            yield _unsupported(f"{path}.{policy}", constraint[policy], ("Honor", "Ignore"))
+    yield from _label_keys(constraint, path)
 
 
 def _spread_twice(given: list[Json]) -> list[Cause]:
-    pairs = [(each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in given]
+    pairs = [
+        (constraint.get("topologyKey") or "", constraint.get("whenUnsatisfiable") or "")
+        for constraint in given
+    ]
     return [
         _duplicate(
-            f"spec.topologySpreadConstraints[{at}].{{topologyKey, whenUnsatisfiable}}",
+            f"spec.topologySpreadConstraints[{index}].{{topologyKey, whenUnsatisfiable}}",
             f"{{{pair[0]}, {pair[1]}}}",
         )
-        for at, pair in enumerate(pairs)
-        if pair in pairs[at + 1 :]
+        for index, pair in enumerate(pairs)
+        if pair in pairs[index + 1 :]
     ]
 
 
-def _toleration(each: Json, path: str) -> Iterator[Cause]:
+def _toleration(toleration: Json, path: str) -> Iterator[Cause]:
     key, operator, effect = (
-        each.get("key") or "",
-        each.get("operator") or "",
-        each.get("effect") or "",
+        toleration.get("key") or "",
+        toleration.get("operator") or "",
+        toleration.get("effect") or "",
     )
     if key:
         yield from (_invalid(f"{path}.key", key, text) for text in qualified_problems(key))
     elif operator != "Exists":
-        text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        text = (
+            'operator must be Exists when `key` is empty, which means "match all values and '
+            'all keys"'
+        )
         yield _invalid(f"{path}.operator", operator, text)
-    if each.get("tolerationSeconds") is not None and effect != "NoExecute":
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         yield _invalid(
             f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"
         )
-    if operator == "Exists" and each.get("value"):
+    if operator == "Exists" and toleration.get("value"):
         yield _invalid(
-            f"{path}.operator", each["value"], "value must be empty when `operator` is 'Exists'"
+            f"{path}.operator",
+            toleration["value"],
+            ("value must be empty when `operator` is 'Exists'"),
         )
     if operator not in ("", "Equal", "Exists", "Gt", "Lt"):
         yield _unsupported(f"{path}.operator", operator, ("Equal", "Exists"))
@@ -283,7 +296,7 @@ def _duplicate(field: str, value: Any) -> Cause:
 
 
 def _unsupported(field: str, value: Any, allowed: tuple[str, ...]) -> Cause:
-    listed = ", ".join(f'"{each}"' for each in allowed)
+    listed = ", ".join(f'"{allowed_value}"' for allowed_value in allowed)
     return Cause(
         "FieldValueNotSupported",
         f"Unsupported value: {_shown(value)}: supported values: {listed}",

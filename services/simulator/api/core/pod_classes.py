@@ -31,8 +31,8 @@ UNASKED = (
 
 
 def completed(store: Store, pod: Json) -> Json | Refusal:
-    """The pod with the priority and the runtime's needs that its classes give it; 403 where it says
-    otherwise.
+    """Return the pod with priority, overhead, selector and tolerations of its classes; 403 if it
+    contradicts them.
     """
     spec = dict(pod.get("spec") or {})
     why = _prioritise(store, spec) or _suit_runtime(store, spec)
@@ -71,22 +71,22 @@ def _forbidden(kind: Kind, obj: Json, why: str) -> Refusal:
 
 
 def _prioritise(store: Store, spec: Json) -> str:
-    """Give the pod the priority of its class, or of everybody's default; or why not."""
+    """Give the pod the priority of its class, or the default, or return the refusal."""
     name = spec.pop("priorityClassName", None)
-    found = _priority_class(store, name) if name else _default_class(store)
-    if found is None:
+    priority_class = _priority_class(store, name) if name else _default_class(store)
+    if priority_class is None:
         return f"no PriorityClass with name {name} was found"
     priority, policy = (
-        found.get("value", 0),
-        found.get("preemptionPolicy") or "PreemptLowerPriority",
+        priority_class.get("value", 0),
+        priority_class.get("preemptionPolicy") or "PreemptLowerPriority",
     )
     if spec.get("priority") not in (None, priority):
         return UNASKED.format("integer", "priority", spec["priority"], priority)
     if spec.get("preemptionPolicy") not in (None, "", policy):
         return UNASKED.format("string", "PreemptionPolicy", spec["preemptionPolicy"], policy)
     spec |= {"priority": priority, "preemptionPolicy": policy}
-    if found["metadata"]["name"]:
-        spec["priorityClassName"] = found["metadata"]["name"]
+    if priority_class["metadata"]["name"]:
+        spec["priorityClassName"] = priority_class["metadata"]["name"]
     return ""
 
 
@@ -98,9 +98,9 @@ def _priority_class(store: Store, name: str) -> Json | None:
 def _default_class(store: Store) -> Json:
     return next(
         (
-            one.obj
-            for one in store.entries(kinds.PRIORITIES.storage, "")
-            if one.obj.get("globalDefault")
+            priority_class.obj
+            for priority_class in store.entries(kinds.PRIORITIES.storage, "")
+            if priority_class.obj.get("globalDefault")
         ),
         NO_CLASS,
     )
@@ -116,16 +116,16 @@ def _suit_runtime(store: Store, spec: Json) -> str:
     """Give the pod the overhead of its runtime class, and lead it to the nodes that have it; or why
     not.
     """
-    found = _runtime_class(store, spec)
-    if found is None:
+    runtime_class = _runtime_class(store, spec)
+    if runtime_class is None:
         name = spec.get("runtimeClassName")
         return f'pod rejected: RuntimeClass "{name}" not found' if name else ""
-    overhead = (found.get("overhead") or {}).get("podFixed")
+    overhead = (runtime_class.get("overhead") or {}).get("podFixed")
     if overhead:
         if spec.get("overhead") and quantities.canonical_map(spec["overhead"]) != overhead:
             return "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
         spec["overhead"] = overhead
-    return _lead(spec, found["scheduling"]) if found.get("scheduling") else ""
+    return _lead(spec, runtime_class["scheduling"]) if runtime_class.get("scheduling") else ""
 
 
 def _lead(spec: Json, scheduling: Json) -> str:
@@ -135,18 +135,18 @@ def _lead(spec: Json, scheduling: Json) -> str:
             given = f"pod.spec.nodeSelector[{key}] = {selector[key]}"
             return f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; {given}"
     spec["nodeSelector"] = {**selector, **(scheduling.get("nodeSelector") or {})}
-    own = pods.with_usual_tolerations(spec.get("tolerations") or [])
-    spec["tolerations"] = _merged([*own, *(scheduling.get("tolerations") or [])])
+    pod_value = pods.with_usual_tolerations(spec.get("tolerations") or [])
+    spec["tolerations"] = _merged([*pod_value, *(scheduling.get("tolerations") or [])])
     return ""
 
 
 def _merged(tolerations: list[Json]) -> list[Json]:
-    """Without those that another covers; of equal ones the first stays."""
+    """Return the tolerations without those that another covers. Of equal ones the first stays."""
     merged: list[Json] = []
-    for at, one in enumerate(tolerations):
-        later = [other for other in tolerations[at + 1 :] if other != one]
-        if not any(_covers(other, one) for other in (*merged, *later)):
-            merged.append(one)
+    for index, toleration in enumerate(tolerations):
+        later = [covering for covering in tolerations[index + 1 :] if covering != toleration]
+        if not any(_covers(covering, toleration) for covering in (*merged, *later)):
+            merged.append(toleration)
     return merged
 
 

@@ -56,33 +56,37 @@ def _is_hugepages(name: str) -> bool:
 
 
 def _together(spec: Json, field: str) -> dict[str, str]:
-    """What the containers have of each resource at once: app containers and sidecars, or an init
-    container beside the sidecars that were started before it, whichever is more."""
+    """Return the peak of the containers by resource: apps and sidecars, or an init container with
+    the sidecars before it.
+    """
     running, sidecars, peak = Amounts(), Amounts(), Amounts()
     for container in spec.get("initContainers") or []:
-        held = _held(container, field)
+        amount = _held(container, field)
         if container.get("restartPolicy") == "Always":
-            sidecars = _each(sidecars, held, add)
+            sidecars = _each(sidecars, amount, add)
             peak = _each(peak, sidecars, max)
         else:
-            peak = _each(peak, _each(sidecars, held, add), max)
+            peak = _each(peak, _each(sidecars, amount, add), max)
     for container in spec.get("containers") or []:
         running = _each(running, _held(container, field), add)
     most = _each(peak, _each(running, sidecars, add), max)
-    return {name: quantities.written(held, binary=name != "cpu") for name, held in most.items()}
+    return {name: quantities.written(amount, binary=name != "cpu") for name, amount in most.items()}
 
 
 def _held(container: Json, field: str) -> Amounts:
     amounts = (container.get("resources") or {}).get(field) or {}
     return {
-        name: held
+        name: amount
         for name, text in amounts.items()
-        if (held := quantities.value_of(text)) is not None
+        if (amount := quantities.value_of(text)) is not None
     }
 
 
-def _each(left: Amounts, right: Amounts, make: Callable[[Fraction, Fraction], Fraction]) -> Amounts:
+def _each(
+    amounts: Amounts, right: Amounts, make: Callable[[Fraction, Fraction], Fraction]
+) -> Amounts:
     nothing = Fraction(0)
     return {
-        name: make(left.get(name, nothing), right.get(name, nothing)) for name in {**left, **right}
+        name: make(amounts.get(name, nothing), right.get(name, nothing))
+        for name in {**amounts, **right}
     }

@@ -17,7 +17,8 @@ Json = dict[str, Any]
 
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _IMMUTABLE = (
-    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "Forbidden: pod updates may not change fields other than "
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
@@ -54,7 +55,8 @@ def problems(spec: Json) -> list[Cause]:
         if spec.get(field) not in allowed:
             causes.append(_unsupported(f"spec.{field}", spec.get(field), allowed))
     if spec.get("nodeName") and spec.get("schedulingGates"):
-        causes.append(Cause("FieldValueForbidden", "Forbidden: cannot be set until all schedulingGates have been cleared",
+        causes.append(Cause("FieldValueForbidden", ("Forbidden: cannot be set until all "
+"schedulingGates have been cleared"),
                             "spec.nodeName"))  # fmt: skip
     return (
         causes
@@ -64,7 +66,7 @@ def problems(spec: Json) -> list[Cause]:
 
 
 def overhead_problems(overhead: Json, path: str) -> list[Cause]:
-    """Violations in what a runtime takes beside a pod's containers."""
+    """Return violations in a runtime's overhead."""
     return [
         cause
         for name, text in sorted(overhead.items())
@@ -151,8 +153,8 @@ def _amount(name: str, text: str, path: str) -> list[Cause]:
     return []
 
 
-def _exceeds(left: str, right: str) -> bool:
-    first, second = quantities.value_of(left), quantities.value_of(right)
+def _exceeds(request: str, right: str) -> bool:
+    first, second = quantities.value_of(request), quantities.value_of(right)
     return first is not None and second is not None and first > second
 
 
@@ -176,12 +178,12 @@ def _changed_fields(old: Json, new: Json) -> list[str]:
         free |= {"schedulingGates", "nodeSelector", "affinity"}
     changed = []
     for name in sorted({*old, *new} - free):
-        left, right = old.get(name), new.get(name)
+        old_value, right = old.get(name), new.get(name)
         if name in ("containers", "initContainers"):
-            left, right = _without_images(left), _without_images(right)
-        if name == "tolerations" and all(item in (right or []) for item in left or []):
+            old_value, right = _without_images(old_value), _without_images(right)
+        if name == "tolerations" and all(item in (right or []) for item in old_value or []):
             continue
-        if left != right and (left or right):
+        if old_value != right and (old_value or right):
             changed.append(name)
     return changed
 

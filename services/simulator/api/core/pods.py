@@ -88,7 +88,7 @@ def complete_spec(spec: Json) -> Json:
 
 
 def changed_spec(old: Json, new: Json) -> Json:
-    """The spec of an update, completed; what it does not say of the priority stays (the Priority
+    """Return the spec of an update, completed. A missing priority stays as it was (the Priority
     admission plugin).
     """
     given: Json = {
@@ -106,7 +106,10 @@ def with_usual_tolerations(given: list[Json]) -> list[Json]:
         item for item in DEFAULT_TOLERATIONS if not any(_covers(old, item["key"]) for old in given)
     ]
     return [
-        *({name: value for name, value in each.items() if value != ""} for each in given),
+        *(
+            {name: value for name, value in toleration.items() if value != ""}
+            for toleration in given
+        ),
         *added,
     ]
 
@@ -137,8 +140,8 @@ def _pull_policy(image: str) -> str:
 
 
 def _resources(resources: Json, defaulted: bool = True) -> Json:
-    """Quantities in canonical form; a limit without a request is also the request, where that is
-    `defaulted`.
+    """Return quantities in canonical form. If `defaulted`, a limit without a request is also the
+    request.
     """
     full = dict(resources)
     for field in ("limits", "requests"):
@@ -150,7 +153,7 @@ def _resources(resources: Json, defaulted: bool = True) -> Json:
 
 
 def with_canonical_amounts(pod: Json) -> Json:
-    """A partial pod whose quantities are written as the stored ones are, so that equal amounts
+    """Return a partial pod with its quantities written as stored ones are, so that equal amounts
     compare equal.
     """
     spec = dict(pod.get("spec") or {})

@@ -23,11 +23,11 @@ _DECIMAL = {"n": -3, "u": -2, "m": -1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "
 @lru_cache(maxsize=4096)
 def value_of(text: str) -> Fraction | None:
     """The exact value, or None when the text is no quantity."""
-    found = _FORM.match(text)
-    if found is None:
+    parsed = _FORM.match(text)
+    if parsed is None:
         return None
-    suffix = found["suffix"] or ""
-    number = Fraction(found["number"])
+    suffix = parsed["suffix"] or ""
+    number = Fraction(parsed["number"])
     if suffix in _BINARY:
         return number * int(1024 ** _BINARY[suffix])
     if suffix in _DECIMAL:
@@ -49,8 +49,8 @@ def canonical(value: str | int | float) -> str | None:
     exact = value_of(text)
     if exact is None:
         return None
-    found = _FORM.match(text)
-    suffix = (found["suffix"] or "") if found else ""
+    parsed = _FORM.match(text)
+    suffix = (parsed["suffix"] or "") if parsed else ""
     if suffix[:1] in ("e", "E") and len(suffix) > 1 and suffix not in _BINARY:
         return text
     if suffix in _BINARY and abs(exact) >= 1024 and exact.denominator == 1:
@@ -59,7 +59,7 @@ def canonical(value: str | int | float) -> str | None:
 
 
 def written(value: Fraction, binary: bool) -> str:
-    """A value as it is written where the server adds some up."""
+    """Return a value as the server writes it after a sum."""
     return (
         _binary(int(value))
         if binary and value >= 1024 and value.denominator == 1
@@ -97,8 +97,8 @@ def _decimal(value: Fraction) -> str:
 
 
 def canonical_map(amounts: Any) -> dict[str, str] | None:
-    """A resource list in canonical form, where nothing is smaller than a thousandth; None when a
-    value in it is no quantity.
+    """Return a resource list in canonical form without values below a thousandth; None if a value
+    is not a quantity.
     """
     result: dict[str, str] = {}
     for name, value in (amounts or {}).items():

@@ -1,4 +1,5 @@
-"""Lists and where a watch begins: versions, pages and continue tokens. Must not know HTTP.
+"""Lists, and where a watch begins: versions, pages and continue tokens. This module does not know
+HTTP.
 
 Source: recordings B of kube-apiserver 1.36.
 """
@@ -28,9 +29,12 @@ Json = dict[str, Any]
 
 _VERSION = re.compile(r"\d{1,19}")
 _CONTINUE_TOO_OLD = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the "
-    "continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing "
-    "with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the "
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without the "
+    "continue parameter, or use the continue token in this response to retrieve the "
+    "remainder of the results. Continuing "
+    "with the provided token results in an inconsistent list - objects that were "
+    "created, modified, or deleted between the "
     "time the first chunk was returned and now may show up in the list."
 )
 
@@ -58,7 +62,10 @@ def bad_version(text: str) -> str:
     """Why a text is no version, in Go's words; empty when it is one (or absent)."""
     if not text or _VERSION.fullmatch(text):
         return ""
-    return f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+    return (
+        f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": '
+        "invalid syntax"
+    )
 
 
 def page(store: Store, kind: Kind, chosen: Selection, options: ReadOptions) -> Page | Refusal:
@@ -146,7 +153,8 @@ def _decode(token: str) -> Json | Refusal:
         or not isinstance(body.get("start"), str)
     ):
         return bad_request(
-            "invalid continue token: continue key is not valid: incorrect encoded start resourceVersion"
+            "invalid continue token: continue key is not valid: incorrect encoded start "
+            "resourceVersion"
         )
     return body
 
@@ -164,14 +172,17 @@ class Beginning(msgspec.Struct, frozen=True):
 def beginning(
     store: Store, kind: Kind, chosen: Selection, options: ReadOptions
 ) -> Beginning | Refusal | Gone:
-    """Where a watch starts. Gone (HTTP 200 with an ERROR event) when the version is older than the
-    history.
+    """Return where a watch starts. Gone (HTTP 200 with an ERROR event) if the version is older than
+    the history.
     """
     if options.send_initial_events and options.match != "NotOlderThan":
         text = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         return options_invalid("ListOptions", "resourceVersionMatch", "FieldValueForbidden", text)
     if options.match and not options.send_initial_events:
-        text = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        text = (
+            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents "
+            "is provided"
+        )
         return options_invalid("ListOptions", "resourceVersionMatch", "FieldValueForbidden", text)
     if why := bad_version(options.version):
         return refuse(500, why)
@@ -193,11 +204,11 @@ def seen(chosen: Selection, change: Change) -> tuple[str, Entry] | None:
     entry, old = change.entry, change.old
     if change.kind == "DELETED":
         return ("DELETED", entry) if chosen.takes(entry) else None
-    now = chosen.takes(entry)
-    before = old is not None and chosen.takes(old)
-    if now:
-        return ("MODIFIED" if before else "ADDED", entry)
-    if before and old is not None:
+    is_selected = chosen.takes(entry)
+    was_selected = old is not None and chosen.takes(old)
+    if is_selected:
+        return ("MODIFIED" if was_selected else "ADDED", entry)
+    if was_selected and old is not None:
         metadata = {
             **old.obj["metadata"],
             "resourceVersion": entry.obj["metadata"]["resourceVersion"],

@@ -52,7 +52,9 @@ def refuse(
 
 
 def details_of(kind: Kind, name: str) -> Json:
-    """`details` as most errors carry it: name, group when there is one, and the resource as `kind`."""
+    """`details` as most errors carry it: name, group when there is one, and the resource as
+    `kind`.
+    """
     details: Json = {"name": name} if name else {}
     if kind.group_in_errors:
         details["group"] = kind.group_in_errors
@@ -110,7 +112,10 @@ def stale(kind: Kind, name: str) -> Refusal:
     return conflict(
         kind,
         name,
-        "the object has been modified; please apply your changes to the latest version and try again",
+        (
+            "the object has been modified; please apply your changes to the latest version "
+            "and try again"
+        ),
     )
 
 

@@ -18,8 +18,8 @@ from services.simulator.api.core.writes import Moment
 Json = dict[str, Any]
 
 DEFAULT_GRACE_S = 30
+# About 31 years: the time of deletion cannot be written beyond it.
 MAX_GRACE_S = 1_000_000_000
-"""About 31 years: beyond it the time of deletion could not be written."""
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
@@ -65,13 +65,15 @@ def unmet_precondition(kind: Kind, entry: Entry, options: DeleteOptions) -> Refu
     why = ""
     if options.uid and options.uid != entry.uid:
         why = (
-            f"the UID in the precondition ({options.uid}) does not match the UID in record ({entry.uid}). "
+            f"the UID in the precondition ({options.uid}) does not match the UID in record "
+            f"({entry.uid}). "
             "The object might have been deleted and then recreated"
         )
     current = entry.obj["metadata"]["resourceVersion"]
     if not why and options.version and options.version != current:
         why = (
-            f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record "
+            f"the ResourceVersion in the precondition ({options.version}) does not match the "
+            "ResourceVersion in record "
             f"({current}). The object might have been modified"
         )
     return conflict(kind, entry.name, why, label=kind.kind) if why else None
@@ -83,8 +85,8 @@ def grace_of(pod: Json, options: DeleteOptions) -> int:
         return 0
     if options.grace_s is not None:
         return min(max(0, options.grace_s), MAX_GRACE_S)
-    own = pod["spec"].get("terminationGracePeriodSeconds")
-    return min(max(1, own), MAX_GRACE_S) if own is not None else DEFAULT_GRACE_S
+    pod_grace_s = pod["spec"].get("terminationGracePeriodSeconds")
+    return min(max(1, pod_grace_s), MAX_GRACE_S) if pod_grace_s is not None else DEFAULT_GRACE_S
 
 
 def _preview(kind: Kind, entry: Entry, options: DeleteOptions, moment: Moment) -> Entry:
@@ -113,10 +115,10 @@ def _delete_pod(store: Store, entry: Entry, options: DeleteOptions, moment: Mome
     return Deleted(store.erase("pods", entry.key), True)
 
 
-def _marked(pod: Json, grace_s: int, now: datetime) -> Json:
+def _marked(pod: Json, grace_s: int, deleted_at: datetime) -> Json:
     """The pod with its deletion time; a shorter grace moves an earlier time still earlier."""
     metadata = dict(pod["metadata"])
-    begun = now
+    begun = deleted_at
     if metadata.get("deletionTimestamp"):
         begun = _time(metadata["deletionTimestamp"]) - timedelta(
             seconds=metadata.get("deletionGracePeriodSeconds", 0)
@@ -145,7 +147,7 @@ def _delete_at_once(store: Store, kind: Kind, entry: Entry, moment: Moment) -> D
 
 
 def _delete_namespace(store: Store, entry: Entry, moment: Moment) -> Deleted:
-    """Mark it Terminating and delete what is in it; it goes when the last pod has gone."""
+    """Mark it Terminating and delete its objects. It is removed when its last pod is gone."""
     if not entry.obj["metadata"].get("deletionTimestamp"):
         metadata = {**entry.obj["metadata"], "deletionTimestamp": moment.stamp}
         status = {**entry.obj.get("status", {}), "phase": "Terminating"}

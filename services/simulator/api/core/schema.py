@@ -121,21 +121,22 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 class _Node(msgspec.Struct):
-    """What may stand at one place: `form` is struct, list, map, string, int, bool or any."""
+    """The values allowed at one place: `form` is struct, list, map, string, int, bool or any."""
 
     form: str
     go_type: str
     name: str = ""
     fields: dict[str, Any] = {}
+    # Struct fields and items are nodes, or model classes that become nodes on their first visit
+    # (models are recursive).
     item: Any = None
-    """Struct fields and items are nodes, or model classes that become nodes on their first visit (models are recursive)."""
 
 
 _STRING = _Node("string", "string")
 
 
 def examine(kind: Kind, body: dict[str, Any], *, patch: bool = False) -> Findings:
-    """Walk a body along its kind's fields; in a patch, null stands for removal and `$` fields for
+    """Check a body against its kind's fields. In a patch, null means removal and `$` fields are
     directives.
     """
     model = _MODELS.get(kind.kind) or _MODELS[f"{kind.api_version}/{kind.kind}"]
@@ -158,7 +159,9 @@ class _Walk:
         self.wrong_type = ""
 
     def visit(self, node: _Node, value: Any, path: str, owner: str) -> None:
-        """`path` has indices (for unknown fields), `owner` is `Struct.json.path` (for type errors)."""
+        """`path` has indices (for unknown fields), `owner` is `Struct.json.path` (for type
+        errors).
+        """
         if value is None or node.form == "any":
             return
         if node.form == "struct" and isinstance(value, dict):
@@ -169,8 +172,11 @@ class _Walk:
         elif node.form == "map" and isinstance(value, dict):
             self._map(node, value, path, owner)
         elif not _fits(node.form, value) and not self.wrong_type:
-            found = _GO_NAMES[type(value)]
-            self.wrong_type = f"json: cannot unmarshal {found} into Go struct field {owner} of type {node.go_type}"
+            errors = _GO_NAMES[type(value)]
+            self.wrong_type = (
+                f"json: cannot unmarshal {errors} into Go struct field {owner} of "
+                f"type {node.go_type}"
+            )
 
     def _map(self, node: _Node, value: dict[str, Any], path: str, owner: str) -> None:
         field = path.rpartition(".")[2]
@@ -184,9 +190,8 @@ class _Walk:
     def item(self, node: _Node, value: Any, path: str, owner: str) -> None:
         """An element of a list or map: unlike a field, it may not be null."""
         if value is None:
-            self.wrong_type = (
-                self.wrong_type
-                or f"json: cannot unmarshal null into Go struct field {owner} of type {node.go_type}"
+            self.wrong_type = self.wrong_type or (
+                f"json: cannot unmarshal null into Go struct field {owner} of type {node.go_type}"
             )
         else:
             self.visit(node, value, path, owner)

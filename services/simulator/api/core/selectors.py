@@ -83,14 +83,14 @@ def _label_refusal(part: str) -> Refusal:
 
 
 def _label_test(part: str) -> Callable[[dict[str, str]], bool] | None:
-    if found := _SET.match(part):
-        return _set_test(found["key"], found["op"], found["values"])
-    if found := _EQUAL.match(part):
-        return _equal_test(found["key"], found["op"], found["value"])
-    if found := _EXISTS.match(part):
-        return _exists_test(found["key"], bool(found["not"]))
-    if found := _COMPARE.match(part):
-        return _compare_test(found["key"], found["op"], int(found["value"]))
+    if match := _SET.match(part):
+        return _set_test(match["key"], match["op"], match["values"])
+    if match := _EQUAL.match(part):
+        return _equal_test(match["key"], match["op"], match["value"])
+    if match := _EXISTS.match(part):
+        return _exists_test(match["key"], bool(match["not"]))
+    if match := _COMPARE.match(part):
+        return _compare_test(match["key"], match["op"], int(match["value"]))
     return None
 
 
@@ -129,13 +129,13 @@ def parse_fields(kind: Kind, text: str) -> tuple[Callable[[dict[str, Any]], bool
     """
     tests: list[Callable[[dict[str, Any]], bool]] = []
     for part in _split(text):
-        found = re.match(r"^(?P<path>[^=!]+)(?P<op>==|!=|=)(?P<value>.*)$", part)
-        if found is None:
+        match = re.match(r"^(?P<path>[^=!]+)(?P<op>==|!=|=)(?P<value>.*)$", part)
+        if match is None:
             return bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
-        path = found["path"].strip()
+        path = match["path"].strip()
         if path not in ("metadata.name", "metadata.namespace") and path not in kind.field_labels:
             return bad_request(f"field label not supported: {path}")
-        tests.append(_field_test(kind, path, found["op"] == "!=", found["value"]))
+        tests.append(_field_test(kind, path, match["op"] == "!=", match["value"]))
     return tuple(tests)
 
 
@@ -145,16 +145,18 @@ def _field_test(
     steps = _stored_path(path)
 
     def test(obj: dict[str, Any]) -> bool:
-        at: Any = obj
+        value_at: Any = obj
         for step in steps:
-            at = at.get(step) if isinstance(at, dict) else None
-        return (_text(at) == value) is not negated
+            value_at = value_at.get(step) if isinstance(value_at, dict) else None
+        return (_text(value_at) == value) is not negated
 
     return test
 
 
 def _stored_path(path: str) -> tuple[str, ...]:
-    """Events are stored in core/v1 form: a selector of events.k8s.io/v1 is turned into that form."""
+    """Events are stored in core/v1 form: a selector of events.k8s.io/v1 is turned into that
+    form.
+    """
     path = path.replace("regarding.", "involvedObject.").replace(
         "reportingController", "reportingComponent"
     )
@@ -172,7 +174,9 @@ def _text(value: Any) -> str:
 
 
 def from_label_selector(selector: dict[str, Any] | None) -> Callable[[dict[str, str]], bool]:
-    """A metav1.LabelSelector as a test. None selects nothing, an empty one everything (policy/v1)."""
+    """A metav1.LabelSelector as a test. None selects nothing, an empty one everything
+    (policy/v1).
+    """
     if selector is None:
         return lambda labels: False
     tests = [

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 Json = dict[str, Any]
+# (namespace, name). The namespace is empty for cluster-scoped objects.
 Key = tuple[str, str]
-"""(namespace, name); namespace is empty for cluster-scoped objects."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -62,7 +62,8 @@ class Change:
         self.entry = entry
         self.old = old
         self.lines: dict[str, bytes] = {}
-        """Encoded watch lines by form, filled by whoever serves watches, so that each is made once."""
+        """Encoded watch lines by form, filled by whoever serves watches, so that each is made once.
+        """
 
     @property
     def version(self) -> int:
@@ -79,7 +80,7 @@ Listener = Callable[[Change], None]
 
 
 class Shelf:
-    """The live objects of one resource, the last changes, and who listens."""
+    """The live objects of one resource, its last changes, and its listeners."""
 
     __slots__ = ("capacity", "floor", "history", "listeners", "objects")
 
@@ -109,18 +110,20 @@ class Store:
 
     def shelf(self, storage: str) -> Shelf:
         """The shelf of a resource, made on first use."""
-        found = self._shelves.get(storage)
-        if found is None:
-            found = Shelf(self._history_limit, self._capacities.get(storage, 0), self.version)
-            self._shelves[storage] = found
-        return found
+        existing = self._shelves.get(storage)
+        if existing is None:
+            existing = Shelf(self._history_limit, self._capacities.get(storage, 0), self.version)
+            self._shelves[storage] = existing
+        return existing
 
     def get(self, storage: str, namespace: str, name: str) -> Entry | None:
         """The live object, or None."""
         return self.shelf(storage).objects.get((namespace, name))
 
     def put(self, storage: str, key: Key, obj: Json) -> Entry:
-        """Store a new version of an object. `obj` is copied at its top and metadata, never changed."""
+        """Store a new version of an object. `obj` is copied at its top and metadata, never
+        changed.
+        """
         shelf = self.shelf(storage)
         entry = self._stamp(key, obj)
         old = shelf.objects.get(key)
@@ -145,7 +148,7 @@ class Store:
         return _in_order(self.shelf(storage).objects.values(), namespace)
 
     def entries_at(self, storage: str, namespace: str, version: int) -> list[Entry] | Gone:
-        """The objects as they stood at `version`, found by walking the history backwards."""
+        """Return the objects as of `version`, by walking the history backwards."""
         shelf = self.shelf(storage)
         if version < shelf.floor:
             return Gone(shelf.floor)
@@ -199,7 +202,9 @@ class Store:
         ]
 
     def listen(self, storage: str, listener: Listener) -> Callable[[], None]:
-        """Call `listener` at each change of a resource, in order; returns the call that stops it."""
+        """Call `listener` at each change of a resource, in order; returns the call that stops
+        it.
+        """
         listeners = self.shelf(storage).listeners
         listeners.append(listener)
         return lambda: listeners.remove(listener) if listener in listeners else None

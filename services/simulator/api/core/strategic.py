@@ -121,19 +121,19 @@ def _merge_keyed(old: list[Any], patch: list[Json], key: str, order: Any) -> lis
 def _interleave(
     untouched: list[Json], patched: list[Json], positions: list[Any], key: str
 ) -> list[Json]:
-    """Keep the old order where both elements are old; a new element goes before untouched ones."""
+    """Keep the old order of old elements. A new element goes before untouched ones."""
     place = {name: index for index, name in reversed(list(enumerate(positions)))}
     result: list[Json] = []
-    left, right = 0, 0
-    while left < len(untouched) and right < len(patched):
-        mine, theirs = place.get(untouched[left].get(key)), place.get(patched[right].get(key))
+    old_index, right = 0, 0
+    while old_index < len(untouched) and right < len(patched):
+        mine, theirs = place.get(untouched[old_index].get(key)), place.get(patched[right].get(key))
         if mine is not None and theirs is not None and mine < theirs:
-            result.append(untouched[left])
-            left += 1
+            result.append(untouched[old_index])
+            old_index += 1
         else:
             result.append(patched[right])
             right += 1
-    return [*result, *untouched[left:], *patched[right:]]
+    return [*result, *untouched[old_index:], *patched[right:]]
 
 
 def _ordered(items: list[Json], order: Any, key: str) -> list[Json]:

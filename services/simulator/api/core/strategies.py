@@ -38,15 +38,17 @@ def decode(
         )
     if refused := _wrong_kind(kind, body):
         return refused
-    found = schema.examine(kind, body if examined is None else examined, patch=examined is not None)
-    if found.wrong_type:
-        return _unhandled(kind, found.wrong_type)
+    examined_body = schema.examine(
+        kind, body if examined is None else examined, patch=examined is not None
+    )
+    if examined_body.wrong_type:
+        return _unhandled(kind, examined_body.wrong_type)
     if problem := _malformed(kind, body):
         return _unhandled(kind, problem)
-    texts = tuple(f'unknown field "{path}"' for path in found.unknown)
+    texts = tuple(f'unknown field "{path}"' for path in examined_body.unknown)
     if texts and field_validation == "Strict":
         return _unhandled(kind, f"strict decoding error: {', '.join(texts)}")
-    obj = _without(body, found.unknown)
+    obj = _without(body, examined_body.unknown)
     metadata = obj.get("metadata") or {}
     obj["metadata"] = {field: value for field, value in metadata.items() if value is not None}
     return obj, texts if field_validation != "Ignore" else ()
@@ -62,8 +64,8 @@ def _without(body: Json, unknown: tuple[str, ...]) -> Json:
 
 
 def _pruned(value: Any, steps: list[str]) -> Any:
-    """A copy without what stands at a path of field names and list indices; as it is when nothing
-    stands there.
+    """Return a copy without the value at a path of field names and list indices, or the object if
+    there is none.
     """
     head, rest = steps[0], steps[1:]
     if isinstance(value, dict) and head in value:
@@ -77,8 +79,8 @@ def _pruned(value: Any, steps: list[str]) -> Any:
         and int(head) < len(value)
         and rest
     ):
-        at = int(head)
-        return [*value[:at], _pruned(value[at], rest), *value[at + 1 :]]
+        index = int(head)
+        return [*value[:index], _pruned(value[index], rest), *value[index + 1 :]]
     return value
 
 
@@ -103,7 +105,10 @@ def _wrong_kind(kind: Kind, body: Json) -> Refusal | None:
         inner = f"converting (v1.{given}) to (core.{kind.kind}): unknown conversion"
         return bad_request(f'{given} in version "v1" cannot be handled as a {kind.kind}: {inner}')
     if version not in (None, "", kind.api_version):
-        text = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+        text = (
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({kind.api_version})"
+        )
         return bad_request(text)
     return None
 

@@ -25,9 +25,9 @@ def columns_of(kind: Kind) -> list[Json]:
     return _LAYOUTS.get(kind.storage, (columns.CUSTOM if kind.custom else columns.PLAIN, _plain))[0]
 
 
-def row(kind: Kind, entry: Entry, now: datetime, include: str) -> Json:
+def row(kind: Kind, entry: Entry, current_time: datetime, include: str) -> Json:
     """One row; `include` is Metadata (default), Object or None."""
-    cells = _LAYOUTS.get(kind.storage, (columns.PLAIN, _plain))[1](entry.obj, now)
+    cells = _LAYOUTS.get(kind.storage, (columns.PLAIN, _plain))[1](entry.obj, current_time)
     return {"cells": cells, "object": _included(kind, entry, include)}
 
 
@@ -51,7 +51,7 @@ def partial(entry: Entry) -> Json:
 def table(
     kind: Kind,
     entries: list[Entry],
-    now: datetime,
+    current_time: datetime,
     include: str,
     metadata: Json,
     *,
@@ -63,7 +63,7 @@ def table(
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
         "columnDefinitions": columns_of(kind) if headed else None,
-        "rows": [row(kind, entry, now, include) for entry in entries],
+        "rows": [row(kind, entry, current_time, include) for entry in entries],
     }
 
 
@@ -99,10 +99,10 @@ def _long(days: int) -> str:
     return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
 
 
-def age(stamp: str | None, now: datetime) -> str:
+def age(stamp: str | None, current_time: datetime) -> str:
     """The age of a timestamp, `<unknown>` when there is none."""
     moment = _moment(stamp)
-    return "<unknown>" if moment is None else duration((now - moment).total_seconds())
+    return "<unknown>" if moment is None else duration((current_time - moment).total_seconds())
 
 
 def _moment(stamp: str | None) -> datetime | None:
@@ -112,15 +112,15 @@ def _moment(stamp: str | None) -> datetime | None:
         return None
 
 
-def _created(obj: Json, now: datetime) -> str:
-    return age(obj["metadata"].get("creationTimestamp"), now)
+def _created(obj: Json, current_time: datetime) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), current_time)
 
 
-def _plain(obj: Json, now: datetime) -> list[Any]:
-    return [obj["metadata"]["name"], _created(obj, now)]
+def _plain(obj: Json, current_time: datetime) -> list[Any]:
+    return [obj["metadata"]["name"], _created(obj, current_time)]
 
 
-def _pod(pod: Json, now: datetime) -> list[Any]:
+def _pod(pod: Json, current_time: datetime) -> list[Any]:
     spec, status = pod["spec"], pod["status"]
     statuses = status.get("containerStatuses") or []
     ready = sum(
@@ -133,7 +133,7 @@ def _pod(pod: Json, now: datetime) -> list[Any]:
         f"{ready}/{len(spec.get('containers') or [])}",
         _pod_reason(pod, statuses),
         str(sum(item.get("restartCount", 0) for item in statuses)),
-        _created(pod, now),
+        _created(pod, current_time),
         address or _NONE,
         spec.get("nodeName") or _NONE,
         status.get("nominatedNodeName") or _NONE,
@@ -183,7 +183,7 @@ def _container_reason(state: Json) -> str:
     return ""
 
 
-def _node(node: Json, now: datetime) -> list[Any]:
+def _node(node: Json, current_time: datetime) -> list[Any]:
     status = node.get("status") or {}
     info = status.get("nodeInfo") or {}
     ready = next((item for item in status.get("conditions") or [] if item["type"] == "Ready"), None)
@@ -202,7 +202,7 @@ def _node(node: Json, now: datetime) -> list[Any]:
         node["metadata"]["name"],
         word,
         ",".join(roles) or _NONE,
-        _created(node, now),
+        _created(node, current_time),
         info.get("kubeletVersion", ""),
         _address(status, "InternalIP"),
         _address(status, "ExternalIP"),
@@ -213,11 +213,11 @@ def _node(node: Json, now: datetime) -> list[Any]:
 
 
 def _address(status: Json, kind: str) -> str:
-    found = (item["address"] for item in status.get("addresses") or [] if item["type"] == kind)
-    return next(found, _NONE)
+    addresses = (item["address"] for item in status.get("addresses") or [] if item["type"] == kind)
+    return next(addresses, _NONE)
 
 
-def _event(event: Json, now: datetime) -> list[Any]:
+def _event(event: Json, current_time: datetime) -> list[Any]:
     first, last, count = (
         event.get("firstTimestamp"),
         event.get("lastTimestamp"),
@@ -225,8 +225,8 @@ def _event(event: Json, now: datetime) -> list[Any]:
     )
     series = event.get("series") or {}
     moment = event.get("eventTime")
-    first_seen = age(first or moment, now)
-    last_seen = age(series.get("lastObservedTime") or last or moment, now)
+    first_seen = age(first or moment, current_time)
+    last_seen = age(series.get("lastObservedTime") or last or moment, current_time)
     target = event.get("involvedObject") or {}
     kind = str(target.get("kind") or "").lower()
     source = event.get("source") or {}
@@ -248,54 +248,54 @@ def _event(event: Json, now: datetime) -> list[Any]:
     ]
 
 
-def _namespace(namespace: Json, now: datetime) -> list[Any]:
+def _namespace(namespace: Json, current_time: datetime) -> list[Any]:
     return [
         namespace["metadata"]["name"],
         (namespace.get("status") or {}).get("phase", ""),
-        _created(namespace, now),
+        _created(namespace, current_time),
     ]
 
 
-def _lease(lease: Json, now: datetime) -> list[Any]:
+def _lease(lease: Json, current_time: datetime) -> list[Any]:
     return [
         lease["metadata"]["name"],
         (lease.get("spec") or {}).get("holderIdentity") or "",
-        _created(lease, now),
+        _created(lease, current_time),
     ]
 
 
-def _budget(budget: Json, now: datetime) -> list[Any]:
+def _budget(budget: Json, current_time: datetime) -> list[Any]:
     spec = budget.get("spec") or {}
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
     allowed = (budget.get("status") or {}).get("disruptionsAllowed", 0)
     texts = ["N/A" if value is None else str(value) for value in (least, most)]
-    return [budget["metadata"]["name"], *texts, allowed, _created(budget, now)]
+    return [budget["metadata"]["name"], *texts, allowed, _created(budget, current_time)]
 
 
-def _config_map(obj: Json, now: datetime) -> list[Any]:
+def _config_map(obj: Json, current_time: datetime) -> list[Any]:
     return [
         obj["metadata"]["name"],
         len(obj.get("data") or {}) + len(obj.get("binaryData") or {}),
-        _created(obj, now),
+        _created(obj, current_time),
     ]
 
 
-def _priority(obj: Json, now: datetime) -> list[Any]:
+def _priority(obj: Json, current_time: datetime) -> list[Any]:
     return [
         obj["metadata"]["name"],
         obj.get("value", 0),
         bool(obj.get("globalDefault")),
-        _created(obj, now),
+        _created(obj, current_time),
     ]
 
 
 def _asked(obj: Json, *names: str) -> list[int]:
-    """What is wanted, and the status' counts by name."""
+    """Return the requested count, and the status' counts by name."""
     status = obj.get("status") or {}
     return [(obj.get("spec") or {}).get("replicas", 1), *(status.get(name, 0) for name in names)]
 
 
-def _deployment(obj: Json, now: datetime) -> list[Any]:
+def _deployment(obj: Json, current_time: datetime) -> list[Any]:
     wanted, ready, updated, available = _asked(
         obj, "readyReplicas", "updatedReplicas", "availableReplicas"
     )
@@ -304,35 +304,43 @@ def _deployment(obj: Json, now: datetime) -> list[Any]:
         f"{ready}/{wanted}",
         str(updated),
         str(available),
-        _created(obj, now),
+        _created(obj, current_time),
     ]
 
 
-def _replica_set(obj: Json, now: datetime) -> list[Any]:
-    return [obj["metadata"]["name"], *_asked(obj, "replicas", "readyReplicas"), _created(obj, now)]
+def _replica_set(obj: Json, current_time: datetime) -> list[Any]:
+    return [
+        obj["metadata"]["name"],
+        *_asked(obj, "replicas", "readyReplicas"),
+        _created(obj, current_time),
+    ]
 
 
-def _stateful_set(obj: Json, now: datetime) -> list[Any]:
+def _stateful_set(obj: Json, current_time: datetime) -> list[Any]:
     wanted, ready = _asked(obj, "readyReplicas")
-    return [obj["metadata"]["name"], f"{ready}/{wanted}", _created(obj, now)]
+    return [obj["metadata"]["name"], f"{ready}/{wanted}", _created(obj, current_time)]
 
 
-def _job(obj: Json, now: datetime) -> list[Any]:
+def _job(obj: Json, current_time: datetime) -> list[Any]:
     status, wanted = obj.get("status") or {}, (obj.get("spec") or {}).get("completions", 1)
     ended = next(
-        (one["type"] for one in status.get("conditions") or [] if one.get("status") == "True"),
+        (
+            condition["type"]
+            for condition in status.get("conditions") or []
+            if condition.get("status") == "True"
+        ),
         "Running",
     )
     return [
         obj["metadata"]["name"],
         ended,
         f"{status.get('succeeded', 0)}/{wanted}",
-        _created(obj, now),
-        _created(obj, now),
+        _created(obj, current_time),
+        _created(obj, current_time),
     ]
 
 
-def _volume(obj: Json, now: datetime) -> list[Any]:
+def _volume(obj: Json, current_time: datetime) -> list[Any]:
     spec, claim = obj.get("spec") or {}, (obj.get("spec") or {}).get("claimRef") or {}
     of = (
         f"{claim.get('namespace', '')}/{claim.get('name', '')}"
@@ -343,20 +351,20 @@ def _volume(obj: Json, now: datetime) -> list[Any]:
         obj["metadata"]["name"],
         (obj.get("status") or {}).get("phase", ""),
         of,
-        _created(obj, now),
+        _created(obj, current_time),
     ]
 
 
-def _csi_node(obj: Json, now: datetime) -> list[Any]:
+def _csi_node(obj: Json, current_time: datetime) -> list[Any]:
     return [
         obj["metadata"]["name"],
         len((obj.get("spec") or {}).get("drivers") or []),
-        _created(obj, now),
+        _created(obj, current_time),
     ]
 
 
-def _runtime(obj: Json, now: datetime) -> list[Any]:
-    return [obj["metadata"]["name"], obj.get("handler", ""), _created(obj, now)]
+def _runtime(obj: Json, current_time: datetime) -> list[Any]:
+    return [obj["metadata"]["name"], obj.get("handler", ""), _created(obj, current_time)]
 
 
 _LAYOUTS: dict[str, tuple[list[Json], Cells]] = {

@@ -122,9 +122,7 @@ def _misplaced(
 
 
 def namespace_ends(store: Store, kind: Kind, namespace: str, name: str) -> Refusal | None:
-    """Nothing is created in a namespace that is on its way out, subresources of what is there
-    included.
-    """
+    """Refuse creation in a terminating namespace, subresources of its objects included."""
     home = store.get("namespaces", "", namespace)
     ends = home is not None and home.obj["metadata"].get("deletionTimestamp")
     return _terminating(kind, namespace, name) if ends else None
@@ -280,9 +278,16 @@ def _finished(metadata: Json) -> bool:
 
 
 def patch(
-    store: Store, kind: Kind, namespace: str, name: str, body: Any, form: str, subresource: str, options: Options,
+    store: Store,
+    kind: Kind,
+    namespace: str,
+    name: str,
+    body: Any,
+    form: str,
+    subresource: str,
+    options: Options,
     moment: Moment,
-) -> Written | Refusal:  # fmt: skip
+) -> Written | Refusal:
     """PATCH; `form` is merge, strategic, json or apply."""
     old = store.get(kind.storage, namespace, name)
     if form == "apply":
@@ -323,9 +328,15 @@ def _patched(view: Json, body: Any, form: str) -> Any:
 
 
 def _apply(
-    store: Store, kind: Kind, key: tuple[str, str], old: Entry | None, body: Any, subresource: str, options: Options,
+    store: Store,
+    kind: Kind,
+    key: tuple[str, str],
+    old: Entry | None,
+    body: Any,
+    subresource: str,
+    options: Options,
     moment: Moment,
-) -> Written | Refusal:  # fmt: skip
+) -> Written | Refusal:
     """Server-side apply: create when missing, else merge what the manager applies with what others
     own.
     """
@@ -372,9 +383,15 @@ def _apply_refused(
         return _wrong_name(given, name)
     unknown = schema.examine(kind, body).unknown
     if unknown:
-        shown = f"({applied['metadata'].get('namespace', '')}/{name}; {kind.api_version}, Kind={kind.kind})"
+        shown = (
+            f"({applied['metadata'].get('namespace', '')}/{name}; {kind.api_version}, "
+            f"Kind={kind.kind})"
+        )
         return refuse(
             500,
-            f"failed to create typed patch object {shown}: .{unknown[0]}: field not declared in schema",
+            (
+                f"failed to create typed patch object {shown}: .{unknown[0]}: field not declared "
+                "in schema"
+            ),
         )
     return None

@@ -76,7 +76,7 @@ def _document(parts: list[str], address: str) -> Json | None:
 
 
 def review(resource: str, request: Request, body: Any) -> Answer:
-    """POST of a review: everybody may do everything here."""
+    """Answer a POST of a review: every client may do everything here."""
     if request.method != "POST":
         return refusal_answer(method_not_allowed())
     if isinstance(body, Refusal):

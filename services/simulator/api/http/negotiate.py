@@ -63,17 +63,19 @@ def _form(media: str, options: dict[str, str]) -> Form | None:
 
 def not_acceptable() -> Refusal:
     """406 in the server's words."""
-    known = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    supported = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
     return refuse(
-        406, f"406: Not Acceptable\n\nAvailable representations: {known}", "NotAcceptable", {}
+        406, f"406: Not Acceptable\n\nAvailable representations: {supported}", "NotAcceptable", {}
     )
 
 
 def decoded_body(kind: Kind, content_type: str, body: bytes) -> Any:
-    """The JSON value of a request body, or a Refusal: 400 for no JSON, 415 for another media type."""
+    """The JSON value of a request body, or a Refusal: 400 for no JSON, 415 for another media
+    type.
+    """
     if content_type == _PROTOBUF:
-        found = protobuf.decode(body)
-        return found if found is not None else _unsupported_body()
+        decoded = protobuf.decode(body)
+        return decoded if decoded is not None else _unsupported_body()
     if content_type not in (
         "",
         "application/json",
@@ -108,9 +110,10 @@ def _from_yaml(body: bytes) -> Any:
 
 
 def _unsupported_body() -> Refusal:
-    known = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    supported = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
     text = (
-        f"the body of the request was in an unknown format - accepted media types include: {known}"
+        "the body of the request was in an unknown format - accepted media types "
+        f"include: {supported}"
     )
     return refuse(415, text, "UnsupportedMediaType")
 
@@ -119,7 +122,13 @@ def patch_form(kind: Kind, content_type: str) -> str | Refusal:
     """merge, strategic, json or apply; 415 when the kind does not take it."""
     form = PATCH_FORMS.get(content_type, "")
     if kind.custom and form in ("", "strategic"):
-        known = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-        text = f"the body of the request was in an unknown format - accepted media types include: {known}"
+        supported = (
+            "application/json-patch+json, application/merge-patch+json, "
+            "application/apply-patch+yaml"
+        )
+        text = (
+            "the body of the request was in an unknown format - accepted media types "
+            f"include: {supported}"
+        )
         return refuse(415, text, "UnsupportedMediaType")
     return form or refuse(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})

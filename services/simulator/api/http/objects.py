@@ -80,23 +80,28 @@ def _list(store: ClusterStore, target: Target, request: Request, form: Form) -> 
     chosen = chosen_by(target, request)
     if isinstance(chosen, Refusal):
         return refusal_answer(chosen)
-    found = page(store.core, target.kind, chosen, read_options(request))
-    if isinstance(found, Refusal):
-        return refusal_answer(found)
-    metadata: Json = {"resourceVersion": str(found.version)}
-    if found.token:
-        metadata["continue"] = found.token
-        if found.remaining is not None:
-            metadata["remainingItemCount"] = found.remaining
-    return _shaped_list(store, target.kind, found, metadata, request, form)
+    page_of_list = page(store.core, target.kind, chosen, read_options(request))
+    if isinstance(page_of_list, Refusal):
+        return refusal_answer(page_of_list)
+    metadata: Json = {"resourceVersion": str(page_of_list.version)}
+    if page_of_list.token:
+        metadata["continue"] = page_of_list.token
+        if page_of_list.remaining is not None:
+            metadata["remainingItemCount"] = page_of_list.remaining
+    return _shaped_list(store, target.kind, page_of_list, metadata, request, form)
 
 
 def _shaped_list(
-    store: ClusterStore, kind: Kind, found: Page, metadata: Json, request: Request, form: Form
+    store: ClusterStore,
+    kind: Kind,
+    page_of_list: Page,
+    metadata: Json,
+    request: Request,
+    form: Form,
 ) -> Answer:
     if form.shape == "Table":
         include = request.query.get("includeObject", "Metadata")
-        body = tables.table(kind, found.entries, store.moment().now, include, metadata)
+        body = tables.table(kind, page_of_list.entries, store.moment().now, include, metadata)
         return value_answer(200, body, as_yaml=form.as_yaml)
     if form.shape == "PartialObjectMetadata":
         body = {
@@ -106,10 +111,10 @@ def _shaped_list(
         }
         return value_answer(
             200,
-            {**body, "items": [tables.partial(entry) for entry in found.entries]},
+            {**body, "items": [tables.partial(entry) for entry in page_of_list.entries]},
             as_yaml=form.as_yaml,
         )
-    return json_answer(200, list_bytes(kind, found.entries, metadata), as_yaml=form.as_yaml)
+    return json_answer(200, list_bytes(kind, page_of_list.entries, metadata), as_yaml=form.as_yaml)
 
 
 def list_bytes(kind: Kind, entries: list[Entry], metadata: Json) -> bytes:
@@ -251,8 +256,8 @@ def _delete_collection(store: ClusterStore, target: Target, request: Request, fo
     options = _delete_options(request, body)
     if isinstance(options, Refusal):
         return refusal_answer(options)
-    found = page(store.core, target.kind, chosen, ReadOptions())
-    entries = [] if isinstance(found, Refusal) else found.entries
+    page_of_list = page(store.core, target.kind, chosen, ReadOptions())
+    entries = [] if isinstance(page_of_list, Refusal) else page_of_list.entries
     metadata: Json = {"resourceVersion": str(store.version)}
     for entry in entries:
         delete(store.core, target.kind, entry.key[0], entry.name, options, store.moment())

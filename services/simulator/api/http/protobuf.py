@@ -72,25 +72,25 @@ def _message(fields: Fields, shape: Shape) -> Json:
     """The message's known fields that are set, as JSON."""
     made: Json = {}
     for number, (name, form) in shape.items():
-        found = fields.get(number)
-        if not found:
+        values = fields.get(number)
+        if not values:
             continue
         if isinstance(form, dict):
-            parts = [_message(fields_of(part), form) for part in found if isinstance(part, bytes)]
+            parts = [_message(fields_of(part), form) for part in values if isinstance(part, bytes)]
             made[name.removesuffix("[]")] = parts if name.endswith("[]") else parts[-1]
         else:
-            value = _scalar(form, found)
+            value = _scalar(form, values)
             if value not in ("", None, [], {}):
                 made[name] = value
     return made
 
 
-def _scalar(form: str, found: list[bytes | int]) -> Any:
+def _scalar(form: str, values: list[bytes | int]) -> Any:
     if form in ("number", "flag"):
-        number = found[-1] if isinstance(found[-1], int) else 0
+        number = values[-1] if isinstance(values[-1], int) else 0
         number = number - 2**64 if number >= 2**63 else number
         return bool(number) if form == "flag" else number
-    parts = [part for part in found if isinstance(part, bytes)]
+    parts = [part for part in values if isinstance(part, bytes)]
     if form == "texts":
         return [part.decode() for part in parts]
     if form == "map":
@@ -107,40 +107,40 @@ def fields_of(data: bytes) -> Fields:
     """The fields of one message: numbers as int, everything of a length as bytes; ValueError when
     malformed.
     """
-    found: Fields = {}
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
+    fields: Fields = {}
+    offset = 0
+    while offset < len(data):
+        tag, offset = _varint(data, offset)
         number, wire = tag >> 3, tag & 7
         if wire == 0:
-            value, at = _varint(data, at)
-            found.setdefault(number, []).append(value)
+            value, offset = _varint(data, offset)
+            fields.setdefault(number, []).append(value)
         elif wire == 2:
-            size, at = _varint(data, at)
-            if at + size > len(data):
+            size, offset = _varint(data, offset)
+            if offset + size > len(data):
                 raise _MalformedError("a field is longer than its message")
-            found.setdefault(number, []).append(data[at : at + size])
-            at += size
+            fields.setdefault(number, []).append(data[offset : offset + size])
+            offset += size
         else:
             raise _MalformedError(f"wire type {wire} is not used by these messages")
-    return found
+    return fields
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
-    while at < len(data) and shift < 64:
-        byte = data[at]
-        at += 1
+    while offset < len(data) and shift < 64:
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
         shift += 7
     raise _MalformedError("a number does not end")
 
 
 def _bytes(fields: Fields, number: int) -> bytes:
-    found = fields.get(number, [b""])[-1]
-    return found if isinstance(found, bytes) else b""
+    value = fields.get(number, [b""])[-1]
+    return value if isinstance(value, bytes) else b""
 
 
 def _text(fields: Fields, number: int) -> str:

@@ -8,9 +8,9 @@ k8s.io/apimachinery meta/v1. `kubectl create deployment|job|configmap|prioritycl
 
 from __future__ import annotations
 
+# Field number -> JSON name and its form: text, texts, number, flag, map, bytes map, or a message. A
+# name that ends in `[]` is a list of messages.
 Shape = dict[int, tuple[str, "str | Shape"]]
-"""Field number -> JSON name and what it holds: text, texts, number, flag, map, bytes map, or a message. A name that ends in
-`[]` is a list of messages."""
 
 META: Shape = {
     1: ("name", "text"),
@@ -26,9 +26,14 @@ _PORT: Shape = {
     4: ("protocol", "text"),
 }
 _CONTAINER: Shape = {
-    1: ("name", "text"), 2: ("image", "text"), 3: ("command", "texts"), 4: ("args", "texts"), 5: ("workingDir", "text"),
-    6: ("ports[]", _PORT), 14: ("imagePullPolicy", "text"),
-}  # fmt: skip
+    1: ("name", "text"),
+    2: ("image", "text"),
+    3: ("command", "texts"),
+    4: ("args", "texts"),
+    5: ("workingDir", "text"),
+    6: ("ports[]", _PORT),
+    14: ("imagePullPolicy", "text"),
+}
 _POD: Shape = {
     2: ("containers[]", _CONTAINER),
     3: ("restartPolicy", "text"),
@@ -48,9 +53,12 @@ _JOB: Shape = {
     7: ("backoffLimit", "number"),
 }
 _VALUE: Shape = {
-    1: ("metadata", META), 2: ("value", "number"), 3: ("globalDefault", "flag"), 4: ("description", "text"),
+    1: ("metadata", META),
+    2: ("value", "number"),
+    3: ("globalDefault", "flag"),
+    4: ("description", "text"),
     5: ("preemptionPolicy", "text"),
-}  # fmt: skip
+}
 
 SHAPES: dict[str, Shape] = {
     "ConfigMap": {1: ("metadata", META), 2: ("data", "map"), 3: ("binaryData", "bytes map")},

@@ -48,7 +48,9 @@ _VIRTUAL = {
 
 @lru_cache(maxsize=4096)
 def place_of(path: str) -> Place | None:
-    """The place of a path under /api or /apis; None for paths above resources (discovery, health)."""
+    """The place of a path under /api or /apis; None for paths above resources (discovery,
+    health).
+    """
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         return _within("", parts[1], parts[2:])

@@ -1,5 +1,5 @@
-"""Watch streams: one line of JSON an event, encoded once for all who watch alike. Must not know
-rules of kinds.
+"""Watch streams: one line of JSON per event, encoded once for all watches of the same form. This
+module does not know rules of kinds.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class Watch:
     def _shaped(self, kind: str, entry: Entry) -> bytes:
         if self._form.shape == "Table":
             metadata = {"resourceVersion": entry.obj["metadata"]["resourceVersion"]}
-            now = self._store.moment().now
+            current_time = self._store.moment().now
             obj = tables.table(
-                self.kind, [entry], now, self._include, metadata, headed=not self._headed
+                self.kind, [entry], current_time, self._include, metadata, headed=not self._headed
             )
             self._headed = True
         elif self._form.shape == "PartialObjectMetadata":
@@ -129,8 +129,16 @@ class Watch:
                 metadata,
                 headed=not self._headed,
             )
-            obj["rows"] = [{"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-                                                    "metadata": metadata}}]  # fmt: skip
+            obj["rows"] = [
+                {
+                    "cells": [],
+                    "object": {
+                        "kind": "PartialObjectMetadata",
+                        "apiVersion": "meta.k8s.io/v1",
+                        "metadata": metadata,
+                    },
+                }
+            ]
             self._headed = True
         elif self.kind is kinds.PODS:
             obj |= {"spec": {"containers": None}, "status": {}}
