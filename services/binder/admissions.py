@@ -16,7 +16,7 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import PodReserved
-from shared.ledger.proof import covers
+from shared.ledger.confirmation import covers
 
 PENDING_PODS = 5_000
 Zones = dict[str, tuple[int, ...]]

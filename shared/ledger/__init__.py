@@ -1,1 +1,1 @@
-"""The ledger: the fold that every reader of the log agrees on (design section 4)."""
+"""The ledger: the one fold of the log into nodes, charges and bounds that every reader uses."""

@@ -1,7 +1,8 @@
-"""Pods come in few kinds: what pods of one kind demand and request is computed once and shared, and
-so is what they say alike.
+"""Computations that are shared by pods of one kind.
 
-A bounded memo of pure functions: forgetting it changes nothing. What it returns is read only.
+Pods come in few kinds, so what pods of one kind demand and request is computed once, and equal parts
+of their specs are one object. This is a bounded memo of pure functions: forgetting it changes
+nothing. The returned values are read only.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from shared.domain.effective import effective_request
 from shared.domain.pod import Constraints, Pod
 from shared.domain.resources import Amounts
 
+# Kinds that are remembered. If there are more, all are forgotten.
 KINDS = 4096
-"""Kinds that are remembered; beyond them all are forgotten and learnt again."""
 UNCONSTRAINED = Constraints()
 
 _ENCODER = msgspec.msgpack.Encoder()
 
 
 class Kind:
-    """What a pod's `containers`, class of service, pod-level amounts and overhead decide."""
+    """What a pod's containers, class of service, pod-level amounts and overhead determine."""
 
     __slots__ = ("_demands", "_pod", "containers", "request")
 
@@ -34,13 +35,12 @@ class Kind:
         self.request: Amounts = effective_request(pod)
 
     def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
-        """What is pinned where these resources are tracked: the same value for every pod of the
-        kind.
-        """
-        found = self._demands.get(tracked)
-        if found is None:
-            found = self._demands[tracked] = zonal_demand(self._pod, tracked)
-        return found
+        """Return what is pinned to zones on a node that tracks these resources: the same object for
+        every pod of the kind."""
+        demand = self._demands.get(tracked)
+        if demand is None:
+            demand = self._demands[tracked] = zonal_demand(self._pod, tracked)
+        return demand
 
 
 _kinds: dict[bytes, Kind] = {}
@@ -48,22 +48,22 @@ _constraints: dict[bytes, Constraints] = {}
 
 
 def kind_of(pod: Pod) -> Kind:
-    """The pod's kind. Amounts beyond 64 bits make a kind of their own."""
+    """Return the pod's kind. A pod with an amount beyond 64 bits is a kind of its own."""
     try:
         key = _ENCODER.encode((pod.containers, pod.qos, pod.pod_level, pod.overhead))
     except OverflowError:
         return Kind(pod)
-    found = _kinds.get(key)
-    if found is None:
+    kind = _kinds.get(key)
+    if kind is None:
         if len(_kinds) >= KINDS:
             _kinds.clear()
-        found = _kinds[key] = Kind(pod)
-    return found
+        kind = _kinds[key] = Kind(pod)
+    return kind
 
 
 def share(pods: Iterable[Pod]) -> None:
-    """Let equal containers and equal constraints be one object each: they are most of what a pod
-    takes, and 150,000 may stay. Each pod is the same value as before."""
+    """Make equal containers and equal constraints one object each. They are most of a pod's memory,
+    and 150,000 pods may stay. The pods' values do not change."""
     for pod in pods:
         force_setattr(pod, "containers", kind_of(pod).containers)
         if pod.constraints != UNCONSTRAINED:
@@ -77,5 +77,5 @@ def _shared(constraints: Constraints) -> Constraints:
         return constraints
     if len(_constraints) >= KINDS:
         _constraints.clear()
-    found = _constraints.setdefault(key, constraints)
-    return found if found == constraints else constraints  # a list and a tuple are written alike
+    shared = _constraints.setdefault(key, constraints)
+    return shared if shared == constraints else constraints  # lists and tuples have equal bytes

@@ -1,19 +1,27 @@
-"""Charging: in which zones a pod could land, and what the view must therefore subtract.
+"""The zones in which a pod may be on a node, and what it is charged there.
 
-Every zone where the pod could land in any state between now and its proof. Computed from what
-*could* be free (`free_max`), never from the pessimistic view, and from what hint providers say of
-zones; only ever widened until the pod is proven. Kubelet 1.36 semantics: single-numa-node puts each
-container (or, in pod scope, the pod) into one zone, or each container of a pod that asks for memory
-alone (`may_be_split`); every other policy may spread over all of them. Of these only best-effort in
-container scope gives containers of one pod different masks without refusing the pod: none has no
-mask, pod scope one for all, and restricted admits only masks of the least size that hold an init
-container's CPUs too. Devices that lie in several zones at once are charged in every zone of their
-resource, wherever the pod lands.
+1. A pod is charged in every zone where it could be in any state between now and its confirmation.
+   That is computed from what could be free (`free_max`), never from what is guaranteed free, and
+   from what hint providers say about zones. Until the confirmation it only widens.
+
+2. Under single-numa-node (kubelet 1.36) each container is in one zone, or, in pod scope, the whole
+   pod, except for pods that request memory alone (`may_be_split`). Every other policy may spread a
+   pod over all zones.
+
+3. Only best-effort in container scope may give the containers of one pod different masks without
+   rejecting the pod. None has no mask, pod scope has one for all, and restricted admits only masks
+   of the least size, which contain an init container's CPUs, too.
+
+4. Devices that are in several zones at once are charged in every zone of their resource.
+
+5. The scheduler asks before it reserves a pod, and every fold asks again, so answers are remembered.
+   These are memos of pure functions: forgetting them changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from shared.domain.demand import ContainerDemand, may_be_split, most, peak
 from shared.domain.device_zones import Between, between_zones
@@ -25,89 +33,126 @@ from shared.ledger.state import Charge, ZoneAmounts
 
 WHOLE_POD = ""
 
+# Container name, or WHOLE_POD, -> zones.
 Possible = dict[str, tuple[int, ...]]
 
+# Entries of each memo. Pods of one kind share their demand, and land in the same zones again and
+# again. If there are more, all are forgotten.
 REMEMBERED = 4096
-"""Charges that are remembered (pods of one kind share their demand, and land in the same zones again and again); beyond
-them all are forgotten and computed again, which changes nothing."""
 
+
+class Landing(NamedTuple):
+    """Where a pod could land on a node (`possible_zones`), and what that charges (`charge_zones`)."""
+
+    possible: Possible
+    zones: ZoneAmounts
+
+
+class _RememberedLanding(NamedTuple):
+    """The landing, and the very objects it was computed from. They are never changed in place."""
+
+    demand: tuple[ContainerDemand, ...]
+    report: Report
+    free_max: ZoneAmounts
+    landing: Landing
+
+
+_landings: dict[tuple[int, int], _RememberedLanding] = {}
 _charged: dict[tuple[object, ...], tuple[tuple[ContainerDemand, ...], ZoneAmounts]] = {}
 
 
+def landing(demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneAmounts) -> Landing:
+    """Return the landing of a pod with this demand. It stays as long as the node's `free_max`,
+    which reservations do not change."""
+    key = id(demand), id(free_max)
+    remembered = _landings.get(key)
+    if (
+        remembered is not None
+        and remembered.demand is demand
+        and remembered.free_max is free_max
+        and remembered.report is report
+    ):
+        return remembered.landing
+    if len(_landings) >= REMEMBERED:
+        _landings.clear()
+    possible = possible_zones(demand, report, free_max)
+    fresh = Landing(possible, charge_zones(demand, possible, tuple(free_max), report))
+    _landings[key] = _RememberedLanding(demand, report, free_max, fresh)
+    return fresh
+
+
 def listed_demand(demand: Sequence[ContainerDemand]) -> Amounts:
-    """What podresources shows of the pod once it is admitted: ordinary init containers are not in
-    it.
-    """
+    """Return what podresources lists for the pod once it is admitted: no ordinary init containers."""
     return peak([part for part in demand if part.kind != "init"])
 
 
 def possible_zones(
     demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]
 ) -> Possible:
-    """Container name (or WHOLE_POD) -> zones that could hold it by `bound`. A part that fits
-    nowhere gets every zone: it is on the node against all expectation, so nothing is known about
-    it."""
+    """Return the zones that could hold each part of the pod by `bound`.
+
+    A part that fits nowhere gets every zone: it is on the node although it should not be, so nothing
+    is known about it."""
     zones = sorted(bound)
     if report.policy != SINGLE_NUMA_NODE:
-        each = [part.name for part in demand] if _each_by_itself(demand, report) else []
-        return dict.fromkeys([WHOLE_POD, *each], tuple(zones)) if demand else {}
-    bound = _where_given(demand, report, bound)
-    found: Possible = {}
+        separate = [part.name for part in demand] if _masks_may_differ(demand, report) else []
+        return dict.fromkeys([WHOLE_POD, *separate], tuple(zones)) if demand else {}
+    bound = _limited_by_providers(demand, report, bound)
+    possible: Possible = {}
     if report.scope == "pod":
-        whole = peak(demand)
-        found |= {WHOLE_POD: _holding(whole, zones, bound)} if whole else {}
+        pod_peak = peak(demand)
+        if pod_peak:
+            possible[WHOLE_POD] = _zones_with_room(pod_peak, zones, bound)
         if not may_be_split(demand, report.policy, report.scope):
-            return found
+            return possible
     amounts: Amounts = {}
-    holding: tuple[int, ...] = ()
+    with_room: tuple[int, ...] = ()
     for part in demand:
         if part.amounts != amounts:
-            amounts, holding = part.amounts, _holding(part.amounts, zones, bound)
-        found[part.name] = holding
-    return found
+            amounts, with_room = part.amounts, _zones_with_room(part.amounts, zones, bound)
+        possible[part.name] = with_room
+    return possible
 
 
-def _where_given(
+def _limited_by_providers(
     demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]
 ) -> Mapping[int, Amounts]:
-    """The bound without what a provider says that a zone can never give, whatever amounts the
-    report shows there.
-    """
+    """Return the bound with 0 of a resource in zones that can never give it by its provider,
+    whatever the report shows there."""
     if amounts_are_all():
         return bound
     for name in sorted({name for part in demand for name in part.amounts if beyond_amounts(name)}):
-        given = zones_of(report, name)
-        if given is not None:
+        giving = zones_of(report, name)
+        if giving is not None:
             bound = {
-                zone: held if zone in given else {**held, name: 0} for zone, held in bound.items()
+                zone: amounts if zone in giving else {**amounts, name: 0}
+                for zone, amounts in bound.items()
             }
     return bound
 
 
-def _each_by_itself(demand: Collection[ContainerDemand], report: Report) -> bool:
-    """Whether containers may get different masks, and it matters: later ones need not take over an
-    init container's CPUs.
-    """
+def _masks_may_differ(demand: Collection[ContainerDemand], report: Report) -> bool:
+    """Return True if containers may get different masks, and that matters because later ones need
+    not reuse an init container's CPUs."""
     one_mask = report.policy in (NONE, RESTRICTED) or report.scope == "pod"
     return not one_mask and any(part.kind == "init" and CPU in part.amounts for part in demand)
 
 
 def apart(possible: Mapping[str, tuple[int, ...]]) -> bool:
-    """True where the pod is possible as a whole and container by container: each may stand
-    anywhere, by itself.
-    """
+    """Return True if the pod is possible both as a whole and by container: each container may be
+    anywhere by itself."""
     return WHOLE_POD in possible and len(possible) > 1
 
 
-def _holding(amounts: Amounts, zones: list[int], bound: Mapping[int, Amounts]) -> tuple[int, ...]:
-    """Runs for every reservation, in the cycle and in the fold: plain loops, which cost half of the
-    expressions.
-    """
+def _zones_with_room(
+    amounts: Amounts, zones: list[int], bound: Mapping[int, Amounts]
+) -> tuple[int, ...]:
+    """Plain loops, because this runs for every reservation: expressions cost twice as much."""
     wanted, fitting = tuple(amounts.items()), []
     for zone in zones:
-        held = bound[zone]
+        free = bound[zone]
         for name, amount in wanted:
-            if held.get(name, 0) < amount:
+            if free.get(name, 0) < amount:
                 break
         else:
             fitting.append(zone)
@@ -115,9 +160,8 @@ def _holding(amounts: Amounts, zones: list[int], bound: Mapping[int, Amounts]) -
 
 
 def widen(old: Possible, new: Possible) -> Possible:
-    """The union, part by part. A change between pod and container parts keeps both: each may have
-    happened.
-    """
+    """Return the union by part. If the parts change from pod to containers, both stay, because each
+    may have happened."""
     if not old:
         return new
     return {
@@ -127,35 +171,32 @@ def widen(old: Possible, new: Possible) -> Possible:
 
 
 def narrow(possible: Possible, trusted: Mapping[str, tuple[int, ...]]) -> Possible:
-    """The zones that a trusted prediction leaves of the possible ones; all of them where it says
-    nothing, or names none.
-    """
+    """Return the possible zones that a trusted prediction leaves; all of a part if it leaves none."""
     if not trusted or any(name and name not in trusted for name in possible):
         return possible
     everywhere = {zone for zones in trusted.values() for zone in zones}
-    left = {}
+    narrowed = {}
     for name, zones in possible.items():
-        expected = set(trusted.get(name, ())) if name in trusted else everywhere
-        left[name] = tuple(zone for zone in zones if zone in expected) or zones
-    return left
+        expected = set(trusted[name]) if name in trusted else everywhere
+        narrowed[name] = tuple(zone for zone in zones if zone in expected) or zones
+    return narrowed
 
 
 def charge_zones(
     demand: tuple[ContainerDemand, ...], possible: Possible, zones: Sequence[int], report: Report
 ) -> ZoneAmounts:
-    """Zone -> the most that the pod can hold there; read only, like charges share it. Zones that
-    the report no longer has are left out."""
+    """Return by zone the most that the pod can hold there. Read only, because charges share it.
+    Zones that the report no longer has are left out."""
     between = between_zones(report)
     key = (id(demand), tuple(possible.items()), tuple(zones), between)
-    known = _charged.get(key)
-    if known is None or known[0] is not demand:
+    remembered = _charged.get(key)
+    if remembered is None or remembered[0] is not demand:
         if len(_charged) >= REMEMBERED:
             _charged.clear()
-        known = _charged[key] = (
-            demand,
-            _with_between(_most_by_zone(demand, possible, zones), demand, zones, between),
-        )
-    return known[1]
+        charged = _most_by_zone(demand, possible, zones)
+        charged = _with_between(charged, demand, zones, between)
+        remembered = _charged[key] = demand, charged
+    return remembered[1]
 
 
 def _most_by_zone(
@@ -163,40 +204,39 @@ def _most_by_zone(
 ) -> ZoneAmounts:
     charged: ZoneAmounts = {}
     whole, scattered = possible.get(WHOLE_POD, ()), apart(possible)
-    shared: dict[tuple[bool, ...], Amounts] = {}
+    by_presence: dict[tuple[bool, ...], Amounts] = {}
     for zone in sorted(zones):
-        present = tuple([zone in whole or zone in possible.get(part.name, ()) for part in demand])
-        if True in present:
-            amounts = shared.get(present)
-            if amounts is None:
-                amounts = shared[present] = most(
-                    [part for part, there in zip(demand, present, strict=True) if there], scattered
-                )
-            charged[zone] = dict(amounts)
+        presence = tuple([zone in whole or zone in possible.get(part.name, ()) for part in demand])
+        if True not in presence:
+            continue
+        amounts = by_presence.get(presence)
+        if amounts is None:
+            present = [part for part, is_in in zip(demand, presence, strict=True) if is_in]
+            amounts = by_presence[presence] = most(present, scattered)
+        charged[zone] = dict(amounts)
     return charged
 
 
 def _with_between(
     charged: ZoneAmounts, demand: Sequence[ContainerDemand], zones: Sequence[int], between: Between
 ) -> ZoneAmounts:
-    """What is taken in one zone of devices that lie in several is gone from the others, whatever
-    else the pod takes there.
-    """
-    for name, lying in between:
+    """Add devices that are in several zones: taken in one zone, they are taken in the others, too."""
+    if not between:
+        return charged
+    for name, device_zones in between:
         amount = most(demand).get(name, 0)
-        for zone in lying if amount and charged else ():
+        for zone in device_zones if amount and charged else ():
             if zone in zones:
                 charged.setdefault(zone, {})[name] = amount
-    return {zone: charged[zone] for zone in sorted(charged)} if between else charged
+    return {zone: charged[zone] for zone in sorted(charged)}
 
 
 def pending_zones(charge: Charge, report: Report) -> ZoneAmounts:
-    """What an unproven charge subtracts under `report`: its last proven zones within one boot, else
-    every possible one.
-    """
+    """Return what an unconfirmed charge subtracts under `report`: the zones in which it was last
+    confirmed if that was in this boot, else every possible one."""
+    zones = [zone.id for zone in report.zones]
     if charge.confirmed_zones and charge.confirmed_boot == report.boot_id:
-        present = {zone.id for zone in report.zones}
-        return {
-            zone: amounts for zone, amounts in charge.confirmed_zones.items() if zone in present
-        }
-    return charge_zones(charge.demand, charge.possible, [zone.id for zone in report.zones], report)
+        present = set(zones)
+        last = charge.confirmed_zones.items()
+        return {zone: amounts for zone, amounts in last if zone in present}
+    return charge_zones(charge.demand, charge.possible, zones, report)

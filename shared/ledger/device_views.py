@@ -1,9 +1,13 @@
-"""As what the kubelet of a node may see devices: which resources are in doubt, and its states in
+"""How the kubelet of a node may see its devices: which resources are in doubt, and its states in
 every way to see them.
 
-Unhealthy devices that nobody lists count for what it prefers under restricted and best-effort; over
-which zones hints run, which differs between versions, for those alone that are not preferred, and
-so under best-effort. Must not know bounds or proofs.
+1. Unhealthy devices that no report lists change what the kubelet prefers, under restricted and
+   best-effort.
+
+2. Kubelet versions differ in the zones over which hints run. That changes only hints that are not
+   preferred, so it matters under best-effort alone.
+
+Must not know bounds or confirmations.
 """
 
 from __future__ import annotations
@@ -24,57 +28,59 @@ from shared.ledger.unhealthy import doubted
 
 
 def in_doubt(node: LedgerNode, policy: str) -> frozenset[str]:
-    """Devices whose hints may be others than the report lets one think, under this policy of the
-    Topology Manager.
-    """
+    """Return the device resources whose hints the report may not determine, under this policy of
+    the Topology Manager."""
     if policy not in (RESTRICTED, BEST_EFFORT):
         return frozenset()
     return doubted(node) | (_of_another_version(node) if policy == BEST_EFFORT else frozenset())
 
 
 def _of_another_version(node: LedgerNode) -> frozenset[str]:
-    if node.report is None or not is_another(node):
+    if node.report is None or not is_other_version(node):
         return frozenset()
     return frozenset(
         name for zone in node.report.zones for name in zone.resources if is_device(name)
     )
 
 
-def is_another(node: LedgerNode) -> bool:
-    """Whether the kubelet is of a version that nothing was recorded of."""
+def is_other_version(node: LedgerNode) -> bool:
+    """Return True if the kubelet has a version of which no decisions were recorded."""
     return node.observed is not None and not is_proven(node.observed.kubelet_version)
 
 
-class Seen(NamedTuple):
-    """Every base in every way to see devices, None for too many; whether unhealthy ones make a
-    difference.
-    """
+class DeviceViews(NamedTuple):
+    """Every base in every way to see devices, None for too many. `unhealthy`: unhealthy devices
+    make a difference."""
 
     bases: tuple[NodeState, ...] | None
     unhealthy: bool
 
 
-def as_seen(
-    node: LedgerNode, report: Report, policy: str, managers: Sequence[ResourceManager], bases: tuple[NodeState, ...],
-    others: Iterable[HintRequest | None], devices: RequestedAmounts, most: int,
-) -> Seen:  # fmt: skip
-    """What the newcomer (`devices`) and the others ask for, as the kubelet may see it. Which zones
-    bear devices beside those that are listed matters to hints alone that are not preferred, not
-    under restricted, and to those for an amount of 0."""
+def with_device_views(
+    node: LedgerNode,
+    report: Report,
+    policy: str,
+    managers: Sequence[ResourceManager],
+    bases: tuple[NodeState, ...],
+    others: Iterable[HintRequest | None],
+    devices: RequestedAmounts,
+    most: int,
+) -> DeviceViews:
+    """Return the bases as the kubelet may see them, as far as it matters to what the new pod
+    (`devices`) and the others request.
+
+    In which zones unlisted devices are matters only to hints that are not preferred, and so not
+    under restricted, and to hints for an amount of 0."""
     zones, others = [zone.id for zone in report.zones], list(others)
     doubtful = in_doubt(node, policy)
     hidden = wanted(doubtful & doubted(node), others, devices)
-    found = (
-        with_hidden(managers, bases, hidden, zones if policy == BEST_EFFORT else (), most)
-        if hidden
-        else bases
-    )
-    unhealthy = found is None or len(found) > len(bases)
+    views: tuple[NodeState, ...] | None = bases
+    if hidden:
+        hidden_zones = zones if policy == BEST_EFFORT else ()
+        views = with_hidden(managers, bases, hidden, hidden_zones, most)
+    unhealthy = views is None or len(views) > len(bases)
     anywhere = wanted(_of_another_version(node), others, devices)
-    if (
-        found is not None
-        and anywhere
-        and (policy == BEST_EFFORT or any(0 in amounts for amounts in anywhere.values()))
-    ):
-        found = also_over_every_zone(managers, found, zones)
-    return Seen(found if found is not None and len(found) <= most else None, unhealthy)
+    matters = policy == BEST_EFFORT or any(0 in amounts for amounts in anywhere.values())
+    if views is not None and anywhere and matters:
+        views = also_over_every_zone(managers, views, zones)
+    return DeviceViews(views if views is not None and len(views) <= most else None, unhealthy)

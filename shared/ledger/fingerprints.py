@@ -1,9 +1,8 @@
-"""The fingerprint path: settling charges by reports that carry no placements.
+"""Confirming charges by reports that carry no placements, by their fingerprint.
 
 The report's fingerprint is compared with that of the pods expected on the node at every position
-since the last match, by the exporter's own predicate (its method and its active managers). The
-earliest match settles the charges up to that position and no later one: a later set with the same
-names may hold another pod of the same name.
+since the last match, by the exporter's own method. The earliest match confirms the charges up to
+that position and no later one: a later set with the same names may hold another pod of a name.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ class Match(msgspec.Struct, frozen=True):
 
 
 def match(ledger: Ledger, node: LedgerNode) -> Match | None:
-    """The earliest expectation since the last match that the current report's fingerprint agrees
-    with, if any, and if the report shows at least as much in use as those pods demand exclusively.
-    """
+    """Return the earliest expectation since the last match with the current report's fingerprint,
+    if the report shows at least as much in use as these pods demand exclusively."""
     report = node.report
     if report is None or node.listed is not None or not report.fingerprint:
         return None
@@ -46,6 +44,8 @@ def match(ledger: Ledger, node: LedgerNode) -> Match | None:
     return None
 
 
+# uid -> the amounts that the expected pod is listed with once it is admitted; None for a pod that
+# left too long ago.
 Demands = Mapping[str, Amounts | None]
 
 
@@ -55,34 +55,30 @@ def _demands(
     pods: Mapping[str, LedgerPod],
     departed: Mapping[str, Amounts],
 ) -> Demands:
-    """Uid -> what the expected pod is listed with once it is admitted; None for one that left too
-    long ago to be known.
-    """
-    found: dict[str, Amounts | None] = {}
+    demands: dict[str, Amounts | None] = {}
     for _, uid in expectation.pods:
         entry = pods.get(uid)
-        found[uid] = (
-            listed_demand(zonal_demand(entry.pod, report.tracked))
-            if entry is not None
-            else departed.get(uid)
-        )
-    return found
+        if entry is None:
+            demands[uid] = departed.get(uid)
+        else:
+            demands[uid] = listed_demand(zonal_demand(entry.pod, report.tracked))
+    return demands
 
 
 def _counted(expectation: Expectation, report: Report, demands: Demands) -> list[tuple[str, str]]:
-    """The (namespace, name) pairs that the exporter's method counts."""
-    everyone = report.fingerprint_method != "with-exclusive-resources"
-    keys = [
-        key.partition("/")
-        for key, uid in expectation.pods
-        if everyone or demands[uid] is None or demands[uid]
-    ]
-    return [(namespace, name) for namespace, _, name in keys]
+    """Return the (namespace, name) pairs that the exporter's method counts."""
+    all_pods = report.fingerprint_method != "with-exclusive-resources"
+    pairs = []
+    for key, uid in expectation.pods:
+        if all_pods or demands[uid] is None or demands[uid]:
+            namespace, _, name = key.partition("/")
+            pairs.append((namespace, name))
+    return pairs
 
 
 def _usage_covers(report: Report, demands: Iterable[Amounts | None]) -> bool:
-    """Pods that left since are counted, too: while they are listed, what they hold must not pass
-    for what another pod has yet to get (a kubelet lists a pod before it allocates for it)."""
+    """Pods that left since count, too: while they are listed, what they hold must not pass for what
+    another pod has yet to get (a kubelet lists a pod before it allocates for it)."""
     used = total(
         {name: r.allocatable - r.available for name, r in zone.resources.items()}
         for zone in report.zones
@@ -96,32 +92,29 @@ def _usage_covers(report: Report, demands: Iterable[Amounts | None]) -> bool:
 
 
 def has_unconfirmed(node: LedgerNode) -> bool:
-    """True where a later report may still settle something: a live pod is unproven, or the bounds
-    stand on an older report (where reports carry no placements, a match alone makes the newest one
-    count)."""
-    return node.basis != node.report or any(
-        not charge.confirmed for charge in node.charges.values()
-    )
+    """Return True if a later report may still confirm something: a live pod is unconfirmed, or the
+    bounds come from an older report (without placements, only a match makes the newest one count)."""
+    is_older = node.basis != node.report
+    return is_older or any(not charge.confirmed for charge in node.charges.values())
 
 
 def would_confirm(node: LedgerNode, position: int) -> bool:
-    """True when a match at `position` changes anything: bounds, a charge, or a mark that nothing is
-    left to justify.
-    """
-    charges = node.charges.values()
-    return (
-        not has_unconfirmed(node)
-        or node.basis != node.report
-        or any(not charge.confirmed and 0 < charge.charged_at <= position for charge in charges)
+    """Return True if a match at `position` changes anything: bounds, a charge, or a dirty mark that
+    nothing justifies any more."""
+    if not has_unconfirmed(node) or node.basis != node.report:
+        return True
+    return any(
+        not charge.confirmed and 0 < charge.charged_at <= position
+        for charge in node.charges.values()
     )
 
 
 def reconciled(node: LedgerNode, event: NodeReconciled) -> None:
     """Fold a reconciliation: a fingerprint match makes the compared report the basis.
 
-    What ended after the matched position stays possibly free. The dirty mark goes when nothing is
-    left unsettled; charges made after the matched position keep it, so that the next report is
-    compared too. A match of a report that is no longer current settles nothing."""
+    What ended after the matched position stays possibly free. The dirty mark goes if nothing is left
+    unconfirmed; charges made after the matched position keep it, so that the next report is compared,
+    too. A match of a report that is no longer current confirms nothing."""
     if event.method != "fingerprint":
         node.dirty = ""
         return
@@ -130,9 +123,10 @@ def reconciled(node: LedgerNode, event: NodeReconciled) -> None:
     node.basis = node.report
     node.freed = [freed for freed in node.freed if freed.position > event.settled_to]
     node.confirmed_to = event.settled_to
-    kept = [expectation for expectation in node.history if expectation.position >= event.settled_to]
-    node.history = kept
-    named = {uid for expectation in kept for _, uid in expectation.pods}
+    node.history = [
+        expectation for expectation in node.history if expectation.position >= event.settled_to
+    ]
+    named = {uid for expectation in node.history for _, uid in expectation.pods}
     node.departed = {uid: amounts for uid, amounts in node.departed.items() if uid in named}
     for key in list(node.ended):
         forget_ended(node, key)

@@ -1,8 +1,8 @@
-"""The fold: one fact after another into the ledger. Deterministic: no clock, no randomness, no set
-order.
+"""The fold: one event after another into the ledger.
 
-`evolve` changes the ledger in place and names the nodes whose bounds or predicates it changed.
-Facts about pods that the ledger no longer knows are harmless: an end may be told twice.
+Deterministic: no clock, no randomness, no order of sets. `evolve` changes the ledger in place and
+returns the nodes whose bounds or predicates changed. Events about pods that the ledger no longer has
+are harmless, because an end may be appended twice.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.ledger import pods, reports
 from shared.ledger.fingerprints import reconciled
-from shared.ledger.nodes import let_go, node_of
+from shared.ledger.nodes import forget_if_empty, node_of
 from shared.ledger.state import Ledger
 
 Touched = tuple[str, ...]
 
 
 class GapError(Exception):
-    """The next fact is not at the next position: the reader must read the log again, never guess."""
+    """The event is not at the next position: the reader must read the log again, never guess."""
 
 
 def evolve(ledger: Ledger, envelope: Envelope, event: Event) -> Touched:
-    """Fold one fact. Raises GapError when `envelope.position` is not the next one."""
+    """Fold one event. Raises GapError if `envelope.position` is not the next one."""
     position = envelope.position
     if position != ledger.position + 1:
         raise GapError(f"expected position {ledger.position + 1}, got {position}")
@@ -43,14 +43,13 @@ def evolve(ledger: Ledger, envelope: Envelope, event: Event) -> Touched:
     for name in touched:
         node = ledger.nodes.get(name)
         if node is not None and node.observed is None:
-            let_go(ledger, node)
+            forget_if_empty(ledger, node)
     return touched
 
 
 def concerns(kind: type[Event]) -> bool:
-    """Whether facts of this type change more of the ledger than its position. Raises KeyError for
-    one that nobody decided on.
-    """
+    """Return True if events of this type change more of the ledger than its position. Raises
+    KeyError for a type that is in neither table."""
     if kind in _HANDLERS:
         return True
     _WHY_NOT[kind]
@@ -58,47 +57,47 @@ def concerns(kind: type[Event]) -> bool:
 
 
 def pass_over(ledger: Ledger, envelope: Envelope) -> None:
-    """A fact that is not folded: only the position moves."""
+    """Skip an event that is not folded: only the position moves."""
     ledger.position = envelope.position
 
 
-def _reported(ledger: Ledger, event: report.NodeReported, at: Envelope) -> Touched:
-    return (reports.reported(ledger, event, at.version, at.position),)
+def _reported(ledger: Ledger, event: report.NodeReported, envelope: Envelope) -> Touched:
+    return (reports.reported(ledger, event, envelope.version, envelope.position),)
 
 
-def _report_changed(ledger: Ledger, event: report.NodeReportChanged, at: Envelope) -> Touched:
-    return (reports.changed(ledger, event, at.version, at.position),)
+def _report_changed(ledger: Ledger, event: report.NodeReportChanged, envelope: Envelope) -> Touched:
+    return (reports.changed(ledger, event, envelope.version, envelope.position),)
 
 
-def _report_expired(ledger: Ledger, event: report.NodeReportExpired, at: Envelope) -> Touched:
+def _report_expired(ledger: Ledger, event: report.NodeReportExpired, envelope: Envelope) -> Touched:
     node_of(ledger, event.node).expired = True
     return (event.node,)
 
 
-def _report_refused(ledger: Ledger, event: report.NodeReportRefused, at: Envelope) -> Touched:
-    """Refusals lock a node out when nothing else is heard of it."""
+def _report_refused(ledger: Ledger, event: report.NodeReportRefused, envelope: Envelope) -> Touched:
+    """Refusals lock a node out only if no other report arrives."""
     node = ledger.nodes.get(event.node)
     if node is not None and node.expired:
         node.locked = event.reason
     return ()
 
 
-def _released(ledger: Ledger, event: report.NodeReleased, at: Envelope) -> Touched:
+def _released(ledger: Ledger, event: report.NodeReleased, envelope: Envelope) -> Touched:
     node = ledger.nodes.get(event.node)
     if node is not None:
         node.locked, node.released = "", True
     return ()
 
 
-def _node_observed(ledger: Ledger, event: cluster.NodeObserved, at: Envelope) -> Touched:
+def _node_observed(ledger: Ledger, event: cluster.NodeObserved, envelope: Envelope) -> Touched:
     node = node_of(ledger, event.name)
     if node.observed is None or node.observed.uid != event.uid:
-        node.observed_at = at.position
+        node.observed_at = envelope.position
     node.observed, node.is_deleted = event, False
     return (event.name,)
 
 
-def _node_ended(ledger: Ledger, event: cluster.NodeEnded, at: Envelope) -> Touched:
+def _node_ended(ledger: Ledger, event: cluster.NodeEnded, envelope: Envelope) -> Touched:
     node = ledger.nodes.get(event.name)
     if node is None or node.observed is None or node.observed.uid != event.uid:
         return ()
@@ -106,21 +105,21 @@ def _node_ended(ledger: Ledger, event: cluster.NodeEnded, at: Envelope) -> Touch
     return (event.name,)
 
 
-def _dirty(ledger: Ledger, event: scheduling.NodeMarkedDirty, at: Envelope) -> Touched:
+def _dirty(ledger: Ledger, event: scheduling.NodeMarkedDirty, envelope: Envelope) -> Touched:
     node = ledger.nodes.get(event.node)
     if node is not None:
         node.dirty = event.cause
     return (event.node,)
 
 
-def _reconciled(ledger: Ledger, event: scheduling.NodeReconciled, at: Envelope) -> Touched:
+def _reconciled(ledger: Ledger, event: scheduling.NodeReconciled, envelope: Envelope) -> Touched:
     node = ledger.nodes.get(event.node)
     if node is not None:
         reconciled(node, event)
     return (event.node,)
 
 
-def _opened(ledger: Ledger, event: log.LogOpened, at: Envelope) -> Touched:
+def _opened(ledger: Ledger, event: log.LogOpened, envelope: Envelope) -> Touched:
     ledger.log_id, ledger.timeline = event.log_id, event.timeline
     return ()
 
@@ -150,25 +149,25 @@ _HANDLERS: dict[type[Event], Callable[[Ledger, Any, Envelope], Touched]] = {
     log.LogOpened: _opened,
 }
 
+# Events that the ledger ignores, each with the reason.
 _WHY_NOT: dict[type[Event], str] = {
-    log.FactsRedacted: "masks texts of pods that ended, under one name in all facts, so that they fold as before",
-    log.FactSkipped: "heeded before the fold, which begins anew without the fact",
-    cluster.ClusterListed: "lets schedulers decide, and holds nothing: the scheduler's own fold",
-    scheduling.NodeClaimed: "raises the version of the node's stream only; PodNominated holds the claim",
-    scheduling.NodeSetAside: "keeps pods from the node, and holds nothing of it: the scheduler's own fold",
-    scheduling.NodeReadmitted: "the end of it",
-    scheduling.PodReadmitted: "the pod is decided again, and stands nowhere until it is",
-    scheduling.DemandWeighed: "ranks nodes, and holds nothing of them: the scheduler's own fold",
-    surroundings.VolumeObserved: "keeps pods from nodes, and holds nothing of them: the scheduler's own fold",
-    surroundings.ClaimObserved: "the same",
-    surroundings.NamespaceObserved: "the same",
-    surroundings.NodeVolumesLimited: "volumes lie in no zone",
-    surroundings.NominationObserved: "kept free by the scheduler's own fold: other schedulers know no zones",
-    surroundings.DeviceClassObserved: "leaves a resource to a driver, and holds nothing: the scheduler's own fold",
-    surroundings.SurroundingEnded: "the end of it",
+    log.FactsRedacted: "masks texts of pods that ended, under one name in all events",
+    log.FactSkipped: "applied before the fold, which starts again without the event",
+    cluster.ClusterListed: "lets schedulers decide and holds nothing: the scheduler's own fold",
+    scheduling.NodeClaimed: "only raises the version of the node's stream; PodNominated has the claim",
+    scheduling.NodeSetAside: "excludes the node for a pod class: the scheduler's own fold",
+    scheduling.NodeReadmitted: "ends an exclusion: the scheduler's own fold",
+    scheduling.PodReadmitted: "the pod is decided again, and is charged nowhere until then",
+    scheduling.DemandWeighed: "ranks nodes: the scheduler's own fold",
+    surroundings.VolumeObserved: "bars nodes for pods: the scheduler's own fold",
+    surroundings.ClaimObserved: "bars nodes for pods: the scheduler's own fold",
+    surroundings.NamespaceObserved: "bars nodes for pods: the scheduler's own fold",
+    surroundings.NodeVolumesLimited: "volumes are in no zone",
+    surroundings.NominationObserved: "other schedulers name no zones: the scheduler's own fold",
+    surroundings.DeviceClassObserved: "leaves a resource to a DRA driver: the scheduler's own fold",
+    surroundings.SurroundingEnded: "ends one of these objects: the scheduler's own fold",
     binding.BindUncertain: "after an intent the pod stays charged until a definite answer",
     binding.EvictIntended: "the victim is charged until it ends",
-    binding.PodEvicted: "the same: an eviction is a wish to end",
-    binding.EvictRefused: "the victim stays where it is",
+    binding.PodEvicted: "the victim is charged until it ends",
+    binding.EvictRefused: "the victim stays on its node",
 }
-"""Facts that do not concern the ledger, each with why."""

@@ -1,9 +1,8 @@
-"""A node's entry in the ledger: made when anything is told of the node, and let go when nothing
-speaks of it any more.
+"""Entries of nodes in the ledger, and their sums.
 
-Names come and go with machines that an autoscaler rents: an entry, which holds a whole report, must
-not outlive them. Should the name come back, its first report is a full one, as after any silence,
-and what it lists for pods that ended counts as used. Must not know charges.
+Names come and go with machines that an autoscaler rents. An entry holds a whole report, so it must
+not outlive its node. If the name comes back, its first report is a full one, and what it lists for
+pods that ended counts as used. Must not know charges.
 """
 
 from __future__ import annotations
@@ -13,23 +12,20 @@ from shared.ledger.state import Ledger, LedgerNode
 
 
 def node_of(ledger: Ledger, name: str) -> LedgerNode:
-    """The node's entry, made when it is new: a pod may be seen bound before its node is."""
+    """Return the node's entry, a new one if there is none: a pod may be observed on a node before
+    the node itself."""
     node = ledger.nodes.get(name)
     if node is None:
         node = ledger.nodes[name] = LedgerNode(name=name)
     return node
 
 
-def let_go(ledger: Ledger, node: LedgerNode) -> None:
-    """Forget a node that has no Node object, reports nothing and holds no pod. Who reports and
-    never was a node is kept: an operator looks for it."""
-    if node.observed is None and _is_empty(node):
+def forget_if_empty(ledger: Ledger, node: LedgerNode) -> None:
+    """Forget a node without a Node object, reports and pods. A node that reports but has never had
+    a Node object stays, because an operator looks for it."""
+    is_silent = node.report is None or (node.is_deleted and node.expired)
+    if node.observed is None and is_silent and not node.charges and not node.claims:
         del ledger.nodes[node.name]
-
-
-def _is_empty(node: LedgerNode) -> bool:
-    silent = node.report is None or (node.is_deleted and node.expired)
-    return silent and not node.charges and not node.claims
 
 
 def count(node: LedgerNode, request: Amounts, sign: int) -> None:
@@ -41,7 +37,15 @@ def count(node: LedgerNode, request: Amounts, sign: int) -> None:
 
 
 def forget_ended(node: LedgerNode, key: str) -> None:
-    """Forget the ended pods of a name, and what an absent one still requested."""
-    ended = node.ended.pop(key)
+    """Forget the ended pods of a name."""
+    stop_counting(node, key)
+    del node.ended[key]
+
+
+def stop_counting(node: LedgerNode, key: str) -> None:
+    """Forget that the last ended pod of the name was only absent from a list: it has ended for
+    certain, or it is charged again."""
+    ended = node.ended[key]
     if ended.is_counted and ended.absent is not None:
         count(node, ended.absent.request, -1)
+    ended.absent, ended.is_counted = None, False

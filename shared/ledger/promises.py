@@ -1,9 +1,8 @@
-"""What the ledger promises, as bytes that every release computes alike: who holds what on which
-node and zone.
+"""What the ledger promises to pods, as bytes that every release computes alike.
 
-Two folds of one log may keep different things; what is promised to pods they must see alike, or one
-of them would give away what the other has given. The form is part of what releases compare
-(`shared.runtime.marks`): it says nothing of how the state is kept.
+Two folds of one log may keep different state, but they must agree which pod holds what on which node
+and zone, or one of them gives away what the other has given. Releases compare these bytes
+(`shared.runtime.marks`), so names and form stay.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def promises(ledger: Ledger) -> Iterator[bytes]:
-    """A piece for each node with charges, by name, and one for who stands on nodes without."""
+    """Yield a piece for each node with charges, by name, and one for the nodes of all pods."""
     for name in sorted(ledger.nodes):
         if ledger.nodes[name].charges:
             yield _encoder.encode([name, _node(ledger.nodes[name])])
@@ -28,7 +27,7 @@ def promises(ledger: Ledger) -> Iterator[bytes]:
 
 
 def weight(ledger: Ledger) -> int:
-    """Pods, which is what the pieces are made of."""
+    """Return the number of pods, from which the pieces are made."""
     return len(ledger.pods)
 
 
@@ -40,7 +39,6 @@ def _node(node: LedgerNode) -> dict[str, object]:
 
 
 def _charge(charge: Charge) -> dict[str, object]:
-    """What is subtracted now, or what was proven."""
     zones = charge.confirmed_zones if charge.confirmed else charge.zones
     return {
         "proven": charge.confirmed,

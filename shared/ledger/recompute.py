@@ -1,9 +1,9 @@
-"""Recomputing a node: hold every charge against its current report, and make the bounds anew.
+"""Compare every charge of a node with its current report, and compute the bounds again.
 
-Run when the report, the set of ended pods or the settled position changes. Proven is a relation
-between a pod and the current report, not a state that a pod enters: a report that no longer proves
-a live pod charges it again. Where only some listings changed, or none, pods that others prove need
-not be looked at: most of a node's, and most of what a log tells.
+Runs if the report, the ended pods or the confirmed position changed. Confirmed is a relation between
+a pod and the current report, not a state that a pod enters: a report that no longer confirms a live
+pod charges it again. If only some listings changed, or none, pods that other listings confirm are
+skipped: most of a node's pods, for most events of a log.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Container, Mapping
 from shared.domain.report import Placement, Report
 from shared.ledger.alike import kind_of
 from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
+from shared.ledger.confirmation import alias_stays, covers, held_zones, is_included, residual
 from shared.ledger.nodes import count
-from shared.ledger.proof import alias_stands, covers, held_zones, is_seen, residual
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import (
     base_bound,
@@ -28,18 +28,18 @@ from shared.ledger.view import (
 
 
 def recompute(
-    node: LedgerNode, listed_anew: Container[str] | None = None, hidden_anew: bool = False
+    node: LedgerNode, changed: Container[str] | None = None, hidden_changed: bool = False
 ) -> None:
-    """Prove or charge each pod of the node by its current report, then rebuild `free_min` and `free_max`.
-    `listed_anew`: names whose listing is another one than when the node was last recomputed, where
-    neither boot nor shape of the report is; None where they may be. `hidden_anew`: so may be what
-    checkpoints say beyond the listing."""
+    """Confirm or charge each pod of the node by its current report, then rebuild both bounds.
+
+    `changed` has the names whose listing changed, if neither the boot nor the shape of the report
+    did; None if they may have. `hidden_changed`: so did what checkpoints show beyond the listing."""
     charges = list(node.charges.values())
-    if listed_anew is not None:
+    if changed is not None:
         charges = [
             charge
             for charge in charges
-            if charge.key in listed_anew or not _stays_confirmed(charge, hidden_anew)
+            if charge.key in changed or not _stays_confirmed(charge, hidden_changed)
         ]
     for charge in charges:
         _recompute_alias(node, charge)
@@ -62,13 +62,10 @@ def _count_absent_pods(node: LedgerNode) -> None:
             ended.is_counted = counts
 
 
-def _stays_confirmed(charge: Charge, hidden_anew: bool) -> bool:
-    """By the same listing as before. What init containers keep depends on what checkpoints say,
-    too.
-    """
+def _stays_confirmed(charge: Charge, hidden_changed: bool) -> bool:
     if not charge.confirmed or charge.alias is not None:
         return False
-    return not (hidden_anew and any(part.kind == "init" for part in charge.demand))
+    return not (hidden_changed and any(part.kind == "init" for part in charge.demand))
 
 
 def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
@@ -88,15 +85,11 @@ def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
 
 
 def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
-    """Only a report that came after the charge can tell the newcomer from its predecessor."""
-    if (
-        charge.alias is None
-        or node.listed is None
-        or node.basis is None
-        or node.report_position <= charge.charged_at
-    ):
+    """Only a report that came after the charge can tell the pod from an earlier one of its name."""
+    if charge.alias is None or node.listed is None or node.basis is None:
         return
-    if not alias_stands(charge, listed_of(node, charge.key), node.basis):
+    is_newer = node.report_position > charge.charged_at
+    if is_newer and not alias_stays(charge, listed_of(node, charge.key), node.basis):
         charge.alias = None
 
 
@@ -106,13 +99,12 @@ def _is_confirmed(node: LedgerNode, charge: Charge) -> bool:
     listed, basis = node.listed.get(charge.key, ()), node.basis
     if charge.alias is not None or not covers(charge.demand, listed):
         return False
-    return charge.is_admitted or basis is None or is_seen(charge, listed, basis)
+    return charge.is_admitted or basis is None or is_included(charge, listed, basis)
 
 
 def widen_possible(node: LedgerNode, charge: Charge) -> None:
-    """Add the zones that could hold the pod by the upper bound; what a torn answer already shows as
-    its own is added back.
-    """
+    """Add the zones that could hold the pod by `free_max`. What a partial listing already shows of
+    it is added back first."""
     if node.basis is None:
         return
     bound = node.free_max
@@ -127,13 +119,13 @@ def widen_possible(node: LedgerNode, charge: Charge) -> None:
 
 
 def _as_predicted(charge: Charge, listed: tuple[Placement, ...]) -> bool:
-    """True while the listing shows nothing of the pod outside the zones that were predicted for it."""
+    """Return True while the listing shows nothing of the pod outside its predicted zones."""
     expected = {zone for zones in charge.possible.values() for zone in zones}
     return charge.alias is not None or set(held_zones(listed)) <= expected
 
 
 def narrow_charge(node: LedgerNode, charge: Charge, trusted: Mapping[str, tuple[int, ...]]) -> None:
-    """Hold a new charge to the zones of a trusted prediction."""
+    """Limit a new charge to the zones of a trusted prediction."""
     if node.basis is None or charge.confirmed or not trusted:
         return
     possible = narrow(charge.possible, trusted)
@@ -146,9 +138,8 @@ def narrow_charge(node: LedgerNode, charge: Charge, trusted: Mapping[str, tuple[
 
 
 def forget_places(node: LedgerNode) -> None:
-    """After a new boot or a change of policy, shape or managers every pod may stand anywhere that
-    could ever hold it.
-    """
+    """After a new boot, or a change of policy, shape or managers, every pod may be anywhere that
+    could ever hold it."""
     if node.basis is None:
         return
     everything = allocatable(node.basis)
@@ -157,29 +148,25 @@ def forget_places(node: LedgerNode) -> None:
     for charge in node.charges.values():
         charge.confirmed_zones, charge.confirmed_boot, charge.narrowed = {}, "", False
         charge.sent_at = charge.runs_at = charge.started_s = 0
-        charge.possible = widen(
-            charge.possible, possible_zones(charge.demand, node.basis, everything)
-        )
+        possible = possible_zones(charge.demand, node.basis, everything)
+        charge.possible = widen(charge.possible, possible)
 
 
 def allocatable(report: Report) -> ZoneAmounts:
-    """Zone -> allocatable amounts of the report."""
     return {
-        zone.id: {name: r.allocatable for name, r in zone.resources.items()}
+        zone.id: {name: amounts.allocatable for name, amounts in zone.resources.items()}
         for zone in report.zones
     }
 
 
 def redemand(node: LedgerNode, charge: Charge, pod: LedgerPod) -> None:
-    """The managers or the pod changed: compute again what the pod takes of the zones."""
+    """Compute the demand again, because the tracked resources or the pod's spec changed."""
     tracked = node.basis.tracked if node.basis is not None else ()
     charge.demand = kind_of(pod.pod).demand(tracked)
 
 
 def could_have_freed(node: LedgerNode, charge: Charge) -> ZoneAmounts:
-    """What the end of this pod may have given back, zone by zone (an upper bound)."""
-    return (
-        charge_zones(charge.demand, charge.possible, list(node.free_max), node.basis)
-        if node.basis is not None
-        else {}
-    )
+    """Return by zone the most that the end of this pod may give back."""
+    if node.basis is None:
+        return {}
+    return charge_zones(charge.demand, charge.possible, list(node.free_max), node.basis)

@@ -1,8 +1,8 @@
-"""The ledger's state: nodes with their report, charges and bounds; live pods with their stage.
+"""The ledger's state: nodes with their report, charges and bounds, and live pods with their stage.
 
-Plain values without cycles, so that the collector need not look at them, changed only by
-`shared.ledger.fold`. `free_min` and `free_max` are kept incrementally and always equal to what
-`shared.ledger.view` computes from scratch (a property test holds them equal).
+Plain values without cycles, so that the garbage collector may skip them (`gc=False`), and changed
+only by `shared.ledger.fold`. `free_min` and `free_max` are kept up to date step by step and always
+equal what `shared.ledger.view` computes from scratch (tests/ledger/test_properties.py).
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ Stage = Literal["pending", "reserved", "intended", "bound", "running"]
 
 ZoneAmounts = dict[int, Amounts]
 
-
+# `sent_at` of a reservation that is not in the log yet: everything else comes before it.
 NOT_SENT_YET = (1 << 62) - 1
-"""`sent_at` of a reservation that is not in the log yet: whatever is there comes before it."""
 
 
 class Alias(msgspec.Struct, gc=False):
-    """Another uid of the same namespace/name was on this node: its placements must not prove the
-    newcomer.
+    """Marks a charge whose namespace/name another uid had on this node before: the placements of
+    the other pod must not confirm it.
 
-    `baseline` is what the report listed for the name when the newcomer was charged; None when it
-    listed nothing complete, so that only a report without the name clears the alias."""
+    `baseline` is what the report listed for the name when the pod was charged. None if that was not
+    complete: then only a report without the name clears the alias."""
 
     baseline: tuple[Placement, ...] | None = None
 
 
 class Charge(msgspec.Struct, gc=False):
-    """One live pod on one node. `possible` is container name -> zones where it could land ("" is
-    the whole pod: pod scope or several zones); it only widens until the pod is proven. `held` is
-    zone -> amounts as last proven, in boot `confirmed_boot`. `zones` is what the view subtracts now
-    (empty while the current report proves the pod). `sent_at` is the position of its reservation,
-    before which it cannot have come, 0 where it may have; `runs_at` that from which its kubelet is
-    known to run it, wherever, 0 while it may still be on its way; `started_s` is when by the node's
-    clock, 0 for unknown. `narrowed`: a trusted prediction holds `possible` to fewer zones."""
+    """The zone resources that one live pod may hold on one node. Positions are of the log."""
 
     uid: str
-    key: str
+    key: str  # namespace/name
     charged_at: int
     demand: tuple[ContainerDemand, ...] = ()
+    # Container -> zones where it could be; "" is the whole pod. It only widens until a report
+    # confirms the pod.
     possible: dict[str, tuple[int, ...]] = {}
+    # The current report shows where the pod is.
     confirmed: bool = False
+    # Zone -> amounts as last confirmed, in the boot `confirmed_boot`.
     confirmed_zones: ZoneAmounts = {}
     confirmed_boot: str = ""
+    # What the pod subtracts from `free_min` now.
     zones: ZoneAmounts = {}
     alias: Alias | None = None
+    # The position of its reservation, before which it cannot have been admitted; 0 for unknown.
     sent_at: int = 0
+    # From this position on its kubelet is known to run it; 0 while it may still be on its way.
     runs_at: int = 0
+    # The second of its start by the node's clock; 0 for unknown.
     started_s: int = 0
+    # A trusted prediction holds `possible` to fewer zones.
     narrowed: bool = False
 
     @property
     def is_admitted(self) -> bool:
-        """Until then it may arrive before or after any other pod."""
         return self.runs_at > 0
 
 
 class LedgerPod(msgspec.Struct, gc=False):
-    """A live pod. `verdict` is the message of its last negative verdict, `rejections` are not kept
-    here (volatile). `victims` are those that are to be evicted from the node it is nominated for.
-    """
+    """A live pod. `verdict` is the message of its last negative result, and `victims` are to be
+    evicted from the node it is nominated for."""
 
     pod: Pod
     stage: Stage = "pending"
@@ -88,8 +88,8 @@ class LedgerPod(msgspec.Struct, gc=False):
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
-    """What a pod took that ended at this position, and finished in this second of the node's clock
-    (0 for unknown); the rest as its charge had it."""
+    """What a pod took that ended at position `ended_at`. It finished in second `finished_s` of the
+    node's clock, 0 for unknown; the rest is as in its charge."""
 
     demand: tuple[ContainerDemand, ...]
     sent_at: int
@@ -107,85 +107,87 @@ class AbsentPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ended(msgspec.Struct, gc=False):
-    """A pod of this name ended here. `complete`: the listing proved it when it ended, so the
-    placements are known to be whole. `lacking` counts the reports since that do not list it; late
-    reports make one of them no evidence. `lives` are all of the name that held something, as long
-    as it is not forgotten; None where nobody can say who took what when."""
+    """Pods of one namespace/name that ended on the node, while reports may still list them."""
 
+    # The report confirmed the last of them when it ended, so that its placements are complete.
     complete: bool
+    # Reports since then that do not list the name. One is no evidence, because reports may be late.
     lacking: int = 0
+    # All of the name that held something; None if it is not known which of them took what.
     lives: tuple[Life, ...] | None = None
-    # The last pod of the name, if it ended by absence from a list alone. As long as reports list it,
-    # it keeps its charge; `is_counted`: its request is part of `LedgerNode.requested`.
+    # The last of them, if it ended by absence from a list. As long as reports list it, it keeps its
+    # charge; then `is_counted` is True and its request is part of `LedgerNode.requested`.
     absent: AbsentPod | None = None
     is_counted: bool = False
 
 
 class Expectation(msgspec.Struct, frozen=True, gc=False):
-    """The pods expected on a node from `position` on, as (key, uid), sorted; kept only where
-    reports carry no placements.
-    """
+    """The pods expected on a node from `position` on, as sorted (key, uid). Kept only if reports
+    carry no placements."""
 
     position: int
     pods: tuple[tuple[str, str], ...]
 
 
 class Freed(msgspec.Struct, frozen=True, gc=False):
-    """What the end of a pod at `position` may have given back, zone by zone (an upper bound)."""
+    """The most that the end of a pod at `position` may have given back."""
 
     position: int
     zones: ZoneAmounts
 
 
 class LedgerNode(msgspec.Struct, gc=False):
-    """One node: its object, its current report, the charges on it, and the bounds that follow.
-
-    `observed_at`: where in the log its Node object of this uid was seen first. `report` is the
-    newest, `basis` the one that the bounds stand on: the newest too, or, where reports carry no
-    placements, the last that a fingerprint match settled. `listed` holds the newest report's
-    placements by `namespace/name` (None: it carries none; both reports are kept without theirs).
-    `bearers` is `namespace/name` -> how many charged pods bear it, which is asked for each
-    newcomer. `ended` holds names of ended pods that reports may still list. `freed` is what pods
-    that ended and that the basis may still count have given back, where no listing says it (upper
-    bound only). `departed`: uid -> what a pod that left is listed with, while expectations name it.
-    `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by
-    uid. `locked` says why the reports of an expired node are refused; `released`: an operator said
-    that the next one counts, as that of a new boot. `gone`: there was a Node object, and it is
-    there no more. `unlisted`: resource -> ids of devices that reports of this boot listed and the
-    newest does not (`shared.domain.idlist`). `in_zones`: resources of which they listed a device in
-    a zone.
-    """
+    """One node: its object, its reports, the charges on it, and the bounds that follow."""
 
     name: str
     observed: NodeObserved | None = None
+    # Position of the first event about the Node object of this uid.
     observed_at: int = 0
+    # The newest report, without its placements.
     report: Report | None = None
     report_version: int = 0
     report_position: int = 0
+    # The report that the bounds are computed from: the newest, or, if reports carry no placements,
+    # the last one that a fingerprint match confirmed.
     basis: Report | None = None
+    # The newest report's placements by namespace/name; None if it carries none.
     listed: dict[str, tuple[Placement, ...]] | None = None
     expired: bool = False
+    # Why the reports of an expired node are refused.
     locked: str = ""
+    # An operator released the node: the next report counts as that of a new boot.
     released: bool = False
     charges: dict[str, Charge] = {}
+    # namespace/name -> number of charged pods with that name.
     name_counts: dict[str, int] = {}
     ended: dict[str, Ended] = {}
+    # What pods that ended may have given back although the basis still counts it (`free_max` only).
     freed: list[Freed] = []
+    # uid -> the amounts that a pod that left is listed with, while expectations name it.
     departed: dict[str, Amounts] = {}
+    # Guaranteed free, and free at most, by zone.
     free_min: ZoneAmounts = {}
     free_max: ZoneAmounts = {}
+    # The sum of the live pods' effective requests on the node as a whole.
     requested: Amounts = {}
+    # Why the node is marked for comparison with its next report.
     dirty: str = ""
+    # A fingerprint match confirmed the charges up to this position.
     confirmed_to: int = 0
     history: list[Expectation] = []
+    # Claims of nominated pods, by uid.
     claims: dict[str, ZoneAmounts] = {}
+    # There was a Node object, and it was deleted.
     is_deleted: bool = False
+    # Resource -> ids of devices that reports of this boot listed and the newest does not
+    # (`shared.domain.idlist`).
     unlisted_devices: dict[str, str] = {}
+    # Resources of which reports of this boot listed a device in a zone.
     resources_in_zones: tuple[str, ...] = ()
 
 
 class Ledger(msgspec.Struct):
-    """Everything the log says, folded up to `position`."""
+    """The state of the log up to `position`."""
 
     position: int = 0
     log_id: str = ""

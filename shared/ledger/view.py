@@ -1,11 +1,15 @@
-"""The view: what is certainly free (`free_min`) and what could be free at best (`free_max`), zone by
-zone.
+"""The bounds of a node: what is guaranteed free (`free_min`) and what is free at most (`free_max`),
+by zone.
 
-lower = the basis report's availability, plus the placements that it lists for pods known to have
-ended, minus what every live pod that it does not prove could hold there, minus nominees' claims.
-upper = the same without subtraction, plus what pods that ended since may have freed where no
-listing says it. Both are bounds, not states: admission is not monotone in free capacity (design
-section 4).
+1. The base is the basis report's availability plus the placements that the newest report lists for
+   pods known to have ended, never above what is allocatable now.
+
+2. free_min is the base less what every live pod could hold that the report does not confirm, and
+   less the claims of nominated pods.
+
+3. free_max is the base plus what pods that ended since may have freed although no listing shows it.
+
+Both are bounds, not states of a kubelet: admission is not monotone in free capacity.
 """
 
 from __future__ import annotations
@@ -14,15 +18,13 @@ from collections.abc import Container, Iterable
 
 from shared.domain.report import Placement
 from shared.domain.resources import Amounts, is_memory
-from shared.ledger.proof import held_zones
+from shared.ledger.confirmation import held_zones
 from shared.ledger.state import LedgerNode, ZoneAmounts
 from shared.ledger.unhealthy import given_back
 
 
 def listed_of(node: LedgerNode, key: str) -> tuple[Placement, ...]:
-    """The placements that the newest report lists for `namespace/name`, empty when it lists none or
-    carries none.
-    """
+    """Return the placements that the newest report lists for `namespace/name`."""
     return (node.listed or {}).get(key, ())
 
 
@@ -40,9 +42,7 @@ def is_contradicted(node: LedgerNode, key: str) -> bool:
 
 
 def base_bound(node: LedgerNode) -> ZoneAmounts:
-    """The basis report's availability and the listed placements of ended pods, never above what is
-    allocatable now.
-    """
+    """Return the base of both bounds (paragraph 1 above)."""
     basis = node.basis
     if basis is None:
         return {}
@@ -60,9 +60,13 @@ def base_bound(node: LedgerNode) -> ZoneAmounts:
     live = {charge.key for charge in node.charges.values() if charge.alias is None}
     ended = {key for key in node.ended if key not in live and not is_contradicted(node, key)}
     for key in sorted(ended):
-        restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
+        _restore_listed(bound, node, key)
     _without_shared_blocks(bound, node, ended)
     return _capped(bound, node)
+
+
+def _restore_listed(bound: ZoneAmounts, node: LedgerNode, key: str) -> None:
+    restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
 
 
 def _without_shared_blocks(bound: ZoneAmounts, node: LedgerNode, ended: Container[str]) -> None:
@@ -74,9 +78,9 @@ def _without_shared_blocks(bound: ZoneAmounts, node: LedgerNode, ended: Containe
     basis, listed = node.basis, node.listed or {}
     staying = held_zones(p for key in listed if key not in ended for p in listed[key])
     for zone in basis.zones if basis is not None and staying else ():
-        for name, held in staying.get(zone.id, {}).items():
+        for name, amount in staying.get(zone.id, {}).items():
             if is_memory(name) and name in zone.resources:
-                rest = max(0, zone.resources[name].allocatable - held)
+                rest = max(0, zone.resources[name].allocatable - amount)
                 bound[zone.id][name] = min(bound[zone.id][name], rest)
 
 
@@ -85,9 +89,11 @@ def _copy(bound: ZoneAmounts) -> ZoneAmounts:
 
 
 def compute_free_max(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
-    """What could be free at best in each zone of the basis report. Reports count a memory block
-    over several zones in full in each of them; any of these may have given none of it. A device of
-    several zones is gone from each. `base`: the node's `base_bound`, where it is known."""
+    """Return what is free at most in each zone of the basis report. `base` is the node's
+    `base_bound`, if the caller has it.
+
+    Reports count a memory block over several zones in full in each of them, and each of these zones
+    may have given none of it."""
     bound = _copy(base_bound(node) if base is None else base)
     several = [
         item
@@ -101,15 +107,14 @@ def compute_free_max(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneA
     for freed in node.freed:
         restore(bound, freed.zones)
     contradicted = [key for key in node.ended if is_contradicted(node, key)]
-    for key in contradicted:  # it may have ended all the same
-        restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
+    for key in contradicted:  # the pod may have ended all the same
+        _restore_listed(bound, node, key)
     return _capped(bound, node) if node.freed or several or contradicted else bound
 
 
 def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
     """Never more than the newest report calls allocatable: a device that became unhealthy is not
-    free.
-    """
+    free."""
     newest = node.report
     if newest is None:
         return bound
@@ -124,17 +129,17 @@ def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
 
 
 def compute_free_min(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
-    """What is certainly free in each zone of the basis report; may be negative where charges
-    overlap. Where the Memory Manager's own figure is lower than what the listing leaves, it knows
-    of more: init containers of a pod that a restarted kubelet admitted again hold what they never
-    use."""
+    """Return what is guaranteed free in each zone of the basis report; negative if charges overlap.
+
+    If the Memory Manager's own figure is lower than what the listing leaves, it counts more: init
+    containers of a pod that a restarted kubelet admitted again hold memory that they never use."""
     bound = _copy(base_bound(node) if base is None else base)
     for zone in node.basis.zones if node.basis is not None else ():
-        left = bound[zone.id]
+        amounts = bound[zone.id]
         for name, free in zone.free.items():
             counted = zone.resources.get(name)
-            if counted is not None and counted.available > free and name in left:
-                left[name] -= counted.available - free
+            if counted is not None and counted.available > free and name in amounts:
+                amounts[name] -= counted.available - free
     for charge in node.charges.values():
         if charge.zones:
             subtract(bound, charge.zones)
@@ -144,7 +149,7 @@ def compute_free_min(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneA
 
 
 def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
-    """Take amounts out of a bound in place; zones and resources that the bound lacks are ignored."""
+    """Take amounts out of a bound in place. Zones and resources that the bound lacks are ignored."""
     for zone, amounts in amounts_by_zone.items():
         target = bound.get(zone)
         if target:
@@ -154,7 +159,7 @@ def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
 
 
 def restore(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
-    """The inverse of `subtract`."""
+    """Undo `subtract`."""
     for zone, amounts in amounts_by_zone.items():
         target = bound.get(zone)
         if target:
@@ -164,7 +169,7 @@ def restore(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
 
 
 def clamped(bound: ZoneAmounts) -> ZoneAmounts:
-    """For people: no negative amounts."""
+    """Return the bound for people: without negative amounts."""
     return {
         zone: {name: max(0, amount) for name, amount in amounts.items()}
         for zone, amounts in bound.items()
@@ -172,7 +177,7 @@ def clamped(bound: ZoneAmounts) -> ZoneAmounts:
 
 
 def total(bounds: Iterable[Amounts]) -> Amounts:
-    """The sum over zones by resource."""
+    """Return the sum over zones by resource."""
     sums: Amounts = {}
     for amounts in bounds:
         for name, amount in amounts.items():

@@ -1,11 +1,9 @@
-"""What if: a node of the ledger without some of its pods and with others, by the ledger's own
-rules.
+"""A node of the ledger without some of its pods and with others, by the ledger's own rules.
 
-Nobody else takes a pod from a node, works out what a newcomer is charged, or gives a claim back:
-the overlay of own reservations, the search for victims, the order of arrival and the replay's
-questions ask here. The answer is a node as the fold would hold it had these pods come and ended;
-the ledger itself stays as it is. When they end is not said: nobody can tell then who of that name
-took what when. Must not know who asks.
+Only this module computes that: the snapshot's own reservations, the search for victims, the order of
+pending admissions and the questions of replay ask here. The answer is a node as the fold would have
+it if these pods had come and ended; the ledger does not change. When the pods end is left open, so
+the node does not know which pod of a name took what when. Must not know its callers.
 """
 
 from __future__ import annotations
@@ -19,11 +17,10 @@ from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
 from shared.ledger.alike import Kind, kind_of
-from shared.ledger.charge import charge_zones, narrow
-from shared.ledger.charging import alias_of, bears, ended_of
-from shared.ledger.landing import landing
+from shared.ledger.charge import charge_zones, landing, narrow
+from shared.ledger.charging import alias_of, count_name, ended_of
+from shared.ledger.confirmation import held_zones
 from shared.ledger.nodes import count, forget_ended
-from shared.ledger.proof import held_zones
 from shared.ledger.recompute import recompute
 from shared.ledger.state import NOT_SENT_YET, Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import listed_of, restore
@@ -32,8 +29,8 @@ NOTHING: Mapping[str, tuple[int, ...]] = {}
 
 
 class Newcomer(NamedTuple):
-    """A pod that the log does not have on the node yet: the charge that its fold will make, and
-    what it asks of the node as a whole. Its zones are shared by alike newcomers: read only."""
+    """A pod that the log does not have on the node yet: the charge that the fold will make, and its
+    request on the node as a whole. Pods of one kind share the zones: read only."""
 
     charge: Charge
     request: Amounts
@@ -46,8 +43,8 @@ def newcomer(
     free_max: ZoneAmounts,
     trusted: Mapping[str, tuple[int, ...]] = NOTHING,
 ) -> Newcomer:
-    """The pod, which is of this kind, on a node with this basis report and this upper bound; only
-    in the `trusted` zones where some are given."""
+    """Return the pod, of this kind, on a node with this basis report; only in the `trusted` zones
+    if there are some."""
     demand = kind.demand(report.tracked) if report is not None else ()
     charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand, sent_at=NOT_SENT_YET)
     if report is not None and demand:
@@ -65,48 +62,47 @@ def what_if(
     claimant: str = "",
     come: Collection[Newcomer] = (),
 ) -> LedgerNode:
-    """The node once newcomers have come, the pods `gone` (uids on it) have ended and the claimant's
-    own claim is given back.
-    """
-    left = copy(node)
-    left.charges = {uid: copy(charge) for uid, charge in node.charges.items() if uid not in gone}
-    left.name_counts = dict(node.name_counts)
-    left.ended = {key: copy(ended) for key, ended in node.ended.items()}
-    left.requested = dict(node.requested)
-    left.claims = {uid: zones for uid, zones in node.claims.items() if uid != claimant}
+    """Return the node after the pods `come` arrived, the pods `gone` (uids on it) ended, and the
+    claimant's own claim was dropped."""
+    changed = copy(node)
+    changed.charges = {uid: copy(charge) for uid, charge in node.charges.items() if uid not in gone}
+    changed.name_counts = dict(node.name_counts)
+    changed.ended = {key: copy(ended) for key, ended in node.ended.items()}
+    changed.requested = dict(node.requested)
+    changed.claims = {uid: zones for uid, zones in node.claims.items() if uid != claimant}
     for charge, request in come:
-        left.charges[charge.uid] = arrived = copy(charge)
+        arrived = changed.charges[charge.uid] = copy(charge)
         arrived.alias = alias_of(node, charge.key)
-        bears(left, charge.key, 1)
-        count(left, request, 1)
+        count_name(changed, charge.key, 1)
+        count(changed, request, 1)
     for uid in sorted(gone):
         charge = node.charges[uid]
-        bears(left, charge.key, -1)
-        count(left, kind_of(pods[uid].pod).request, -1)
+        count_name(changed, charge.key, -1)
+        count(changed, kind_of(pods[uid].pod).request, -1)
         if charge.demand:
-            if charge.key in left.ended:
-                forget_ended(left, charge.key)
-            left.ended[charge.key] = ended_of(charge)
-    recompute(left)
-    return left
+            if charge.key in changed.ended:
+                forget_ended(changed, charge.key)
+            changed.ended[charge.key] = ended_of(charge)
+    recompute(changed)
+    return changed
 
 
 def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
-    """Zone -> what a pod of the node holds, or may hold, there: what its end would give back."""
+    """Return by zone what a pod of the node holds, or may hold: what its end would give back."""
     listed = listed_of(node, charge.key) if charge.confirmed else ()
     return held_zones(listed) if listed else charge.zones
 
 
 def most_without(node: LedgerNode, gone: Collection[str]) -> ZoneAmounts:
-    """Zone -> at least what is certainly free once these have ended, cheap: it leaves out what init
-    containers keep that no listing gives back."""
-    room = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
+    """Return by zone at least what is guaranteed free after these pods ended. Cheap: it counts
+    what init containers keep and no listing gives back as free."""
+    free = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
     for uid in gone:
         charge = node.charges[uid]
-        restore(room, charge.zones)
+        restore(free, charge.zones)
         if charge.confirmed:
-            restore(room, held_zones(listed_of(node, charge.key)))
-    return room
+            restore(free, held_zones(listed_of(node, charge.key)))
+    return free
 
 
 def expected(
@@ -115,5 +111,5 @@ def expected(
     report: Report,
     zones: Collection[int],
 ) -> ZoneAmounts:
-    """Zone -> what a newcomer takes there if it lands as predicted."""
+    """Return by zone what a new pod takes if it lands as predicted."""
     return charge_zones(demand, dict(predicted), tuple(zones), report)

@@ -18,7 +18,7 @@ from shared.events.cluster_events import PodEnded
 from shared.kubelet.admission import admit, drop_stale, placements, remove, start_containers
 from shared.kubelet.machine import KubeletState
 from shared.ledger.charge import charge_zones, possible_zones
-from shared.ledger.proof import covers, held_zones, residual
+from shared.ledger.confirmation import covers, held_zones, residual
 from shared.ledger.reports import by_key
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import total

@@ -13,8 +13,7 @@ from shared.domain.policies import POLICIES
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
 from shared.ledger import landing as landings
-from shared.ledger.charge import charge_zones, possible_zones
-from shared.ledger.landing import Landing, landing
+from shared.ledger.charge import Landing, charge_zones, landing, possible_zones
 from shared.ledger.state import ZoneAmounts
 
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 8), min_size=1)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 CHARGING = (
     "shared.ledger.charge",
     "shared.ledger.charging",
-    "shared.ledger.landing",
+    "shared.ledger.charge",
     "shared.ledger.recompute",
 )
 WORKING_OUT = {

@@ -14,7 +14,7 @@ from shared.domain.pod import ContainerKind
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, Amounts, is_memory
 from shared.ledger.charge import WHOLE_POD, apart
-from shared.ledger.proof import _stays, held_zones, manager_of, residual
+from shared.ledger.confirmation import _stays, held_zones, manager_of, residual
 from shared.ledger.state import Charge, ZoneAmounts
 from tests.fixtures.examples import examples
 

@@ -154,7 +154,7 @@ SCENES: dict[str, tuple[Callable[[], Made], Reason]] = {
     kubelet_states.OTHER_KUBELET: (other_version, Reason.NO_ZONE_SET),
     kubelet_states.EARLIER: (listed_no_more, Reason.NOT_ON_EVERY_BRANCH),
     kubelet_states.NO_PLACEMENTS: (no_placements, Reason.BRANCH_LIMIT),
-    kubelet_states.TORN: (torn, Reason.BRANCH_LIMIT),
+    kubelet_states.PARTIALLY_LISTED: (torn, Reason.BRANCH_LIMIT),
 }
 
 

@@ -26,7 +26,14 @@ from shared.hints.devices import UNHEALTHY
 from shared.hints.memory import SEVERAL_GROUPS
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError
-from shared.ledger.kubelet_states import EARLIER, ENDED, HIDDEN, NO_PLACEMENTS, OTHER_KUBELET, TORN
+from shared.ledger.kubelet_states import (
+    EARLIER,
+    ENDED,
+    HIDDEN,
+    NO_PLACEMENTS,
+    OTHER_KUBELET,
+    PARTIALLY_LISTED,
+)
 
 MEMORY_GROUPS, HIDDEN_INIT, ENDED_HELD = SEVERAL_GROUPS, HIDDEN, ENDED
 PICKS = "device picks"
@@ -42,7 +49,7 @@ NAMES = {
     OTHER_KUBELET: "the rules are those of the nearest version that is proven",
     EARLIER: "they may hold still what they were listed with",
     NO_PLACEMENTS: "the report tells amounts by zone alone",
-    TORN: "it lists a pod with a part of what the kubelet was giving it",
+    PARTIALLY_LISTED: "it lists a pod with a part of what the kubelet was giving it",
 }
 """Every name, with what it means."""
 

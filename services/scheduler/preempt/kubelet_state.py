@@ -23,8 +23,8 @@ from shared.hints.splits import splits
 from shared.kubelet.admission import Admission, admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
+from shared.ledger.confirmation import is_included
 from shared.ledger.device_views import in_doubt
-from shared.ledger.proof import is_seen
 from shared.ledger.state import LedgerNode
 
 
@@ -37,7 +37,7 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
     listed, charges = node.listed, node.charges.values()
     if any(not charge.confirmed or charge.alias is not None for charge in charges):
         return None
-    if not all(is_seen(charge, listed.get(charge.key, ()), node.report) for charge in charges):
+    if not all(is_included(charge, listed.get(charge.key, ()), node.report) for charge in charges):
         return None  # it runs, and the report is older: what it keeps is told by nobody
     placements: list[Placement] = [placement for key in sorted(listed) for placement in listed[key]]
     state = observed(msgspec.structs.replace(node.report, placements=tuple(placements)), pods)
