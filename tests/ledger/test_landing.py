@@ -12,7 +12,7 @@ from shared.domain.demand import ContainerDemand
 from shared.domain.policies import POLICIES
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
-from shared.ledger import landing as landings
+from shared.ledger import charge as charging
 from shared.ledger.charge import Landing, charge_zones, landing, possible_zones
 from shared.ledger.state import ZoneAmounts
 
@@ -57,7 +57,7 @@ def test_whoever_asked_before_and_for_what_the_landing_is_the_same(
     reports = [_report(policy, range(len(free))) for policy, free in nodes]
     uppers: list[ZoneAmounts] = [dict(enumerate(free)) for _, free in nodes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(landings, "REMEMBERED", 2)
+        patch.setattr(charging, "REMEMBERED", 2)
         for pod, node in asked:
             of = demands[pod % len(demands)], reports[node % len(nodes)], uppers[node % len(nodes)]
             assert landing(*of) == _anew(*of)

@@ -41,7 +41,7 @@ SIMULATED = (
     Mutation(
         "a pod that ended keeps its charge",
         "shared/ledger/pods.py",
-        "take(ledger, entry, at.position, came, event.finished_s, absent)",
+        "release_charge(ledger, entry, envelope.position, came, event.finished_s, absent)",
         "pass",
         "S9|ledger|L2",
         90023,
@@ -84,8 +84,8 @@ SIMULATED = (
     Mutation(
         "a node that left is kept for ever",
         "shared/ledger/nodes.py",
-        "    return silent and not node.charges and not node.claims",
-        "    return False",
+        "        del ledger.nodes[node.name]",
+        "        pass",
         "S9",
         90138,
         321,

@@ -352,9 +352,9 @@ TESTED = (
     ),
     Mutation(
         "what a nominee claims is held on its node for certain",
-        "shared/ledger/kubelet_states.py",
-        "    return ([((), plain)] if plain else []) +",
-        "    return ([(plain,)] if plain else []) +",
+        "shared/ledger/open_holdings.py",
+        "    holdings: list[Ways] = [((), tuple(plain))] if plain else []",
+        "    holdings: list[Ways] = [(tuple(plain),)] if plain else []",
         "tests/scheduler/test_cycle_known_state.py -k claimed_is_free",
     ),
     Mutation(

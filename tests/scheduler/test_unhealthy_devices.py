@@ -209,15 +209,15 @@ def test_a_device_that_is_listed_again_is_doubted_no_more_nor_one_of_an_earlier_
     pod = asking("p", 9, 2)
     assert world.cluster.verdict(pod, NODE) is not None
     world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=3))
-    assert world.ledger.nodes[NODE].unlisted == {GPU: "b"}
+    assert world.ledger.nodes[NODE].unlisted_devices == {GPU: "b"}
     world.report(msgspec.structs.replace(report_of(state, stored=True), boot_time_ms=4))
-    assert world.ledger.nodes[NODE].unlisted == {}
+    assert world.ledger.nodes[NODE].unlisted_devices == {}
     world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=5))
-    assert world.ledger.nodes[NODE].unlisted == {GPU: "b"}
+    assert world.ledger.nodes[NODE].unlisted_devices == {GPU: "b"}
     world.report(
         msgspec.structs.replace(report_of(after, stored=True), boot_id="next", boot_time_ms=1)
     )
-    assert world.ledger.nodes[NODE].unlisted == {}
+    assert world.ledger.nodes[NODE].unlisted_devices == {}
     assert world.cluster.verdict(pod, NODE) is None, (
         "nobody knows of a device that this boot never listed"
     )

@@ -26,14 +26,8 @@ from shared.hints.devices import UNHEALTHY
 from shared.hints.memory import SEVERAL_GROUPS
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError
-from shared.ledger.kubelet_states import (
-    EARLIER,
-    ENDED,
-    HIDDEN,
-    NO_PLACEMENTS,
-    OTHER_KUBELET,
-    PARTIALLY_LISTED,
-)
+from shared.ledger.kubelet_states import EARLIER, NO_PLACEMENTS, OTHER_KUBELET, PARTIALLY_LISTED
+from shared.ledger.open_holdings import ENDED, HIDDEN
 
 MEMORY_GROUPS, HIDDEN_INIT, ENDED_HELD = SEVERAL_GROUPS, HIDDEN, ENDED
 PICKS = "device picks"
