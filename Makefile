@@ -55,7 +55,7 @@ vectors: install  ## Replay the recorded cases: make vectors ARGS="some/file.jso
 bench: install  ## Measure: make bench ARGS="road".
 	$(BIN)/python -m tests.bench $(ARGS)
 
-stubs: install  ## Generate the messages of podresources and CRI again.
+stubs: install  ## Generate the podresources messages again.
 	sh scripts/generate_stubs.sh
 
 docs: install  ## Make docs/metrics.md, docs/events.md and docs/messages.md again.

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from services.exporter.folders import FolderTree
 from services.exporter.handlers import NodeReporter, NodeStatus
 from services.exporter.objects import Objects
 from services.exporter.outbox import Outbox, Unpublished
@@ -19,7 +18,7 @@ from services.exporter.precedence import gathered
 from services.exporter.readiness import Pod, PodReadiness, State
 from services.exporter.rte_config import RteConfigError
 from services.exporter.scan import NodeReader, Source
-from services.exporter.settings import CRI, FAKE, ExporterSettings, NodeSpec
+from services.exporter.settings import FAKE, ExporterSettings, NodeSpec
 from services.exporter.slice_source import SliceSource
 from services.exporter.source_grpc import GrpcSource
 from services.exporter.watch import file_place, kubelet_places, watch_bus, watch_places
@@ -237,12 +236,6 @@ def _source(spec: NodeSpec, settings: ExporterSettings) -> Source:
         )  # its JSON reader costs memory
 
         return RecordedSource(Path(spec.socket.removeprefix(FAKE)))
-    if spec.socket.startswith(CRI):
-        from services.exporter.cri.source import CriSource
-
-        tree = FolderTree(Path(spec.sysfs))
-        path = spec.socket.removeprefix(CRI)
-        return CriSource(path, tree, settings.resources(), settings.reserve(), settings.deadline_s)
     return GrpcSource(spec.socket.removeprefix("unix://"), settings.deadline_s)
 
 

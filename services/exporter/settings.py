@@ -17,12 +17,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from services.exporter import folders, foreign_flags, globs, metrics_port
+from services.exporter import foreign_flags, globs, metrics_port
 from services.exporter.core import METHODS, PodPattern, Rules
-from services.exporter.cri import reserve
-from services.exporter.cri.devices import DeviceFileError, Resource
-from services.exporter.cri.devices import parse as parse_resources
-from services.exporter.cri.reserve import Reserve
 from services.exporter.durations import duration_s
 from services.exporter.metrics_port import CERTS_DIR, MetricsTls, Mode
 from shared.domain.policies import POLICIES, SCOPES, Policy, Scope
@@ -34,7 +30,6 @@ _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 FAKE = "fake://"
 """Before a folder of recorded answers that stands for a socket, as in resource-topology-exporter."""
 CRI = "cri://"
-"""Before the socket of a container runtime that stands for the kubelet's."""
 EVERY_NAMESPACE = "*"
 """As NFD's topology-updater calls it; the empty namespace is the same."""
 MAX_SOCKET_BYTES = 107
@@ -68,9 +63,7 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     that is set. `watch_namespace` accounts the pods of one namespace only, `oneshot` ends after one
     report of each node, `no_publish` reads and publishes nothing. `publish` names where reports go:
     to the bus, to NodeResourceTopology objects (through `kubeconfig`, empty inside a cluster), or
-    both. Where the socket is a container runtime's (`cri://`), `reserved_cpus` and
-    `reserved_memory` are the kubelet's own flags, without which no CPU and no memory may be given
-    away by zone, and `device_resources` is the SR-IOV device plugin's config.json. `metrics_*` are
+    both. `metrics_*` are
     resource-topology-exporter's words for `http_tls`. With `podreadiness` the conditions of the pod
     `pod_name` in `pod_namespace` say whether scans and publications succeed (through `kubeconfig`
     too), and with `dra_slices` the devices that drivers publish for claims are read from there and
@@ -108,9 +101,6 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     kubeconfig: str = ""
     add_nrt_owner: bool = True
     watch_namespace: str = ""
-    reserved_cpus: str = ""
-    reserved_memory: tuple[str, ...] = ()
-    device_resources: str = ""
     pods_fingerprint: bool = True
     pods_fingerprint_status_file: str = ""
     pods_fingerprint_method: Literal["with-exclusive-resources", "all"] = "with-exclusive-resources"
@@ -153,19 +143,6 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
         method = self.pods_fingerprint_method if self.pods_fingerprint else ""
         namespace = "" if self.watch_namespace == EVERY_NAMESPACE else self.watch_namespace
         return Rules(method, frozenset(self.exclude_resources), excluded, namespace)
-
-    def reserve(self) -> Reserve:
-        """What the kubelet keeps back, where a runtime is asked in its place. Raises ValueError."""
-        return reserve.parse(self.reserved_cpus, self.reserved_memory)
-
-    def resources(self) -> tuple[Resource, ...]:
-        """Resources of PCI devices, where a runtime is asked. Raises ValueError."""
-        if not self.device_resources:
-            return ()
-        data = folders.read_bounded(self.device_resources)
-        if data is None:
-            raise DeviceFileError(f"--device-resources {self.device_resources}: cannot be read")
-        return parse_resources(data, f"--device-resources {self.device_resources}")
 
     def specs(self) -> tuple[NodeSpec, ...]:
         """The nodes to report. Raises ValueError for one that cannot be read."""
@@ -222,7 +199,7 @@ def _problems(settings: ExporterSettings) -> list[str]:
     if settings.kubelet_config_uri and not settings.kubelet_config_uri.startswith("https://"):
         problems.append(f"--kubelet-config-uri {settings.kubelet_config_uri!r}: expected https://ADDRESS:10250/configz; "
                         "a file is named with --kubelet-config")  # fmt: skip
-    problems += [*_cri_problems(settings), *_rte_problems(settings)]
+    problems += _rte_problems(settings)
     if not settings.publish:
         problems.append("--publish: names nothing; give bus, nrt or both, or --no-publish")
     try:
@@ -242,16 +219,6 @@ def _problems(settings: ExporterSettings) -> list[str]:
     doubled = sorted({name for name, other in pairwise(twice) if name == other})
     problems += [f"node {name}: given more than once; give each node once" for name in doubled]
     return problems + [problem for spec in specs for problem in _node_problems(spec)]
-
-
-def _cri_problems(settings: ExporterSettings) -> list[str]:
-    problems = []
-    for check in (settings.reserve, settings.resources):
-        try:
-            check()
-        except ValueError as error:
-            problems.append(str(error))
-    return problems
 
 
 def _rte_problems(settings: ExporterSettings) -> list[str]:
@@ -276,7 +243,12 @@ def _node_problems(spec: NodeSpec) -> list[str]:
         problems.append(
             f"node {spec.name!r}: is no node name; use up to 253 letters, digits, '-', '_' and '.'"
         )
-    size = len(spec.socket.removeprefix(CRI).encode())
+    if spec.socket.startswith(CRI):
+        problems.append(
+            f"node {spec.name}: {spec.socket}: the exporter no longer reads container runtimes; give the kubelet's "
+            f"podresources socket (--podresources-socket {DEFAULT_SOCKET})"
+        )
+    size = len(spec.socket.encode())
     if not spec.socket.startswith(FAKE) and size > MAX_SOCKET_BYTES:
         problems.append(
             f"node {spec.name}: its socket path has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}"
@@ -321,20 +293,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes-file", help="JSON list of {name, socket, sysfs, kubelet_dir}")
     parser.add_argument(
         "--podresources-socket",
-        help=f"a path, or cri:///PATH of a runtime; with NODE_NAME and no --node; else {DEFAULT_SOCKET}",
-    )
-    parser.add_argument(
-        "--reserved-cpus",
-        help="with a socket cri:///PATH: the kubelet's reservedSystemCPUs, as 0,4",
-    )
-    parser.add_argument(
-        "--reserved-memory",
-        action="append",
-        metavar="ZONE:RESOURCE=QUANTITY",
-        help="with cri://: as the kubelet's",
-    )
-    parser.add_argument(
-        "--device-resources", help="with cri://: the SR-IOV device plugin's config.json"
+        help=f"a path; with NODE_NAME and no --node; else {DEFAULT_SOCKET}",
     )
     parser.add_argument("--sysfs", help="with NODE_NAME and no --node; else /sys")
     parser.add_argument(

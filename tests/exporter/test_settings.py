@@ -170,3 +170,17 @@ def test_other_flags_of_other_exporters_say_what_stands_in_their_place(
         with_flags([flag], {})
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_container_runtime_socket_is_refused_with_the_replacement() -> None:
+    with pytest.raises(ValueError, match=r"no longer reads container runtimes.*--podresources-soc"):
+        ExporterSettings(node_name="n1", podresources_socket="cri:///run/containerd/containerd.sock")
+
+
+@pytest.mark.parametrize("flag", ["source", "cri-socket", "reserved-cpus", "device-resources"])
+def test_a_removed_flag_names_its_replacement(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        with_flags([f"--{flag}=x"], {})
+    assert "podresources" in capsys.readouterr().err or flag == "device-resources"

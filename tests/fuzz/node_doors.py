@@ -1,7 +1,6 @@
-"""Doors of the exporter at its node: what a container runtime says, what /sys holds, which devices
-are meant.
+"""Inputs of the exporter on its node: the /sys tree and ResourceSlices.
 
-Each goes on to a report, which the store then reads, and whose zones must add up.
+Each becomes a report, which the store then reads, and whose zones must add up.
 """
 
 from __future__ import annotations
@@ -13,8 +12,13 @@ from typing import Any
 import msgspec
 
 from services.exporter import core, slices
-from services.exporter.answers import Allocatable, ListedContainer, ListedPod, MemoryBlock
-from services.exporter.cri import devices, info
+from services.exporter.answers import (
+    Allocatable,
+    DeviceGroup,
+    ListedContainer,
+    ListedPod,
+    MemoryBlock,
+)
 from services.exporter.sysfs import Machine, SysfsError, read_machine
 from services.exporter.sysfs_cpus import read_layout
 from services.topology_store import validation
@@ -22,8 +26,6 @@ from shared.bus import subjects
 from shared.domain.dynamic import PREFIX
 from shared.domain.report import ClaimedDevice, Freshness, Report
 from shared.kube.nrt import to_nrt
-from tests.exporter.runtimes import cgroup, containerd, crio, spec
-from tests.exporter.test_cri import RESOURCES
 from tests.fuzz.door import Door
 from tests.fuzz.mutation import as_json
 
@@ -86,28 +88,7 @@ def _tree() -> dict[str, Any]:
 
 
 _FILES = _tree()
-_INFOS = [
-    json.loads(shape(made)["info"])
-    for shape in (containerd, crio)
-    for made in (
-        spec(
-            cgroup("", "a"),
-            "1-2",
-            "0",
-            2048,
-            memory=MIB,
-            hugepages={"2MB": MIB},
-            env=["PCIDEVICE_INTEL_COM_NIC=0000:3b:02.0"],
-        ),
-        spec(
-            "/kubepods/burstable/pod1/b",
-            "0,3-4",
-            devices=[("/dev/vfio/17", 240, 0), ("/dev/dri/card0", 226, 128)],
-        ),
-    )
-]
-_RESOURCES = json.loads(RESOURCES)
-_DOCUMENTS = [*_INFOS, _RESOURCES, _FILES]
+_DOCUMENTS = [_FILES]
 
 
 def _judge(machine: Machine, allocatable: Allocatable, container: ListedContainer) -> None:
@@ -121,22 +102,15 @@ def _judge(machine: Machine, allocatable: Allocatable, container: ListedContaine
             assert 0 <= each.available <= each.allocatable <= each.capacity, (zone.id, name, each)
 
 
-def _allocatable(machine: Machine, known: dict[str, devices.Device]) -> Allocatable:
+def _allocatable(machine: Machine) -> Allocatable:
     cpus = tuple(cpu for cpu in sorted(machine.zone_of_cpu) if cpu)
-    blocks = tuple(MemoryBlock("memory", (node.id,), node.memory_bytes) for node in machine.nodes)
-    return Allocatable(cpus, blocks, devices.groups(known, known))
-
-
-def _read_status(data: bytes) -> None:
-    text = data.decode(errors="replace")
-    tree, known = Files(_FILES), info.read({"info": text}, "containerd 1.7: container 'c'")
-    found = devices.inventory(tree, devices.parse(RESOURCES, "config.json"))
-    held = devices.groups(found, devices.held(known, tree, found))
-    machine = read_machine(tree)
-    container = ListedContainer(
-        "c", info.own_cpus(known, known.cpus, "c"), info.own_memory(known, known.mems, "c"), held
+    blocks = tuple(
+        MemoryBlock("memory", (node.id,), node.memory_bytes or 0) for node in machine.nodes
     )
-    _judge(machine, _allocatable(machine, found), container)
+    devices = tuple(
+        DeviceGroup("vendor.example/nic", (f"nic-{node.id}",), (node.id,)) for node in machine.nodes
+    )
+    return Allocatable(cpus, blocks, devices)
 
 
 def _read_tree(data: bytes) -> None:
@@ -147,16 +121,11 @@ def _read_tree(data: bytes) -> None:
     tree = Files(files if isinstance(files, dict) else {})
     machine = read_machine(tree)
     machine = msgspec.structs.replace(machine, cpus=read_layout(tree, machine.zone_of_cpu))
-    found = devices.inventory(tree, devices.parse(RESOURCES, "config.json"))
     _judge(
         machine,
-        _allocatable(machine, found),
+        _allocatable(machine),
         ListedContainer("c", (1, 2), (MemoryBlock("memory", (0, 2), MIB),)),
     )
-
-
-def _read_resources(data: bytes) -> None:
-    devices.inventory(Files(_FILES), devices.parse(data, "config.json"))
 
 
 def _slices() -> dict[str, Any]:
@@ -215,9 +184,7 @@ def _read_slices(data: bytes) -> None:
         ClaimedDevice("default/c", "gpu.example.com", "n1", "gpu-0", cdi=("vendor.com/gpu=0",)),
     )
     pods = (ListedPod("default", "p", (ListedContainer("c", claims=claims),)),)
-    scan = core.Scan(
-        Freshness("boot", 5), machine, _allocatable(machine, {}), pods, dynamic=dynamic
-    )
+    scan = core.Scan(Freshness("boot", 5), machine, _allocatable(machine), pods, dynamic=dynamic)
     made = core.report("n1", "e", scan, core.Rules())
     read = validation.read(subjects.report("n1"), msgspec.json.encode(made))
     assert isinstance(read, Report), read
@@ -255,12 +222,7 @@ def _make_tree(rng: random.Random) -> bytes:
 
 
 DOORS = (
-    Door("cri", "a container runtime's status of a container, at the exporter",
-         lambda rng: as_json(rng, rng.choice(_INFOS), _DOCUMENTS), _read_status, (info.CriInfoError,)),
     Door("sysfs", "a /sys tree with holes, at the exporter", _make_tree, _read_tree, (SysfsError,)),
     Door("slices", "ResourceSlices of a node, at the exporter",
          lambda rng: as_json(rng, _SLICES, _DOCUMENTS), _read_slices, (slices.SliceError,)),
-    Door("device-resources", "the file of PCI devices' resources, at the exporter",
-         lambda rng: as_json(rng, _RESOURCES, _DOCUMENTS),
-         _read_resources, (devices.DeviceFileError,)),
 )  # fmt: skip
