@@ -1,9 +1,8 @@
-"""What podresources answered, as values: the kubelet's own words, sorted, before anything is
-counted.
+"""Answers of podresources as values, sorted, before anything is counted.
 
-Decides nothing. Must not know protobuf, sysfs or reports; `wire` makes these values, `placements`
-reads them. Unit of `size` and memory: bytes. `zones` are NUMA node ids; empty means "no affinity"
-(no topology, or id -1).
+Decides nothing. Must not know protobuf, sysfs or reports: `wire` makes these values, `placements`
+reads them. Sizes are bytes. `zones` are NUMA node ids; empty means no affinity (no topology, or
+id -1).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from shared.domain.report import ClaimedDevice
 
 
 class MemoryBlock(msgspec.Struct, frozen=True, gc=False):
-    """Memory or hugepages of one type, in a set of zones without a split (kubelet 1.36)."""
+    """Memory or hugepages of one type in a set of zones, without a split (kubelet 1.36)."""
 
     resource: str
     zones: tuple[int, ...]
@@ -22,8 +21,9 @@ class MemoryBlock(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceGroup(msgspec.Struct, frozen=True, gc=False):
-    """Devices of one resource with one affinity; a device on two zones appears in two groups under
-    the same id.
+    """Devices of one resource with one affinity.
+
+    A device on two zones appears in two groups under the same id.
     """
 
     resource: str
@@ -32,8 +32,9 @@ class DeviceGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListedContainer(msgspec.Struct, frozen=True):
-    """One listed container; all of it empty while the kubelet has not admitted it, or when it holds
-    nothing exclusive.
+    """One listed container.
+
+    All fields are empty if the kubelet has not admitted it yet or it holds nothing exclusive.
     """
 
     name: str
@@ -44,8 +45,9 @@ class ListedContainer(msgspec.Struct, frozen=True):
 
 
 class ListedPod(msgspec.Struct, frozen=True):
-    """One listed pod; `cpus` and `memory` are the pod-level fields of kubelet 1.37, the containers'
-    parts included.
+    """One listed pod.
+
+    `cpus` and `memory` are the pod-level fields of kubelet 1.37 and include the containers' parts.
     """
 
     namespace: str
@@ -56,7 +58,7 @@ class ListedPod(msgspec.Struct, frozen=True):
 
 
 class Allocatable(msgspec.Struct, frozen=True):
-    """What the managers may hand out; `cpus` is empty under CPU manager policy none."""
+    """Resources that the managers may hand out; no CPUs under CPU Manager policy none."""
 
     cpus: tuple[int, ...] = ()
     memory: tuple[MemoryBlock, ...] = ()

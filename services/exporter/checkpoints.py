@@ -1,9 +1,8 @@
-"""What the kubelet's checkpoints say: who holds what by pod uid, init containers and ended pods
-included.
+"""Holdings of pods by uid from the kubelet's checkpoints, with init containers and ended pods.
 
-Bytes in, one value out. A file that is absent or damaged (its kubelet will complain) leaves its
-manager out of `read`. Must not know podresources, files or when they were read. Source: kubelet
-1.36; the formats are `shared.kubelet.checkpoint`'s.
+Bytes in, one value out. A file that is absent or damaged leaves its manager out of `read`. Must not
+know podresources, files or the time of reading. Source: kubelet 1.36; the formats are in
+`shared.kubelet.checkpoint`.
 """
 
 from __future__ import annotations
@@ -28,14 +27,17 @@ from shared.kubelet.memory_state import Block
 
 CPU, MEMORY, DEVICES = "cpu", "memory", "devices"
 State = TypeVar("State", CpuCheckpoint, MemoryCheckpoint, DeviceCheckpoint)
+# Pod uid -> container name -> its resources.
 Holdings = Mapping[str, Mapping[str, ListedContainer]]
-"""Pod uid -> container name -> what it holds."""
 
 
 class Checkpoints(msgspec.Struct, frozen=True):
-    """`read` names the managers whose file was read; `free` is the Memory Manager's own count, zone
-    -> resource -> bytes, `groups` its groups of several zones, zone -> zones; `registered` are the
-    healthy devices of each resource."""
+    """Contents of the checkpoints.
+
+    `read` names the managers whose file was read. `free` is the Memory Manager's own count: zone ->
+    resource -> bytes. `groups` are its groups of several zones: zone -> zones. `registered` are the
+    healthy devices of each resource.
+    """
 
     read: tuple[str, ...] = ()
     holdings: Holdings = {}
@@ -48,7 +50,7 @@ NOTHING_READ = Checkpoints()
 
 
 class Files(msgspec.Struct, frozen=True):
-    """The three files as they were read; None for one that is absent or damaged."""
+    """The three decoded files; None for a file that is absent or damaged."""
 
     cpu: CpuCheckpoint | None = None
     memory: MemoryCheckpoint | None = None
@@ -56,41 +58,38 @@ class Files(msgspec.Struct, frozen=True):
 
 
 def parse(cpu: bytes, memory: bytes, devices: bytes) -> Checkpoints:
-    """The three files' contents, empty where a file is absent."""
-    found = read(Files(), cpu, memory, devices)
-    return of(found.cpu, found.memory, found.devices)
+    """Return the contents of the three files; pass b"" for an absent file."""
+    files = read(Files(), cpu, memory, devices)
+    return of(files.cpu, files.memory, files.devices)
 
 
 def read(before: Files, cpu: bytes | None, memory: bytes | None, devices: bytes | None) -> Files:
-    """The three files; of one that is as it was before there need be no content. Checksums are the
-    kubelet's matter: it replaces files whole."""
+    """Decode the three files; pass None for a file that did not change since `before`.
+
+    Checksums are not verified: the kubelet replaces files whole, and verifies them itself.
+    """
     return Files(
-        before.cpu if cpu is None else _sound(read_cpu(cpu, verify=False)),
-        before.memory if memory is None else _sound(read_memory(memory, verify=False)),
-        before.devices if devices is None else _sound(read_devices(devices, verify=False)),
+        before.cpu if cpu is None else _if_sound(read_cpu(cpu, verify=False)),
+        before.memory if memory is None else _if_sound(read_memory(memory, verify=False)),
+        before.devices if devices is None else _if_sound(read_devices(devices, verify=False)),
     )
 
 
-def _sound(found: State | CheckpointError) -> State | None:
-    return None if isinstance(found, CheckpointError) else found
+def _if_sound(state: State | CheckpointError) -> State | None:
+    return None if isinstance(state, CheckpointError) else state
 
 
 def of(
     cpu: CpuCheckpoint | None, memory: MemoryCheckpoint | None, devices: DeviceCheckpoint | None
 ) -> Checkpoints:
-    """The checkpoints as values; None for one that was not read."""
-    read = tuple(
-        name
-        for name, state in ((CPU, cpu), (MEMORY, memory), (DEVICES, devices))
-        if state is not None
-    )
+    """Combine the decoded files; pass None for a file that was not read."""
+    states = ((CPU, cpu), (MEMORY, memory), (DEVICES, devices))
+    names = tuple(name for name, state in states if state is not None)
     free, groups = ({}, {}) if memory is None else (_free(memory), _groups(memory))
-    registered = (
-        {}
-        if devices is None
-        else {resource: frozenset(ids) for resource, ids in devices.registered.items()}
-    )
-    return Checkpoints(read, _holdings(cpu, memory, devices), free, groups, registered)
+    registered = {}
+    if devices is not None:
+        registered = {resource: frozenset(ids) for resource, ids in devices.registered.items()}
+    return Checkpoints(names, _holdings(cpu, memory, devices), free, groups, registered)
 
 
 def _holdings(
@@ -100,28 +99,24 @@ def _holdings(
     blocks = {} if memory is None else memory.entries
     groups: dict[str, dict[str, list[DeviceGroup]]] = {}
     for entry in () if devices is None else devices.entries:
-        listed = groups.setdefault(entry.pod_uid, {}).setdefault(entry.container, [])
+        container_groups = groups.setdefault(entry.pod_uid, {}).setdefault(entry.container, [])
         for node, ids in sorted(entry.devices.items()):
-            listed.append(
-                DeviceGroup(entry.resource, tuple(sorted(ids)), (node,) if node >= 0 else ())
-            )
-    found: dict[str, dict[str, ListedContainer]] = {}
+            zones = (node,) if node >= 0 else ()
+            container_groups.append(DeviceGroup(entry.resource, tuple(sorted(ids)), zones))
+    holdings: dict[str, dict[str, ListedContainer]] = {}
     for uid in sorted({*cpus, *blocks, *groups}):
-        own_cpus, own_blocks, own_groups = (
-            cpus.get(uid, {}),
-            blocks.get(uid, {}),
-            groups.get(uid, {}),
-        )
-        found[uid] = {
+        pod_cpus, pod_blocks = cpus.get(uid, {}), blocks.get(uid, {})
+        pod_groups = groups.get(uid, {})
+        holdings[uid] = {
             name: ListedContainer(
                 name,
-                ids_of(own_cpus.get(name, 0)),
-                _blocks(own_blocks.get(name, ())),
-                tuple(own_groups.get(name, ())),
+                ids_of(pod_cpus.get(name, 0)),
+                _blocks(pod_blocks.get(name, ())),
+                tuple(pod_groups.get(name, ())),
             )
-            for name in sorted({*own_cpus, *own_blocks, *own_groups})
+            for name in sorted({*pod_cpus, *pod_blocks, *pod_groups})
         }
-    return found
+    return holdings
 
 
 def _blocks(blocks: Iterable[Block]) -> tuple[MemoryBlock, ...]:
@@ -137,7 +132,7 @@ def _groups(memory: MemoryCheckpoint) -> dict[int, tuple[int, ...]]:
 
 
 def _free(memory: MemoryCheckpoint) -> dict[int, dict[str, int]]:
-    return {
-        node_id: {name: node.tables[name].free for name in sorted(node.tables)}
-        for node_id, node in sorted(memory.nodes.items())
-    }
+    free = {}
+    for node_id, node in sorted(memory.nodes.items()):
+        free[node_id] = {name: node.tables[name].free for name in sorted(node.tables)}
+    return free

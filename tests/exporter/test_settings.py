@@ -174,7 +174,9 @@ def test_other_flags_of_other_exporters_say_what_stands_in_their_place(
 
 def test_a_container_runtime_socket_is_refused_with_the_replacement() -> None:
     with pytest.raises(ValueError, match=r"no longer reads container runtimes.*--podresources-soc"):
-        ExporterSettings(node_name="n1", podresources_socket="cri:///run/containerd/containerd.sock")
+        ExporterSettings(
+            node_name="n1", podresources_socket="cri:///run/containerd/containerd.sock"
+        )
 
 
 @pytest.mark.parametrize("flag", ["source", "cri-socket", "reserved-cpus", "device-resources"])
