@@ -73,7 +73,7 @@ class TrueNode:
         self.coming: dict[str, Pod] = {}
         self._machine = reading.machine(node.machine)
         self._allocatable = _allocatable(self.kubelet.state)
-        self._facts = reading.facts(node.kubelet)
+        self._facts = reading.settings(node.kubelet)
         self._shadow: KubeletState | None = None
 
     @property

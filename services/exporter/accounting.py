@@ -64,8 +64,12 @@ def tracked(
 ) -> tuple[str, ...]:
     """Return the sorted resources that this node's managers pin to zones."""
     zone_ids = {node.id for node in machine.nodes}
-    pinned = (*allocatable.memory, *allocatable.devices)
-    names = {entry.resource for entry in pinned if not zone_ids.isdisjoint(entry.zones)}
+    names = {
+        entry.resource
+        for entries in (allocatable.memory, allocatable.devices)
+        for entry in entries
+        if not zone_ids.isdisjoint(entry.zones)
+    }
     if not machine.zone_of_cpu.keys().isdisjoint(allocatable.cpus):
         names.add(CPU)
     return tuple(sorted(names - excluded))
@@ -143,7 +147,9 @@ def _zone(node: NumaNode, offered: Amount, used: Amount, excluded: frozenset[str
     for name in names:
         if name not in excluded:
             key = node.id, name
-            resources[name] = _resource(physical.get(name, 0), offered.get(key, 0), used.get(key, 0))
+            resources[name] = _resource(
+                physical.get(name, 0), offered.get(key, 0), used.get(key, 0)
+            )
     return Zone(node.id, resources, node.distances)
 
 

@@ -1,6 +1,4 @@
-"""`topolog-exporter`, and `python -m services.exporter`. Must not import a service before `lean`
-ran.
-"""
+"""Entry point of `topolog-exporter`. Must not import a service before `lean` ran."""
 
 import os
 import sys
@@ -9,7 +7,7 @@ from shared.runtime import lean
 
 
 def main() -> None:
-    """Run with this process' flags and environment; ends the process."""
+    """Run with the flags and environment of this process, then exit."""
     lean.leave_out_what_is_optional()
     from services.exporter import service
 

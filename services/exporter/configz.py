@@ -1,8 +1,7 @@
-"""The configuration that a running kubelet says it has, from its `/configz` endpoint, over verified
-TLS.
+"""The configuration of a running kubelet from its `/configz` endpoint, over verified TLS.
 
-Blocking calls, made in a thread. Must not know what of the configuration matters. Source: kubelet
-1.36 (`nodes/configz`).
+Blocking calls, made in a thread. Must not know which parts of the configuration matter. Source:
+kubelet 1.36 (`nodes/configz`).
 """
 
 from __future__ import annotations
@@ -22,9 +21,11 @@ TIMEOUT_S = 5.0
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a kubelet is asked. `ca_file` is its certificate authority (empty: the system's),
-    `token_file` holds a bearer token (empty: none is sent); both are read anew at every call, as
-    they are rotated."""
+    """The endpoint of a kubelet.
+
+    `ca_file` is its certificate authority (empty: the system's), `token_file` holds a bearer token
+    (empty: none). Both are read at every call, because they are rotated.
+    """
 
     uri: str
     ca_file: str = ""
@@ -32,7 +33,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def fetch(endpoint: Endpoint) -> bytes:
-    """The KubeletConfiguration as JSON. Raises KubeletConfigError with the endpoint and a remedy."""
+    """Return the KubeletConfiguration as JSON. Raises KubeletConfigError."""
     try:
         status, body = _get(endpoint)
     except (OSError, ValueError, http.client.HTTPException) as error:
@@ -41,17 +42,20 @@ def fetch(endpoint: Endpoint) -> bytes:
         ) from error
     if status in (401, 403):
         raise KubeletConfigError(
-            f"{endpoint.uri}: {status}; the token needs get on nodes/configz, see --kubelet-token-file"
+            f"{endpoint.uri}: {status}; the token needs get on nodes/configz, "
+            "see --kubelet-token-file"
         )
     if status != 200 or len(body) > MAX_BYTES:
         raise KubeletConfigError(
-            f"{endpoint.uri}: answered {status} with {len(body)} bytes; is this a kubelet's /configz?"
+            f"{endpoint.uri}: answered {status} with {len(body)} bytes; "
+            "check that this is a kubelet's /configz"
         )
     try:
         return bytes(msgspec.json.decode(body, type=_Answer).kubeletconfig)
     except msgspec.MsgspecError as error:
         raise KubeletConfigError(
-            f"{endpoint.uri}: no configz answer: {error}; is this a kubelet's /configz?"
+            f"{endpoint.uri}: not a configz answer: {error}; "
+            "check that this is a kubelet's /configz"
         ) from error
 
 
@@ -67,11 +71,9 @@ def _get(endpoint: Endpoint) -> tuple[int, bytes]:
     connection = http.client.HTTPSConnection(
         address.hostname, address.port or 10250, timeout=TIMEOUT_S, context=context
     )
-    headers = (
-        {"Authorization": f"Bearer {Path(endpoint.token_file).read_text().strip()}"}
-        if endpoint.token_file
-        else {}
-    )
+    headers = {}
+    if endpoint.token_file:
+        headers["Authorization"] = f"Bearer {Path(endpoint.token_file).read_text().strip()}"
     try:
         connection.request("GET", address.path or "/configz", headers=headers)
         response = connection.getresponse()

@@ -1,5 +1,6 @@
-"""Zones that the machine lacks are no zones: plugins and damaged answers may name such. Must not
-know what is counted.
+"""Removal of zones that the machine lacks: plugins and damaged answers may name such zones.
+
+Must not know the accounting.
 """
 
 from __future__ import annotations
@@ -21,82 +22,77 @@ from services.exporter.checkpoints import Checkpoints
 Zones = frozenset[int]
 
 
-def allocatable(found: Allocatable, known: Zones) -> Allocatable:
-    """What may be handed out, in zones that there are."""
-    if _all_known((*found.memory, *found.devices), known):
-        return found
-    return Allocatable(found.cpus, _blocks(found.memory, known), _groups(found.devices, known))
-
-
-def pods(found: tuple[ListedPod, ...], known: Zones) -> tuple[ListedPod, ...]:
-    """The listed pods, in zones that there are."""
-    at_pod_level = (block for pod in found for block in pod.memory)
-    if _all_known(at_pod_level, known) and _held_known(
-        (each for pod in found for each in pod.containers), known
-    ):
-        return found
-    return tuple(_pod(pod, known) for pod in found)
-
-
-def checkpoints(found: Checkpoints, known: Zones) -> Checkpoints:
-    """What the checkpoints say, in zones that there are."""
-    containers = (each for held in found.holdings.values() for each in held.values())
-    if _held_known(containers, known) and known.issuperset(
-        chain.from_iterable(found.groups.values())
-    ):
-        return found
-    holdings = {uid: _containers(held, known) for uid, held in found.holdings.items()}
-    groups = {zone: _within(group, known) for zone, group in found.groups.items()}
-    return Checkpoints(found.read, holdings, found.free, groups, found.registered)
-
-
-def _all_known(found: Iterable[MemoryBlock | DeviceGroup], known: Zones) -> bool:
-    """Hardly ever false: then nothing need be made anew."""
-    return known.issuperset(chain.from_iterable({each.zones for each in found}))
-
-
-def _held_known(containers: Iterable[ListedContainer], known: Zones) -> bool:
-    found = set[tuple[int, ...]]()
-    for each in containers:
-        found.update([block.zones for block in each.memory])
-        found.update([group.zones for group in each.devices])
-    return known.issuperset(chain.from_iterable(found))
-
-
-def _containers(held: Mapping[str, ListedContainer], known: Zones) -> dict[str, ListedContainer]:
-    return {name: _container(each, known) for name, each in held.items()}
-
-
-def _pod(pod: ListedPod, known: Zones) -> ListedPod:
-    containers = tuple(_container(each, known) for each in pod.containers)
-    return msgspec.structs.replace(pod, containers=containers, memory=_blocks(pod.memory, known))
-
-
-def _container(found: ListedContainer, known: Zones) -> ListedContainer:
-    return ListedContainer(
-        found.name,
-        found.cpus,
-        _blocks(found.memory, known),
-        _groups(found.devices, known),
-        found.claims,
+def allocatable(offered: Allocatable, zones: Zones) -> Allocatable:
+    """Return the allocatable resources without zones outside `zones`."""
+    if _within_zones((*offered.memory, *offered.devices), zones):
+        return offered
+    return Allocatable(
+        offered.cpus, _blocks(offered.memory, zones), _groups(offered.devices, zones)
     )
 
 
-def _blocks(blocks: tuple[MemoryBlock, ...], known: Zones) -> tuple[MemoryBlock, ...]:
-    if all(known.issuperset(block.zones) for block in blocks):
+def pods(listed: tuple[ListedPod, ...], zones: Zones) -> tuple[ListedPod, ...]:
+    """Return the listed pods without zones outside `zones`."""
+    pod_blocks = (block for pod in listed for block in pod.memory)
+    containers = (container for pod in listed for container in pod.containers)
+    if _within_zones(pod_blocks, zones) and _holdings_within(containers, zones):
+        return listed
+    return tuple(_pod(pod, zones) for pod in listed)
+
+
+def checkpoints(stored: Checkpoints, zones: Zones) -> Checkpoints:
+    """Return the checkpoints without zones outside `zones`."""
+    containers = (item for by_name in stored.holdings.values() for item in by_name.values())
+    groups_within = zones.issuperset(chain.from_iterable(stored.groups.values()))
+    if _holdings_within(containers, zones) and groups_within:
+        return stored
+    holdings = {uid: _containers(by_name, zones) for uid, by_name in stored.holdings.items()}
+    groups = {zone: _limited(group, zones) for zone, group in stored.groups.items()}
+    return Checkpoints(stored.read, holdings, stored.free, groups, stored.registered)
+
+
+# The checks nearly always succeed, and then nothing needs to be copied.
+def _within_zones(entries: Iterable[MemoryBlock | DeviceGroup], zones: Zones) -> bool:
+    return zones.issuperset(chain.from_iterable({entry.zones for entry in entries}))
+
+
+def _holdings_within(containers: Iterable[ListedContainer], zones: Zones) -> bool:
+    zone_sets = set[tuple[int, ...]]()
+    for container in containers:
+        zone_sets.update([block.zones for block in container.memory])
+        zone_sets.update([group.zones for group in container.devices])
+    return zones.issuperset(chain.from_iterable(zone_sets))
+
+
+def _containers(by_name: Mapping[str, ListedContainer], zones: Zones) -> dict[str, ListedContainer]:
+    return {name: _container(container, zones) for name, container in by_name.items()}
+
+
+def _pod(pod: ListedPod, zones: Zones) -> ListedPod:
+    containers = tuple(_container(container, zones) for container in pod.containers)
+    return msgspec.structs.replace(pod, containers=containers, memory=_blocks(pod.memory, zones))
+
+
+def _container(container: ListedContainer, zones: Zones) -> ListedContainer:
+    memory, devices = _blocks(container.memory, zones), _groups(container.devices, zones)
+    return msgspec.structs.replace(container, memory=memory, devices=devices)
+
+
+def _blocks(blocks: tuple[MemoryBlock, ...], zones: Zones) -> tuple[MemoryBlock, ...]:
+    if all(zones.issuperset(block.zones) for block in blocks):
         return blocks
     return tuple(
-        MemoryBlock(block.resource, _within(block.zones, known), block.size) for block in blocks
+        MemoryBlock(block.resource, _limited(block.zones, zones), block.size) for block in blocks
     )
 
 
-def _groups(groups: tuple[DeviceGroup, ...], known: Zones) -> tuple[DeviceGroup, ...]:
-    if all(known.issuperset(group.zones) for group in groups):
+def _groups(groups: tuple[DeviceGroup, ...], zones: Zones) -> tuple[DeviceGroup, ...]:
+    if all(zones.issuperset(group.zones) for group in groups):
         return groups
     return tuple(
-        DeviceGroup(group.resource, group.ids, _within(group.zones, known)) for group in groups
+        DeviceGroup(group.resource, group.ids, _limited(group.zones, zones)) for group in groups
     )
 
 
-def _within(zones: tuple[int, ...], known: Zones) -> tuple[int, ...]:
-    return tuple(zone for zone in zones if zone in known)
+def _limited(entry_zones: tuple[int, ...], zones: Zones) -> tuple[int, ...]:
+    return tuple(zone for zone in entry_zones if zone in zones)

@@ -1,4 +1,4 @@
-"""Durations as Go reads them (`60s`, `1m30s`, `1.5h`, `500ms`). Pure. Source: time.ParseDuration."""
+"""Durations in Go's format (`60s`, `1m30s`, `1.5h`, `500ms`). Pure. Source: time.ParseDuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_NS = 2**63 - 1
 
 
 def nanoseconds(text: str) -> int | None:
-    """The duration; None for a text that is none, or below nothing."""
+    """Return the duration, or None if the text is not a duration or is negative."""
     if text == "0":
         return 0
     if _DURATION.fullmatch(text) is None:
@@ -33,9 +33,9 @@ def nanoseconds(text: str) -> int | None:
 
 
 def duration_s(text: str) -> str:
-    """Seconds as text. Raises ValueError for what is no duration, and for none at all."""
-    found = nanoseconds(text)
-    if not found:
-        off = ": a node that is silent is taken to be gone" if found == 0 else ""
-        raise ValueError(f"{text!r} is no interval{off}; write a duration such as 60s")
-    return f"{found / 1e9:g}"
+    """Return the duration in seconds, as text. Raises ValueError if it is not positive."""
+    duration_ns = nanoseconds(text)
+    if not duration_ns:
+        zero = ": a node without reports expires" if duration_ns == 0 else ""
+        raise ValueError(f"{text!r} is not an interval{zero}; write a duration such as 60s")
+    return f"{duration_ns / 1e9:g}"

@@ -1,8 +1,6 @@
-"""Reads of the node's files: the /sys tree, the boot id, the kubelet's configuration and CPU
-checkpoint, the boot clock.
+"""Bounded reads of the node's files: the /sys tree, the boot id, files of the kubelet, the clock.
 
-The shell around `sysfs` and `kubelet_config`: small bounded reads, absence as None. Decides
-nothing.
+Absence is None. Decides nothing.
 """
 
 from __future__ import annotations
@@ -17,33 +15,33 @@ HOST_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_FILE = "boot_id"
 BOOT_ID_MAX_BYTES = 4096
 CONFIG_FILE = "config.yaml"
+# The kubelet's checkpoints in its folder: CPUs, memory, devices.
 CHECKPOINTS = (
     "cpu_manager_state",
     "memory_manager_state",
     "device-plugins/kubelet_internal_checkpoint",
 )
-"""The kubelet's checkpoints in its folder: CPUs, memory, devices."""
 
 
 class FolderTree:
-    """A /sys tree on disk; `root` is what stands for `/sys`."""
+    """A /sys tree on disk; `root` is the folder that takes the place of `/sys`.
+
+    `/proc` is expected in the same parent folder: for /sys and /host-sys that is the host's own,
+    and a copied tree may have a copy.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
+        self._parent = str(root.absolute().parent).rstrip("/")
 
     def text(self, path: str) -> str | None:
-        """The file's text; None when it is absent or unreadable as a file."""
-        found = read_bounded(f"{self._root}/{path}")
-        return None if found is None else found.decode("ascii", "replace")
-
-    def target(self, path: str) -> str:
-        """The name of what a link leads to in the end; the path's own last name where it is no
-        link.
-        """
-        return os.path.basename(os.path.realpath(f"{self._root}/{path}"))
+        """Return the file's text, or None if it cannot be read."""
+        base = self._parent if path.startswith("/") else f"{self._root}/"
+        data = read_bounded(f"{base}{path}")
+        return None if data is None else data.decode("ascii", "replace")
 
     def names(self, path: str) -> list[str]:
-        """The folder's entries, sorted; empty when absent."""
+        """Return the folder's entries, sorted; empty if it is absent."""
         try:
             return sorted(os.listdir(f"{self._root}/{path}"))
         except OSError:
@@ -51,9 +49,9 @@ class FolderTree:
 
 
 def read_bounded(path: Path | str, limit_bytes: int = MAX_FILE_BYTES) -> bytes | None:
-    """The file's first `limit_bytes` bytes, or None when it cannot be read.
+    """Return the file's first `limit_bytes` bytes, or None if it cannot be read.
 
-    Read without buffers: an exporter of many nodes spends most of its time here.
+    Reads without buffers: an exporter of many nodes spends most of its time here.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -72,12 +70,12 @@ def read_bounded(path: Path | str, limit_bytes: int = MAX_FILE_BYTES) -> bytes |
 
 
 def boot_id(sysfs_root: Path, configured: Path | None) -> str:
-    """The configured file, else the tree's own `boot_id` (simulated nodes), else the kernel's.
-    Raises ValueError.
+    """Return the boot id from the configured file, the tree's `boot_id` (simulated nodes) or the
+    kernel. Raises ValueError.
     """
     candidates = [configured] if configured else [sysfs_root / BOOT_ID_FILE, HOST_BOOT_ID]
     for path in candidates:
-        # The kernel refuses reads of 4 MiB and more from /proc/sys with ENOMEM
+        # The kernel rejects reads of 4 MiB and more from /proc/sys with ENOMEM
         # (proc_sys_call_handler).
         text = (read_bounded(path, BOOT_ID_MAX_BYTES) or b"").decode("ascii", "replace").strip()
         if text:
@@ -88,5 +86,5 @@ def boot_id(sysfs_root: Path, configured: Path | None) -> str:
 
 
 def boot_time_ms() -> int:
-    """Milliseconds since boot, suspended time included; monotonic within one boot id."""
+    """Return milliseconds since boot, suspended time included; monotonic within one boot id."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

@@ -1,32 +1,33 @@
-"""One node's round, over and over: wait for a reason, scan, decide, hand the report to the outbox.
+"""The rounds of one node: wait for a trigger, scan, decide, pass the report to the outbox.
 
-A node that cannot be read backs off alone; nothing here is shared between nodes but the outbox.
-Must not know how reads are made (`scan`) or sent (`outbox`), and decides nothing itself (`core`).
+A node that cannot be read backs off alone; nodes share only the outbox. Must not know how reads are
+made (`scan`) or sent (`outbox`), and decides nothing itself (`core`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
-from services.exporter import core, status_file
+from services.exporter import core
 from services.exporter.kubelet_config import KubeletConfigError
 from services.exporter.objects import Objects
 from services.exporter.outbox import Outbox
-from services.exporter.pace import Pace
+from services.exporter.report_size import fitted
 from services.exporter.scan import NodeReader
 from services.exporter.settings import ExporterSettings
 from services.exporter.source_grpc import SourceError
 from services.exporter.sysfs import SysfsError
 from shared.bus import subjects
 from shared.bus.port import Message
-from shared.domain.report import MAX_REPORT_BYTES, Report
+from shared.domain.report import Report
 from shared.runtime.waiting import set_within
 from shared.telemetry import names
 from shared.telemetry.instruments import count, observe, set_gauge
@@ -38,12 +39,12 @@ READ_ERRORS = (SourceError, SysfsError, KubeletConfigError, ValueError, OSError)
 _encoder = msgspec.json.Encoder()
 
 
-class ReportTooLarge(ValueError):
-    """A node lists more than a report may say; names sizes and remedy."""
-
-
 class NodeStatus(msgspec.Struct):
-    """What health and metrics say about one node. `error` is empty while the node can be read."""
+    """State of one node for health and metrics.
+
+    `error` is empty while the node can be read. `notices` are gaps of its report: what was cut to
+    keep it small, and why its policy is unknown.
+    """
 
     node: str
     scans: int = 0
@@ -51,11 +52,36 @@ class NodeStatus(msgspec.Struct):
     failures_in_a_row: int = 0
     error: str = ""
     scan_ms: float = 0.0
+    notices: tuple[str, ...] = ()
+
+
+class Pace:
+    """A token bucket that limits scans after changes: `events` in `unit_s` seconds.
+
+    A full bucket allows `events` scans at once, so that the first changes of a burst are read
+    without delay. `events` 0 means no limit. Pure: the time comes as a number.
+    """
+
+    def __init__(self, events: int, unit_s: float) -> None:
+        self._events = events
+        self._per_s = events / unit_s if events else 0.0
+        self._tokens = float(events)
+        self._updated_s = 0.0
+
+    def wait_s(self, now_s: float) -> float:
+        """Take one scan; return the seconds to wait before it."""
+        if not self._events:
+            return 0.0
+        refill = max(0.0, now_s - self._updated_s) * self._per_s
+        self._tokens = min(float(self._events), self._tokens + refill) - 1.0
+        self._updated_s = now_s
+        return max(0.0, -self._tokens / self._per_s)
 
 
 class NodeReporter:
-    """The round of one node. `on_error(status)` hears the first failure of a row and, with an empty
-    error, its end.
+    """Runs the rounds of one node.
+
+    Calls `on_status(status)` at the first failure of a row, at its end, and if the notices change.
     """
 
     def __init__(
@@ -64,7 +90,7 @@ class NodeReporter:
         reader: NodeReader,
         settings: ExporterSettings,
         outbox: Outbox,
-        on_error: Callable[[NodeStatus], None],
+        on_status: Callable[[NodeStatus], None],
         watched: bool = False,
         objects: Objects | None = None,
     ) -> None:
@@ -74,7 +100,7 @@ class NodeReporter:
         self._rules = settings.rules
         self._outbox = outbox
         self._objects = objects
-        self._on_error = on_error
+        self._on_status = on_status
         self._instance = f"{node}-{random.getrandbits(48):012x}"
         self._made: tuple[core.Scan, Report] | None = None
         self._published = core.Published()
@@ -84,18 +110,18 @@ class NodeReporter:
         self._trailing: asyncio.TimerHandle | None = None
         self._quiet_at_s = 0.0
         self._pace = Pace(settings.max_events_per_time_unit, settings.time_unit_to_limit_events_s)
-        self._list_every_s = (
-            settings.active_interval_s
-            if not watched and settings.active_interval_s > 0
-            else math.inf
-        )
-        self._asked = False
-        self._told = b""
+        lists_by_time = not watched and settings.active_interval_s > 0
+        self._list_every_s = settings.active_interval_s if lists_by_time else math.inf
+        self._full_requested = False
+        self._status_written = b""
 
     def trigger(self) -> None:
-        """The kubelet's state may have changed: scan soon, and once more when no further change
-        came for a while, since podresources may show a change later than the kubelet's files do. A
-        scan that finds that they agree spares the other."""
+        """Scan soon, because the kubelet's state may have changed.
+
+        Another scan follows when no further change came for a while, since podresources may show a
+        change later than the kubelet's files do. It is skipped if a scan before it shows that they
+        agree.
+        """
         self._wake()
         loop = asyncio.get_running_loop()
         self._quiet_at_s = loop.time() + self._settings.trailing_s
@@ -103,9 +129,7 @@ class NodeReporter:
             self._trailing = loop.call_at(self._quiet_at_s, self._trail)
 
     def _trail(self) -> None:
-        """One timer goes on until it is quiet: a busy node's changes move it, and do not make
-        another each.
-        """
+        # One timer moves on until it is quiet: a busy node's changes do not make one timer each.
         loop = asyncio.get_running_loop()
         if loop.time() < self._quiet_at_s:
             self._trailing = loop.call_at(self._quiet_at_s, self._trail)
@@ -113,15 +137,15 @@ class NodeReporter:
             self._trailing = None
             self._wake()
 
-    def _spare_trail(self) -> None:
-        """No scan later on, unless something has changed during this one."""
+    def _cancel_trailing(self) -> None:
+        """Skip the trailing scan, unless something changed during this one."""
         if self._trailing is not None and not self._triggered.is_set():
             self._trailing.cancel()
             self._trailing = None
 
-    def ask_full(self) -> None:
-        """The bus may have lost the report: publish in full soon."""
-        self._asked = True
+    def request_full(self) -> None:
+        """Publish in full soon, because the bus may have lost the report."""
+        self._full_requested = True
         self._wake()
 
     def _wake(self) -> None:
@@ -130,36 +154,32 @@ class NodeReporter:
         self._triggered.set()
 
     async def close(self) -> None:
-        """Let go of the kubelet."""
+        """Close the connection to the kubelet."""
         if self._trailing is not None:
             self._trailing.cancel()
         await self._reader.close()
 
     async def run(self) -> None:
-        """Report for ever; ends by cancellation. The first scan is spread over a tenth of the
-        interval.
-        """
+        """Report until cancelled; first scans are spread over a tenth of the interval."""
         await asyncio.sleep(random.random() * min(1.0, self._settings.interval_s * JITTER))
         while True:
             pause_s = await self.round()
             await self._wait(pause_s)
 
     async def round(self) -> float:
-        """One scan and its outcome; returns the seconds until the next one is due without a
-        trigger.
-        """
+        """Scan once and act on it; return the seconds until the next round without a trigger."""
         started = time.monotonic()
-        self._tell_delay(started)
+        self._record_delay(started)
         self._triggered.clear()
-        full = self._asked or started >= self._next_full_s
+        full = self._full_requested or started >= self._next_full_s
         try:
             with span(names.SPAN_REPORT, node=self.status.node):
                 scan = await self._reader.scan()
-                made = self._report(scan)
-                self._tell_status(scan, made)
-                published = self._publish(made, full)
+                report = self._report(scan)
+                self._write_status(scan, report)
+                published = self._publish(report, full)
                 if core.is_steady(scan):
-                    self._spare_trail()
+                    self._cancel_trailing()
         except READ_ERRORS as error:
             return self._failed(error)
         self._succeeded(time.monotonic() - started, "periodic" if full else "reactive")
@@ -168,17 +188,25 @@ class NodeReporter:
         return max(0.0, self._next_full_s - time.monotonic())
 
     def _report(self, scan: core.Scan) -> Report:
-        """A scan's report, made anew where the last one's does not say it already."""
-        made = core.report_again(*self._made, scan) if self._made is not None else None
-        made = made or core.report(self.status.node, self._instance, scan, self._rules)
-        self._made = scan, made
-        return made
+        """Return the scan's report; the last one with a new moment if nothing changed."""
+        report = core.report_again(*self._made, scan) if self._made is not None else None
+        if report is None:
+            whole = core.report(self.status.node, self._instance, scan, self._rules)
+            report, cut = fitted(whole)
+            self._note(tuple(text for text in (scan.kubelet.notice, cut) if text))
+        self._made = scan, report
+        return report
 
-    def _tell_delay(self, now_s: float) -> None:
-        """How late this scan is; the first one was asked for by nobody."""
-        trigger, since_s = (
-            ("reactive", self._woken_s) if self._triggered.is_set() else ("periodic", self._due_s)
-        )
+    def _note(self, notices: tuple[str, ...]) -> None:
+        if notices != self.status.notices:
+            self.status.notices = notices
+            self._on_status(self.status)
+
+    def _record_delay(self, now_s: float) -> None:
+        """Record how late this scan is; the first one is due at no time."""
+        trigger, since_s = "periodic", self._due_s
+        if self._triggered.is_set():
+            trigger, since_s = "reactive", self._woken_s
         if since_s < math.inf:
             set_gauge(
                 names.RTE_WAKEUP_DELAY,
@@ -188,53 +216,44 @@ class NodeReporter:
             )
 
     def _publish(self, report: Report, due: bool) -> bool:
-        """Publish what is news or due; whether it was. The next is due an interval after any:
-        counted from rounds that had nothing to publish, two reports could be two intervals apart,
-        and the node be taken for silent."""
+        """Publish a report that is due or changed; return True if it was published.
+
+        The next one is due an interval after any. If it were counted from rounds that published
+        nothing, two reports could be two intervals apart, and the node would expire.
+        """
         now_ms = int(time.monotonic() * 1000)
         interval_ms = int(self._settings.interval_s * (1 - JITTER) * 1000)
-        if not core.should_publish(
-            self._published, report, now_ms, interval_ms, due or self._asked
-        ):
+        requested = due or self._full_requested
+        if not core.should_publish(self._published, report, now_ms, interval_ms, requested):
             return False
         if self._objects is not None:
-            before = self._published.report
-            same = before is not None and core.same_content(before, report)
+            last = self._published.report
+            same = last is not None and core.same_content(last, report)
             listed = core.as_listed(report, self._made[0]) if self._made is not None else report
             self._objects.put(listed, "periodic" if same else "reactive")
         if "bus" in self._settings.publish:
             self._outbox.put(report.node, self._message(report))
-        self._asked = False
+        self._full_requested = False
         self._published = core.Published(report, now_ms)
         return True
 
     def _message(self, report: Report) -> Message:
-        """Raises ReportTooLarge: the store would refuse it, NATS above 1 MiB too, and what waits
-        beside it with it.
-        """
-        data = _encoder.encode(report)
-        if len(data) > MAX_REPORT_BYTES:
-            raise ReportTooLarge(
-                f"its report has {len(data)} bytes, with {len(report.placements or ())} containers; topology-store reads at most "
-                f"{MAX_REPORT_BYTES}: spread the node's pods, or leave some out with --exclude-pod"
-            )
         identity = {subjects.MSG_ID: f"{self._instance}:{report.boot_time_ms}", **headers()}
-        return Message(subjects.report(report.node), data, identity)
+        return Message(subjects.report(report.node), _encoder.encode(report), identity)
 
-    def _tell_status(self, scan: core.Scan, made: Report) -> None:
-        """Write the fingerprint's status file where one is wanted and it would say something else."""
+    def _write_status(self, scan: core.Scan, report: Report) -> None:
+        """Write the fingerprint's status file if one is configured and its content changed."""
         path = self._settings.pods_fingerprint_status_file
         if not path:
             return
-        data = status_file.content(
-            made.node, made.fingerprint, core.fingerprinted(scan, self._rules)
-        )
-        if data != self._told:
-            status_file.write(Path(path), data)
-            self._told = data
+        pods = core.fingerprinted(scan, self._rules)
+        data = status_content(report.node, report.fingerprint, pods)
+        if data != self._status_written:
+            write_whole(Path(path), data)
+            self._status_written = data
 
     async def _wait(self, pause_s: float) -> None:
-        """Until the next round is due, or a trigger came and the pace allows it."""
+        """Wait until the next round is due, or a trigger came and the pace allows it."""
         limit_s = min(pause_s, self._list_every_s)
         self._due_s = time.monotonic() + limit_s
         if await set_within(self._triggered, limit_s):
@@ -254,26 +273,40 @@ class NodeReporter:
         status.error = str(error)
         self._reader.forget()
         if first:
-            self._on_error(status)
-        return min(
-            MAX_BACKOFF_S,
-            self._settings.interval_s,
-            0.25 * float(2 ** min(status.failures_in_a_row, 8)),
-        )
+            self._on_status(status)
+        backoff_s = 0.25 * float(2 ** min(status.failures_in_a_row, 8))
+        return min(MAX_BACKOFF_S, self._settings.interval_s, backoff_s)
 
-    def _succeeded(self, took_s: float, trigger: str) -> None:
+    def _succeeded(self, duration_s: float, trigger: str) -> None:
         labels = {
             "node": self.status.node,
             "operation_name": "podresources_scan",
             "trigger": trigger,
         }
-        set_gauge(names.RTE_OPERATION_DELAY, took_s * 1000, **labels)
+        set_gauge(names.RTE_OPERATION_DELAY, duration_s * 1000, **labels)
         recovered = self.status.error != ""
         self.status.scans += 1
-        self.status.scan_ms = round(took_s * 1000, 3)
+        self.status.scan_ms = round(duration_s * 1000, 3)
         count(names.SCANS, result="ok")
-        observe(names.SCAN_LATENCY, took_s)
+        observe(names.SCAN_LATENCY, duration_s)
         self.status.failures_in_a_row = 0
         self.status.error = ""
         if recovered:
-            self._on_error(self.status)
+            self._on_status(self.status)
+
+
+def status_content(node: str, fingerprint: str, pods: Iterable[tuple[str, str]]) -> bytes:
+    """Return the JSON of the fingerprint's status file, as podfingerprint 0.2 writes it.
+
+    `pods` are (namespace, name). Empty fields are left out.
+    """
+    listed = [{"Namespace": namespace, "Name": name} for namespace, name in sorted(pods)]
+    content = {"fingerprintComputed": fingerprint, "pods": listed, "nodeName": node}
+    return msgspec.json.encode({key: value for key, value in content.items() if value})
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace the file, so that no reader sees half of it. Raises OSError."""
+    temporary = path.with_name(f"__{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)

@@ -1,7 +1,7 @@
-"""What a kubelet has to give away, by id: its reserved CPUs and its devices with their zones.
+"""Reserved CPUs, manager policies and devices of a kubelet, from its own answers.
 
-From the kubelet's own answers, since its configuration may have changed after it started. Must not
-know pods, files or reports' accounting.
+The configuration file may have changed after the kubelet started, so the answers decide first. Must
+not know pods, files or the accounting of reports.
 """
 
 from __future__ import annotations
@@ -12,73 +12,69 @@ from functools import lru_cache
 import msgspec
 
 from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer
-from services.exporter.kubelet_config import KubeletFacts
+from services.exporter.kubelet_config import KubeletSettings
 from services.exporter.sysfs import Machine
 from shared.domain import report
 from shared.domain.idlist import format_ids
 from shared.kubelet.cpuset import cpus_of, format_cpus
 
+# (resource, zones) -> device ids.
 Devices = dict[tuple[str, tuple[int, ...]], set[str]]
-"""(resource, zones) -> device ids."""
 
 
-def cpu_policy(allocatable: Allocatable, facts: KubeletFacts) -> str:
-    """`static` or `none`: a kubelet without the static CPU Manager offers no CPU by id."""
-    return "static" if allocatable.cpus else facts.cpu_policy or "none"
+def cpu_policy(allocatable: Allocatable, settings: KubeletSettings) -> str:
+    """Return `static` or `none`: without the static CPU Manager no CPU is listed by id."""
+    return "static" if allocatable.cpus else settings.cpu_policy or "none"
 
 
-def memory_policy(allocatable: Allocatable, facts: KubeletFacts) -> str:
-    """`Static` or `None`: a kubelet without the Static Memory Manager offers no block."""
-    return "Static" if allocatable.memory else facts.memory_policy or "None"
+def memory_policy(allocatable: Allocatable, settings: KubeletSettings) -> str:
+    """Return `Static` or `None`: without the Static Memory Manager no block is listed."""
+    return "Static" if allocatable.memory else settings.memory_policy or "None"
 
 
 def reserved_cpus(machine: Machine, allocatable: Allocatable) -> str:
-    """The CPUs that the static CPU Manager never gives away, as a Linux list; empty without it."""
-    return (
-        format_cpus(cpus_of(set(machine.zone_of_cpu) - set(allocatable.cpus)))
-        if allocatable.cpus
-        else ""
-    )
+    """Return the CPUs that the static CPU Manager never hands out; empty without that policy."""
+    if not allocatable.cpus:
+        return ""
+    return format_cpus(cpus_of(set(machine.zone_of_cpu) - set(allocatable.cpus)))
 
 
 def devices(
     allocatable: Allocatable, holders: Iterable[ListedContainer]
 ) -> tuple[report.DeviceGroup, ...]:
-    """Every device that may be handed out or is held, grouped by resource and zones."""
-    healthy, groups = _healthy(allocatable.devices)
-    lost = [
+    """Return every allocatable or held device, grouped by resource and zones."""
+    healthy, healthy_groups = _healthy(allocatable.devices)
+    held_groups = [group for container in holders for group in container.devices]
+    unhealthy_groups = [
         group
-        for each in holders
-        for group in each.devices
-        if not healthy.issuperset((group.resource, one) for one in group.ids)
+        for group in held_groups
+        if not healthy.issuperset((group.resource, device) for device in group.ids)
     ]
-    if not lost:
-        return tuple(groups.values())
-    found = dict(groups)
-    for (resource, zones), ids in _by_zones(lost).items():
-        known = found.get((resource, zones), report.DeviceGroup(resource, zones))
-        ill = format_ids(one for one in ids if (resource, one) not in healthy)
-        found[resource, zones] = msgspec.structs.replace(known, unhealthy=ill)
-    return tuple(found[key] for key in sorted(found))
+    groups = dict(healthy_groups)
+    for key, ids in _by_zones(unhealthy_groups).items():
+        unhealthy = format_ids(device for device in ids if (key[0], device) not in healthy)
+        group = groups.get(key, report.DeviceGroup(*key))
+        groups[key] = msgspec.structs.replace(group, unhealthy=unhealthy)
+    return tuple(groups[key] for key in sorted(groups))
 
 
 @lru_cache(maxsize=64)
 def _healthy(
     groups: tuple[DeviceGroup, ...],
 ) -> tuple[frozenset[tuple[str, str]], dict[tuple[str, tuple[int, ...]], report.DeviceGroup]]:
-    """What may be handed out, as (resource, id) and in groups: the same from scan to scan."""
+    """Return the allocatable devices as (resource, id) and in groups; cached between scans."""
     ordered = sorted(_by_zones(groups).items())
-    healthy = frozenset((resource, one) for (resource, _), ids in ordered for one in ids)
+    healthy = frozenset((resource, device) for (resource, _), ids in ordered for device in ids)
     return healthy, {key: report.DeviceGroup(*key, format_ids(ids)) for key, ids in ordered}
 
 
 def _by_zones(groups: Iterable[DeviceGroup]) -> Devices:
-    """A device listed once per zone is one device in several zones."""
+    """Group devices by zones; a device listed once per zone is one device in all of them."""
     zones_of: dict[tuple[str, str], set[int]] = {}
     for group in groups:
-        for each in group.ids:
-            zones_of.setdefault((group.resource, each), set()).update(group.zones)
-    found: Devices = {}
-    for (resource, each), zones in zones_of.items():
-        found.setdefault((resource, tuple(sorted(zones))), set()).add(each)
-    return found
+        for device in group.ids:
+            zones_of.setdefault((group.resource, device), set()).update(group.zones)
+    by_zones: Devices = {}
+    for (resource, device), zones in zones_of.items():
+        by_zones.setdefault((resource, tuple(sorted(zones))), set()).add(device)
+    return by_zones

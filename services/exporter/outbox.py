@@ -1,7 +1,7 @@
-"""Reports on their way to the bus: at most one a node, the newest; sent in batches; kept and
-retried while the bus is away.
+"""The queue of reports for the bus: at most one report for each node, the newest.
 
-Bounded by the number of nodes. Must not know what a report says.
+Sent in batches, kept and retried while the bus is away. Bounded by the number of nodes. Must not
+know the content of a report.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Outbox:
-    """Hands messages to the bus in the background; `on_reconnect` is called after the bus was away.
-    `taken` says whether the last try succeeded, None before the first."""
+    """Sends messages to the bus in the background.
+
+    Calls `on_reconnect` when the bus is back. `accepted` is True if the last try succeeded, None
+    before the first.
+    """
 
     def __init__(
         self, bus: Bus, on_reconnect: Callable[[], None], on_failure: Callable[[str], None]
@@ -29,15 +32,15 @@ class Outbox:
         self._filled = asyncio.Event()
         self.published = 0
         self.failures = 0
-        self.taken: bool | None = None
+        self.accepted: bool | None = None
 
     def put(self, node: str, message: Message) -> None:
-        """Queue the newest report of a node; an unsent older one is dropped."""
+        """Queue the newest report of a node; an unsent older report is dropped."""
         self._waiting[node] = message
         self._filled.set()
 
     async def run(self) -> None:
-        """Send for ever; ends by cancellation."""
+        """Send until cancelled."""
         while True:
             await self._filled.wait()
             self._filled.clear()
@@ -45,9 +48,7 @@ class Outbox:
                 await self._send_batch()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Try once to send what waits; whether that succeeded. The next start reports everything
-        anyway.
-        """
+        """Try once to send the queue; return True on success. The next start reports it anyway."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._bus.publish_many(list(self._waiting.values()))
@@ -74,16 +75,16 @@ class Outbox:
             await self._bus.publish_many(list(batch.values()))
         except BusUnavailable as error:
             self.failures += 1
-            self.taken = False
+            self.accepted = False
             self._on_failure(str(error))
             return False
         self.published += len(batch)
-        self.taken = True
+        self.accepted = True
         return True
 
 
 class Unpublished(Outbox):
-    """Takes reports and sends none: `no_publish`."""
+    """An outbox that sends nothing: `no_publish`."""
 
     def put(self, node: str, message: Message) -> None:
-        """Let the report go."""
+        """Drop the report."""

@@ -1,10 +1,13 @@
-"""Which zones each listed container's resources lie in: podresources answers against the machine's
-CPU map.
+"""Zones of each listed container's resources: podresources answers against the machine's CPU map.
 
-A torn answer (CPUs there, memory not yet) keeps exactly what it says. Pod-level fields (kubelet
-1.37), and CPUs and devices of init containers known from the kubelet's checkpoints, become entries
-that hold only what no listed container holds, so that summing a pod's entries counts nothing twice.
-Must not know capacity, fingerprints or how answers were obtained.
+1. An answer in the middle of an admission (CPUs listed, memory not yet) is kept as it is.
+2. A pod is named once for what its containers hold together with their names; a container that
+   holds nothing has no entry, except the first one of a pod that holds nothing at all.
+3. Pod-level fields (kubelet 1.37), and CPUs and devices of init containers that the checkpoints
+   know, become entries of only what no listed container holds. So the sum of a pod's entries
+   counts nothing twice.
+
+Must not know capacity, fingerprints or the source of the answers.
 """
 
 from __future__ import annotations
@@ -23,17 +26,18 @@ from shared.domain.resources import CPU
 from shared.kubelet.cpuset import format_cpus
 
 MILLI = 1000
-KEPT = 512
-"""Containers whose derived values are kept: on one node hardly any changes from scan to scan."""
+# Containers whose derived values are cached: few containers of a node change between scans.
+CACHED = 512
 NO_ZONE = -1
 NOTHING: tuple[object, ...] = ()
+# Container name of the entry for what a pod holds at pod level beyond its containers.
 POD_LEVEL = ""
-"""Container name of the entry for what a pod holds at pod level beyond its containers."""
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """What the listed pods hold, and what the checkpoints say beyond that (see
-    `shared.domain.report.Report`).
+    """Placements of the listed pods, and what the checkpoints have beyond them.
+
+    See `shared.domain.report.Report` for both.
     """
 
     placements: tuple[Placement, ...]
@@ -43,46 +47,43 @@ class Placed(msgspec.Struct, frozen=True):
 def place(
     pods: Iterable[ListedPod], zone_of_cpu: Mapping[int, int], checkpoints: Checkpoints
 ) -> Placed:
-    """One placement a listed container, in listed order, and the extra entries of each pod behind
-    its containers.
-    """
+    """Return the placements in listed order, each pod's extra entries after its containers."""
     uids = _uids_by_holdings(checkpoints)
     placements: list[Placement] = []
     hidden: list[Placement] = []
-    known = set()
+    matched = set()
     for pod in pods:
-        uid = next((uid for each in pod.containers for uid in _uids_of(each, uids)), "")
-        known.add(uid)
+        uid = _uid_of(pod, uids)
+        matched.add(uid)
         placements += _listed(pod, uid, zone_of_cpu)
-        unseen = _unseen(pod, checkpoints.holdings.get(uid, {}))
-        placements += _init_entries(pod, uid, zone_of_cpu, unseen)
-        hidden += _init_memory(pod, uid, unseen)
-    hidden += _unmatched(checkpoints, known, zone_of_cpu)
+        inits = _unlisted(pod, checkpoints.holdings.get(uid, {}))
+        placements += _init_entries(pod, uid, zone_of_cpu, inits)
+        hidden += _init_memory(pod, uid, inits)
+    hidden += _unmatched(checkpoints, matched, zone_of_cpu)
     return Placed(tuple(placements), tuple(hidden))
 
 
 def _listed(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int]) -> list[Placement]:
-    entries = [
-        Placement(
-            pod.namespace,
-            pod.name,
-            container.name,
-            held(container, zone_of_cpu),
-            uid,
-            container.claims,
-        )
-        for container in pod.containers
-    ]
+    entries = []
+    for container in pod.containers:
+        amounts, claims = held_amounts(container, zone_of_cpu), container.claims
+        if amounts or claims:
+            entries.append(Placement(pod.namespace, pod.name, container.name, amounts, uid, claims))
     extra = _pod_level_extra(pod, zone_of_cpu)
-    return (
-        [*entries, Placement(pod.namespace, pod.name, POD_LEVEL, extra, uid)] if extra else entries
-    )
+    if extra:
+        entries.append(Placement(pod.namespace, pod.name, POD_LEVEL, extra, uid))
+    if not entries and pod.containers:
+        entries.append(Placement(pod.namespace, pod.name, pod.containers[0].name, (), uid))
+    return entries
 
 
-def held(container: ListedContainer, zone_of_cpu: Mapping[int, int]) -> tuple[ZonedAmount, ...]:
-    """What one container holds: CPUs by zone in millicpu, memory blocks in bytes, devices by their
-    set of zones. A block of nothing is one that later containers took over: it still ties its zones
-    together."""
+def held_amounts(
+    container: ListedContainer, zone_of_cpu: Mapping[int, int]
+) -> tuple[ZonedAmount, ...]:
+    """Return CPUs by zone in millicpu, memory blocks in bytes, devices by their set of zones.
+
+    A block of size 0 belongs to later containers now, and still ties its zones together.
+    """
     return (
         *_cpus(container.cpus, zone_of_cpu),
         *_memory(container.memory),
@@ -91,20 +92,17 @@ def held(container: ListedContainer, zone_of_cpu: Mapping[int, int]) -> tuple[Zo
 
 
 def _cpus(cpus: Iterable[int], zone_of_cpu: Mapping[int, int]) -> list[ZonedAmount]:
-    """A CPU that sysfs does not know keeps its amount, in no zone."""
+    """Group CPUs by zone; a CPU that sysfs does not know counts in no zone."""
     sets: dict[int, int] = {}
     for cpu in cpus:
         zone = zone_of_cpu.get(cpu, NO_ZONE)
         sets[zone] = sets.get(zone, 0) | 1 << cpu
-    return [
-        ZonedAmount(
-            CPU,
-            () if zone == NO_ZONE else (zone,),
-            sets[zone].bit_count() * MILLI,
-            format_cpus(sets[zone]),
-        )
-        for zone in sorted(sets)
-    ]
+    amounts = []
+    for zone, cpu_set in sorted(sets.items()):
+        zones = () if zone == NO_ZONE else (zone,)
+        millis = cpu_set.bit_count() * MILLI
+        amounts.append(ZonedAmount(CPU, zones, millis, format_cpus(cpu_set)))
+    return amounts
 
 
 def _memory(blocks: Iterable[MemoryBlock]) -> list[ZonedAmount]:
@@ -112,7 +110,7 @@ def _memory(blocks: Iterable[MemoryBlock]) -> list[ZonedAmount]:
 
 
 def _devices(groups: Sequence[DeviceGroup]) -> list[ZonedAmount]:
-    """A device listed once per zone is one device in several zones."""
+    """Group devices by zones; a device listed once per zone is one device in all of them."""
     if not groups:
         return []
     if len(groups) == 1 and len(groups[0].ids) == 1:
@@ -125,137 +123,138 @@ def _devices(groups: Sequence[DeviceGroup]) -> list[ZonedAmount]:
     for (resource, device), zones in sorted(zones_of.items()):
         ids.setdefault((resource, tuple(sorted(zones))), []).append(device)
     return [
-        ZonedAmount(resource, zones, len(ids[resource, zones]), format_ids(ids[resource, zones]))
-        for resource, zones in sorted(ids)
+        ZonedAmount(resource, zones, len(devices), format_ids(devices))
+        for (resource, zones), devices in sorted(ids.items())
     ]
 
 
 def _pod_level_extra(pod: ListedPod, zone_of_cpu: Mapping[int, int]) -> tuple[ZonedAmount, ...]:
-    """The pod-level sets hold the containers' parts too: only the difference is left to count
-    (KEP-5526).
-    """
+    """Return the pod-level sets without the containers' parts, which they include (KEP-5526)."""
     if not (pod.cpus or pod.memory):
         return ()
-    owned = {cpu for container in pod.containers for cpu in container.cpus}
-    blocks: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    container_cpus = {cpu for container in pod.containers for cpu in container.cpus}
+    sizes: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for block in pod.memory:
-        blocks[block.resource, block.zones] += block.size
-    for block in (block for container in pod.containers for block in container.memory):
-        blocks[block.resource, block.zones] -= block.size
-    memory = [
-        MemoryBlock(resource, zones, size)
-        for (resource, zones), size in sorted(blocks.items())
-        if size > 0
-    ]
-    return (*_cpus(sorted(set(pod.cpus) - owned), zone_of_cpu), *_memory(memory))
+        sizes[block.resource, block.zones] += block.size
+    for container in pod.containers:
+        for block in container.memory:
+            sizes[block.resource, block.zones] -= block.size
+    memory = [MemoryBlock(*key, size) for key, size in sorted(sizes.items()) if size > 0]
+    return (*_cpus(sorted(set(pod.cpus) - container_cpus), zone_of_cpu), *_memory(memory))
 
 
-def _unseen(pod: ListedPod, holdings: Mapping[str, ListedContainer]) -> list[ListedContainer]:
-    """The pod's containers that the managers know and podresources hides: ordinary init containers."""
+def _unlisted(pod: ListedPod, holdings: Mapping[str, ListedContainer]) -> list[ListedContainer]:
+    """Return the pod's ordinary init containers: the managers know them, podresources does not."""
     listed = {container.name for container in pod.containers}
     return [holdings[name] for name in sorted(holdings) if name not in listed]
 
 
 def _init_entries(
-    pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int], unseen: Sequence[ListedContainer]
+    pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int], inits: Sequence[ListedContainer]
 ) -> list[Placement]:
-    """What each of them still keeps for itself; one whose CPUs and devices were all taken over is
-    told as keeping nothing.
+    """Return the CPUs and devices that each init container keeps for itself.
+
+    An entry without amounts says that later containers took over all of them.
     """
-    if not unseen:
+    if not inits:
         return []
-    cpus = {*pod.cpus, *(cpu for container in pod.containers for cpu in container.cpus)}
-    devices = {
-        (group.resource, each)
-        for container in pod.containers
-        for group in container.devices
-        for each in group.ids
-    }
+    counted_cpus = {*pod.cpus}
+    counted_devices: set[tuple[str, str]] = set()
+    for container in pod.containers:
+        counted_cpus.update(container.cpus)
+        for group in container.devices:
+            counted_devices.update((group.resource, device) for device in group.ids)
     entries = []
-    for container in unseen:
-        own = sorted(set(container.cpus) - cpus)
-        groups = [_without(group, devices) for group in container.devices]
-        cpus.update(own)
-        devices.update((group.resource, each) for group in groups for each in group.ids)
-        kept = (*_cpus(own, zone_of_cpu), *_devices(groups))
+    for container in inits:
+        cpus = sorted(set(container.cpus) - counted_cpus)
+        groups = [_without(group, counted_devices) for group in container.devices]
+        counted_cpus.update(cpus)
+        for group in groups:
+            counted_devices.update((group.resource, device) for device in group.ids)
+        kept = (*_cpus(cpus, zone_of_cpu), *_devices(groups))
         entries.append(Placement(pod.namespace, pod.name, container.name, kept, uid))
     return entries
 
 
 def _without(group: DeviceGroup, counted: set[tuple[str, str]]) -> DeviceGroup:
-    return DeviceGroup(
-        group.resource,
-        tuple(each for each in group.ids if (group.resource, each) not in counted),
-        group.zones,
-    )
+    ids = tuple(device for device in group.ids if (group.resource, device) not in counted)
+    return DeviceGroup(group.resource, ids, group.zones)
 
 
-def _init_memory(pod: ListedPod, uid: str, unseen: Iterable[ListedContainer]) -> list[Placement]:
-    entries = [
-        Placement(pod.namespace, pod.name, each.name, tuple(_memory(each.memory)), uid)
-        for each in unseen
+def _init_memory(pod: ListedPod, uid: str, inits: Iterable[ListedContainer]) -> list[Placement]:
+    return [
+        Placement(pod.namespace, pod.name, container.name, tuple(_memory(container.memory)), uid)
+        for container in inits
+        if container.memory
     ]
-    return [entry for entry in entries if entry.held]
 
 
 def _unmatched(
-    checkpoints: Checkpoints, known: set[str], zone_of_cpu: Mapping[int, int]
+    checkpoints: Checkpoints, matched: set[str], zone_of_cpu: Mapping[int, int]
 ) -> list[Placement]:
     return [
-        Placement("", "", name, held(containers[name], zone_of_cpu), uid)
+        Placement("", "", name, held_amounts(containers[name], zone_of_cpu), uid)
         for uid, containers in sorted(checkpoints.holdings.items())
-        if uid not in known
+        if uid not in matched
         for name in sorted(containers)
     ]
 
 
 def _uids_by_holdings(checkpoints: Checkpoints) -> dict[tuple[object, ...], str]:
-    """CPUs and devices belong to one pod alone, so a container's name and what it holds of them
-    identify the pod's uid; podresources has none."""
-    found = {}
+    """Return signature -> pod uid.
+
+    podresources has no uids. CPUs and devices belong to one pod alone, so a container's name with
+    its CPUs or devices identifies the pod.
+    """
+    uids = {}
     for uid, containers in sorted(checkpoints.holdings.items()):
         for container in containers.values():
-            found.update(dict.fromkeys(_signs(container), uid))
-    return found
+            uids.update(dict.fromkeys(_signatures(container), uid))
+    return uids
 
 
-def _uids_of(container: ListedContainer, uids: Mapping[tuple[object, ...], str]) -> list[str]:
-    return [uids[sign] for sign in _signs(container) if sign in uids]
+def _uid_of(pod: ListedPod, uids: Mapping[tuple[object, ...], str]) -> str:
+    for container in pod.containers:
+        for sign in _signatures(container):
+            if sign in uids:
+                return uids[sign]
+    return ""
 
 
 def agree(pods: Iterable[ListedPod], checkpoints: Checkpoints) -> bool:
-    """Do podresources and the checkpoints know the same containers, holding the same? Not while a
-    change has reached one of them only, nor where podresources hides init containers, or the
-    kubelet still keeps what ended pods held."""
+    """Return True if podresources and the checkpoints have the same containers and holdings.
+
+    They differ while a change has reached only one of them, if podresources hides init containers,
+    and while the kubelet keeps what ended pods held.
+    """
     listed = Counter(_holding(container) for pod in pods for container in pod.containers)
-    stored = Counter(
-        _holding(container)
-        for containers in checkpoints.holdings.values()
-        for container in containers.values()
-    )
+    stored: Counter[tuple[object, ...]] = Counter()
+    for containers in checkpoints.holdings.values():
+        stored.update(_holding(container) for container in containers.values())
     listed.pop(NOTHING, None)
     stored.pop(NOTHING, None)
     return listed == stored
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED)
 def _holding(container: ListedContainer) -> tuple[object, ...]:
-    """Name, CPUs, memory and devices of a container, NOTHING of one without any."""
+    """Return name, CPUs, memory and devices of a container, or NOTHING if it holds nothing."""
     devices = frozenset(
         (group.resource, device) for group in container.devices for device in group.ids
     )
     memory = tuple(sorted((block.resource, block.zones, block.size) for block in container.memory))
-    held = container.cpus or memory or devices
-    return (container.name, container.cpus, memory, devices) if held else NOTHING
+    if not (container.cpus or memory or devices):
+        return NOTHING
+    return container.name, container.cpus, memory, devices
 
 
-@lru_cache(maxsize=KEPT)
-def _signs(container: ListedContainer) -> tuple[tuple[object, ...], ...]:
-    """(container, its CPUs), and (container, resource, its devices) for each resource."""
+@lru_cache(maxsize=CACHED)
+def _signatures(container: ListedContainer) -> tuple[tuple[object, ...], ...]:
+    """Return (container, its CPUs), and (container, resource, its devices) for each resource."""
     devices: dict[str, set[str]] = {}
     for group in container.devices:
         devices.setdefault(group.resource, set()).update(group.ids)
-    signs = tuple(
+    signatures = tuple(
         (container.name, resource, frozenset(ids)) for resource, ids in devices.items() if ids
     )
-    return ((container.name, container.cpus), *signs) if container.cpus else signs
+    return ((container.name, container.cpus), *signatures) if container.cpus else signatures

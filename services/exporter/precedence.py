@@ -1,7 +1,7 @@
-"""Which of flags, environment, configuration folder, file or default holds for each setting.
+"""The value of each setting and its source.
 
-Flags over environment over resource-topology-exporter's folder, then its environment, over the
-settings file over defaults. Must not know what a setting does.
+Flags go over environment, over RTE's configuration folder, over RTE's environment, over the
+settings file, over defaults. Must not know what a setting does.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 
 from services.exporter import rte_config
+from services.exporter.flags import with_flags
 from services.exporter.rte_config import LeftOut, RteConfig
-from services.exporter.settings import ExporterSettings, with_flags
+from services.exporter.settings import ExporterSettings
 from shared.runtime.settings import FILE_VARIABLE, PREFIX, load, masked
 
 CONFIG_ROOT = PREFIX + "CONFIG_ROOT"
+# Setting -> RTE's variable that fills it in if nothing else sets it.
 FILLED_IN = {
     "TOPOLOGY_MANAGER_POLICY": "TOPOLOGY_MANAGER_POLICY",
     "TOPOLOGY_MANAGER_SCOPE": "TOPOLOGY_MANAGER_SCOPE",
@@ -25,13 +27,10 @@ FILLED_IN = {
     "REFERENCE_NAMESPACE": "POD_NAMESPACE",
     "REFERENCE_POD_NAME": "POD_NAME",
 }
-"""resource-topology-exporter's environment, which counts where nothing else says more, by the setting that it fills in."""
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """`environment` is what the settings are loaded from; `origins` says where each variable in it
-    came from.
-    """
+    """Variables from which the settings are loaded, and the source of each."""
 
     environment: dict[str, str]
     origins: dict[str, str] = {}
@@ -39,7 +38,7 @@ class Gathered(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One setting that holds, secrets masked, and where its value came from."""
+    """One setting, secrets masked, and the source of its value."""
 
     setting: str
     value: object
@@ -47,30 +46,28 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def gathered(argv: Sequence[str], environment: Mapping[str, str]) -> Gathered:
-    """Everything that was told but the settings file. Raises RteConfigError; a wrong flag exits."""
-    told = with_flags(argv, environment)
-    given = {name for name in told if told[name] != environment.get(name)}
-    root = told.get(CONFIG_ROOT, "")
-    node = told.get(PREFIX + "NODE_NAME", "")
-    found = rte_config.read(Path(root), node) if root else RteConfig()
+    """Return all settings but those of the file. Raises RteConfigError; a wrong flag exits."""
+    variables = with_flags(argv, environment)
+    by_flag = {name for name in variables if variables[name] != environment.get(name)}
+    root = variables.get(CONFIG_ROOT, "")
+    node = variables.get(PREFIX + "NODE_NAME", "")
+    config = rte_config.read(Path(root), node) if root else RteConfig()
     filled = {
         PREFIX + setting: name for name, setting in FILLED_IN.items() if environment.get(name)
     }
-    variables = [(PREFIX + each.name.upper(), each) for each in found.settings if each.name]
-    # To RTE an empty text is none: its environment fills it in.
-    folder = {
-        variable: each for variable, each in variables if each.value or variable not in filled
-    }
+    folder = {}
+    for setting in config.settings:
+        variable = PREFIX + setting.name.upper()
+        # To RTE an empty text means unset: its environment fills it in.
+        if setting.name and (setting.value or variable not in filled):
+            folder[variable] = setting
     origins = {variable: f"environment {name}" for variable, name in filled.items()}
-    origins |= {name: each.origin for name, each in folder.items()}
+    origins |= {variable: setting.origin for variable, setting in folder.items()}
     origins |= {name: f"environment {name}" for name in environment if name.startswith(PREFIX)}
-    origins |= {name: _flag_or_alias(name, environment) for name in given}
-    fills = {variable: environment[name] for variable, name in filled.items()}
-    return Gathered(
-        {**fills, **{name: each.value for name, each in folder.items()}, **told},
-        origins,
-        found.left_out,
-    )
+    origins |= {name: _flag_or_alias(name, environment) for name in by_flag}
+    merged = {variable: environment[name] for variable, name in filled.items()}
+    merged |= {variable: setting.value for variable, setting in folder.items()}
+    return Gathered({**merged, **variables}, origins, config.left_out)
 
 
 def _flag_or_alias(variable: str, environment: Mapping[str, str]) -> str:
@@ -79,26 +76,24 @@ def _flag_or_alias(variable: str, environment: Mapping[str, str]) -> str:
     return "command line"
 
 
-def dump(found: Gathered) -> list[Line]:
-    """Every setting that holds. Raises SettingsInvalid."""
-    settings = load(ExporterSettings, found.environment)
-    file = found.environment.get(FILE_VARIABLE, "")
-    plain = _flat(masked(ExporterSettings(node_name=settings.node_name or "node")))
+def dump(sources: Gathered) -> list[Line]:
+    """Return every setting. Raises SettingsInvalid."""
+    settings = load(ExporterSettings, sources.environment)
+    file = sources.environment.get(FILE_VARIABLE, "")
+    defaults = _flat(masked(ExporterSettings(node_name=settings.node_name or "node")))
     lines = []
     for name, value in _flat(masked(settings)).items():
-        elsewhere = f"{file}: {name}" if file and value != plain[name] else "default"
-        lines.append(Line(name, value, found.origins.get(PREFIX + name.upper(), elsewhere)))
+        fallback = f"{file}: {name}" if file and value != defaults[name] else "default"
+        lines.append(Line(name, value, sources.origins.get(PREFIX + name.upper(), fallback)))
     return lines
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in groups by their full names, as in variables."""
-    found: dict[str, Any] = {}
+    """Return grouped settings by their full names, as in variables."""
+    flat: dict[str, Any] = {}
     for name, value in settings.items():
-        grouped = (
-            {f"{name}_{inner}": each for inner, each in value.items()}
-            if isinstance(value, dict)
-            else {name: value}
-        )
-        found.update(grouped)
-    return found
+        if isinstance(value, dict):
+            flat.update({f"{name}_{inner}": setting for inner, setting in value.items()})
+        else:
+            flat[name] = value
+    return flat

@@ -1,23 +1,35 @@
-"""The report of a recorded moment: a folder of podresources answers and a /sys tree, through the
-exporter's own core.
+"""The report of a recorded moment: a folder of podresources answers and a /sys tree.
 
-Must not know the command line, nor print anything.
+Runs the exporter's own core. Must not know the command line, nor print anything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from services.exporter import checkpoints, core, folders, kubelet_config, slices, source_recording
-from services.exporter.kubelet_config import KubeletFacts
+from services.exporter import checkpoints, core, folders, kubelet_sources, slices, source_recording
+from services.exporter.kubelet_config import KubeletConfigError, KubeletSettings, document, merged
+from services.exporter.report_size import fitted
 from services.exporter.sysfs import Machine, read_machine
 from services.exporter.sysfs_cpus import read_layout
 from shared.domain.report import DynamicGroup, Freshness, Report
 
-CONFIG_FILES = ("kubelet-config.yaml", "config.yaml")
+# Names under which a folder may hold the kubelet's configuration, drop-ins in NAME.d.
+CONFIG_FILES = (
+    "kubelet-config.yaml",
+    "config.yaml",
+    "config.json",
+    "kubelet-config.json",
+    "kubelet.conf",
+    "kubelet.yaml",
+    "kubeletconfig.json",
+)
+FLAG_FILES = (kubelet_sources.KUBEADM_FLAGS, "kubelet")
+COMMAND_FILE = "cmdline"
 RECORDED_BOOT = "recorded"
 SLICES_FILE = "resourceslices.json"
 
@@ -25,10 +37,18 @@ SLICES_FILE = "resourceslices.json"
 def report(
     recording: Path, sysfs: Path, node: str, config: Path | None, rules: core.Rules
 ) -> Report:
-    """The report of `recording` on the machine of `sysfs`.
+    """Return the report of `recording` on the machine of `sysfs`; see `with_notices`."""
+    return with_notices(recording, sysfs, node, config, rules)[0]
 
-    Without `config`, a kubelet-config.yaml or config.yaml in the folder, beside it or beside the
-    tree is taken. Raises RecordingError, SysfsError or KubeletConfigError.
+
+def with_notices(
+    recording: Path, sysfs: Path, node: str, config: Path | None, rules: core.Rules
+) -> tuple[Report, tuple[str, ...]]:
+    """Return the report, and what a reader must know of its gaps.
+
+    The kubelet's settings come from copies of its sources: in the folder of `config`, else in the
+    recording, its parent, or the parent of the tree (the first folder with any of them). Raises
+    RecordingError, SysfsError or KubeletConfigError.
     """
     pods = source_recording.pods(recording)
     allocatable = source_recording.allocatable(recording)
@@ -39,37 +59,97 @@ def report(
         *(folders.read_bounded(recording / Path(name).name) or b"" for name in folders.CHECKPOINTS)
     )
     kubelet = _kubelet(recording, sysfs, config)
-    dynamic = _dynamic(recording, node, machine, tree)
     scan = core.Scan(
-        Freshness(RECORDED_BOOT, 0), machine, allocatable, pods, kubelet, stored, dynamic=dynamic
+        Freshness(RECORDED_BOOT, 0),
+        machine,
+        allocatable,
+        pods,
+        kubelet,
+        stored,
+        dynamic=_dynamic(recording, node, machine, tree),
     )
-    return core.report(node, "recording", scan, rules)
+    made, cut = fitted(core.report(node, "recording", scan, rules))
+    return made, tuple(text for text in (kubelet.notice, cut) if text)
 
 
 def _dynamic(
     recording: Path, node: str, machine: Machine, tree: folders.FolderTree
 ) -> tuple[DynamicGroup, ...] | None:
-    """Devices for claims, where a list of ResourceSlices was recorded (`kubectl get resourceslices
-    -o json`).
-    """
+    """Return the devices for claims by a recorded `kubectl get resourceslices -o json`."""
     data = folders.read_bounded(recording / SLICES_FILE)
     if data is None:
         return None
     try:
-        found = slices.devices(msgspec.json.decode(data, type=dict[str, Any]).get("items"), node)
+        devices = slices.devices(msgspec.json.decode(data, type=dict[str, Any]).get("items"), node)
     except (msgspec.MsgspecError, slices.SliceError) as error:
         raise source_recording.RecordingError(
             f"{recording / SLICES_FILE}: {error}; give a ResourceSliceList in JSON"
         ) from error
-    return slices.groups(found, tree, frozenset(each.id for each in machine.nodes))
+    return slices.groups(devices, tree, frozenset(zone.id for zone in machine.nodes))
 
 
-def _kubelet(recording: Path, sysfs: Path, config: Path | None) -> KubeletFacts:
-    rooms = [recording, recording.parent, sysfs.parent]
-    candidates = [config] if config else [room / name for room in rooms for name in CONFIG_FILES]
-    path = next((path for path in candidates if path.is_file()), None)
-    if path is None and config:
-        raise kubelet_config.KubeletConfigError(f"{config}: no such file; check --kubelet-config")
-    if path is None:
-        return KubeletFacts()
-    return kubelet_config.parse(path.read_bytes(), str(path))
+def _kubelet(recording: Path, sysfs: Path, config: Path | None) -> KubeletSettings:
+    if config is not None:
+        if not config.is_file():
+            raise KubeletConfigError(f"{config}: no such file; check --kubelet-config")
+        return _settings(config.parent, config) or KubeletSettings()
+    for folder in (recording, recording.parent, sysfs.parent):
+        settings = _settings(folder, _config(folder))
+        if settings is not None:
+            return settings
+    return KubeletSettings()
+
+
+def _settings(folder: Path, config: Path | None) -> KubeletSettings | None:
+    """Return the settings by the sources in a folder, or None if it has none."""
+    if config is None and (folder / "etc").is_dir():
+        places = kubelet_sources.Places(str(folder / "var/lib/kubelet"), str(folder))
+        return kubelet_sources.KubeletSources(places).read()
+    documents = [(str(config), document(config.read_bytes(), str(config)))] if config else []
+    documents += [(str(path), document(path.read_bytes(), str(path))) for path in _drop_ins(folder)]
+    flags = list(_flags(folder))
+    command = folders.read_bounded(folder / COMMAND_FILE)
+    if command is not None:
+        arguments = command.decode("utf-8", "replace").replace("\0", " ").split()
+        started_with = kubelet_sources.parse_flags(arguments)
+        if "kubelet-arg" in " ".join(arguments):
+            values = kubelet_sources.kubelet_arguments(arguments)
+            started_with = kubelet_sources.parse_flags(f"--{value}" for value in values)
+        flags.append((COMMAND_FILE, started_with))
+    if not documents and not flags and command is None:
+        return None
+    unread = () if command is not None else (kubelet_sources.COMMAND_LINE,)
+    return merged(documents, flags, unread)
+
+
+def _config(folder: Path) -> Path | None:
+    for name in CONFIG_FILES:
+        path = folder / name
+        text = folders.read_bounded(path)
+        if text is not None and not kubelet_sources.is_other_file(text):
+            return path
+    return None
+
+
+def _drop_ins(folder: Path) -> Iterator[Path]:
+    for subfolder in sorted(folder.glob("*.d")):
+        if not subfolder.name.endswith(".service.d"):
+            for path in sorted(subfolder.glob("*.conf")):
+                if not kubelet_sources.is_other_file(path.read_bytes()):
+                    yield path
+
+
+def _flags(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    units = [*sorted(folder.glob("*.service")), *sorted(folder.glob("*.service.d/*.conf"))]
+    loose = [path for path in sorted(folder.glob("*.conf")) if b"[Service]" in path.read_bytes()]
+    texts = [path.read_text("utf-8", "replace") for path in (*units, *loose)]
+    if texts:
+        yield "kubelet.service", kubelet_sources.unit_flags(texts)
+    for name in FLAG_FILES:
+        data = folders.read_bounded(folder / name)
+        if data is not None:
+            yield name, kubelet_sources.flags_in(data.decode("utf-8", "replace"))
+    for path in (*sorted(folder.glob("*.yaml")), *sorted(folder.glob("*.yaml.d/*.yaml"))):
+        flags = kubelet_sources.rancher_flags(path.read_bytes(), str(path))
+        if flags:
+            yield str(path), flags

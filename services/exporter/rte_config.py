@@ -1,10 +1,10 @@
-"""Configuration folders of resource-topology-exporter as they are: `daemon/config.yaml`,
-configlets, `extra/config.yaml`.
+"""Configuration folders of resource-topology-exporter (RTE): `daemon/config.yaml`, its configlets,
+`extra/config.yaml`.
 
-Files in, settings out, each with the file and key that it came from; what has no counterpart here
-is named with the reason. A key that RTE does not have, a wrong type, a value in the wrong unit is
-an error. Symbolic links count: ConfigMap volumes consist of them. Must not know what the settings
-do. Source: resource-topology-exporter 0.25, pkg/config.
+Files in, settings out, each with its file and key; a key without a counterpart is named with the
+reason. A key that RTE does not have, a wrong type, or a value in the wrong unit is an error.
+Symbolic links are followed: ConfigMap volumes consist of them. Must not know what the settings do.
+Source: resource-topology-exporter 0.25, pkg/config.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ LEAST_NS = 1_000_000
 
 
 class RteConfigError(ValueError):
-    """A file that cannot be taken; names file, key and remedy."""
+    """A file cannot be used; names file, key and fix."""
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A setting of this exporter (`interval_s`), its value as text, and where it came from (`FILE:
-    KEY`).
-    """
+    """A setting of this exporter (`interval_s`), its value, and its source (`FILE: KEY`)."""
 
     name: str
     value: str
@@ -38,28 +36,28 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A key that is known and has no effect here."""
+    """A key of RTE that has no effect in this exporter."""
 
     origin: str
     reason: str
 
 
 class RteConfig(msgspec.Struct, frozen=True):
-    """What a folder says."""
+    """Content of a folder."""
 
     settings: tuple[Setting, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
 
+# The value, and `FILE: KEY`.
 Value = tuple[Any, str]
-"""What stands there, and `FILE: KEY`."""
 
 
 def read(root: Path, node: str) -> RteConfig:
-    """The folder's settings; `node` chooses among exclusions by node. Raises RteConfigError."""
+    """Return the folder's settings; `node` selects exclusions by node. Raises RteConfigError."""
     if not root.is_dir():
         raise RteConfigError(
-            f"{root}: is no folder; give the one that holds daemon/config.yaml or extra/config.yaml"
+            f"{root}: not a folder; give the folder with daemon/config.yaml or extra/config.yaml"
         )
     daemon = _flattened(
         [root / "daemon" / "config.yaml", *_configlets(root / "daemon" / "config.yaml.d")]
@@ -74,18 +72,19 @@ def read(root: Path, node: str) -> RteConfig:
             settings.append(
                 Setting("exclude_resources", json.dumps(_resources(value, origin, node)), origin)
             )
-        elif key in _TAKEN:
-            name, convert = _TAKEN[key]
+        elif key in _SUPPORTED:
+            name, convert = _SUPPORTED[key]
             settings.append(Setting(name, convert(value, origin), origin))
         else:
             raise RteConfigError(
-                f"{origin}: is no key of resource-topology-exporter; known are: {', '.join(sorted(_known()))}"
+                f"{origin}: not a key of resource-topology-exporter; its keys are: "
+                f"{', '.join(sorted(_all_keys()))}"
             )
     return RteConfig((*settings, *_extra(_document(extra), extra, node)), tuple(left_out))
 
 
-def _known() -> set[str]:
-    return {*_TAKEN, *_LEFT_OUT, _RESOURCE_EXCLUDE}
+def _all_keys() -> set[str]:
+    return {*_SUPPORTED, *_LEFT_OUT, _RESOURCE_EXCLUDE}
 
 
 def _configlets(folder: Path) -> list[Path]:
@@ -99,28 +98,29 @@ def _configlets(folder: Path) -> list[Path]:
 
 
 def _flattened(paths: list[Path]) -> dict[str, Value]:
-    """Dotted keys of all files, a later one over an earlier one."""
-    found: dict[str, Value] = {}
+    """Return the dotted keys of all files, later files over earlier ones."""
+    values: dict[str, Value] = {}
     for path in paths:
-        _flatten(_document(path), "", path, found)
-    return found
+        _flatten(_document(path), "", path, values)
+    return values
 
 
-def _flatten(tree: dict[str, Any], at: str, path: Path, found: dict[str, Value]) -> None:
+def _flatten(tree: dict[str, Any], prefix: str, path: Path, values: dict[str, Value]) -> None:
     for key, value in tree.items():
-        if isinstance(value, dict) and f"{at}{key}" not in _WHOLE:
-            _flatten(value, f"{at}{key}.", path, found)
-        elif value is not None or not _is_section(f"{at}{key}"):
-            found[f"{at}{key}"] = value, f"{path}: {at}{key}"
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and name not in _WHOLE:
+            _flatten(value, f"{name}.", path, values)
+        elif value is not None or not _is_section(name):
+            values[name] = value, f"{path}: {name}"
 
 
 def _is_section(name: str) -> bool:
-    """One whose keys are all commented out says nothing, to RTE too."""
-    return name in _WHOLE or any(key.startswith(f"{name}.") for key in _known())
+    """Return True for a section; RTE ignores one whose keys are all commented out, too."""
+    return name in _WHOLE or any(key.startswith(f"{name}.") for key in _all_keys())
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """The file's mapping; empty where there is no such file."""
+    """Return the file's mapping; empty if there is no such file."""
     from shared.domain import yaml_text
 
     if not path.is_file():
@@ -132,13 +132,13 @@ def _document(path: Path) -> dict[str, Any]:
     except (OSError, yaml_text.YAMLError, ValueError, RecursionError) as error:
         raise RteConfigError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(document, dict | None) or len(data) > MAX_BYTES:
-        raise RteConfigError(f"{path}: is no mapping of at most {MAX_BYTES} bytes")
+        raise RteConfigError(f"{path}: not a mapping of at most {MAX_BYTES} bytes")
     return document or {}
 
 
 def _text(value: Any, origin: str) -> str:
     if not isinstance(value, str):
-        raise RteConfigError(f"{origin}: {value!r} is no text; put it in quotes")
+        raise RteConfigError(f"{origin}: {value!r} is not a text; put it in quotes")
     return value
 
 
@@ -150,34 +150,33 @@ def _flag(value: Any, origin: str) -> str:
 
 def _count(value: Any, origin: str) -> str:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise RteConfigError(f"{origin}: {value!r} is no whole number from 0 on")
+        raise RteConfigError(f"{origin}: {value!r} is not a whole number of 0 or more")
     return str(value)
 
 
 def _seconds(value: Any, origin: str) -> str:
-    """Nanoseconds as a number, or a Go duration as text (0.25)."""
+    """Convert nanoseconds as a number, or a Go duration as text (RTE 0.25)."""
     if isinstance(value, str):
         nanoseconds = durations.nanoseconds(value)
     else:
         nanoseconds = value if isinstance(value, int) and not isinstance(value, bool) else None
     if nanoseconds is None:
         raise RteConfigError(
-            f"{origin}: {value!r} is no duration; write nanoseconds (60000000000) or a text such as '60s'"
+            f"{origin}: {value!r} is not a duration; write nanoseconds (60000000000) or a text "
+            "such as '60s'"
         )
     if nanoseconds < LEAST_NS:
-        told = (
-            "is off, and a node that is silent is taken to be gone"
-            if nanoseconds == 0
-            else f"is {nanoseconds} nanoseconds"
-        )
-        raise RteConfigError(f"{origin}: {value!r} {told}; write a text such as '60s'")
+        meaning = f"is {nanoseconds} nanoseconds"
+        if nanoseconds == 0:
+            meaning = "turns reports off, and a node without reports expires"
+        raise RteConfigError(f"{origin}: {value!r} {meaning}; write a text such as '60s'")
     return f"{nanoseconds / 1e9:g}"
 
 
 def _unit(value: Any, origin: str) -> str:
     if value in (0, "0", "0s") and not isinstance(value, bool):
         raise RteConfigError(
-            f"{origin}: {value!r} is no unit of time; for no limit write maxEventPerTimeUnit: 0"
+            f"{origin}: {value!r} is not a unit of time; for no limit write maxEventPerTimeUnit: 0"
         )
     return _seconds(value, origin)
 
@@ -200,7 +199,7 @@ def _debug(value: Any, origin: str) -> str:
 
 def _mode(value: Any, origin: str) -> str:
     if (mode := _text(value, origin).lower()) not in typing.get_args(metrics_port.Mode):
-        raise RteConfigError(f"{origin}: {value!r} is no mode; write disabled, http or httptls")
+        raise RteConfigError(f"{origin}: {value!r} is not a mode; write disabled, http or httptls")
     return mode
 
 
@@ -215,7 +214,7 @@ def _ciphers(value: Any, origin: str) -> str:
     return json.dumps(metrics_port.ciphers(_text(value, origin)))
 
 
-_TAKEN: dict[str, tuple[str, Callable[[Any, str], str]]] = {
+_SUPPORTED: dict[str, tuple[str, Callable[[Any, str], str]]] = {
     "global.debug": ("log_level", _debug),
     "global.verbose": ("log_level", _level),
     "global.kubeconfig": ("kubeconfig", _text),
@@ -257,37 +256,38 @@ _OBJECTS = "objects are applied whole by the API server, and again every 5 minut
 _LEFT_OUT = {
     "nrtUpdater.patchMode": _OBJECTS,
     "nrtUpdater.patchResync": _OBJECTS,
-    "resourceMonitor.exposeTiming": "every report carries the moment of its reading",
+    "resourceMonitor.exposeTiming": "every report has the moment of its reading",
     "resourceMonitor.numaPlacement": "every report lists the zones of each container",
-    "resourceMonitor.refreshNodeResources": "allocatable resources are read once an interval and on change, without the API",
-    "resourceMonitor.excludeTerminalPods": "kubelets since 1.34 list active pods only; older ones list names without uids",
+    "resourceMonitor.refreshNodeResources": "allocatable resources are read every interval and on "
+    "change, without the API",
+    "resourceMonitor.excludeTerminalPods": "kubelets since 1.34 list active pods only; older ones "
+    "list names without uids",
     "topologyExporter.referenceContainer": "kubelets since 1.20 report exclusive CPUs only",
 }
 _RESOURCE_EXCLUDE = "resourceMonitor.resourceExclude"
 _EXTRA = ("kubelet", "podExclude", "resourceExclude")
+# Mappings that are values, not trees of keys.
 _WHOLE = (_RESOURCE_EXCLUDE, "topologyExporter.referenceContainer")
-"""Mappings that are values, not trees of keys."""
 
 
 def _extra(document: dict[str, Any], path: Path, node: str) -> list[Setting]:
-    made = []
+    settings = []
     for key, value in document.items():
         origin = f"{path}: {key}"
         if value is None and key in _EXTRA:
             continue
         if key == "kubelet":
-            made += _kubelet(value, origin)
+            settings += _kubelet(value, origin)
         elif key == "resourceExclude":
-            made.append(
-                Setting("exclude_resources", json.dumps(_resources(value, origin, node)), origin)
-            )
+            resources = json.dumps(_resources(value, origin, node))
+            settings.append(Setting("exclude_resources", resources, origin))
         elif key == "podExclude":
-            made.append(Setting("exclude_pods", json.dumps(_pods(value, origin)), origin))
+            settings.append(Setting("exclude_pods", json.dumps(_pods(value, origin)), origin))
         else:
             raise RteConfigError(
-                f"{origin}: is no key of the extra file; known are: {', '.join(_EXTRA)}"
+                f"{origin}: not a key of the extra file; its keys are: {', '.join(_EXTRA)}"
             )
-    return made
+    return settings
 
 
 def _kubelet(value: Any, origin: str) -> list[Setting]:
@@ -297,14 +297,15 @@ def _kubelet(value: Any, origin: str) -> list[Setting]:
     }
     if not isinstance(value, dict) or not value.keys() <= names.keys():
         raise RteConfigError(f"{origin}: expected a mapping with {' and '.join(names)}")
-    said = [(key, text) for key, text in value.items() if text not in (None, "")]
-    return [
-        Setting(names[key], _text(text, f"{origin}.{key}"), f"{origin}.{key}") for key, text in said
-    ]
+    settings = []
+    for key, text in value.items():
+        if text not in (None, ""):
+            settings.append(Setting(names[key], _text(text, f"{origin}.{key}"), f"{origin}.{key}"))
+    return settings
 
 
 def _resources(value: Any, origin: str, node: str) -> list[str]:
-    """Names for every node (`*`) and for this one; a node's empty entry names none."""
+    """Return the names for every node (`*`) and for this one; an empty entry has none."""
     if not isinstance(value, dict) or not all(
         isinstance(listed, list | None) for listed in value.values()
     ):
@@ -317,7 +318,7 @@ def _resources(value: Any, origin: str, node: str) -> list[str]:
 def _pods(value: Any, origin: str) -> list[str]:
     names = ("namespacePattern", "namePattern")
     if not isinstance(value, list) or not all(
-        isinstance(each, dict) and set(each) == set(names) for each in value
+        isinstance(entry, dict) and set(entry) == set(names) for entry in value
     ):
         raise RteConfigError(f"{origin}: expected a list of entries with {' and '.join(names)}")
-    return ["/".join(_text(each[name], origin) for name in names) for each in value]
+    return [f"{_text(entry[names[0]], origin)}/{_text(entry[names[1]], origin)}" for entry in value]

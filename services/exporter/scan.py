@@ -1,8 +1,8 @@
-"""One node's reads, put together into a `Scan`: the pods every time, what may be handed out and
-files when they changed, /sys now and then.
+"""The reads of one node, combined into a `Scan`.
 
-The moment of truth is taken before all of it: what changes during a scan is as if it came after.
-Must not know when to scan, nor what becomes of the result.
+Lists pods at every scan, reads allocatable resources and files if they changed, /sys now and then.
+The moment of reading is taken first: a change during a scan counts as after it. Must not know when
+to scan, nor the use of the result.
 """
 
 from __future__ import annotations
@@ -20,104 +20,97 @@ from services.exporter.answers import Allocatable, ListedPod
 from services.exporter.checkpoints import Checkpoints
 from services.exporter.configz import Endpoint
 from services.exporter.core import Scan
-from services.exporter.kubelet_config import KubeletConfigError, KubeletFacts
+from services.exporter.kubelet_config import KubeletConfigError, KubeletSettings
+from services.exporter.kubelet_sources import KubeletSources
 from services.exporter.settings import ExporterSettings, NodeSpec
 from services.exporter.slices import Device
 from services.exporter.sysfs import Machine, read_machine
 from services.exporter.sysfs_cpus import read_layout
 from shared.domain.cpus import CpuLayout
-from shared.domain.report import DynamicGroup, Freshness
+from shared.domain.report import UNKNOWN, DynamicGroup, Freshness
 from shared.file_signature import ABSENT, Signature, signature
 
 Signatures = tuple[Signature, ...]
 Ids = dict[str, frozenset[str]]
+# The podresources socket's signature, and the healthy devices of each resource.
 Offering = tuple[Signature, Ids]
-"""The podresources socket's signature, and the healthy devices of each resource."""
 
 STEADY_TRIES = 3
 
 
 class Source(Protocol):
-    """Whoever answers podresources."""
+    """A source of podresources answers."""
 
     async def pods(self) -> tuple[ListedPod, ...]:
-        """The listed pods."""
+        """Return the listed pods."""
 
     async def allocatable(self) -> Allocatable:
-        """What may be handed out."""
+        """Return the allocatable resources."""
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
-class Known(Protocol):
-    """Whoever knows the devices that drivers publish for claims."""
+class DeviceSource(Protocol):
+    """A source of the devices that drivers publish for claims."""
 
     def of(self, node: str, pods: Iterable[ListedPod]) -> tuple[Device, ...] | None:
-        """A node's devices; None while they are not known."""
+        """Return a node's devices; None while they are unknown."""
 
 
 class NodeReader:
-    """Reads one node. Keeps what changes rarely (machine, configuration, checkpoints) between
-    scans.
-    """
+    """Reads one node; keeps machine, configuration and checkpoints between scans."""
 
     def __init__(
-        self, spec: NodeSpec, settings: ExporterSettings, source: Source, known: Known | None = None
+        self,
+        spec: NodeSpec,
+        settings: ExporterSettings,
+        source: Source,
+        device_source: DeviceSource | None = None,
     ) -> None:
         self._spec = spec
         self._sysfs = Path(spec.sysfs)
         self._socket = spec.socket.removeprefix("unix://")
-        own = str(Path(spec.kubelet_dir) / folders.CONFIG_FILE) if spec.kubelet_dir else ""
-        self._config_path = settings.kubelet_config or own
         self._settings = settings
         self._source = source
-        self._devices = known
+        self._device_source = device_source
         self._dynamic: tuple[tuple[Device, ...], Machine, tuple[DynamicGroup, ...]] | None = None
         self._checkpoint_paths = (
             [f"{spec.kubelet_dir}/{name}" for name in folders.CHECKPOINTS]
             if spec.kubelet_dir
             else []
         )
-        none_there = (ABSENT,) * len(self._checkpoint_paths)
-        self._checkpoints: tuple[Signatures, Checkpoints] = none_there, checkpoints.NOTHING_READ
+        absent = (ABSENT,) * len(self._checkpoint_paths)
+        self._checkpoints: tuple[Signatures, Checkpoints] = absent, checkpoints.NOTHING_READ
         self._files = checkpoints.Files()
         self._offered: tuple[Offering | None, float, Allocatable] | None = None
         self._boot_id = ""
         self._machine: tuple[float, Machine] | None = None
-        self._events: tuple[Signature, KubeletFacts] | None = None
-        self._answer: tuple[Signature, float, KubeletFacts] | None = None
+        self._sources = KubeletSources(settings.places(spec))
+        self._sources_read: tuple[Signature, float] = ABSENT, 0.0
+        self._from_files: tuple[KubeletSettings, KubeletSettings] | None = None
+        self._answer: tuple[Signature, float, KubeletSettings] | None = None
 
     async def scan(self) -> Scan:
-        """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming
-        what is wrong.
-        """
+        """Return one scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError."""
         freshness = Freshness(self._boot(), folders.boot_time_ms())
         machine, kubelet = self._read_machine(), await self._kubelet()
-        written = self._signature()
+        written = self._signatures()
         allocatable = await self._allocatable(written)
         pods, stored = await self._list(written)
-        dynamic = (
-            self._groups(machine, self._devices.of(self._spec.name, pods))
-            if self._devices is not None
-            else None
-        )
-        return Scan(
-            freshness,
-            machine,
-            allocatable,
-            pods,
-            kubelet,
-            stored,
-            self._settings.kubelet_version,
-            dynamic,
-        )
+        dynamic = None
+        if self._device_source is not None:
+            dynamic = self._groups(machine, self._device_source.of(self._spec.name, pods))
+        version = self._settings.kubelet_version
+        return Scan(freshness, machine, allocatable, pods, kubelet, stored, version, dynamic)
 
     async def _allocatable(self, written: Signatures) -> Allocatable:
-        """What may be handed out, asked at least as often as /sys is read. In between it is what it
-        was while the same kubelet listens and its checkpoint has those devices registered that were
-        answered: kubelets write it at each change of a device's health (kubelet 1.36,
-        genericDeviceUpdateCallback), and what else it hands out is fixed at its start."""
+        """Return the allocatable resources, read at least as often as /sys.
+
+        Between reads the last answer holds while the same kubelet listens and its checkpoint has
+        the answered devices registered: kubelets write it at each change of a device's health
+        (kubelet 1.36, genericDeviceUpdateCallback), and all else is fixed at their start.
+        """
         now_s, offering = time.monotonic(), self._offering(written)
         if (
             self._offered is None
@@ -125,44 +118,35 @@ class NodeReader:
             or self._offered[0] != offering
             or now_s >= self._offered[1]
         ):
-            found = await self._source.allocatable()
-            agreed = offering if offering is not None and offering[1] == _ids(found) else None
-            self._offered = agreed, now_s + self._settings.machine_interval_s, found
+            answer = await self._source.allocatable()
+            agreed = offering if offering is not None and offering[1] == _ids(answer) else None
+            self._offered = agreed, now_s + self._settings.machine_interval_s, answer
         return self._offered[2]
 
     def _offering(self, written: Signatures) -> Offering | None:
-        """Which kubelet listens, and the healthy devices that it wrote down; None where that cannot
-        be told.
-        """
+        """Return the listening kubelet and the healthy devices in its checkpoint, if known."""
         stored = self._stored(written)
         if "://" in self._socket or checkpoints.DEVICES not in stored.read:
             return None
-        return signature(self._socket), {
-            resource: ids for resource, ids in stored.registered.items() if ids
-        }
+        devices = {resource: ids for resource, ids in stored.registered.items() if ids}
+        return signature(self._socket), devices
 
     def _groups(
-        self, machine: Machine, found: tuple[Device, ...] | None
+        self, machine: Machine, devices: tuple[Device, ...] | None
     ) -> tuple[DynamicGroup, ...] | None:
-        """Devices for claims by zone, sorted anew when they or the machine changed."""
-        if found is None:
+        if devices is None:
             return None
-        if (
-            self._dynamic is None
-            or self._dynamic[0] is not found
-            or self._dynamic[1] is not machine
-        ):
+        cached = self._dynamic
+        if cached is None or cached[0] is not devices or cached[1] is not machine:
             zones = frozenset(node.id for node in machine.nodes)
-            self._dynamic = (
-                found,
-                machine,
-                slices.groups(found, folders.FolderTree(self._sysfs), zones),
-            )
-        return self._dynamic[2]
+            groups = slices.groups(devices, folders.FolderTree(self._sysfs), zones)
+            cached = self._dynamic = devices, machine, groups
+        return cached[2]
 
     def forget(self) -> None:
-        """Read everything anew: after a failure the node may be another than before."""
-        self._boot_id, self._machine, self._events, self._offered = "", None, None, None
+        """Read everything at the next scan: after a failure the node may be a different one."""
+        self._boot_id, self._machine, self._offered = "", None, None
+        self._sources.forget()
 
     async def close(self) -> None:
         """Close the source."""
@@ -175,116 +159,114 @@ class NodeReader:
         return self._boot_id
 
     def _read_machine(self) -> Machine:
-        """The machine, read anew after `machine_interval_s`: a running kubelet hardly notices its
-        changes sooner.
+        """Return the machine, read again after `machine_interval_s`.
+
+        A running kubelet hardly notices its changes sooner.
         """
         now_s = time.monotonic()
         if self._machine is None or now_s - self._machine[0] >= self._settings.machine_interval_s:
             tree = folders.FolderTree(self._sysfs)
             machine = read_machine(tree)
-            self._machine = (
-                now_s,
-                msgspec.structs.replace(machine, cpus=self._layout(tree, machine)),
-            )
+            layout = self._layout(tree, machine)
+            self._machine = now_s, msgspec.structs.replace(machine, cpus=layout)
         return self._machine[1]
 
-    async def _kubelet(self) -> KubeletFacts:
-        """The kubelet's configuration, parsed anew when its file was written, or asked for anew now
-        and then.
-        """
-        if self._settings.kubelet_config_uri:
-            return await self._asked()
-        found = signature(self._config_path) if self._config_path else ABSENT
-        if self._events is None or self._events[0] != found:
-            self._events = found, self._from_file(self._config_path)
-        return self._events[1]
+    async def _kubelet(self) -> KubeletSettings:
+        """Return the kubelet's settings: by its endpoint if allowed, else by its sources."""
+        if not self._settings.kubelet_config_uri:
+            return self._by_sources()
+        try:
+            return await self._by_endpoint()
+        except KubeletConfigError:
+            settings = self._by_sources()
+            if settings.policy == UNKNOWN:
+                raise
+            return settings
 
-    async def _asked(self) -> KubeletFacts:
-        """What the kubelet itself says, asked every `machine_interval_s`, and anew where another
-        one listens, which may have been started with another configuration; a kubelet that once
-        answered keeps what it said until it answers again."""
-        now_s, listens = time.monotonic(), signature(self._socket)
-        if self._answer is None or self._answer[0] != listens or now_s >= self._answer[1]:
+    def _by_sources(self) -> KubeletSettings:
+        """Return the merged sources, read again if a file changed, a kubelet started, or now and
+        then (the command line is no file that can be watched).
+        """
+        now_s, socket = time.monotonic(), signature(self._socket)
+        if self._sources_read[0] != socket or now_s >= self._sources_read[1]:
+            self._sources.forget()
+            self._sources_read = socket, now_s + self._settings.machine_interval_s
+        merged = self._sources.read()
+        # The report is made again only if the same object does not come back.
+        if self._from_files is None or self._from_files[0] != merged:
+            self._from_files = merged, self._overridden(merged)
+        return self._from_files[1]
+
+    async def _by_endpoint(self) -> KubeletSettings:
+        """Return the kubelet's own answer, requested every `machine_interval_s`.
+
+        Requested again if a new kubelet listens, which may have another configuration. After a
+        failure the last answer holds until the next one.
+        """
+        now_s, socket = time.monotonic(), signature(self._socket)
+        answer = self._answer
+        if answer is None or answer[0] != socket or now_s >= answer[1]:
             settings = self._settings
             endpoint = Endpoint(
                 settings.kubelet_config_uri, settings.kubelet_ca_file, settings.kubelet_token_file
             )
             try:
                 text = await asyncio.to_thread(configz.fetch, endpoint)
-                facts, pause_s = (
-                    self._over(kubelet_config.parse(text, endpoint.uri)),
-                    settings.machine_interval_s,
-                )
+                kubelet = self._overridden(kubelet_config.parse(text, endpoint.uri))
+                pause_s = settings.machine_interval_s
             except KubeletConfigError:
-                if self._answer is None:
+                if answer is None:
                     raise
-                facts, pause_s = self._answer[2], settings.interval_s / 2
-            self._answer = listens, now_s + pause_s, facts
-        return self._answer[2]
+                kubelet, pause_s = answer[2], settings.interval_s / 2
+            answer = self._answer = socket, now_s + pause_s, kubelet
+        return answer[2]
 
-    def _from_file(self, path: str) -> KubeletFacts:
-        """The file's facts, with the kubelet's defaults for what the file leaves out; without a
-        file nothing is known.
-        """
-        text = folders.read_bounded(path) if path else None
-        if path and text is None and self._settings.kubelet_config:
-            raise KubeletConfigError(f"{path}: cannot be read; check --kubelet-config")
-        return self._over(kubelet_config.parse(text, path) if text else KubeletFacts())
-
-    def _over(self, facts: KubeletFacts) -> KubeletFacts:
-        """Flags over what the kubelet's configuration says."""
-        policy = self._settings.topology_manager_policy or facts.policy
-        scope = self._settings.topology_manager_scope or facts.scope
-        checked = kubelet_config.checked(policy, scope, facts.options, "flags")
-        return msgspec.structs.replace(
-            checked, cpu_policy=facts.cpu_policy, memory_policy=facts.memory_policy
-        )
+    def _overridden(self, kubelet: KubeletSettings) -> KubeletSettings:
+        """Apply the exporter's own flags."""
+        policy = self._settings.topology_manager_policy or kubelet.policy
+        scope = self._settings.topology_manager_scope or kubelet.scope
+        checked = kubelet_config.checked(policy, scope, kubelet.options, "flags")
+        return msgspec.structs.replace(kubelet, policy=checked.policy, scope=checked.scope)
 
     def _layout(self, tree: folders.FolderTree, machine: Machine) -> CpuLayout:
-        """How the CPUs nest, read once as long as the same CPUs are online in the same zones: that
-        never changes else.
-        """
-        known = self._machine[1] if self._machine is not None else Machine()
-        if known.cpus is not None and known.zone_of_cpu == machine.zone_of_cpu:
-            return known.cpus
+        """Return the CPU layout; it changes only if other CPUs are online."""
+        before = self._machine[1] if self._machine is not None else Machine()
+        if before.cpus is not None and before.zone_of_cpu == machine.zone_of_cpu:
+            return before.cpus
         return read_layout(tree, machine.zone_of_cpu)
 
     async def _list(self, before: Signatures) -> tuple[tuple[ListedPod, ...], Checkpoints]:
-        """List while the checkpoints stand still as they were `before`, so that a pod is not taken
-        for its successor on the same CPUs; without the checkpoints when they never do."""
+        """List pods while the checkpoints stay as they were `before`.
+
+        Otherwise a pod could be taken for its successor on the same CPUs. If they change at each
+        try, the result is without checkpoints.
+        """
         for _ in range(STEADY_TRIES):
             pods = await self._source.pods()
-            stored, after = self._stored(before), self._signature()
+            stored, after = self._stored(before), self._signatures()
             if after == before:
                 return pods, stored
             before = after
         return pods, checkpoints.NOTHING_READ
 
-    def _signature(self) -> Signatures:
-        """The kubelet replaces a file at each change, and its content with it: inode, size and time
-        tell.
-        """
+    def _signatures(self) -> Signatures:
+        # The kubelet replaces a file at each change, so inode, size and time show it.
         return tuple(signature(path) for path in self._checkpoint_paths)
 
-    def _stored(self, signature: Signatures) -> Checkpoints:
-        """What the checkpoints say; one that was written is read anew."""
+    def _stored(self, signatures: Signatures) -> Checkpoints:
+        """Return the checkpoints; decode only the files that changed."""
         before = self._checkpoints[0]
-        if before != signature:
-            files = zip(self._checkpoint_paths, before, signature, strict=True)
-            written = [
-                (folders.read_bounded(path) or b"") if was != now else None
-                for path, was, now in files
-            ]
-            self._files = checkpoints.read(self._files, *written)
-            self._checkpoints = (
-                signature,
-                checkpoints.of(self._files.cpu, self._files.memory, self._files.devices),
-            )
+        if before != signatures:
+            contents: list[bytes | None] = []
+            for path, old, new in zip(self._checkpoint_paths, before, signatures, strict=True):
+                contents.append((folders.read_bounded(path) or b"") if old != new else None)
+            files = self._files = checkpoints.read(self._files, *contents)
+            self._checkpoints = signatures, checkpoints.of(files.cpu, files.memory, files.devices)
         return self._checkpoints[1]
 
 
-def _ids(found: Allocatable) -> Ids:
+def _ids(answer: Allocatable) -> Ids:
     ids: dict[str, set[str]] = {}
-    for group in found.devices:
+    for group in answer.devices:
         ids.setdefault(group.resource, set()).update(group.ids)
-    return {resource: frozenset(each) for resource, each in ids.items() if each}
+    return {resource: frozenset(devices) for resource, devices in ids.items() if devices}

@@ -1,4 +1,4 @@
-"""The exporter service: composition only. One round a node, one outbox, one watch over the
+"""The exporter service: composition only. One round for each node, one outbox, one watch over the
 kubelets' folders.
 """
 
@@ -36,122 +36,113 @@ from shared.telemetry.instruments import set_gauge
 NAME = "topolog-exporter"
 FLUSH_S = 2.0
 ONCE_S = 30.0
+# Every wakeup costs on every node of a cluster, so background loops look this rarely.
 AT_REST_S = 5.0
-"""Every wakeup costs on every node of a cluster: what may wait for others looks this often."""
 
 
 class Exporter:
-    """The nodes of one process: their reporters and the outbox they share."""
+    """The nodes of one process: their reporters and the outbox that they share."""
 
     def __init__(self, bus: Bus, settings: ExporterSettings, kube: Kube | None = None) -> None:
         self._bus = bus
         self._settings = settings
-        self._out = logs.get(NAME)
+        self._log = logs.get(NAME)
         self._to_bus = "bus" in settings.publish and not settings.no_publish
-        self.outbox = (Outbox if self._to_bus else Unpublished)(
-            bus, self.ask_full, self._bus_failed
-        )
-        self.objects = (
-            Objects(kube, settings.add_nrt_owner, self._objects_failed)
-            if kube is not None and settings.writes_objects
-            else None
-        )
+        outbox = Outbox if self._to_bus else Unpublished
+        self.outbox = outbox(bus, self.request_full, self._bus_failed)
         self._specs = {spec.name: spec for spec in settings.specs()}
-        self.slices = self._slices(kube) if kube is not None and settings.dra_slices else None
+        self.objects: Objects | None = None
+        self.slices: SliceSource | None = None
+        if kube is not None and settings.writes_objects:
+            self.objects = Objects(kube, settings.add_nrt_owner, self._objects_failed)
+        if kube is not None and settings.dra_slices:
+            self.slices = SliceSource(kube, self._specs, self._trigger, self._slices_failed)
         self.reporters = {name: self._reporter(spec) for name, spec in self._specs.items()}
 
-    def ask_full(self) -> None:
-        """Publish every node in full soon: the bus may have lost what it had."""
+    def request_full(self) -> None:
+        """Publish every node in full soon, because the bus may have lost its reports."""
         for reporter in self.reporters.values():
-            reporter.ask_full()
+            reporter.request_full()
 
     async def report_all(self) -> None:
-        """Run every node's round; no node waits for another."""
+        """Run every node's rounds; no node waits for another."""
         async with asyncio.TaskGroup() as rounds:
             for reporter in self.reporters.values():
                 rounds.create_task(reporter.run())
 
     async def watch(self) -> None:
-        """Trigger a node when its kubelet wrote something, all of them when the notify file was
-        touched.
-        """
-        places = [
-            place
-            for name, spec in self._specs.items()
-            if spec.kubelet_dir
-            for place in kubelet_places(name, spec.kubelet_dir)
-        ]
+        """Trigger a node if its kubelet wrote something, all nodes if the notify file changed."""
+        places = []
+        for name, spec in self._specs.items():
+            if spec.kubelet_dir:
+                places += kubelet_places(name, spec.kubelet_dir)
         if self._settings.notify_file:
             places += [file_place(name, self._settings.notify_file) for name in self._specs]
         if places:
             await watch_places(places, self._settings.watch_interval_s, self._trigger, self._polls)
 
     async def watch_bus(self) -> None:
-        """Publish in full after the bus was away."""
+        """Publish in full when the bus is back."""
         if self._to_bus:
-            await watch_bus(self._bus, self.ask_full)
+            await watch_bus(self._bus, self.request_full)
 
     async def once(self) -> list[str]:
-        """Report every node once; what went wrong, empty when all of it is on the bus."""
+        """Report every node once; return the problems, empty if all reports were accepted."""
         if self.slices is not None:
             await asyncio.gather(*(self.slices.ask(node) for node in self._specs))
         await asyncio.gather(*(reporter.round() for reporter in self.reporters.values()))
-        problems = [
-            reporter.status.error for reporter in self.reporters.values() if reporter.status.error
-        ]
+        statuses = [reporter.status for reporter in self.reporters.values()]
+        problems = [status.error for status in statuses if status.error]
         if self._to_bus and not await self.outbox.drain(ONCE_S):
-            problems.append(f"the bus took no report in {ONCE_S:g} s; check --nats-url")
+            problems.append(f"the bus accepted no report in {ONCE_S:g} s; check --nats-url")
         if self.objects is not None and not await self.objects.flush():
-            problems.append("the API server took no object; see the warning above")
+            problems.append("the API server accepted no object; see the warning above")
         return problems
 
     async def close(self) -> None:
-        """Hand over what waits, then close the sockets."""
+        """Send the queue, then close the sockets."""
         if self._to_bus:
             await self.outbox.drain(FLUSH_S)
         await asyncio.gather(*(reporter.close() for reporter in self.reporters.values()))
 
     def waiting_for(self) -> str:
-        """What readiness waits for: the first report of at least one node."""
+        """Return what readiness waits for: the first report of at least one node."""
         statuses = [reporter.status for reporter in self.reporters.values()]
         if any(status.scans for status in statuses):
             return ""
-        return next(
-            (status.error for status in statuses if status.error), "the first answer of a kubelet"
-        )
+        errors = (status.error for status in statuses if status.error)
+        return next(errors, "the first answer of a kubelet")
+
+    def notices(self) -> dict[str, list[str]]:
+        """Return the gaps of reports by node, for health: cuts, and unknown policies."""
+        return {
+            name: list(reporter.status.notices)
+            for name, reporter in self.reporters.items()
+            if reporter.status.notices
+        }
 
     def state(self) -> State:
-        """What the pod's conditions say: every node's last scan, and whether reports are taken
-        where they go.
-        """
+        """Return the state for the pod's conditions: the last scans, and the last writes."""
         statuses = [reporter.status for reporter in self.reporters.values()]
         if not all(status.scans or status.error for status in statuses):
             return State()
         fetched = not any(status.error for status in statuses)
-        taken = [
-            place.taken
-            for place in (self.outbox if self._to_bus else None, self.objects)
-            if place is not None
-        ]
-        updated = None if None in taken else all(taken)
-        return State(fetched, updated)
-
-    def _slices(self, kube: Kube) -> SliceSource:
-        return SliceSource(kube, self._specs, self._trigger, self._slices_failed)
+        targets = (self.outbox if self._to_bus else None, self.objects)
+        accepted = [target.accepted for target in targets if target is not None]
+        return State(fetched, None if None in accepted else all(accepted))
 
     def _trigger(self, node: str) -> None:
         self.reporters[node].trigger()
 
     def _reporter(self, spec: NodeSpec) -> NodeReporter:
         reader = NodeReader(spec, self._settings, _source(spec, self._settings), self.slices)
-        watched = bool(spec.kubelet_dir)
         return NodeReporter(
             spec.name,
             reader,
             self._settings,
             self.outbox,
             self._node_changed,
-            watched,
+            bool(spec.kubelet_dir),
             self.objects,
         )
 
@@ -159,32 +150,35 @@ class Exporter:
         failing = sum(1 for reporter in self.reporters.values() if reporter.status.error)
         set_gauge(names.EXPORTER_NODES_FAILING, failing)
         if status.error:
-            self._out.warning(names.NODE_UNREADABLE, node=status.node, problem=status.error)
+            self._log.warning(names.NODE_UNREADABLE, node=status.node, problem=status.error)
+        elif status.notices:
+            for notice in status.notices:
+                self._log.warning(names.NODE_READABLE, node=status.node, problem=notice)
         else:
-            self._out.info(names.NODE_READABLE, node=status.node, failures=status.failures)
+            self._log.info(names.NODE_READABLE, node=status.node, failures=status.failures)
 
     def readiness_failed(self, problem: str) -> None:
-        """The pod's conditions cannot be written; with an empty problem they can again."""
-        self._out.warning(names.READINESS_REFUSED, problem=problem or "written again")
+        """Log that the pod's conditions cannot be written; an empty problem means recovery."""
+        self._log.warning(names.READINESS_REFUSED, problem=problem or "writes succeed again")
 
     def _slices_failed(self, problem: str) -> None:
-        self._out.warning(names.SLICES_REFUSED, problem=problem or "read again")
+        self._log.warning(names.SLICES_REFUSED, problem=problem or "reads succeed again")
 
     def _objects_failed(self, problem: str) -> None:
-        self._out.warning(names.OBJECTS_REFUSED, problem=problem or "written again")
+        self._log.warning(names.OBJECTS_REFUSED, problem=problem or "writes succeed again")
 
     def _polls(self, reason: str) -> None:
-        self._out.warning(
-            names.WATCH_POLLS, problem=reason, interval_s=self._settings.watch_interval_s
-        )
+        interval_s = self._settings.watch_interval_s
+        self._log.warning(names.WATCH_POLLS, problem=reason, interval_s=interval_s)
 
     def _bus_failed(self, problem: str) -> None:
-        self._out.warning(names.BUS_TROUBLE, problem=problem)
+        self._log.warning(names.BUS_TROUBLE, problem=problem)
 
 
 async def build(service: Service, settings: ExporterSettings) -> None:
-    """Open what the service needs and name its tasks. Nothing is awaited: bus and kubelets may come
-    later.
+    """Create the parts of the service and name its tasks.
+
+    Nothing is awaited: bus and kubelets may come later.
     """
     service.loop_watch_s = AT_REST_S
     set_gauge(names.NFD_BUILD_INFO, int(time.time()), version=VERSION)
@@ -201,10 +195,10 @@ async def build(service: Service, settings: ExporterSettings) -> None:
         service.task("slices", exporter.slices.run)
     if kube is not None and settings.podreadiness:
         pod = Pod(settings.pod_namespace, settings.pod_name)
-        service.task(
-            "pod readiness", PodReadiness(kube, pod, exporter.state, exporter.readiness_failed).run
-        )
+        readiness = PodReadiness(kube, pod, exporter.state, exporter.readiness_failed)
+        service.task("pod readiness", readiness.run)
     service.health.check("kubelet", exporter.waiting_for)
+    service.health.tell("notices", exporter.notices)
     service.task("reports", exporter.report_all)
     service.task("outbox", exporter.outbox.run)
     service.task("watch", exporter.watch)
@@ -219,8 +213,9 @@ async def _nodes(exporter: Exporter, request: object) -> object:
 
 
 def _kube(settings: ExporterSettings) -> Kube | None:
-    """The API server where objects, conditions or slices are wanted; else its client is not even
-    loaded.
+    """Return a client of the API server if objects, conditions or slices need one.
+
+    Otherwise the client is not even loaded.
     """
     if not (settings.writes_objects or settings.podreadiness or settings.dra_slices):
         return None
@@ -231,30 +226,28 @@ def _kube(settings: ExporterSettings) -> Kube | None:
 
 def _source(spec: NodeSpec, settings: ExporterSettings) -> Source:
     if spec.socket.startswith(FAKE):
-        from services.exporter.source_recording import (
-            RecordedSource,
-        )  # its JSON reader costs memory
+        # Loaded only here, because its JSON reader costs memory.
+        from services.exporter.source_recording import RecordedSource
 
         return RecordedSource(Path(spec.socket.removeprefix(FAKE)))
     return GrpcSource(spec.socket.removeprefix("unix://"), settings.deadline_s)
 
 
 def main(argv: Sequence[str], environment: dict[str, str]) -> int:
-    """Run until stopped, or once; returns the exit code."""
+    """Run until stopped, or once; return the exit code."""
     try:
-        told = gathered(argv, environment).environment
-        settings = load(ExporterSettings, told)
+        variables = gathered(argv, environment).environment
+        settings = load(ExporterSettings, variables)
     except (RteConfigError, SettingsInvalid) as error:
         problems = error.problems if isinstance(error, SettingsInvalid) else [str(error)]
         lines = "\n".join(f"  {problem}" for problem in problems)
-        print(
-            f"{NAME} cannot start, {len(problems)} setting(s) to correct:\n{lines}", file=sys.stderr
-        )
+        count = len(problems)
+        print(f"{NAME} cannot start, {count} setting(s) to correct:\n{lines}", file=sys.stderr)
         return Exit.SETTINGS
     if settings.oneshot:
         return asyncio.run(_once(settings))
     lean.leave_out_uvloop(len(settings.specs()))
-    return run_service(NAME, ExporterSettings, build, told)
+    return run_service(NAME, ExporterSettings, build, variables)
 
 
 async def _once(settings: ExporterSettings) -> int:

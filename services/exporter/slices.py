@@ -1,10 +1,13 @@
-"""ResourceSlices of one node as groups of devices: which driver has what, in which zone, and
-whether it is given away whole.
+"""ResourceSlices of one node as groups of devices: driver, pool, zone, whole or shared.
 
-A zone is what the standard attribute says (`resource.kubernetes.io/numaNode`; of a list the first,
-which is the device's own), else what a driver's own attribute of that name says, else what /sys
-says of its PCI address. Attributes that disagree name none. Pure but for the tree. Must not know
-how slices are read. Source: resource.k8s.io v1, v1beta2, v1beta1; KEP-6072.
+The zone of a device comes from the first of these that exists; attributes that disagree give none:
+
+1. the standard attribute `resource.kubernetes.io/numaNode` (of a list the first, the device's own),
+2. a driver's own attribute of that name,
+3. the numa_node of its PCI address in /sys.
+
+Pure over the tree. Must not know how slices are read. Source: resource.k8s.io v1, v1beta2, v1beta1;
+KEP-6072.
 """
 
 from __future__ import annotations
@@ -22,13 +25,13 @@ from shared.domain.report import DynamicGroup
 STANDARD = "resource.kubernetes.io/"
 NUMA_NODE = STANDARD + "numaNode"
 PCI_ADDRESS = STANDARD + "pciBusID"
-OWN = ("numaNode", "numaNodeID")
-"""What drivers called the attribute before there was a standard one, in a domain of theirs (dra.cpu, dra.net, gpu.amd.com)."""
+# Names that drivers used in a domain of theirs before the standard (dra.cpu, dra.net, gpu.amd.com).
+DRIVER_ATTRIBUTES = ("numaNode", "numaNodeID")
+# Limits for the characters of all device names, and for groups by driver, pool and zone. More would
+# make the report too large, and any driver can write slices.
 MAX_NAMES = 64 << 10
 MAX_GROUPS = 512
 MAX_ZONES = 64
-"""Characters of all devices' names, and groups by driver, pool and zone: with more a report would be refused, and the node with
-it, whoever wrote the slices."""
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _DRIVER = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 _POOL = re.compile(r"[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?")
@@ -36,18 +39,18 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class SliceError(ValueError):
-    """What came are no ResourceSlices."""
+    """The document is not a list of ResourceSlices."""
 
 
 class Tree(Protocol):
     """A /sys tree."""
 
     def text(self, path: str) -> str | None:
-        """The file's text; None when it is absent."""
+        """Return the file's text; None if it is absent."""
 
 
 class Device(NamedTuple):
-    """One device; `zone` is None where nobody names it."""
+    """One device; `zone` is None if no attribute names it."""
 
     driver: str
     pool: str
@@ -93,98 +96,121 @@ class _Slice(msgspec.Struct):
 
 
 def devices(items: object, node: str) -> tuple[Device, ...]:
-    """The devices of the node's slices: of each pool those of its newest generation. Raises
-    SliceError.
+    """Return the devices of the node's slices, of each pool's newest generation.
+
+    Raises SliceError.
     """
     try:
-        found = [each.spec for each in msgspec.convert(_flat(items), list[_Slice])]
+        specs = [item.spec for item in msgspec.convert(_as_v1(items), list[_Slice])]
     except msgspec.ValidationError as error:
-        raise SliceError(f"no ResourceSlices: {error}") from error
-    own = [spec for spec in found if spec.node_name == node]
+        raise SliceError(f"not ResourceSlices: {error}") from error
+    specs = [spec for spec in specs if spec.node_name == node]
     newest: dict[tuple[str, str], int] = {}
-    for spec in own:
+    for spec in specs:
         key = spec.driver, spec.pool.name
         newest[key] = max(newest.get(key, 0), spec.pool.generation)
-    current = [spec for spec in own if spec.pool.generation == newest[spec.driver, spec.pool.name]]
-    listed = tuple(_device(spec, each) for spec in current for each in spec.devices or ())
+    listed = tuple(
+        _device(spec, device)
+        for spec in specs
+        if spec.pool.generation == newest[spec.driver, spec.pool.name]
+        for device in spec.devices or ()
+    )
     if problem := next(_problems(listed), None):
         raise SliceError(problem)
     return listed
 
 
-def _problems(found: Sequence[Device]) -> Iterator[str]:
-    """What an API server would not have taken, and more than a report can hold."""
-    for each in found:
+def _problems(listed: Sequence[Device]) -> Iterator[str]:
+    """Yield names that an API server would reject, and sizes that a report cannot hold."""
+    for device in listed:
         if not (
-            _DRIVER.fullmatch(each.driver)
-            and _POOL.fullmatch(each.pool)
-            and _NAME.fullmatch(each.name)
+            _DRIVER.fullmatch(device.driver)
+            and _POOL.fullmatch(device.pool)
+            and _NAME.fullmatch(device.name)
         ):
-            names = " ".join(repr(name[:60]) for name in (each.driver, each.pool, each.name))
-            yield f"driver, pool and device {names} are no names that an API server takes"
-    if twice := [
-        each
-        for each, count in Counter((one.driver, one.pool, one.name) for one in found).items()
-        if count > 1
-    ]:
-        yield f"the device {'/'.join(twice[0])} stands in the node's ResourceSlices more than once"
-    if (size := sum(len(each.name) + 1 for each in found)) > MAX_NAMES:
-        yield f"{len(found)} devices in the node's ResourceSlices, with {size} characters of names; at most {MAX_NAMES} are read"
-    places: dict[tuple[str, str], set[object]] = {}
-    for each in found:
-        places.setdefault((each.driver, each.pool), set()).add(
-            each.address if each.zone is None else each.zone
+            names = " ".join(repr(name[:60]) for name in (device.driver, device.pool, device.name))
+            yield f"driver, pool and device {names} are not names that an API server accepts"
+    counts = Counter((device.driver, device.pool, device.name) for device in listed)
+    if twice := [key for key, count in counts.items() if count > 1]:
+        yield f"the node's ResourceSlices list the device {'/'.join(twice[0])} more than once"
+    if (size := sum(len(device.name) + 1 for device in listed)) > MAX_NAMES:
+        yield (
+            f"{len(listed)} devices in the node's ResourceSlices, with {size} characters of names; "
+            f"at most {MAX_NAMES} are read"
         )
-    if (groups := sum(min(len(each), MAX_ZONES) for each in places.values())) > MAX_GROUPS:
-        yield f"{len(places)} pools in {groups} places in the node's ResourceSlices; at most {MAX_GROUPS} are read"
+    places: dict[tuple[str, str], set[object]] = {}
+    for device in listed:
+        place = device.address if device.zone is None else device.zone
+        places.setdefault((device.driver, device.pool), set()).add(place)
+    if (groups := sum(min(len(zones), MAX_ZONES) for zones in places.values())) > MAX_GROUPS:
+        yield (
+            f"{len(places)} pools in {groups} places in the node's ResourceSlices; "
+            f"at most {MAX_GROUPS} are read"
+        )
 
 
-def groups(found: Iterable[Device], tree: Tree, zones: frozenset[int]) -> tuple[DynamicGroup, ...]:
-    """The devices by driver, pool and zone; a zone that the machine lacks is none."""
+def groups(listed: Iterable[Device], tree: Tree, zones: frozenset[int]) -> tuple[DynamicGroup, ...]:
+    """Return the devices by driver, pool and zone; a zone that the machine lacks is left out."""
     parts: dict[tuple[str, str, tuple[int, ...]], tuple[list[str], list[str], list[str]]] = {}
-    for each in found:
-        zone = _zone_of_address(each.address, tree) if each.zone is None else each.zone
-        known = (zone,) if zone in zones else ()
-        part = 2 if not each.whole else 1 if each.withheld else 0
-        parts.setdefault((each.driver, each.pool, known), ([], [], []))[part].append(each.name)
+    for device in listed:
+        zone = _zone_of_address(device.address, tree) if device.zone is None else device.zone
+        device_zones = (zone,) if zone in zones else ()
+        whole, withheld, shared = parts.setdefault(
+            (device.driver, device.pool, device_zones), ([], [], [])
+        )
+        if not device.whole:
+            shared.append(device.name)
+        elif device.withheld:
+            withheld.append(device.name)
+        else:
+            whole.append(device.name)
     return tuple(
         DynamicGroup(*key, *map(format_ids, lists)) for key, lists in sorted(parts.items())
     )
 
 
-def _flat(items: object) -> object:
-    """v1beta1's devices in the form of v1."""
+def _as_v1(items: object) -> object:
+    """Convert v1beta1's devices to the form of v1, in place."""
     if not isinstance(items, list):
         return items
-    for each in items:
-        spec = each.get("spec") if isinstance(each, dict) else None
-        found = spec.get("devices") if isinstance(spec, dict) else None
-        for device in found if isinstance(found, list) else ():
+    for item in items:
+        spec = item.get("spec") if isinstance(item, dict) else None
+        listed = spec.get("devices") if isinstance(spec, dict) else None
+        for device in listed if isinstance(listed, list) else ():
             if isinstance(device, dict) and isinstance(device.get("basic"), dict):
                 device.update(device.pop("basic"))
     return items
 
 
-def _device(spec: _Spec, found: _Device) -> Device:
-    attributes = found.attributes or {}
-    given = attributes.get(PCI_ADDRESS)
-    whole = not found.consumes_counters and not found.allow_multiple_allocations
-    withheld = any(taint.effect in ("NoSchedule", "NoExecute") for taint in found.taints or ())
-    address = (given.string or "").lower() if given else ""
+def _device(spec: _Spec, device: _Device) -> Device:
+    attributes = device.attributes or {}
+    address = attributes.get(PCI_ADDRESS)
     return Device(
-        spec.driver, spec.pool.name, found.name, address, _zone(attributes), whole, withheld
+        spec.driver,
+        spec.pool.name,
+        device.name,
+        (address.string or "").lower() if address else "",
+        _zone(attributes),
+        not device.consumes_counters and not device.allow_multiple_allocations,
+        any(taint.effect in ("NoSchedule", "NoExecute") for taint in device.taints or ()),
     )
 
 
 def _zone(attributes: dict[str, _Attribute]) -> int | None:
     if NUMA_NODE in attributes:
         return _number(attributes[NUMA_NODE])
-    told = {_number(value) for name, value in attributes.items() if name.rpartition("/")[2] in OWN}
-    return told.pop() if len(told) == 1 else None
+    zones = {
+        _number(value)
+        for name, value in attributes.items()
+        if name.rpartition("/")[2] in DRIVER_ATTRIBUTES
+    }
+    return zones.pop() if len(zones) == 1 else None
 
 
-def _number(found: _Attribute) -> int | None:
-    value = found.ints[0] if isinstance(found.ints, list) and found.ints else found.int
+def _number(attribute: _Attribute) -> int | None:
+    value = attribute.int
+    if isinstance(attribute.ints, list) and attribute.ints:
+        value = attribute.ints[0]
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

@@ -1,9 +1,8 @@
-"""podresources over the kubelet's unix socket: List and GetAllocatableResources with a size cap, a
-deadline, backoff.
+"""podresources over the kubelet's unix socket: List and GetAllocatableResources.
 
 The kubelet limits all its clients together (100 requests a second, bursts of 10) and answers
-RESOURCE_EXHAUSTED: that is waited out and is no failure of the node. Must not know what the answers
-mean.
+RESOURCE_EXHAUSTED above that. The exporter then waits; this is no failure of the node. Must not
+know the meaning of the answers.
 """
 
 from __future__ import annotations
@@ -23,8 +22,10 @@ KEPT_CALLS = 20
 
 
 class SourceError(Exception):
-    """podresources could not be asked; names the socket, the call, the gRPC status and a remedy.
-    `call` is RTE's name for the call: `list`, `get_allocatable_resources`."""
+    """A failed podresources call; names the socket, the call, the gRPC status and the fix.
+
+    `call` is RTE's name for the call: `list`, `get_allocatable_resources`.
+    """
 
     def __init__(self, problem: str, call: str) -> None:
         super().__init__(problem)
@@ -32,9 +33,11 @@ class SourceError(Exception):
 
 
 class GrpcSource:
-    """One kubelet's podresources socket; a kubelet may replace it at any time. A connection is used
-    again while the socket is the file that it was made for, and for KEPT_CALLS at most: making one
-    costs as much as a call, and h2 remembers every call."""
+    """One kubelet's podresources socket; a kubelet may replace it at any time.
+
+    A connection is reused while the socket is the file that it was made for, and for KEPT_CALLS at
+    most: making one costs as much as a call, and h2 keeps state of every call.
+    """
 
     def __init__(self, socket: str, deadline_s: float = DEADLINE_S) -> None:
         self._socket = socket
@@ -45,30 +48,29 @@ class GrpcSource:
         self._calls = 0
 
     async def pods(self) -> tuple[ListedPod, ...]:
-        """The listed pods. Raises SourceError."""
+        """Return the listed pods. Raises SourceError."""
         data = await self._call("List", pb.ListPodResourcesRequest().SerializeToString())
         return self._lists.read(data)
 
     async def allocatable(self) -> Allocatable:
-        """What the node's managers may hand out. Raises SourceError."""
-        data = await self._call(
-            "GetAllocatableResources", pb.AllocatableResourcesRequest().SerializeToString()
-        )
+        """Return the allocatable resources. Raises SourceError."""
+        request = pb.AllocatableResourcesRequest().SerializeToString()
+        data = await self._call("GetAllocatableResources", request)
         return wire.allocatable(pb.AllocatableResourcesResponse.FromString(data))
 
     async def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
     async def _call(self, name: str, request: bytes) -> bytes:
         try:
-            return await self._tried(f"{SERVICE}/{name}", request)
+            return await self._with_backoff(f"{SERVICE}/{name}", request)
         except CallFailed as error:
             raise self._failed(name, error) from error
 
-    async def _tried(self, path: str, request: bytes) -> bytes:
+    async def _with_backoff(self, path: str, request: bytes) -> bytes:
         for pause_s in BACKOFF_S:
             try:
                 return await self._once(path, request)
@@ -79,11 +81,12 @@ class GrpcSource:
         return await self._once(path, request)
 
     async def _once(self, path: str, request: bytes) -> bytes:
-        """One try; on a new connection where the one that is open was closed meanwhile (h2 calls
-        what comes after that wrong).
+        """Call once; on a new connection if the open one was closed by the kubelet.
+
+        h2 then reports UNAVAILABLE, or INTERNAL for what comes after the end.
         """
-        there = signature(self._socket)
-        if self._calls >= KEPT_CALLS or there != self._made_for:
+        current = signature(self._socket)
+        if self._calls >= KEPT_CALLS or current != self._made_for:
             await self.close()
         kept, self._open = self._open, None
         if kept is not None:
@@ -92,7 +95,7 @@ class GrpcSource:
             except CallFailed as error:
                 if error.code not in (unary.UNAVAILABLE, unary.INTERNAL):
                     raise
-        self._made_for, self._calls = there, 0
+        self._made_for, self._calls = current, 0
         return await self._over(Connection(self._socket), path, request)
 
     async def _over(self, connection: Connection, path: str, request: bytes) -> bytes:
@@ -112,12 +115,12 @@ class GrpcSource:
 
 
 def _rate_limited(error: CallFailed) -> bool:
-    """An answer above the size cap has the same code; only the rate limiter's is worth another try."""
+    """Return True for the rate limiter's answer; one above the size limit has the same code."""
     return error.code == unary.RESOURCE_EXHAUSTED and "larger than max" not in error.details
 
 
 _REMEDIES = {
-    unary.UNAVAILABLE: "is a kubelet listening there, and may this user write to the socket?",
+    unary.UNAVAILABLE: "check that a kubelet listens on it and that this user may write to it",
     unary.DEADLINE_EXCEEDED: "the kubelet did not answer in time",
     unary.RESOURCE_EXHAUSTED: "the kubelet limits its clients, or the answer is above 16 MiB",
     unary.UNIMPLEMENTED: "this kubelet is too old for the podresources v1 API",

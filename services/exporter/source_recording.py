@@ -1,9 +1,7 @@
-"""podresources from files: a folder that holds the answers of one moment, as protobuf bytes or as
-JSON.
+"""podresources from files: a folder with the answers of one moment, as protobuf bytes or JSON.
 
-Accepts `list.pb` or `list.json`, and `allocatable.pb`, `allocatable.json`, `get_allocatable.json`
-or `get_allocatable_resources.json` (the name that resource-topology-exporter reads). Must not know
-what the answers mean.
+Reads `list.pb` or `list.json`, and `allocatable.pb`, `allocatable.json`, `get_allocatable.json` or
+`get_allocatable_resources.json` (RTE's name). Must not know the meaning of the answers.
 """
 
 from __future__ import annotations
@@ -29,16 +27,16 @@ _Message = TypeVar("_Message", bound=Message)
 
 
 class RecordingError(ValueError):
-    """The folder is no recording; names the folder or file and what was expected."""
+    """The folder is not a recording; names the folder or file and what was expected."""
 
 
 def pods(folder: Path) -> tuple[ListedPod, ...]:
-    """The recorded answer to List. Raises RecordingError."""
+    """Return the recorded answer to List. Raises RecordingError."""
     return wire.pods(_read(folder, LIST_FILES, pb.ListPodResourcesResponse()))
 
 
 def allocatable(folder: Path) -> Allocatable:
-    """The recorded answer to GetAllocatableResources. Raises RecordingError."""
+    """Return the recorded answer to GetAllocatableResources. Raises RecordingError."""
     return wire.allocatable(_read(folder, ALLOCATABLE_FILES, pb.AllocatableResourcesResponse()))
 
 
@@ -46,7 +44,7 @@ def _read(folder: Path, names: tuple[str, ...], message: _Message) -> _Message:
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None:
         raise RecordingError(
-            f"{folder}: none of {', '.join(names)} is here; give a folder with recorded answers"
+            f"{folder}: has none of {', '.join(names)}; give a folder with recorded answers"
         )
     try:
         if path.suffix == ".pb":
@@ -54,23 +52,23 @@ def _read(folder: Path, names: tuple[str, ...], message: _Message) -> _Message:
         else:
             json_format.Parse(path.read_bytes(), message, ignore_unknown_fields=True)
     except (DecodeError, json_format.ParseError, UnicodeDecodeError, OSError) as error:
-        raise RecordingError(f"{path}: no podresources answer: {error}") from error
+        raise RecordingError(f"{path}: not a podresources answer: {error}") from error
     return message
 
 
 class RecordedSource:
-    """A folder in the place of a kubelet's socket (`fake:///FOLDER`), read anew at every call."""
+    """A folder in the place of a kubelet's socket (`fake:///FOLDER`), read at every call."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def pods(self) -> tuple[ListedPod, ...]:
-        """The recorded answer to List. Raises RecordingError."""
+        """Return the recorded answer to List. Raises RecordingError."""
         return pods(self._folder)
 
     async def allocatable(self) -> Allocatable:
-        """The recorded answer to GetAllocatableResources. Raises RecordingError."""
+        """Return the recorded answer to GetAllocatableResources. Raises RecordingError."""
         return allocatable(self._folder)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: no connection is open."""

@@ -1,8 +1,8 @@
-"""Unary gRPC calls over a unix socket, on h2: as much of the protocol as asking a kubelet or a
-runtime takes.
+"""Unary gRPC calls over a unix socket, on h2: the part of the protocol that podresources needs.
 
-grpcio takes 12 MB on every node of a cluster, h2 takes 2 (docs/adr/0016-unary-calls-on-h2.md). Must
-not know what is asked, nor how long a connection is good for. Source: grpc/doc/PROTOCOL-HTTP2.md.
+grpcio takes 12 MB on every node of a cluster, h2 takes 2. grpclib has no limit for the size of an
+answer (docs/adr/0016-unary-calls-on-h2.md). Must not know the questions, nor how long to keep a
+connection. Source: grpc/doc/PROTOCOL-HTTP2.md.
 """
 
 from __future__ import annotations
@@ -36,20 +36,18 @@ RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
 UNIMPLEMENTED = "UNIMPLEMENTED"
 INTERNAL = "INTERNAL"
 UNAVAILABLE = "UNAVAILABLE"
+# Names of gRPC's status codes, by number.
 CODES = (
-    OK, "CANCELLED", UNKNOWN, "INVALID_ARGUMENT", DEADLINE_EXCEEDED, NOT_FOUND, "ALREADY_EXISTS", "PERMISSION_DENIED",
-    RESOURCE_EXHAUSTED, "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", UNIMPLEMENTED, INTERNAL, UNAVAILABLE, "DATA_LOSS",
-    "UNAUTHENTICATED",
+    OK, "CANCELLED", UNKNOWN, "INVALID_ARGUMENT", DEADLINE_EXCEEDED, NOT_FOUND, "ALREADY_EXISTS",
+    "PERMISSION_DENIED", RESOURCE_EXHAUSTED, "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
+    UNIMPLEMENTED, INTERNAL, UNAVAILABLE, "DATA_LOSS", "UNAUTHENTICATED",
 )  # fmt: skip
-"""The names of gRPC's status codes, by number."""
 _PREFIX = 5
 _WINDOW = MAX_MESSAGE_BYTES + READ_BYTES
 
 
 class CallFailed(Exception):
-    """A call without an answer: the name of gRPC's status code, and the server's words or the
-    system's.
-    """
+    """A failed call: the name of gRPC's status code, and the server's or the system's message."""
 
     def __init__(self, code: str, details: str) -> None:
         super().__init__(f"{code}: {details}")
@@ -58,9 +56,7 @@ class CallFailed(Exception):
 
 
 async def call(socket: str, path: str, request: bytes, timeout_s: float) -> bytes:
-    """The answer to one request at `/package.Service/Method`, on a connection of its own. Raises
-    CallFailed.
-    """
+    """Return the answer of `/package.Service/Method` on a new connection. Raises CallFailed."""
     connection = Connection(socket)
     try:
         return await connection.call(path, request, timeout_s)
@@ -69,35 +65,36 @@ async def call(socket: str, path: str, request: bytes, timeout_s: float) -> byte
 
 
 class Connection:
-    """For a few calls, one after another: making one costs as much as a call. After a failed call
-    it must be closed.
+    """A connection for a few calls in sequence, because making one costs as much as a call.
+
+    Must be closed after a failed call.
     """
 
     def __init__(self, socket: str) -> None:
         self._socket = socket
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._protocol = _protocol()
-        self._taken_bytes = 0
+        self._unacknowledged_bytes = 0
 
     async def call(self, path: str, request: bytes, timeout_s: float) -> bytes:
-        """The answer to one request. Raises CallFailed."""
+        """Return the answer to one request. Raises CallFailed."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._asked(path, request, timeout_s)
+                return await self._exchange(path, request, timeout_s)
         except TimeoutError:
             raise CallFailed(DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s") from None
         except OSError as error:
             raise CallFailed(UNAVAILABLE, plain(error)) from error
         except H2Error as error:
-            raise CallFailed(INTERNAL, f"not what HTTP/2 allows: {plain(error)}") from error
+            raise CallFailed(INTERNAL, f"the answer breaks HTTP/2: {plain(error)}") from error
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
 
-    async def _asked(self, path: str, request: bytes, timeout_s: float) -> bytes:
+    async def _exchange(self, path: str, request: bytes, timeout_s: float) -> bytes:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(self._socket)
         reader, writer = self._streams
@@ -109,33 +106,39 @@ class Connection:
                 raise CallFailed(UNAVAILABLE, "the connection was closed before the answer's end")
             for event in self._protocol.receive_data(data):
                 if isinstance(event, DataReceived):
-                    self._taken_bytes += event.flow_controlled_length or 0
-                if (
-                    getattr(event, "stream_id", stream) == stream
-                ):  # late frames of the call before are not this one's
-                    answer.hear(event)
+                    self._unacknowledged_bytes += event.flow_controlled_length or 0
+                # Late frames of the call before are ignored.
+                if getattr(event, "stream_id", stream) == stream:
+                    answer.receive(event)
         return answer.message()
 
     def _send(self, path: str, request: bytes, timeout_s: float) -> int:
-        """Send the whole request, and let the server send the largest answer without asking again:
-        what earlier answers took of the connection's window is given back."""
+        """Send the whole request, and return the number of its stream.
+
+        The window is opened for the largest answer at once: earlier answers' part is given back.
+        """
         stream = self._protocol.get_next_available_stream_id()
-        if self._taken_bytes:
-            self._protocol.increment_flow_control_window(self._taken_bytes)
-            self._taken_bytes = 0
+        if self._unacknowledged_bytes:
+            self._protocol.increment_flow_control_window(self._unacknowledged_bytes)
+            self._unacknowledged_bytes = 0
+        timeout_ms = max(1, min(99_999_999, int(timeout_s * 1000)))
         headers = {
-            ":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost", "te": "trailers",
-            "content-type": "application/grpc", "grpc-timeout": f"{max(1, min(99_999_999, int(timeout_s * 1000)))}m",
-        }  # fmt: skip
+            ":method": "POST",
+            ":scheme": "http",
+            ":path": path,
+            ":authority": "localhost",
+            "te": "trailers",
+            "content-type": "application/grpc",
+            "grpc-timeout": f"{timeout_ms}m",
+        }
         self._protocol.send_headers(stream, list(headers.items()))
-        self._protocol.send_data(
-            stream, b"\0" + len(request).to_bytes(4, "big") + request, end_stream=True
-        )
+        framed = b"\0" + len(request).to_bytes(4, "big") + request
+        self._protocol.send_data(stream, framed, end_stream=True)
         return stream
 
 
 def _protocol() -> H2Connection:
-    # What is sent is right as it stands above; only what comes need be checked.
+    # The headers above are valid, so only received ones are checked.
     config = H2Configuration(
         True, "utf-8", validate_outbound_headers=False, normalize_outbound_headers=False
     )
@@ -148,17 +151,17 @@ def _protocol() -> H2Connection:
 
 
 class _Answer:
-    """What has come of one answer."""
+    """The received part of one answer."""
 
     def __init__(self) -> None:
         self.ended = False
         self._data = bytearray()
-        self._said: dict[str, str] = {}
+        self._headers: dict[str, str] = {}
 
-    def hear(self, event: Event) -> None:
-        """One event of the connection. Raises CallFailed."""
+    def receive(self, event: Event) -> None:
+        """Add one event of the connection. Raises CallFailed."""
         if isinstance(event, ResponseReceived | TrailersReceived):
-            self._said.update((str(name), str(value)) for name, value in event.headers or ())
+            self._headers.update((str(name), str(value)) for name, value in event.headers or ())
         elif isinstance(event, DataReceived):
             self._data += event.data or b""
             self._check_size()
@@ -168,25 +171,21 @@ class _Answer:
             raise CallFailed(UNAVAILABLE, f"the server broke off (HTTP/2 error {event.error_code})")
 
     def message(self) -> bytes:
-        """The answer's message. Raises CallFailed for a status that is not OK."""
-        status = self._said.get("grpc-status", "")
-        if not (
-            status.isascii() and status.isdigit() and len(status) < 4 and int(status) < len(CODES)
-        ):
+        """Return the answer's message. Raises CallFailed if the status is not OK."""
+        status = self._headers.get("grpc-status", "")
+        is_number = status.isascii() and status.isdigit() and len(status) < 4
+        if not is_number or int(status) >= len(CODES):
+            http = self._headers.get(":status", "")[:10]
             raise CallFailed(
                 UNKNOWN,
-                f"no gRPC status but HTTP {self._said.get(':status', '')[:10]}; is this another server's socket?",
+                f"no gRPC status but HTTP {http}; check that this is a kubelet's socket",
             )
         if int(status):
-            raise CallFailed(CODES[int(status)], unquote(self._said.get("grpc-message", ""))[:2000])
-        if (
-            len(self._data) < _PREFIX
-            or self._data[0]
-            or len(self._data) != _PREFIX + self._length()
-        ):
-            raise CallFailed(
-                INTERNAL, f"{len(self._data)} bytes that are not one uncompressed message"
-            )
+            message = unquote(self._headers.get("grpc-message", ""))[:2000]
+            raise CallFailed(CODES[int(status)], message)
+        size = len(self._data)
+        if size < _PREFIX or self._data[0] or size != _PREFIX + self._length():
+            raise CallFailed(INTERNAL, f"{size} bytes that are not one uncompressed message")
         return bytes(self._data[_PREFIX:])
 
     def _length(self) -> int:
@@ -199,4 +198,4 @@ class _Answer:
                 f"an answer larger than max ({self._length()} against {MAX_MESSAGE_BYTES} bytes)",
             )
         if len(self._data) > _PREFIX + MAX_MESSAGE_BYTES:
-            raise CallFailed(INTERNAL, "more came than was announced")
+            raise CallFailed(INTERNAL, "the answer is longer than announced")

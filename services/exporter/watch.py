@@ -1,9 +1,8 @@
-"""Notices what happens elsewhere: that a kubelet wrote its state, that somebody touched the notify
-file, that the bus came back.
+"""Triggers: a kubelet wrote its state, the notify file changed, the bus came back.
 
-Folders are watched, since kubelets replace their files; one that is not there yet, or was replaced,
-is watched as soon as it is there. Where inotify is not to be had, files are looked at in turns, and
-that is said once. Must not know what changed.
+Folders are watched, because kubelets replace their files. A folder that is missing, or was
+replaced, is watched as soon as it exists. Without inotify the files are polled, which is logged
+once. Must not know what changed.
 """
 
 from __future__ import annotations
@@ -12,25 +11,28 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from services.exporter.folders import CHECKPOINTS, CONFIG_FILE
-from services.exporter.inotify import IGNORED, OVERFLOW, Event, Inotify
 from shared.bus.port import Bus
 from shared.file_signature import Signature, signature
 
+if TYPE_CHECKING:
+    from asyncinotify import Event, Inotify
+
+# Full reports come every few seconds anyway, and the outbox retries.
 BUS_INTERVAL_S = 5.0
-"""Reports in full come every few seconds anyway, and one that the bus did not take is sent when it is back."""
 REARM_S = 1.0
+# Pause between two reads of the queue: a kubelet writes several files for one pod, and each costs
+# several events. Shorter than `settle_s`, so that one scan still sees them all.
 GATHER_S = 0.02
-"""After a look at the queue the next waits so long: a kubelet writes several files for one pod, and each costs several events.
-Less than the time that a scan waits for what follows (`settle_s`), so that one scan still sees them all."""
 ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Entries of one folder whose change concerns a node; the empty name is the folder itself."""
+    """Entries of one folder that concern a node; the empty name is the folder itself."""
 
     node: str
     folder: str
@@ -38,7 +40,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def kubelet_places(node: str, kubelet_dir: str) -> list[Place]:
-    """Where a kubelet keeps what an exporter reads."""
+    """Return the places of the kubelet's checkpoints and configuration."""
     files: dict[str, set[str]] = {kubelet_dir: {"", CONFIG_FILE}}
     for name in CHECKPOINTS:
         folder, _, file = f"{kubelet_dir}/{name}".rpartition("/")
@@ -47,7 +49,7 @@ def kubelet_places(node: str, kubelet_dir: str) -> list[Place]:
 
 
 def file_place(node: str, path: str) -> Place:
-    """One file, watched through its folder: created, replaced, written and touched all count."""
+    """Return the place of one file: creation, replacement, writes and touches count."""
     folder, _, name = path.rpartition("/")
     return Place(node, folder or ("/" if path.startswith("/") else "."), frozenset({name}))
 
@@ -60,8 +62,8 @@ async def watch_places(
 ) -> None:
     """Call `changed(node)` whenever a place of the node changed. Ends by cancellation.
 
-    `interval_s` is the time between two looks at each file where there is no inotify;
-    `fell_back(reason)` is called then."""
+    Without inotify it calls `fell_back(reason)` and looks at the files every `interval_s`.
+    """
     listed = list(places)
     try:
         watches = _Watches(listed, changed)
@@ -78,25 +80,39 @@ async def watch_places(
     await _poll(listed, interval_s, changed)
 
 
+def open_inotify() -> Inotify:
+    """Return a queue of inotify events. Raises OSError if the system has none.
+
+    `sync_timeout` 0 makes its iteration end when the queue is empty.
+    """
+    try:
+        from asyncinotify import Inotify
+
+        return Inotify(sync_timeout=0)
+    except (ImportError, RuntimeError, AttributeError) as error:
+        raise OSError(f"no inotify: {error}") from error
+
+
 class _Watches:
     """All places of one process on one inotify queue."""
 
     def __init__(self, places: list[Place], changed: Callable[[str], None]) -> None:
         self._changed = changed
-        self._of_folder: dict[str, dict[bytes, list[str]]] = {}
+        self._of_folder: dict[str, dict[str, list[str]]] = {}
         for place in places:
-            concerned = self._of_folder.setdefault(place.folder, {})
+            nodes_by_name = self._of_folder.setdefault(place.folder, {})
             for name in place.names:
-                concerned.setdefault(os.fsencode(name), []).append(place.node)
+                nodes_by_name.setdefault(name, []).append(place.node)
         self._nodes = sorted({place.node for place in places})
+        self._inotify = open_inotify()
+        # Watch descriptor -> folder.
         self._folders: dict[int, str] = {}
-        self._inotify = Inotify()
         self._lost = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pausing: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Watch until cancelled. Raises OSError when the kernel gives no more watches."""
+        """Watch until cancelled. Raises OSError if the kernel gives no more watches."""
         self._arm(first=True)
         self._loop = asyncio.get_running_loop()
         self._listen()
@@ -110,72 +126,78 @@ class _Watches:
     def close(self) -> None:
         """Stop watching."""
         if self._loop is not None:
-            self._loop.remove_reader(self._inotify.descriptor)
+            self._loop.remove_reader(self._inotify.fd)
         if self._pausing is not None:
             self._pausing.cancel()
         self._inotify.close()
 
     def _arm(self, first: bool) -> None:
-        """Watch the folders that are there and not yet watched; one that appeared may hold news."""
+        """Watch folders that exist and are not watched; a new one may have changes already."""
+        from asyncinotify import Mask
+
+        changes = Mask.ATTRIB | Mask.CLOSE_WRITE | Mask.MOVE | Mask.CREATE | Mask.DELETE
         for folder in self._of_folder.keys() - set(self._folders.values()):
             try:
-                watch = self._inotify.add(folder)
+                watch = self._inotify.add_watch(folder, changes | Mask.ONLYDIR)
             except OSError as error:
                 if error.errno not in ABSENT:
                     raise
                 continue
-            self._folders[watch] = folder
+            self._folders[watch.wd] = folder
             if not first:
-                for node in dict.fromkeys(
-                    node for nodes in self._of_folder[folder].values() for node in nodes
-                ):
-                    self._changed(node)
+                nodes = [node for names in self._of_folder[folder].values() for node in names]
+                self._call(nodes)
+
+    def _call(self, nodes: Iterable[str]) -> None:
+        for node in dict.fromkeys(nodes):
+            self._changed(node)
 
     def _listen(self) -> None:
         assert self._loop is not None
-        self._loop.add_reader(self._inotify.descriptor, self._begin)
+        self._loop.add_reader(self._inotify.fd, self._begin)
 
     def _begin(self) -> None:
-        """What has happened is told at once; what follows is let gather until nothing does."""
+        """Act on the first events at once, and let further ones gather until none come."""
         assert self._loop is not None
-        self._loop.remove_reader(self._inotify.descriptor)
+        self._loop.remove_reader(self._inotify.fd)
         self._look()
 
     def _look(self) -> None:
         assert self._loop is not None
         self._pausing = self._loop.call_later(GATHER_S, self._look)
-        if not self._told():
+        events = list(self._inotify)
+        self._call(node for event in events for node in self._concerned(event))
+        if not events:
             self._pausing.cancel()
             self._listen()
 
-    def _told(self) -> bool:
-        """Tell whom something concerns; False when nothing happened."""
-        events = dict.fromkeys(self._inotify.read())
-        for node in dict.fromkeys(node for event in events for node in self._concerned(event)):
-            self._changed(node)
-        return bool(events)
-
     def _concerned(self, event: Event) -> list[str]:
-        if event.mask & OVERFLOW:
+        from asyncinotify import Mask
+
+        if Mask.Q_OVERFLOW in event.mask:
             return self._nodes
-        if event.mask & IGNORED:
-            self._folders.pop(event.watch, None)
+        watch = event.watch
+        if watch is None:
+            return []
+        if Mask.IGNORED in event.mask:
+            self._folders.pop(watch.wd, None)
             self._lost.set()
             return []
-        return self._of_folder.get(self._folders.get(event.watch, ""), {}).get(event.name, [])
+        nodes_by_name = self._of_folder.get(self._folders.get(watch.wd, ""), {})
+        return nodes_by_name.get(str(event.name) if event.name else "", [])
 
 
 async def _poll(places: list[Place], interval_s: float, changed: Callable[[str], None]) -> None:
-    """Look at every file in turns; without an interval never."""
+    """Look at every file every `interval_s`; never if it is 0."""
     if interval_s <= 0:
         return
-    seen = [_signatures(place) for place in places]
+    signatures = [_signatures(place) for place in places]
     while True:
         await asyncio.sleep(interval_s)
         for number, place in enumerate(places):
-            found = _signatures(place)
-            if found != seen[number]:
-                seen[number] = found
+            current = _signatures(place)
+            if current != signatures[number]:
+                signatures[number] = current
                 changed(place.node)
 
 
@@ -184,12 +206,10 @@ def _signatures(place: Place) -> list[Signature]:
 
 
 async def watch_bus(bus: Bus, returned: Callable[[], None]) -> None:
-    """Call `returned()` whenever the bus is there again after having been away. Ends by
-    cancellation.
-    """
-    there = True
+    """Call `returned()` whenever the bus is connected again. Ends by cancellation."""
+    connected = True
     while True:
         await asyncio.sleep(BUS_INTERVAL_S)
-        before, there = there, await bus.connected()
-        if there and not before:
+        before, connected = connected, await bus.connected()
+        if connected and not before:
             returned()

@@ -1,7 +1,6 @@
-"""From podresources messages to values: sorts what the kubelet leaves in map order, keeps
-everything else as said.
+"""podresources messages as values; sorts what the kubelet leaves in map order.
 
-Must not know sockets or files (both sources use it), nor what an answer means for a zone.
+Must not know sockets or files (both sources use it), nor the zones that an answer means.
 """
 
 from __future__ import annotations
@@ -23,34 +22,36 @@ MAX_BYTES = 2**50
 
 
 class Lists:
-    """One kubelet's answers to List, each of which is mostly the one before: what has the same
-    bytes is the same value, and is not read again. `pods` is the plain way."""
+    """One kubelet's answers to List. Most of an answer equals the one before.
+
+    A pod with the same bytes keeps its value and is not decoded again. `pods` is the simple way.
+    """
 
     def __init__(self) -> None:
         self._data = b""
         self._listed: tuple[ListedPod, ...] = ()
-        self._known: dict[bytes, ListedPod] = {}
+        self._decoded: dict[bytes, ListedPod] = {}
 
     def read(self, data: bytes) -> tuple[ListedPod, ...]:
-        """The listed pods, sorted by namespace and name."""
+        """Return the listed pods, sorted by namespace and name."""
         if data != self._data:
-            unread = pb.UnreadPodResources.FromString(data).pod_resources
-            known = {
-                each: self._known.get(each) or _pod(pb.PodResources.FromString(each))
-                for each in unread
+            messages = pb.UnreadPodResources.FromString(data).pod_resources
+            decoded = {
+                message: self._decoded.get(message) or _pod(pb.PodResources.FromString(message))
+                for message in messages
             }
-            self._listed = tuple(sorted([known[each] for each in unread], key=_key))
-            self._data, self._known = data, known
+            self._listed = tuple(sorted([decoded[message] for message in messages], key=_key))
+            self._data, self._decoded = data, decoded
         return self._listed
 
 
 def pods(response: pb.ListPodResourcesResponse) -> tuple[ListedPod, ...]:
-    """The listed pods, sorted by namespace and name."""
+    """Return the listed pods, sorted by namespace and name."""
     return tuple(sorted((_pod(pod) for pod in response.pod_resources), key=_key))
 
 
 def allocatable(response: pb.AllocatableResourcesResponse) -> Allocatable:
-    """The node's allocatable CPUs, memory blocks and devices."""
+    """Return the allocatable CPUs, memory blocks and devices."""
     return Allocatable(
         _cpus(response.cpu_ids), _blocks(response.memory), _devices(response.devices)
     )
@@ -80,69 +81,71 @@ def _container(container: pb.ContainerResources) -> ListedContainer:
     )
 
 
-def _claims(found: Sequence[pb.DynamicResource]) -> tuple[ClaimedDevice, ...]:
-    """Every device of every claim, sorted; a claim without any is one entry."""
-    if not found:
+def _claims(claims: Sequence[pb.DynamicResource]) -> tuple[ClaimedDevice, ...]:
+    """Return every device of every claim, sorted; a claim without devices is one entry."""
+    if not claims:
         return ()
-    claims = [each for one in found for each in _claim(one)]
-    return tuple(
-        sorted(claims, key=lambda one: (one.claim, one.driver, one.pool, one.device, one.share))
-    )
+    devices = [device for claim in claims for device in _claim(claim)]
+    return tuple(sorted(devices, key=_claim_key))
 
 
-def _claim(found: pb.DynamicResource) -> list[ClaimedDevice]:
-    made, name = [], f"{found.claim_namespace}/{found.claim_name}"
-    driver, told = "", list[str]()
-    for each in found.claim_resources:
-        names = [one.name for one in each.cdi_devices]
-        # Kubelet 1.36 lists with a driver's device those of its devices before it too.
-        repeated = (
-            each.driver_name == driver and len(names) > len(told) and names[: len(told)] == told
+def _claim_key(device: ClaimedDevice) -> tuple[str, ...]:
+    return device.claim, device.driver, device.pool, device.device, device.share
+
+
+def _claim(claim: pb.DynamicResource) -> list[ClaimedDevice]:
+    devices, name = [], f"{claim.claim_namespace}/{claim.claim_name}"
+    driver, before = "", list[str]()
+    for entry in claim.claim_resources:
+        cdi = [device.name for device in entry.cdi_devices]
+        # Kubelet 1.36 repeats the names of a driver's earlier devices with each of its devices.
+        is_longer = len(cdi) > len(before) and cdi[: len(before)] == before
+        new = cdi[len(before) :] if entry.driver_name == driver and is_longer else cdi
+        driver, before = entry.driver_name, cdi
+        devices.append(
+            ClaimedDevice(
+                name, driver, entry.pool_name, entry.device_name, entry.share_id, tuple(new)
+            )
         )
-        own = names[len(told) :] if repeated else names
-        driver, told = each.driver_name, names
-        made.append(
-            ClaimedDevice(name, driver, each.pool_name, each.device_name, each.share_id, tuple(own))
-        )
-    return made or [ClaimedDevice(name)]
+    return devices or [ClaimedDevice(name)]
 
 
 def _cpus(ids: Iterable[int]) -> tuple[int, ...]:
-    """Raises ValueError for an id that no Linux machine has: sets of CPUs are kept as one integer
-    each.
-    """
-    found = tuple(sorted(ids))
-    if found and not 0 <= found[0] <= found[-1] <= MAX_CPU_ID:
+    """Sort CPU ids. Raises ValueError for an id that no Linux machine has: sets become integers."""
+    cpus = tuple(sorted(ids))
+    if cpus and not 0 <= cpus[0] <= cpus[-1] <= MAX_CPU_ID:
         raise ValueError(
-            f"podresources: CPU ids from {found[0]} to {found[-1]}, expected 0 to {MAX_CPU_ID}; see the kubelet's log"
+            f"podresources: CPU ids from {cpus[0]} to {cpus[-1]}, expected 0 to {MAX_CPU_ID}; "
+            "see the kubelet's log"
         )
-    return found
+    return cpus
 
 
-def _blocks(blocks: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
-    found = [MemoryBlock(block.memory_type, _zones(block), _size(block)) for block in blocks]
-    if len(found) > 1:
-        found.sort(key=lambda block: (block.resource, block.zones, block.size))
-    return tuple(found)
+def _blocks(messages: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
+    blocks = [MemoryBlock(entry.memory_type, _zones(entry), _size(entry)) for entry in messages]
+    if len(blocks) > 1:
+        blocks.sort(key=lambda block: (block.resource, block.zones, block.size))
+    return tuple(blocks)
 
 
 def _size(block: pb.ContainerMemory) -> int:
-    """Raises ValueError for more than any machine has: a report counts in 64 bits."""
+    """Return the size. Raises ValueError above any machine's: a report counts in 64 bits."""
     if block.size > MAX_BYTES:
         raise ValueError(
-            f"podresources: {block.size} bytes of {block.memory_type[:40]!r} memory; see the kubelet's log"
+            f"podresources: {block.size} bytes of {block.memory_type[:40]!r} memory; "
+            "see the kubelet's log"
         )
     return int(block.size)
 
 
-def _devices(groups: Iterable[pb.ContainerDevices]) -> tuple[DeviceGroup, ...]:
-    found = [
-        DeviceGroup(group.resource_name, tuple(sorted(group.device_ids)), _zones(group))
-        for group in groups
+def _devices(messages: Iterable[pb.ContainerDevices]) -> tuple[DeviceGroup, ...]:
+    groups = [
+        DeviceGroup(entry.resource_name, tuple(sorted(entry.device_ids)), _zones(entry))
+        for entry in messages
     ]
-    if len(found) > 1:
-        found.sort(key=lambda group: (group.resource, group.ids, group.zones))
-    return tuple(found)
+    if len(groups) > 1:
+        groups.sort(key=lambda group: (group.resource, group.ids, group.zones))
+    return tuple(groups)
 
 
 def _zones(entry: pb.ContainerMemory | pb.ContainerDevices) -> tuple[int, ...]:

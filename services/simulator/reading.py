@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from services.exporter import core, wire
 from services.exporter.checkpoints import NOTHING_READ
-from services.exporter.kubelet_config import KubeletFacts
+from services.exporter.kubelet_config import KubeletSettings
 from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.sysfs import Machine, NumaNode
 from services.simulator import kubelet_files, listing
@@ -37,14 +37,19 @@ def scan(state: KubeletState, pods: Iterable[Pod], freshness: Freshness, stored:
     checkpoints = kubelet_files.stored(state) if stored else NOTHING_READ
     config = state.kubelet.config
     return core.Scan(
-        freshness, machine(state.kubelet.machine), allocatable, listed, facts(config), checkpoints
+        freshness,
+        machine(state.kubelet.machine),
+        allocatable,
+        listed,
+        settings(config),
+        checkpoints,
     )
 
 
-def facts(config: KubeletConfig) -> KubeletFacts:
+def settings(config: KubeletConfig) -> KubeletSettings:
     """What the kubelet's configuration file would say."""
     options = {**config.topology_options, **config.cpu_options}
-    return KubeletFacts(
+    return KubeletSettings(
         config.topology_policy,
         config.topology_scope,
         options,

@@ -120,11 +120,11 @@ def test_torn_answer_keeps_cpus_without_memory() -> None:
     )
 
 
-def test_pod_listed_before_admission_has_empty_placements() -> None:
+def test_pod_listed_before_admission_has_one_empty_placement() -> None:
     made = report(
         EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c1"), ListedContainer("c2"))
     )
-    assert made.placements == (Placement("default", "p", "c1"), Placement("default", "p", "c2"))
+    assert made.placements == (Placement("default", "p", "c1"),)
     assert made.fingerprint == fingerprint([])
 
 
@@ -170,7 +170,7 @@ def test_pod_level_set_counts_once_with_its_containers_parts_inside() -> None:
     assert made.zones[0].resources["memory"].available == 70
     assert made.placements is not None
     rest = (ZonedAmount("cpu", (0,), 2000, "6,8"), ZonedAmount("memory", (0,), 20))
-    assert made.placements[2] == Placement("default", "p", "", rest)
+    assert made.placements[1] == Placement("default", "p", "", rest)
 
 
 def checkpoints(read: tuple[str, ...], **holdings: dict[str, ListedContainer]) -> Checkpoints:

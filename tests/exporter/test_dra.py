@@ -214,13 +214,13 @@ def test_what_is_no_list_of_slices_is_an_error_and_never_a_count(items: object) 
     [
         (
             [{"spec": {"driver": GPU, "pool": {"name": "p"}, "nodeName": NODE, "devices": 7}}],
-            "no ResourceSlices",
+            "not ResourceSlices",
         ),
-        ([slice_of(device("A_b"))], "no names that an API server takes"),
-        ([slice_of(device("a"), driver="x" * 70)], "no names that an API server takes"),
+        ([slice_of(device("A_b"))], "not names that an API server accepts"),
+        ([slice_of(device("a"), driver="x" * 70)], "not names that an API server accepts"),
         (
             [slice_of(device("a", numa(0)), device("a", numa(1)))],
-            f"{GPU}/{NODE}/a stands .* more than once",
+            f"{GPU}/{NODE}/a more than once",
         ),
         (
             [slice_of(*(device(f"{'d' * 50}-{number}") for number in range(2000)))],

@@ -73,5 +73,5 @@ def test_what_is_no_duration_to_go_or_below_nothing_is_none(text: str) -> None:
 def test_an_interval_of_nothing_says_why_it_is_none() -> None:
     assert duration_s("1.5m") == "90"
     for text in ("0", "0s"):
-        with pytest.raises(ValueError, match="a node that is silent is taken to be gone"):
+        with pytest.raises(ValueError, match="a node without reports expires"):
             duration_s(text)

@@ -79,7 +79,7 @@ async def live(exporter: Exporter, kubelet: Kubelet, begin: int) -> None:
         if number % 20 == 15:
             kubelet.socket.with_suffix(".away").rename(kubelet.socket)
         if number % 10 == 5:
-            exporter.ask_full()
+            exporter.request_full()
         await asyncio.sleep(0)
 
 

@@ -73,7 +73,7 @@ async def test_kubelet_that_hangs_ends_by_the_deadline(kubelet: Kubelet) -> None
 
 async def test_missing_socket_is_named_with_a_remedy(tmp_path: Path) -> None:
     source = GrpcSource(str(tmp_path / "none.sock"))
-    with pytest.raises(SourceError, match=r"none\.sock: UNAVAILABLE.*is a kubelet listening"):
+    with pytest.raises(SourceError, match=r"none\.sock: UNAVAILABLE.*check that a kubelet listens"):
         await source.pods()
     await source.close()
 

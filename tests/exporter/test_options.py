@@ -256,5 +256,5 @@ def test_a_kubelet_that_cannot_be_believed_or_asked_is_an_error_with_a_remedy(
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b'{"kubeletconfig"'])
 def test_what_is_no_configz_answer_is_refused(endpoint: Endpoint, body: bytes) -> None:
     _Kubelet.answers = {"Bearer secret": (200, body)}
-    with pytest.raises(KubeletConfigError, match="is this a kubelet's /configz"):
+    with pytest.raises(KubeletConfigError, match="check that this is a kubelet's /configz"):
         configz.fetch(endpoint)

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from services.exporter import checkpoints, core, folders, wire
 from services.exporter.answers import Allocatable, ListedPod
 from services.exporter.checkpoints import Checkpoints
-from services.exporter.kubelet_config import KubeletFacts
+from services.exporter.kubelet_config import KubeletSettings
 from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.scan import NodeReader
 from services.exporter.settings import ExporterSettings, NodeSpec
@@ -147,7 +147,7 @@ def test_a_report_is_made_anew_where_anything_but_the_moment_is_another() -> Non
         "machine": msgspec.structs.replace(EVEN_ODD),
         "allocatable": Allocatable((1, 2, 3)),
         "pods": (pod("a"), pod("b")),
-        "kubelet": KubeletFacts("restricted"),
+        "kubelet": KubeletSettings("restricted"),
         "checkpoints": Checkpoints(("cpu",)),
         "kubelet_version": "v1.36.0",
         "dynamic": (),

@@ -118,31 +118,31 @@ def test_configlets_go_over_the_main_file_in_order_of_their_names_and_without_on
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("topologyExporter: {sleepIntervall: 5}", "topologyExporter.sleepIntervall: is no key"),
+        ("topologyExporter: {sleepIntervall: 5}", "topologyExporter.sleepIntervall: not a key"),
         (
             "topologyExporter: {sleepInterval: 60}",
             "60 is 60 nanoseconds; write a text such as '60s'",
         ),
-        ("topologyExporter: {sleepInterval: 0}", "0 is off"),
+        ("topologyExporter: {sleepInterval: 0}", "0 turns reports off"),
         (
             "topologyExporter: {timeUnitToLimitEvents: 0}",
             "for no limit write maxEventPerTimeUnit: 0",
         ),
-        ("nrtUpdater: {hostname: }", "None is no text"),
-        ("globals:", "globals: is no key"),
-        ("topologyExporter: {sleepInterval: sixty}", "'sixty' is no duration"),
-        ("topologyExporter: {metricsPort: '2112'}", "'2112' is no whole number"),
+        ("nrtUpdater: {hostname: }", "None is not a text"),
+        ("globals:", "globals: not a key"),
+        ("topologyExporter: {sleepInterval: sixty}", "'sixty' is not a duration"),
+        ("topologyExporter: {metricsPort: '2112'}", "'2112' is not a whole number"),
         (
             "topologyExporter: {metricsMode: https}",
-            "'https' is no mode; write disabled, http or httptls",
+            "'https' is not a mode; write disabled, http or httptls",
         ),
         (
             "topologyExporter: {metricsTLS: {minTLSVersion: VersionTLS11}}",
             "write VersionTLS12 or VersionTLS13",
         ),
         ("nrtUpdater: {noPublish: 'yes'}", "'yes' is neither true nor false"),
-        ("resourceMonitor: {sysfsRoot: 7}", "7 is no text"),
-        ("- a", "is no mapping"),
+        ("resourceMonitor: {sysfsRoot: 7}", "7 is not a text"),
+        ("- a", "not a mapping"),
         ("a: [", "cannot be read as YAML"),
     ],
 )

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.exporter.kubelet_config import KubeletConfigError, KubeletFacts, parse
-from services.exporter.settings import ExporterSettings, NodeSpec, with_flags
+from services.exporter.flags import with_flags
+from services.exporter.kubelet_config import KubeletConfigError, KubeletSettings, parse
+from services.exporter.settings import ExporterSettings, NodeSpec
 from shared.runtime.settings import SettingsInvalid, load
 
 
@@ -63,9 +64,9 @@ def test_flags_win_over_the_environment() -> None:
         (("--node", "a"), "expected NAME=SOCKET,SYSFS"),
         (("--node", "a=/s", "--node", "a=/t"), "node a: given more than once"),
         (("--node", "a=/" + "s" * 120), "has 121 bytes, the kernel allows 107"),
-        (("--node", "a b=/s"), "is no node name"),
-        (("--node", "../a=/s"), "is no node name"),
-        (("--node", "é=/s"), "is no node name"),
+        (("--node", "a b=/s"), "not a node name"),
+        (("--node", "../a=/s"), "not a node name"),
+        (("--node", "é=/s"), "not a node name"),
         (("--nodes-file", "/nowhere.json"), "--nodes-file /nowhere.json"),
         (("--node", "a=/s", "--exclude-pod", "x"), "NAMESPACE_PATTERN/NAME_PATTERN"),
         (("--node", "a=/s", "--exclude-pod", "x/[a"), "NAMESPACE_PATTERN/NAME_PATTERN"),
@@ -93,7 +94,7 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
         {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", **options}
     )
     facts = parse(text.encode(), "config")
-    assert facts == KubeletFacts(
+    assert facts == KubeletSettings(
         "restricted",
         "pod",
         {"full-pcpus-only": "true", "max-allowable-numa-nodes": "16"},
@@ -102,20 +103,26 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
     )
     assert facts.max_numa_nodes == 16
     assert parse(b"topologyManagerPolicy: best-effort", "config").policy == "best-effort"
-    assert parse(b"{}", "config") == KubeletFacts("none", "container", {}, "none", "None")
+    assert parse(b"{}", "config") == KubeletSettings("none", "container", {}, "none", "None")
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (b"topologyManagerPolicy: strict", "topologyManagerPolicy 'strict'"),
-        (b"topologyManagerScope: node", "topologyManagerScope 'node'"),
+        (b"topologyManagerPolicy: strict", "topologyManagerPolicy must be one of"),
+        (
+            b"topologyManagerPolicy: restricted\ntopologyManagerScope: node",
+            "topologyManagerScope must be one of",
+        ),
         (b"kind: Pod", "kind is 'Pod'"),
         (b"- a", "expected a KubeletConfiguration"),
         (b"a: [", "expected a KubeletConfiguration"),
         (b'{"kind": "\xff"}', "expected a KubeletConfiguration"),
         (b"[" * 100_000, "expected a KubeletConfiguration"),
-        (b"topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}", "a number from 8"),
+        (
+            b"topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}",
+            "must be a number from 8",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -159,7 +166,7 @@ def test_every_namespace_has_nfds_name_too() -> None:
         ("--logtostderr=true", "TOPOLOG_LOG_LEVEL"),
         ("-v=4", "TOPOLOG_LOG_LEVEL"),
         ("--sleep-interval=60", "write a duration such as 60s"),
-        ("--sleep-interval=0", "is taken to be gone"),
+        ("--sleep-interval=0", "a node without reports expires"),
         ("--metrics-cert=a", "unrecognized arguments: --metrics-cert=a"),
     ],
 )

@@ -44,7 +44,9 @@ def test_sparse_ids_take_distances_in_order_of_online_nodes() -> None:
     }
     pools = {"hugepages-2Mi": 3 * 2**21, "hugepages-1Gi": 0}
     first = NumaNode(0, (0, 1, 2, 8), 1024 * 1024, pools, {0: 10, 3: 21})
-    assert read_machine(DictTree(files)) == Machine((first, NumaNode(3, (), 0, {}, {0: 21, 3: 10})))
+    assert read_machine(DictTree(files)) == Machine(
+        (first, NumaNode(3, (), None, {}, {0: 21, 3: 10}))
+    )
 
 
 def test_nodes_are_found_by_folder_when_no_online_file_is_there() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.exporter import watch
-from services.exporter.pace import Pace
+from services.exporter.handlers import Pace
 from services.exporter.settings import ExporterSettings
 from services.exporter.watch import Place, file_place, kubelet_places, watch_places
 from tests.exporter.test_service import eventually
@@ -65,7 +65,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         def refuse() -> None:
             raise OSError("no inotify here")
 
-        monkeypatch.setattr(watch, "Inotify", refuse)
+        monkeypatch.setattr(watch, "open_inotify", refuse)
     return request.param
 
 
