@@ -120,6 +120,7 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
         (b'{"kind": "\xff"}', "expected a KubeletConfiguration"),
         (b"[" * 100_000, "expected a KubeletConfiguration"),
         (
+            b"topologyManagerPolicy: restricted\n"
             b"topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}",
             "must be a number from 8",
         ),
