@@ -198,7 +198,7 @@ async def build(service: Service, settings: ExporterSettings) -> None:
         readiness = PodReadiness(kube, pod, exporter.state, exporter.readiness_failed)
         service.task("pod readiness", readiness.run)
     service.health.check("kubelet", exporter.waiting_for)
-    service.health.tell("notices", exporter.notices)
+    service.health.show("notices", exporter.notices)
     service.task("reports", exporter.report_all)
     service.task("outbox", exporter.outbox.run)
     service.task("watch", exporter.watch)
