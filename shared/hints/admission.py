@@ -35,7 +35,7 @@ from shared.hints.provider import (
 from shared.hints.request import ContainerRequest, HintRequest, ManagerRequests
 from shared.hints.splits import TooManyChoicesError, TooManyWaysError
 from shared.kubelet.hint import Hint
-from shared.kubelet.masks import MAX_NODES
+from shared.kubelet.masks import TooManyNodesError
 from shared.kubelet.topology_manager import NO_HINT, TopologyManager, merge
 
 NodeState = tuple[State, ...]
@@ -171,13 +171,14 @@ class KubeletModel:
             return Hint(None if self._is_everything(lowest) else lowest, True)
         if single == 0 and self.topology_manager.policy == SINGLE_NUMA_NODE:
             return None
-        if self.topology_manager.default_mask.bit_count() > MAX_NODES:
-            raise TooManyChoicesError
         quadruples = zip(self.managers, states, reusable, requests, strict=True)
-        hints = [
-            manager.hints(state, reused, requested) if requested else None
-            for manager, state, reused, requested in quadruples
-        ]
+        try:
+            hints = [
+                manager.hints(state, reused, requested) if requested else None
+                for manager, state, reused, requested in quadruples
+            ]
+        except TooManyNodesError as error:
+            raise TooManyChoicesError from error
         hint, admitted = merge(self.topology_manager, hints)
         return hint if admitted else None
 

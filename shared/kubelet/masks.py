@@ -20,6 +20,10 @@ MAX_NODES = 16
 MASK_BITS = 64
 
 
+class TooManyNodesError(ValueError):
+    """More NUMA nodes than this model enumerates."""
+
+
 def mask_of(nodes: Iterable[int]) -> int:
     mask = 0
     for node in nodes:
@@ -34,7 +38,12 @@ def nodes_of(mask: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def enumerate_masks(nodes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return every non-empty mask over `nodes` (ascending ids), in the kubelet's order."""
+    """Return every non-empty mask over `nodes` (ascending ids), in the kubelet's order.
+
+    Raises TooManyNodesError beyond `MAX_NODES`.
+    """
+    if len(nodes) > MAX_NODES:
+        raise TooManyNodesError(f"{len(nodes)} NUMA nodes, at most {MAX_NODES} are enumerated")
     sizes = range(1, len(nodes) + 1)
     return tuple(mask_of(chosen) for size in sizes for chosen in combinations(nodes, size))
 

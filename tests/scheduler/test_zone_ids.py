@@ -15,7 +15,9 @@ from shared.hints.observing import observe
 from shared.hints.request import request_of
 from shared.kubelet.admission import admit, build
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
+from shared.kubelet.device_state import Device
 from shared.kubelet.machine import KubeletState
+from shared.kubelet.masks import nodes_of
 from shared.kubelet.topology import Cpu
 from tests.kubelet.machines import GIB, regular_machine
 from tests.scheduler.kubelet_worlds import NODE, proven_world, report_of
@@ -76,3 +78,35 @@ def test_where_ids_leave_gaps_the_kubelet_reads_distances_of_other_nodes() -> No
     assert seen is not None
     (base,) = seen.bases
     assert seen.model.admit(base, request_of(zonal_demand(pod, ("cpu",)))).zones == (0b1001,)
+
+
+@pytest.mark.parametrize("policy", ["restricted", "best-effort", "single-numa-node"])
+@pytest.mark.parametrize(
+    ("cpus", "gpus"), [(10, 4), (4, 2), (4, 3), (12, 1), (4, 0), (14, 4), (15, 4)]
+)
+def test_a_machine_of_34_zones_is_judged_by_those_that_can_hold_something(
+    policy: str, cpus: int, gpus: int
+) -> None:
+    """GB200: CPUs and GPUs on two zones, 32 zones of GPU memory."""
+    plain = regular_machine(2, cores_per_zone=4)
+    zones = (*plain.zones, *(ZoneConfig(zone, 0, {}, (10,) * 34) for zone in range(2, 34)))
+    zones = tuple(msgspec.structs.replace(zone, distances=(10,) * 34) for zone in zones)
+    config = KubeletConfig(
+        policy,
+        topology_options={"max-allowable-numa-nodes": "34"},
+        cpu_policy="static",
+        reserved_cpus="0-1",
+    )
+    gpu = {"vendor.com/gpu": {f"gpu-{index}": Device(1 << index // 2) for index in range(4)}}
+    state = build(msgspec.structs.replace(plain, zones=zones), config, gpu)
+    assert isinstance(state, KubeletState)
+    amounts = {"cpu": cpus * 1000, "memory": GIB} | ({"vendor.com/gpu": gpus} if gpus else {})
+    pod = Pod("p", "ns", "p", "Guaranteed", (Container("c", "app", amounts, amounts),))
+    answer = admit(state, pod)
+    cluster = proven_world(state, CycleConfig()).cluster
+    outcome = cluster.place(pod)
+    assert isinstance(outcome, Placed) is answer.admitted
+    if isinstance(outcome, Placed):
+        assert outcome.predicted == {"c": nodes_of(answer.containers[0].hint.mask or 0)}
+    else:
+        assert "too many possible outcomes" not in outcome.message
