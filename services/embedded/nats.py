@@ -19,12 +19,11 @@ from services.embedded.nats_credentials import load, users
 from services.embedded.ports import HOST, free_port, port_is_free
 from shared.bus import callout
 from shared.bus.port import StreamLimits
-from shared.bus.subjects import REPORT_STREAM, REPORT_SUBJECTS, inbox_prefix
+from shared.bus.subjects import ECHO, RECEIPTS, REPORT_SUBJECTS, inbox_prefix
 
 CHILD_NAME = "nats"
 _USER = "topolog"
 _EXPORTER = "exporter"
-_EXPORTER_PUBLISH = (REPORT_SUBJECTS, f"$JS.API.STREAM.INFO.{REPORT_STREAM}")
 _HANDSHAKE_S = 5
 _MIB = 1 << 20
 _STORE_BYTES = 4096 * _MIB
@@ -183,7 +182,10 @@ def render_config(
     exporters = users(load(Path(settings.credentials))) if settings.credentials else []
     known += exporters
     if settings.exporter_password and not exporters and settings.callout is None:
-        rights = {"publish": list(_EXPORTER_PUBLISH), "subscribe": [f"{inbox_prefix(_EXPORTER)}.>"]}
+        rights = {
+            "publish": {"allow": [REPORT_SUBJECTS], "deny": [ECHO]},
+            "subscribe": [f"{inbox_prefix(_EXPORTER)}.>", f"{RECEIPTS}*"],
+        }
         known.append(
             {"user": _EXPORTER, "password": settings.exporter_password, "permissions": rights}
         )

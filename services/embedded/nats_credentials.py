@@ -40,9 +40,11 @@ class Credential(msgspec.Struct, frozen=True):
 
 def rights(name: str, nodes: Sequence[str]) -> dict[str, list[str]]:
     """What an exporter may do: publish its nodes' reports, and hear the answers to that."""
+    reports = [subjects.report(node) for node in nodes]
+    receipts = [subjects.receipt(report) for report in reports]
     return {
-        "publish": [subjects.report(node) for node in nodes],
-        "subscribe": [f"{subjects.exporters_inbox(name)}.>"],
+        "publish": reports,
+        "subscribe": [f"{subjects.exporters_inbox(name)}.>", *receipts],
     }
 
 

@@ -20,6 +20,7 @@ from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, Not
 from shared.bus import subjects
 from shared.bus.buffers import Doorbell, LatestReports, position_in
 from shared.bus.jetstream_client import FileAuthClient, inbox_prefix, split_credentials
+from shared.bus.jetstream_receipts import ReportReceipts, barrier
 from shared.bus.jetstream_streams import heal, stream_configs
 from shared.bus.jetstream_subscription import (
     HEARTBEAT_S,
@@ -38,6 +39,8 @@ WINDOW_MESSAGES = 256
 WINDOW_BYTES = 1 << 20
 PENDING_BYTES = 8 << 20
 ECHO_EVERY_S = 1.0
+# Echoes that do not come back before the report stream is checked: a new subscription needs one.
+ECHOES_UNTIL_HEALED = 2
 # A hanging server, or one whose machine died, is noticed after two pings without an answer, and
 # replaced by another server of the URL.
 PING_EVERY_S = 3
@@ -72,6 +75,7 @@ class JetStreamBus:
         self._connecting: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._running: dict[asyncio.Task[None], Subscription] = {}
+        self._receipts = ReportReceipts()
         self._endings: list[LatestReports | Doorbell] = []
         self._publishing = asyncio.Lock()
         self._keeps_streams = keeps_streams
@@ -87,8 +91,8 @@ class JetStreamBus:
         await self.publish_many([Message(subject, data, headers)])
 
     async def publish_many(self, messages: list[Message]) -> None:
-        """Publish in order. After an error, everything from the first unacknowledged message is
-        sent again; the message ids prevent duplicates."""
+        """Publish in order. After an error, everything from the first unconfirmed message is sent
+        again; message ids prevent duplicate events."""
         deadline_s = asyncio.get_running_loop().time() + self._patience_s
         async with self._publishing:
             done = 0
@@ -105,7 +109,9 @@ class JetStreamBus:
         stream = "reports" if window[0].subject.startswith("topolog.report.") else "facts"
         try:
             await self._ready(deadline_s)
-            if stream != "facts" or not await self._all_stored(window):
+            if stream == "reports":
+                await self._confirmed(window)
+            elif not await self._all_stored(window):
                 await self._acknowledged(window)
         except _TROUBLE as error:
             pass_on_cancellation()
@@ -116,6 +122,31 @@ class JetStreamBus:
             return False
         count(names.BUS_PUBLISHED, len(window), stream=stream)
         return True
+
+    async def _confirmed(self, window: list[Message]) -> None:
+        """Publish reports and wait until the stream has stored them (`jetstream_receipts`). They carry
+        no message id: in one stream for all nodes, an id of one node could suppress another's
+        report.
+        """
+        receipts = self._receipts
+        async with asyncio.timeout(self._answer_limit_s()):
+            await receipts.subscribe(self._client, {message.subject for message in window})
+        futures = []
+        for message in window:
+            headers = dict(message.headers)
+            headers.pop(subjects.MSG_ID, None)
+            reply, future = receipts.expect(headers)
+            futures.append(future)
+            await self._client.publish(message.subject, message.data, reply=reply, headers=headers)
+        try:
+            async with asyncio.timeout(self._answer_limit_s()):
+                if not receipts.are_allowed:
+                    await barrier(self._client)
+                for future in futures:
+                    if receipts.are_allowed or future.done():
+                        await future
+        finally:
+            receipts.forget()
 
     async def _all_stored(self, window: list[Message]) -> bool:
         """Publish events and return whether the stream stored all of them. Only the first and the
@@ -142,10 +173,13 @@ class JetStreamBus:
         )
 
     async def _answers(self, futures: Sequence[asyncio.Future[PubAck]]) -> list[PubAck]:
-        # Shorter than the caller's patience: a message that is cut off with its connection is never
-        # acknowledged.
-        async with asyncio.timeout(min(max(self._patience_s / 4, 0.2), 2.0)):
+        async with asyncio.timeout(self._answer_limit_s()):
             return await asyncio.gather(*futures)
+
+    def _answer_limit_s(self) -> float:
+        # Shorter than the caller's patience: a message that is cut off with its connection is never
+        # answered.
+        return min(max(self._patience_s / 4, 0.2), 2.0)
 
     async def _repair(self, error: BaseException, stream: str) -> None:
         """Create the streams again after a wipe or a full disk (a stream whose disk was full never
@@ -158,16 +192,17 @@ class JetStreamBus:
             if isinstance(error, NoStreamResponseError | NotFoundError):
                 await self.ensure_streams()
             elif isinstance(error, asyncio.TimeoutError | APIError):
-                config = next(
-                    config
-                    for config in stream_configs(self._limits)
-                    if config.subjects == [_SUBJECTS[stream]]
-                )
-                if problem := await heal(self._js, config):
-                    count(names.BUS_STREAMS_RECREATED, stream=stream)
-                    self._out.warning(
-                        names.BUS_STREAM_RECREATED, stream=config.name, problem=problem
-                    )
+                await self._heal(stream)
+
+    async def _heal(self, stream: str) -> None:
+        config = next(
+            config
+            for config in stream_configs(self._limits)
+            if config.subjects == [_SUBJECTS[stream]]
+        )
+        if problem := await heal(self._js, config):
+            count(names.BUS_STREAMS_RECREATED, stream=stream)
+            self._out.warning(names.BUS_STREAM_RECREATED, stream=config.name, problem=problem)
 
     # -- streams -----------------------------------------------------------------------------------
 
@@ -213,13 +248,20 @@ class JetStreamBus:
 
     async def _echo(self) -> None:
         """Send through the report stream periodically: an echo that comes back proves the whole
-        path, and an error heals the stream.
+        path, and a stream without echoes is checked and healed.
         """
+        silent = 0
         while True:
+            sent_s = asyncio.get_running_loop().time()
             with contextlib.suppress(BusUnavailable):
                 await self.publish(subjects.ECHO, b"", {})
             pass_on_cancellation()
             await asyncio.sleep(ECHO_EVERY_S)
+            silent = 0 if (self._echoed_s or 0.0) >= sent_s else silent + 1
+            if silent >= ECHOES_UNTIL_HEALED and self._client.is_connected:
+                with contextlib.suppress(*_TROUBLE):
+                    await self._heal("reports")
+                pass_on_cancellation()
 
     def _echo_received(self) -> None:
         self._echoed_s = asyncio.get_running_loop().time()
@@ -371,6 +413,7 @@ class JetStreamBus:
         """Log each problem once per connection state, because the client retries several times a
         second."""
         self._trouble = plain(error)
+        self._receipts.note_error(str(error))
         if self._trouble not in self._logged:
             self._logged.add(self._trouble)
             self._out.warning(names.BUS_TROUBLE, problem=self._trouble)

@@ -3,12 +3,14 @@
 A stream whose disk was full never answers a publication again, even when there is space again
 (nats-server 2.15, measured). Only deleting and recreating it helps. Its content is on the log or is
 sent again.
+
+The report stream sends receipts instead of acknowledgements (`jetstream_receipts` says why).
 """
 
 from __future__ import annotations
 
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, StorageType, StreamConfig
+from nats.js.api import DiscardPolicy, RePublish, StorageType, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
 from shared.bus import subjects
@@ -24,6 +26,12 @@ def stream_configs(limits: StreamLimits) -> list[StreamConfig]:
         description="The newest report of every node.",
         subjects=[subjects.REPORT_SUBJECTS],
         max_msgs_per_subject=1,
+        no_ack=True,
+        republish=RePublish(
+            src=subjects.REPORT_SUBJECTS,
+            dest=subjects.RECEIPTS + "{{wildcard(1)}}",
+            headers_only=True,
+        ),
         max_bytes=limits.report_bytes,
         max_age=limits.report_age_s,
     )

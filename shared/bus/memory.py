@@ -29,11 +29,12 @@ class MemoryBus:
 
     async def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> None:
         self._check(subject)
-        if self._is_repeated(headers.get(subjects.MSG_ID, "")):
+        is_report = subject.startswith("topolog.report.")
+        if not is_report and self._is_repeated(headers.get(subjects.MSG_ID, "")):
             return
         self._sequence += 1
         message = Message(subject, bytes(data), dict(headers), self._sequence)
-        if subject.startswith("topolog.report."):
+        if is_report:
             self._reported(message)
         else:
             self._announced(message)

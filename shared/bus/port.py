@@ -33,7 +33,7 @@ class StreamLimits(msgspec.Struct, frozen=True):
 
 
 class Bus(Protocol):
-    """Publishing is at-least-once and idempotent by message id. A subscription may repeat messages
+    """Publishing is at-least-once, and an event is stored once per message id. A subscription may repeat messages
     and may miss some.
     """
 
@@ -41,13 +41,13 @@ class Bus(Protocol):
         """Create or update the streams; idempotent."""
 
     async def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> None:
-        """Publish and wait for the stream's acknowledgement. Raises BusUnavailable after bounded
-        retries.
+        """Publish and wait until the stream has stored the message. Raises BusUnavailable after
+        bounded retries.
         """
 
     async def publish_many(self, messages: list[Message]) -> None:
-        """Publish in order with a bounded window of unacknowledged messages; return when all are
-        acknowledged.
+        """Publish in order with a bounded window of unconfirmed messages; return when all are
+        stored.
         """
 
     def reports(self) -> AsyncIterator[list[Message]]:

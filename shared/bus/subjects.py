@@ -15,6 +15,11 @@ FACT_SUBJECTS = "topolog.fact.>"
 # The subject of echoes; node names cannot begin with `_`.
 ECHO = "topolog.report._echo"
 
+# The report stream confirms a stored report on this prefix and the node's token.
+RECEIPTS = "topolog.stored."
+# Identifies a report in its receipt.
+SENT = "Topolog-Sent"
+
 MSG_ID = "Nats-Msg-Id"
 POSITION = "Topolog-Position"
 # The chain identifies the history of the position after a restore (`shared.eventlog.chain`).
@@ -24,6 +29,11 @@ CHAIN = "Topolog-Chain"
 def report(node: str) -> str:
     """Return the subject of a node's reports."""
     return f"topolog.report.{escape(node)}"
+
+
+def receipt(report_subject: str) -> str:
+    """Return the subject of the receipts for a report's subject."""
+    return RECEIPTS + report_subject.rsplit(".", 1)[-1]
 
 
 def reporting(subject: str) -> str:

@@ -135,6 +135,24 @@ async def test_streams_are_bounded(bus: JetStreamBus, server: NatsProcess) -> No
         assert config.duplicate_window > 0
 
 
+async def test_a_stream_of_an_older_release_stops_acknowledging_reports(
+    bus: JetStreamBus, server: NatsProcess
+) -> None:
+    """An acknowledgement would follow the client's reply subject to any subject of the account."""
+    client = await client_of(server)
+    config = (await client.jsm().stream_info(subjects.REPORT_STREAM)).config
+    config.no_ack, config.republish = False, None
+    await client.jsm().update_stream(config)
+    await bus.publish(subjects.report("a"), b"1", {})
+    await bus.ensure_streams()
+    config = (await client.jsm().stream_info(subjects.REPORT_STREAM)).config
+    await client.close()
+    assert config.no_ack
+    assert config.republish is not None
+    await bus.publish(subjects.report("a"), b"2", {})
+    assert await reported_up_to(bus.reports(), b"2")
+
+
 async def test_relayed_events_are_stored_in_order_and_once(
     bus: JetStreamBus, server: NatsProcess
 ) -> None:

@@ -287,7 +287,9 @@ async def test_the_exporters_user_may_publish_reports_and_nothing_else(folder: P
             error_cb=note,
             inbox_prefix=inbox_prefix("exporter"),
         )
-        assert (await exporter.jetstream().publish("topolog.report.n1", b"x")).seq == 1
+        await exporter.publish("topolog.report.n1", b"x")
+        await exporter.flush()
+        assert (await full.jetstream().stream_info("TOPOLOG_REPORTS")).state.messages == 1
         await exporter.publish("topolog.fact.pod.bound", b"forged")
         await exporter.subscribe("topolog.>")
         await exporter.flush()

@@ -232,7 +232,7 @@ async def test_nobody_else_comes_in_and_the_services_do_not_depend_on_the_api(
     _, words = await asyncio.to_thread(running.process.communicate, timeout=60)
     assert "not for topolog-nats" in words
     assert "not (or no longer) good" in words
-    assert "it is no token of a pod" in words
+    assert "it is not a pod's token" in words
     assert "names no node" in words
     assert "system:serviceaccount:topolog:x" in words
     assert "grant create on tokenreviews" in words
