@@ -1,9 +1,9 @@
-"""Keep what this release folds by, for the tests of the next: `python scripts/previous_release.py`,
-run when a release is made.
+"""Keep the code that folds events in this release, for the tests of the next release.
 
-Writes `tests/events/previous_release.zip`: the sources that decoding and the ledger's fold run on,
-as they are now, always the same bytes for the same sources. The next release's tests have this code
-read their facts (`tests/events/test_previous_release.py`).
+Run `python scripts/previous_release.py` when a release is made. It writes
+`tests/events/previous_release.zip`: the sources of decoding and of the ledger's fold, always
+with the same bytes for the same sources. In the next release this code reads its events
+(`tests/events/test_previous_release.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TARGET = Path(__file__).resolve().parents[1] / "tests/events/previous_release.zi
 
 
 def main() -> None:
-    """Pack, and say what."""
+    """Write the archive and print its contents."""
     names = closure(module.__name__ for module in (codec, setting_aside, fold, registry))
     with zipfile.ZipFile(TARGET, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in names:
@@ -35,11 +35,11 @@ def main() -> None:
 def _entry(name: str) -> zipfile.ZipInfo:
     path = Path(*name.split("."))
     is_package = (ROOT / path).is_dir()
-    found = zipfile.ZipInfo(
+    entry = zipfile.ZipInfo(
         str(path / "__init__.py" if is_package else path.with_suffix(".py")), (2026, 1, 1, 0, 0, 0)
     )
-    found.compress_type = zipfile.ZIP_DEFLATED
-    return found
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
 
 
 if __name__ == "__main__":

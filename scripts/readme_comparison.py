@@ -1,7 +1,7 @@
-"""The comparison at the top of README: what `topolog compare --json` told (docs/compare.jsonl), as
-docs/compare.svg and a table.
+"""Generate the comparison at the top of README and docs/compare.svg from docs/compare.jsonl.
 
-`python scripts/readme_comparison.py` writes both; a test holds them to docs/compare.jsonl.
+`topolog compare --json` writes docs/compare.jsonl. Run `python scripts/readme_comparison.py`
+afterwards. A test compares both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BAR, ROW, LEFT = 440, 34, 230
 
 
 def rows(lines: str) -> list[dict[str, str]]:
-    """The rows that the command told, a JSON line each."""
+    """Return the rows, one for each JSON line."""
     return [
         {name: str(value) for name, value in json.loads(line).items()}
         for line in lines.splitlines()
@@ -28,18 +28,18 @@ def rows(lines: str) -> list[dict[str, str]]:
     ]
 
 
-def picture(found: list[dict[str, str]]) -> str:
-    """Bars of rejections as SVG."""
-    most = max(_number(row["rejected"]) for row in found)
-    height = ROW * len(found) + 44
+def picture(results: list[dict[str, str]]) -> str:
+    """Return the bars of rejections as SVG."""
+    most = max(_number(row["rejected"]) for row in results)
+    height = ROW * len(results) + 44
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + BAR + 90} {height}"',
         '  font-family="sans-serif" font-size="14">',
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="8" y="22" font-weight="bold">Pods rejected by kubelets ({PLACE})</text>',
     ]
-    for at, row in enumerate(found):
-        y, rejected = 40 + ROW * at, _number(row["rejected"])
+    for index, row in enumerate(results):
+        y, rejected = 40 + ROW * index, _number(row["rejected"])
         width = max(2, round(BAR * rejected / most)) if rejected else 2
         colour = "#2a7f3f" if row["row"] == "Topolog" else "#b3432b"
         parts.append(f'<text x="8" y="{y + 17}">{row["row"]}</text>')
@@ -48,15 +48,15 @@ def picture(found: list[dict[str, str]]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def block(found: list[dict[str, str]]) -> str:
-    """What stands in README between the marks."""
+def block(results: list[dict[str, str]]) -> str:
+    """Return the text of README between the marks."""
     lines = [
         "![Rejections by kubelets: the same pods on the same machines, four ways of scheduling](docs/compare.svg)",  # noqa: E501
         "",
         "| the same pods on the same machines | tasks | ran | rejected by kubelets | p99 wait |",
         "|---|---:|---:|---:|---:|",
     ]
-    for row in found:
+    for row in results:
         wait = row["wait_p99_s"]
         lines.append(
             f"| {row['row']} | {row['tasks']} | {row['ran']} | {_number(row['rejected']):,} | {wait} s |"  # noqa: E501
@@ -65,7 +65,7 @@ def block(found: list[dict[str, str]]) -> str:
 
 
 def with_block(readme: str, made: str) -> str:
-    """README with the block put in place of the old one."""
+    """Return README with the new block."""
     return re.sub(
         re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: made, readme, count=1, flags=re.DOTALL
     )
@@ -77,10 +77,10 @@ def _number(text: str) -> int:
 
 def main() -> None:
     """Write the picture and the block."""
-    found = rows((ROOT / "docs" / "compare.jsonl").read_text())
-    (ROOT / "docs" / "compare.svg").write_text(picture(found))
+    results = rows((ROOT / "docs" / "compare.jsonl").read_text())
+    (ROOT / "docs" / "compare.svg").write_text(picture(results))
     readme = ROOT / "README.md"
-    readme.write_text(with_block(readme.read_text(), block(found)))
+    readme.write_text(with_block(readme.read_text(), block(results)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Prints the part of requirements.lock that the services need at run time: the lock without
-development tools.
+"""Print the part of requirements.lock that services need at run time, without development tools.
 
-Reads pyproject.toml for what is asked for, and the lock's own `# via` notes for what follows.
-Standard library only, because the image's build runs it before anything is installed.
+Reads the dependencies in pyproject.toml and the `# via` notes of the lock. Standard library only,
+because the image's build runs this script before anything is installed.
 """
 
 import re
@@ -14,27 +13,27 @@ _ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==", re.MULTILINE)
 
 
 def normal(name: str) -> str:
-    """A distribution's name as package indexes compare it (PEP 503), without extras."""
-    found = re.match(r"[A-Za-z0-9._-]+", name)
-    return re.sub(r"[-_.]+", "-", found.group() if found else name).lower()
+    """Return a distribution's name as package indexes compare it (PEP 503), without extras."""
+    match = re.match(r"[A-Za-z0-9._-]+", name)
+    return re.sub(r"[-_.]+", "-", match.group() if match else name).lower()
 
 
 def entries(lock: str) -> list[tuple[str, str, set[str]]]:
-    """(name, text, names of those that need it) of every entry of the lock."""
+    """Return name, text, and the names of the dependents of every entry of the lock."""
     starts = [match.start() for match in _ENTRY.finditer(lock)]
     texts = [lock[begin:end] for begin, end in zip(starts, [*starts[1:], len(lock)], strict=True)]
     return [(normal(text), text, _needed_by(text)) for text in texts]
 
 
 def runtime(lock: str, asked_for: list[str]) -> str:
-    """The entries of `asked_for` and of all that they need, in the lock's order."""
+    """Return the entries of `asked_for` and of their dependencies, in the lock's order."""
     all_entries = entries(lock)
     wanted = {normal(name) for name in asked_for}
     while True:
-        more = {name for name, _text, needed_by in all_entries if needed_by & wanted} - wanted
-        if not more:
+        added = {name for name, _text, needed_by in all_entries if needed_by & wanted} - wanted
+        if not added:
             return "".join(text for name, text, _needed_by in all_entries if name in wanted)
-        wanted |= more
+        wanted |= added
 
 
 def _needed_by(text: str) -> set[str]:
