@@ -235,7 +235,7 @@ def pending_zones(charge: Charge, report: Report) -> ZoneAmounts:
     """Return what an unconfirmed charge subtracts under `report`: the zones in which it was last
     confirmed if that was in this boot, else every possible one."""
     zones = [zone.id for zone in report.zones]
-    if charge.confirmed_zones and charge.confirmed_boot == report.boot_id:
+    if charge.confirmed_zones:
         present = set(zones)
         last = charge.confirmed_zones.items()
         return {zone: amounts for zone, amounts in last if zone in present}

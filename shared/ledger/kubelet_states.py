@@ -105,7 +105,7 @@ def kubelet_states(
             return TooManyStates(frozenset({NO_PLACEMENTS}))
         report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
     listed, charges = node.listed or {}, list(charges)
-    if any(_is_partial(charge, listed.get(charge.key, ()), report) for charge in charges):
+    if any(_is_partial(charge, listed.get(charge.key, ())) for charge in charges):
         return TooManyStates(frozenset({PARTIALLY_LISTED}))
     ended = [placement for key in _listed_and_ended(node, charges) for placement in listed[key]]
     report, init_placements = _sort_hidden(report, charges, ended)
@@ -175,7 +175,7 @@ def _charged(
             if is_included(charge, listed.get(charge.key, ()), report):
                 zones = _not_in_checkpoints(zones, report)
             open_holdings += kept_by_inits(zones, report, bounds)
-        elif _was_confirmed(charge, report):
+        elif charge.confirmed_zones:
             open_holdings += held_or_not([charge.confirmed_zones], report)
             bounds.add(EARLIER)
         else:
@@ -184,10 +184,6 @@ def _charged(
                 PendingAdmission(request, charge.sent_at, charge.runs_at, charge.started_s)
             )
     return pending, open_holdings
-
-
-def _was_confirmed(charge: Charge, report: Report) -> bool:
-    return bool(charge.confirmed_zones) and charge.confirmed_boot == report.boot_id
 
 
 def _all_free(report: Report) -> bool:
@@ -254,11 +250,11 @@ def _checkpoint_of(name: str) -> str:
     return "memory" if is_memory(name) else "devices"
 
 
-def _is_partial(charge: Charge, listed: Sequence[Placement], report: Report) -> bool:
+def _is_partial(charge: Charge, listed: Sequence[Placement]) -> bool:
     """Return True if the report was read while the kubelet admitted this pod: it shows devices of a
     container and not yet CPUs, or one container and not yet the next. What the pod is being given
     is in the zones of its merged hint, which the rest does not show."""
-    if charge.confirmed or charge.alias is not None or _was_confirmed(charge, report):
+    if charge.confirmed or charge.alias is not None or charge.confirmed_zones:
         return False
     return bool(charge.demand) and any(placement.held for placement in listed)
 

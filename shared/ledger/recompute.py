@@ -77,7 +77,7 @@ def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
     charge.confirmed = _is_confirmed(node, charge)
     if charge.confirmed:
         if listed:
-            charge.confirmed_zones, charge.confirmed_boot = held_zones(listed), basis.boot_id
+            charge.confirmed_zones = held_zones(listed)
         charge.zones = residual(charge, listed, basis)
         return
     widen_possible(node, charge)
@@ -146,7 +146,7 @@ def forget_places(node: LedgerNode) -> None:
     for ended in node.ended.values():
         ended.lives = None
     for charge in node.charges.values():
-        charge.confirmed_zones, charge.confirmed_boot, charge.narrowed = {}, "", False
+        charge.confirmed_zones, charge.narrowed = {}, False
         charge.sent_at = charge.runs_at = charge.started_s = 0
         possible = possible_zones(charge.demand, node.basis, everything)
         charge.possible = widen(charge.possible, possible)

@@ -47,9 +47,8 @@ class Charge(msgspec.Struct, gc=False):
     possible: dict[str, tuple[int, ...]] = {}
     # The current report shows where the pod is.
     confirmed: bool = False
-    # Zone -> amounts as last confirmed, in the boot `confirmed_boot`.
+    # Zone -> amounts as last confirmed in this boot: another boot clears it (`forget_places`).
     confirmed_zones: ZoneAmounts = {}
-    confirmed_boot: str = ""
     # What the pod subtracts from `free_min` now.
     zones: ZoneAmounts = {}
     alias: Alias | None = None

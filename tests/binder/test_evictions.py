@@ -185,6 +185,19 @@ async def test_a_server_that_is_too_busy_for_a_rehearsal_delays_the_eviction_onl
         assert kinds(await scene.until(2)) == ["EvictIntended", "PodEvicted"]
 
 
+async def test_no_victim_is_evicted_before_every_dry_run_succeeded() -> None:
+    """Otherwise a pod is evicted in vain if the other victim may not be evicted after all."""
+    scene = Scene()
+    scene.api.answers["b"] = [BUSY, BUSY, Answer(201)]
+    await scene.nominate("a", "b")
+    async with scene.leading():
+        await scene.until(4)
+    first_eviction = next(
+        index for index, (_, dry_run) in enumerate(scene.api.asked) if not dry_run
+    )
+    assert scene.api.asked[:first_eviction].count(("b", True)) == 3
+
+
 async def test_a_budget_used_up_between_rehearsal_and_call_is_retried_and_then_refused() -> None:
     scene = Scene()
     scene.api.answers["a"] = [Answer(201), BUDGET]

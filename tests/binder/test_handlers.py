@@ -5,7 +5,7 @@ at one log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,9 +14,10 @@ import pytest
 from services.binder import core
 from services.binder.core import stream_of
 from services.binder.handlers import ROLE, Binder
-from shared.eventlog.port import Appended, Conflict, Lease, Place
+from shared.eventlog.port import Appended, Commit, Conflict, Lease, Outcome, Place
 from shared.events import binding_events as binding
 from shared.events.codec import decode
+from shared.events.envelope import Envelope
 from shared.events.scheduling_events import PodVerdictChanged, ReservationWithdrawn
 from shared.kube.port import Answer, Lost
 from shared.runtime.clock import SYSTEM_CLOCK
@@ -252,3 +253,42 @@ async def test_people_see_an_event_for_the_binding_and_a_condition_for_the_refus
     (found,) = [condition for condition in conditions if condition["type"] == "PodScheduled"]
     assert (found["status"], found["reason"]) == ("False", "Unschedulable")
     assert found["message"] == "0/2 nodes: 2 no zone with 9 cpu free"
+
+
+async def test_no_pod_is_bound_again_before_its_outcome_is_folded(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome of pod a comes while intents are appended, and the fold has not reached it."""
+    answer_a, appended_intents, folded_again = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    appending: list[str] = []
+    append, read = cluster.log.append, cluster.log.read
+
+    async def bind_slowly(call: Call) -> Answer | Lost:
+        answer = await call()
+        await answer_a.wait()
+        return answer
+
+    async def append_intents_slowly(commits: Sequence[Commit]) -> list[Outcome]:
+        appending.extend(commit.commit_id for commit in commits)
+        if commits[0].commit_id.startswith("intent/"):
+            await appended_intents.wait()
+        return await append(commits)
+
+    async def read_later(*arguments: Any, **options: Any) -> list[Envelope]:
+        await folded_again.wait()
+        return await read(*arguments, **options)
+
+    cluster.kube.fault = bind_slowly
+    await cluster.reserved("a")
+    async with cluster.binder():
+        await until(lambda: cluster.kube.binds)
+        monkeypatch.setattr(cluster.log, "append", append_intents_slowly)
+        await cluster.reserved("b")
+        await until(lambda: any(name.startswith("intent/") for name in appending))
+        monkeypatch.setattr(cluster.log, "read", read_later)
+        answer_a.set()
+        await until(lambda: any(name.startswith("PodBound/") for name in appending))
+        appended_intents.set()
+        await asyncio.sleep(0.3)
+        assert [name for name, _ in cluster.kube.binds].count("a") == 1
+        folded_again.set()

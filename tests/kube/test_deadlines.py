@@ -63,7 +63,7 @@ async def kube(
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.2)
     monkeypatch.setattr(client, "WATCH_TIMEOUT_S", 0)
     monkeypatch.setattr(client, "INITIAL_IDLE_S", 0.2)
-    monkeypatch.setattr(client, "INITIAL_TIMEOUT_S", 0)
+    monkeypatch.setattr(client, "INITIAL_TIMEOUT_S", 300)
     made = KubeClient(server.url)
     yield made
     await made.close()
@@ -122,8 +122,12 @@ async def test_headers_that_never_end_are_no_answer(
 
 @pytest.mark.parametrize("read", [streamed_list, watch])
 async def test_events_without_an_end_end_by_the_deadline_of_the_request(
-    server: DribblingServer, kube: KubeClient, read: Callable[[KubeClient], Awaitable[None]]
+    server: DribblingServer,
+    kube: KubeClient,
+    read: Callable[[KubeClient], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(client, "INITIAL_TIMEOUT_S", 0)
     server.piece = line(event("ADDED", "a"))
     async with asyncio.timeout(3):
         with pytest.raises(KubeUnavailableError):
@@ -134,7 +138,6 @@ async def test_events_are_progress(
     server: DribblingServer, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large list takes longer than the time that may pass between two of its events."""
-    monkeypatch.setattr(client, "INITIAL_TIMEOUT_S", 300)
     monkeypatch.setattr(client, "INITIAL_IDLE_S", 0.5)
     monkeypatch.setattr(client, "PAGE_LIMIT", 1)
     server.piece = line(event("ADDED", "a"))

@@ -7,6 +7,7 @@ from shared.domain.report import Placement, ZonedAmount
 from shared.events import streams
 from shared.events.binding_events import BindRefused
 from shared.events.cluster_events import NodeEnded
+from shared.events.report_events import NodeReportChanged
 from shared.events.scheduling_events import NominationWithdrawn, PodNominated, ReservationWithdrawn
 from shared.ledger.view import compute_free_max, compute_free_min
 from tests.ledger.given import History, container, cpu, held, listed_empty, pod, report, zone
@@ -481,3 +482,29 @@ def test_the_end_of_a_pod_without_demand_gives_back_what_is_listed_for_its_ended
     history.end(second)
     assert history.n1.free_max == compute_free_max(history.n1)
     assert history.n1.free_min == compute_free_min(history.n1)
+
+
+def test_a_rejected_pod_leaves_nothing_that_it_may_have_held() -> None:
+    history = History()
+    history.node()
+    history.report(*two_zones())
+    rejected, deleted = pod("a", cpus=2), pod("b", cpus=2)
+    for ended, cause in ((rejected, "rejected"), (deleted, "deleted")):
+        history.reserve(ended)
+        history.end(ended, cause)
+    lives = {name: ended.lives for name, ended in history.n1.ended.items()}
+    assert lives["ns/a"] == ()
+    assert len(lives["ns/b"] or ()) == 1
+
+
+def test_zones_of_another_boot_are_no_longer_charged_alone() -> None:
+    """A delta of a new boot leaves the pod out: it may be in every zone again."""
+    history = History()
+    history.node()
+    running_pod = pod("a", cpus=2)
+    history.reserve(running_pod)
+    history.report(zone(0, 4, 2), zone(1, 4), placements=(held("a", 0, 2),))
+    assert (history.free(0), history.free(1)) == (2, 4)
+    change = NodeReportChanged("n1", "boot-2", 3, available={0: {"cpu": 4000}}, unlisted=("ns/a",))
+    history.tell(streams.report("n1"), change)
+    assert (history.free(0), history.free(1)) == (2, 2)

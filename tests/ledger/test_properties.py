@@ -201,7 +201,7 @@ def listing_a(*parts: Container) -> History:
 def test_a_delta_of_a_new_boot_settles_whom_it_says_nothing_of() -> None:
     history = listing_a(container("c", 4))
     history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-2", 3))
-    assert history.n1.charges["uid-a"].confirmed_boot == "boot-2"
+    assert history.n1.charges["uid-a"].confirmed_zones == {0: {"cpu": 4000}}
     recomputed_whole(history)
 
 

@@ -84,9 +84,9 @@ KUBERNETES = (
     Mutation(
         "a pod waits behind the first of its shape though its labels are others",
         "services/scheduler/select/cluster.py",
-        " if ruled else key_of(pod)",
+        " if has_rules else key_of(pod)",
         " if False else key_of(pod)",
-        "tests/scheduler/default/test_nobody_waits_in_vain.py -k missed[20]",
+        "tests/scheduler/default/test_nobody_waits_in_vain.py -k missed[20-budgets20]",
     ),
     Mutation(
         "a rule moves with its node's labels, and wakes nobody",
@@ -182,8 +182,8 @@ KUBERNETES = (
     Mutation(
         "a stream without its mark is a list",
         "shared/kube/client.py",
-        '            raise NotServedError(f"watch of',
-        '            yield Listed(found.take().items, "1")\n            return\n            raise NotServedError(f"watch of',
+        "            raise NotServedError(\n",
+        '            yield Listed(gathered.take().items, "1")\n            return\n            raise NotServedError(\n',
         "tests/kube/test_initial_events.py -k without_its_mark",
     ),
     Mutation(

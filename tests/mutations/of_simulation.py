@@ -102,7 +102,7 @@ SIMULATED = (
     Mutation(
         "a late report is news",
         STORE,
-        "    if report.boot_time_ms <= max(before.boot_time_ms, known.newest_ms):\n        reason",
+        "    if report.boot_time_ms <= max(last.boot_time_ms, state.newest_ms):\n        reason",
         "    if False:\n        reason",
         "S10",
         90000,

@@ -1,14 +1,18 @@
-"""The table fits the code, and the command tells a survivor from a bug that was caught."""
+"""The table fits the code and the tests, and the command tells a survivor from a caught bug."""
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 
 from tests.mutations.of_kubernetes import KUBERNETES
 from tests.mutations.of_simulation import SIMULATED
-from tests.mutations.planting import copy_to, is_stale, try_one
+from tests.mutations.planting import ROOT, copy_to, is_stale, try_one
 from tests.mutations.table import TESTED, Mutation
 
 
@@ -18,6 +22,31 @@ from tests.mutations.table import TESTED, Mutation
 def test_what_is_to_be_replaced_stands_in_the_code_once(mutation: Mutation) -> None:
     assert not is_stale(mutation), f"{mutation.file} has moved on; give the table its new words"
     assert mutation.old != mutation.new
+
+
+def test_each_catcher_selects_a_test() -> None:
+    """A `-k` that selects nothing is a mutation that no test can notice."""
+    catchers = {mutation.catcher for mutation in (*TESTED, *KUBERNETES)}
+    files = sorted({word for catcher in catchers for word in shlex.split(catcher) if "/" in word})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *files]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tests = [line for line in listed.splitlines() if "::" in line]
+    assert {catcher for catcher in catchers if not _selects(catcher, tests)} == set()
+
+
+def _selects(catcher: str, tests: list[str]) -> bool:
+    words = shlex.split(catcher)
+    paths = tuple(word for word in words if "/" in word)
+    chosen = [test for test in tests if test.startswith(paths)]
+    if "-k" not in words:
+        return bool(chosen)
+    expression = Expression.compile(words[words.index("-k") + 1])
+
+    def matches(test: str) -> bool:
+        name = test.rpartition("/")[2].lower()
+        return expression.evaluate(lambda part, **_options: part.lower() in name)
+
+    return any(matches(test) for test in chosen)
 
 
 def test_a_bug_is_caught_by_its_test_survives_another_and_is_taken_back(tmp_path: Path) -> None:

@@ -47,3 +47,11 @@ def test_nothing_is_promised_of_what_was_refused_passed_or_given_up() -> None:
     given_up = acknowledged()
     given_up.clear()
     given_up.check(page("a", "b", "c"))  # type: ignore[arg-type]
+
+
+def test_a_commit_right_after_the_fold_is_remembered() -> None:
+    """The log was set back and grew by another commit at the very next position."""
+    made = Acknowledged()
+    made.keep(commit("own"), Appended(3, 3, {}), folded_to=2)
+    with pytest.raises(Refold):
+        made.check(page("another", after=2))  # type: ignore[arg-type]

@@ -219,6 +219,26 @@ async def test_a_consumer_whose_checkpoint_another_moved_stops(
             await asyncio.wait_for(task, 60)
 
 
+async def test_a_checkpoint_that_another_moved_while_the_answer_was_lost_stops_the_consumer(
+    log: FaultyLog, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was lost, so the consumer must look, and not take its own checkpoint as moved."""
+    save = log.save_checkpoint
+
+    async def moved_by_another(name: str, position: int, expected: int) -> bool:
+        monkeypatch.setattr(log, "save_checkpoint", save)
+        await save(name, 40, expected)
+        raise LogUnavailable("the answer was lost")
+
+    consumer = Consumer("c", log, heard.handle, checkpoint=True, options=QUICK)
+    async with running(consumer.run()) as (task,):
+        await until(consumer.live.is_set)
+        monkeypatch.setattr(log, "save_checkpoint", moved_by_another)
+        await given(log, "a")
+        with pytest.raises(Overtaken):
+            await asyncio.wait_for(task, 60)
+
+
 async def test_waiting_for_a_position_that_does_not_come_ends_false(
     log: FaultyLog, heard: Heard
 ) -> None:

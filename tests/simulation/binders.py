@@ -118,7 +118,8 @@ class BinderProcess(Process):
         ]
         asked += [(each.uid, [each]) for each in evictions.values() if each.intended]
         return any(
-            key not in evictor._busy and all(map(evictor._due, victims)) for key, victims in asked
+            key not in evictor._busy and all(map(evictor._is_due, victims))
+            for key, victims in asked
         )
 
     def renew(self) -> str:

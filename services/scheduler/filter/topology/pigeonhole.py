@@ -150,7 +150,7 @@ def pending_parts_on(node_info: NodeInfo, report: Report) -> PendingParts | None
     seek: list[PendingPart] = []
     base = {zone: dict(amounts) for zone, amounts in node_info.free_min.items()}
     for charge in node_info.charges():
-        ran_in_this_boot = charge.confirmed_zones and charge.confirmed_boot == report.boot_id
+        ran_in_this_boot = bool(charge.confirmed_zones)
         if not charge.zones or charge.confirmed or ran_in_this_boot:
             continue
         parts = _parts_of_charge(charge, node_info, report)

@@ -133,9 +133,7 @@ def _zones(node_info: NodeInfo) -> Zones | None:
     pending = [
         charge
         for charge in node_info.charges()
-        if charge.demand
-        and not charge.confirmed
-        and not (charge.confirmed_zones and charge.confirmed_boot == report.boot_id)
+        if charge.demand and not charge.confirmed and not charge.confirmed_zones
     ]
     if pending and order_of_ends_unknown(node):
         return None
