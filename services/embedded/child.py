@@ -1,6 +1,4 @@
-"""What a supervised child is, as values: how to start it, when it is ready, how it ends. Starts
-nothing.
-"""
+"""Describe a supervised child as values: how to start it, when it is ready, how it ends."""
 
 import signal
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,13 +22,13 @@ class TcpReady(msgspec.Struct, frozen=True, tag=True):
 
 
 class FileReady(msgspec.Struct, frozen=True, tag=True):
-    """Ready when `path` exists. A file left by an earlier life is removed before each start."""
+    """Ready when `path` exists. A file of an earlier start is removed before each start."""
 
     path: Path
 
 
 class PostmasterReady(msgspec.Struct, frozen=True, tag=True):
-    """Ready when Postgres says so in its pid file, under the child's own pid (the way of pg_ctl)."""
+    """Ready when Postgres writes so into its pid file, with the child's pid (as for pg_ctl)."""
 
     pid_file: Path
 
@@ -39,7 +37,7 @@ Ready = HttpReady | TcpReady | FileReady | PostmasterReady
 
 
 class PlainIdentity(msgspec.Struct, frozen=True, tag=True):
-    """The child runs as whoever runs the supervisor."""
+    """The child runs as the user of the supervisor."""
 
 
 class AccountIdentity(msgspec.Struct, frozen=True, tag=True):
@@ -51,8 +49,8 @@ class AccountIdentity(msgspec.Struct, frozen=True, tag=True):
 
 
 class UserNamespaceIdentity(msgspec.Struct, frozen=True, tag=True):
-    """The child sees itself as this account inside a user namespace; outside, its files stay
-    root's.
+    """The child sees itself as this account inside a user namespace; outside, its files belong to
+    root.
     """
 
     name: str
@@ -61,9 +59,7 @@ class UserNamespaceIdentity(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReachingAccountIdentity(msgspec.Struct, frozen=True, tag=True):
-    """The child drops from root to this account and keeps one capability, to pass folders that are
-    closed to it.
-    """
+    """The child drops from root to this account, and keeps a capability to enter closed folders."""
 
     name: str
     uid: int
@@ -74,11 +70,11 @@ Identity = PlainIdentity | AccountIdentity | UserNamespaceIdentity | ReachingAcc
 
 
 class RestartPolicy(msgspec.Struct, frozen=True):
-    """How often, and how fast, a child that died is started again.
+    """How often and how fast a failed child is restarted.
 
-    A life is healthy when the child was ready and lived `healthy_after_s`; a healthy life forgives
-    earlier failures. `start_attempts` bounds the starts before the child was ready for the first
-    time, `max_failures` those after it.
+    A run is healthy if the child was ready and lived for `healthy_after_s`; it resets the count of
+    failures. `start_attempts` limits the starts before the child was ready for the first time,
+    `max_failures` the failures after it.
     """
 
     first_delay_s: float = 0.1
@@ -88,7 +84,7 @@ class RestartPolicy(msgspec.Struct, frozen=True):
     max_failures: int = 30
 
     def delay_s(self, failures: int, was_ready_once: bool) -> float | None:
-        """Seconds to wait after this many failures in a row, or None when it is time to give up."""
+        """Return the seconds to wait after this many failures in a row, None to give up."""
         if failures >= (self.max_failures if was_ready_once else self.start_attempts):
             return None
         return float(min(self.max_delay_s, self.first_delay_s * 2 ** min(max(failures - 1, 0), 30)))
@@ -98,13 +94,12 @@ Prepare = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One child process. `env` is laid over what the system needs and `passes` names of the
-    supervisor's environment (`services.embedded.environment`); `ports` are checked free before the
-    first start.
+    """One child process.
 
-    `prepare` runs before every start and returns variables for that start only.
-    `parent_death_signal` is what the kernel sends the child when the supervisor dies without
-    stopping it (Linux).
+    `env` is added to the system's variables and to `passes`, names of variables of the supervisor
+    (`services.embedded.environment`). `ports` are checked before the first start. `prepare` runs
+    before every start and returns variables for that start. The kernel sends `parent_death_signal`
+    to the child if the supervisor dies without stopping it (Linux).
     """
 
     name: str
@@ -126,7 +121,7 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChildEventKind(StrEnum):
-    """What happened to a child."""
+    """Kind of a change of a child."""
 
     STARTED = "started"
     READY = "ready"
@@ -137,8 +132,8 @@ class ChildEventKind(StrEnum):
 
 
 class ChildEvent(msgspec.Struct, frozen=True):
-    """One thing that happened: `exit_code` on died and stopped (minus the signal number, as
-    subprocess gives it).
+    """A change of a child. `exit_code` is set for died and stopped, as subprocess reports it: minus
+    the signal number.
     """
 
     kind: ChildEventKind
@@ -152,4 +147,4 @@ OnEvent = Callable[[ChildEvent], None]
 
 
 def ignore_event(_event: ChildEvent) -> None:
-    """The callback of callers that do not listen."""
+    """Ignore events: the default callback."""

@@ -1,8 +1,8 @@
-"""What the container entry points share: settings from the environment, running until asked to
-stop.
+"""Shared parts of the container entry points: settings from the environment, and running until
+asked to stop.
 
-Everything wrong with the environment is named at once. Of the servers it knows the ports. Loads
-what a health check needs, and no more.
+All problems of the environment are reported at once. Imports only the modules that a health check
+needs.
 """
 
 import asyncio
@@ -26,26 +26,26 @@ _EXIT_SERVER = 1
 
 
 def data_dir_setting() -> Path:
-    """`TOPOLOG_DATA_DIR`, or the folder where the images mount their volume."""
+    """Return `TOPOLOG_DATA_DIR`, or the mount point of the images' volume."""
     return Path(os.environ.get("TOPOLOG_DATA_DIR") or DEFAULT_DATA_DIR)
 
 
 def required(*names: str) -> tuple[str, ...]:
-    """Values of variables that must be set, or of their files (NAME_FILE). Raises EmbeddedError
-    naming all that are not.
+    """Return the values of required variables, or of their files (NAME_FILE). Raises EmbeddedError
+    with all missing names.
     """
-    found = {name: secret(name) for name in names}
-    missing = [name for name, value in found.items() if not value]
+    values = {name: secret(name) for name in names}
+    missing = [name for name, value in values.items() if not value]
     if missing:
         raise EmbeddedError(
             f"not set: {', '.join(missing)}", "Set them in the container's environment"
         )
-    return tuple(found.values())
+    return tuple(values.values())
 
 
 def secret(name: str, optional: bool = False) -> str:
-    """A variable's value, or what stands in the file that NAME_FILE names; "" for neither, and
-    where `optional` for a file that is not there (a Secret without that key). Raises EmbeddedError.
+    """Return the value of a variable, or the contents of the file in NAME_FILE, or "". If
+    `optional`, a missing file (a Secret without that key) is "", too. Raises EmbeddedError.
     """
     file = os.environ.get(f"{name}_FILE", "")
     if optional and file and not os.environ.get(name) and not os.path.exists(file):
@@ -58,31 +58,34 @@ def secret(name: str, optional: bool = False) -> str:
 
 
 def number(name: str, default: int, low: int, high: int) -> int:
-    """A whole number from the environment. Raises EmbeddedError with the range."""
+    """Return a whole number from the environment. Raises EmbeddedError with the range."""
     text = os.environ.get(name) or str(default)
     if not text.isdecimal() or not low <= int(text) <= high:
-        raise EmbeddedError(f"{name} is {text!r}", f"Give a whole number from {low} to {high}")
+        raise EmbeddedError(
+            f"{name} must be a whole number from {low} to {high} (found {text!r})",
+            f"Correct {name}",
+        )
     return int(text)
 
 
 def monitor_port() -> int:
-    """The port of NATS' monitoring pages."""
+    """Return the port of NATS' monitoring pages."""
     return number("TOPOLOG_NATS_MONITOR_PORT", MONITOR_PORT, 1, 65_535)
 
 
 def postgres_port() -> int:
-    """Postgres' TCP port, which also names the socket."""
+    """Return Postgres' TCP port, which is also part of the socket's name."""
     return number("TOPOLOG_POSTGRES_PORT", PORT, 1, 65_535)
 
 
 def print_event(event: ChildEvent) -> None:
-    """One line for the container's log."""
+    """Print one line for the container's log."""
     code = "" if event.exit_code is None else f" exit_code={event.exit_code}"
     print(f"{event.name} {event.kind} pid={event.pid}{code}", file=sys.stderr, flush=True)
 
 
 async def run_until_stopped(supervisor: Supervisor) -> None:
-    """Return on SIGTERM or SIGINT. Raises ChildFailedError when a child is given up."""
+    """Return on SIGTERM or SIGINT. Raises ChildFailedError if a child is given up."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -101,7 +104,7 @@ async def run_until_stopped(supervisor: Supervisor) -> None:
 
 
 def main(serve: Callable[[], Awaitable[None]]) -> int:
-    """Run `serve`; errors become one line and an exit code: 2 for the environment and folders, 1
+    """Run `serve`. An error becomes one line and an exit code: 2 for the environment and folders, 1
     for a server.
     """
 

@@ -1,6 +1,4 @@
-"""The data folder: where it is, who may use it, which version made it. Knows nothing of what
-servers keep in it.
-"""
+"""The data folder: its path, its lock, its version. Knows nothing of its contents."""
 
 import fcntl
 import os
@@ -14,24 +12,22 @@ import msgspec
 from services.embedded.errors import DataFolderError
 from shared.telemetry.reasons import plain
 
+# Increased by an incompatible change of the files in a data folder.
 LAYOUT_VERSION = 1
-"""Raised when the arrangement of files in a data folder changes incompatibly."""
 
 _STAMP, _LOCK, _ADDRESSES = "VERSION", "lock", "addresses.json"
 
 
 class VersionStamp(msgspec.Struct, frozen=True):
-    """What made a data folder: `layout` of Topolog, `postgres` major version (None: no Postgres in
-    it yet).
-    """
+    """The layout of a data folder, and the major version of its Postgres (None: none yet)."""
 
     layout: int
     postgres: int | None = None
 
 
 class ServerAddresses(msgspec.Struct, frozen=True):
-    """Where the servers of a data folder were last reachable; written 0600, because the URLs hold
-    passwords.
+    """The last addresses of the servers of a data folder. Written with mode 0600, because the URLs
+    contain passwords.
     """
 
     database_url: str | None = None
@@ -39,19 +35,20 @@ class ServerAddresses(msgspec.Struct, frozen=True):
 
 
 def default_data_dir() -> Path:
-    """`$XDG_STATE_HOME/topolog`, or `~/.local/state/topolog` (XDG Base Directory Specification)."""
+    """Return `$XDG_STATE_HOME/topolog`, or `~/.local/state/topolog` (XDG Base Directory
+    Specification).
+    """
     state_home = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state_home) if os.path.isabs(state_home) else Path.home() / ".local" / "state"
     return base / "topolog"
 
 
 class DataDir:
-    """An open data folder, locked against a second supervisor until closed. Use as a context
+    """A data folder, locked against a second supervisor while it is open. Use it as a context
     manager.
 
-    With `fresh` everything in it is deleted first. `resumed` tells, once open, whether it held
-    something before. Raises DataFolderError when it cannot be made, is locked, or was made by
-    another layout.
+    `fresh` deletes the contents first. `resumed` says, once open, whether there were any. Raises
+    DataFolderError if the folder cannot be made, is locked, or has another layout.
     """
 
     def __init__(self, path: Path, fresh: bool = False) -> None:
@@ -62,17 +59,17 @@ class DataDir:
 
     @property
     def logs(self) -> Path:
-        """Folder of the children's logs."""
+        """The folder of the children's logs."""
         return self.path / "logs"
 
     def folder(self, name: str) -> Path:
-        """A folder of that name inside, made 0700 when absent."""
+        """Return a subfolder, created with mode 0700 if missing."""
         made = self.path / name
         _make_private(made)
         return made
 
     def open(self) -> Self:
-        """Make, lock and check the folder."""
+        """Create, lock and check the folder."""
         _refuse_foreign(self.path)
         _make_private(self.path)
         self._lock_fd = _lock(self.path / _LOCK, self.path)
@@ -95,29 +92,30 @@ class DataDir:
 
     @property
     def is_open(self) -> bool:
-        """True while this object holds the lock."""
+        """Whether this object holds the lock."""
         return self._lock_fd is not None
 
     def claim_postgres(self, major: int) -> None:
-        """Record that the folder's database is of this major version. Raises DataFolderError for
-        another one.
+        """Record the major version of the folder's database. Raises DataFolderError if it is
+        another version.
         """
         stamp = self._read_stamp() or VersionStamp(LAYOUT_VERSION)
         if stamp.postgres not in (None, major):
             raise DataFolderError(
-                f"the data folder {self.path} holds a Postgres {stamp.postgres} database, but the Postgres here is {major}",
-                f"Install Postgres {stamp.postgres}, choose another folder with --data-dir, or put this one aside: "
+                f"the data folder {self.path} has a Postgres {stamp.postgres} database, "
+                f"and the installed Postgres is {major}",
+                f"Install Postgres {stamp.postgres}, choose another --data-dir, or move this one: "
                 f"mv {self.path} {self.path}.pg{stamp.postgres}",
             )
         self._write(_STAMP, msgspec.json.encode(VersionStamp(LAYOUT_VERSION, major)))
 
     def write_addresses(self, addresses: ServerAddresses) -> None:
-        """Leave a note for other programs (see `read_addresses`)."""
+        """Write the addresses for other programs (see `read_addresses`)."""
         self._write(_ADDRESSES, msgspec.json.encode(addresses))
 
     def _wipe(self) -> None:
-        """Delete all but the lock, the stamp last: a wipe that was broken off is still a folder of
-        ours.
+        """Delete all but the lock, the stamp last, so that an interrupted wipe is still recognized
+        as a data folder.
         """
         stamp = self.path / _STAMP
         try:
@@ -141,8 +139,9 @@ class DataDir:
             self._write(_STAMP, msgspec.json.encode(VersionStamp(LAYOUT_VERSION)))
         elif stamp.layout != LAYOUT_VERSION:
             raise DataFolderError(
-                f"the data folder {self.path} has layout {stamp.layout}, this Topolog reads layout {LAYOUT_VERSION}",
-                f"Run the Topolog that made it, choose another folder with --data-dir, or put it aside: "
+                f"the data folder {self.path} has layout {stamp.layout}, "
+                f"and this Topolog reads layout {LAYOUT_VERSION}",
+                "Run the Topolog that made it, choose another folder with --data-dir, or move it: "
                 f"mv {self.path} {self.path}.layout{stamp.layout}",
             )
 
@@ -155,7 +154,7 @@ class DataDir:
         except (OSError, msgspec.DecodeError) as error:
             raise DataFolderError(
                 f"the file {path} cannot be read as a version stamp ({plain(error)})",
-                "Choose another folder with --data-dir, or put this one aside",
+                "Choose another folder with --data-dir, or move this one",
             ) from error
 
     def _write(self, name: str, content: bytes) -> None:
@@ -180,7 +179,7 @@ class DataDir:
 
 
 def read_addresses(path: Path) -> ServerAddresses:
-    """Addresses that the last supervisor of this data folder left; empty when there are none."""
+    """Return the addresses that the last supervisor wrote; empty if there are none."""
     try:
         return msgspec.json.decode((path / _ADDRESSES).read_bytes(), type=ServerAddresses)
     except (OSError, msgspec.DecodeError):
@@ -188,17 +187,15 @@ def read_addresses(path: Path) -> ServerAddresses:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """A folder that holds other things is not ours to close to others: `--data-dir /tmp` must not
-    lock everybody out.
-    """
+    """Refuse a folder with other contents: `--data-dir /tmp` must not change the mode of /tmp."""
     try:
         names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
     except OSError:
         return
     if names - {_LOCK, f".{_STAMP}.new"} and _STAMP not in names:
         raise DataFolderError(
-            f"the folder {path} is not empty and holds no Topolog data ({sorted(names)[0]} is in it)",
-            f"Choose a folder of its own with --data-dir, for example {path / 'topolog'}",
+            f"the folder {path} has other contents ({sorted(names)[0]}) and no Topolog data",
+            f"Choose a separate folder with --data-dir, for example {path / 'topolog'}",
         )
 
 

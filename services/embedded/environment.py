@@ -1,39 +1,43 @@
-"""Which variables of its own environment a process hands to a child: those that are named, as every
-child gets what the system needs. A secret that nobody names for a child does not reach it. Must not
-know which child needs what: its ChildSpec says so."""
+"""Choose the environment variables that a child gets: those of the system, and those that its
+ChildSpec names. A secret reaches only the children that name it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
+# Any program needs these.
 SYSTEM = (
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TMPDIR", "TMP", "TEMP", "XDG_*",
-    "LD_*", "DYLD_*", "GLIBC_TUNABLES", "MALLOC_*",
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR",
+    "TMPDIR", "TMP", "TEMP", "XDG_*", "LD_*", "DYLD_*", "GLIBC_TUNABLES", "MALLOC_*",
 )  # fmt: skip
-"""What any program needs."""
 
+# Python and the libraries of Topolog's programs read these. The variables of OpenTelemetry that
+# may contain credentials are left out.
 PYTHON = (
     "PYTHON*", "VIRTUAL_ENV", "COVERAGE_*", "COV_*", "OPENBLAS_*", "OMP_*", "GRPC_*",
-    "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME", "OTEL_SDK_DISABLED", "OTEL_SPAN_*", "OTEL_ATTRIBUTE_*", "OTEL_BSP_*",
+    "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME", "OTEL_SDK_DISABLED",
+    "OTEL_SPAN_*", "OTEL_ATTRIBUTE_*", "OTEL_BSP_*",
 )  # fmt: skip
-"""What Python and the libraries of Topolog's own programs look for; of OpenTelemetry nothing that may hold credentials."""
 
+# Needed to reach a Kubernetes API. The address of a proxy may contain a password.
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 NETWORK = (
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "OPENSSL_CONF", "KUBECONFIG", "KUBERNETES_SERVICE_*",
-    *(name for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY") for name in (proxy, proxy.lower())),
-)  # fmt: skip
-"""How a Kubernetes API is reached: a proxy's address may hold a password."""
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "OPENSSL_CONF", "KUBECONFIG", "KUBERNETES_SERVICE_*"),
+    *_PROXIES,
+    *map(str.lower, _PROXIES),
+)
 
+# libpq clients complete a database URL from these; PGPASSWORD is one of them.
 POSTGRES = ("PG*",)
-"""What libpq's clients fill a database URL up with; among it PGPASSWORD."""
 
+# All variables except Topolog's: for other programs, whose needs are unknown.
 FOREIGN = "*"
-"""Everything but what is Topolog's own: for programs of others, of which nobody knows what they need."""
 
 
 def inherited(environment: Mapping[str, str], passes: Iterable[str]) -> dict[str, str]:
-    """What of it a child gets: by names, with `*` for any ending."""
+    """Return the variables that a child gets, by names in which `*` matches any ending."""
     patterns = (*SYSTEM, *passes)
     return {
         name: value

@@ -1,10 +1,8 @@
-"""What can go wrong around embedded servers, as errors a user can act on. Knows no server."""
+"""Errors of embedded servers, with a remedy. Knows no server."""
 
 
 class EmbeddedError(Exception):
-    """Something outside this program stands in the way: `problem` names it, `remedy` says what to
-    do next.
-    """
+    """An error outside this program: `problem` names it, `remedy` says what to do."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}. {remedy}")
@@ -13,16 +11,16 @@ class EmbeddedError(Exception):
 
 
 class DataFolderError(EmbeddedError):
-    """The data folder is locked, unusable, or was made by another version."""
+    """The data folder is locked, unusable, or of another version."""
 
 
 class PortInUseError(EmbeddedError):
-    """A port that a child must listen on is taken."""
+    """A port that a child needs is in use."""
 
 
 class ServerBinaryError(EmbeddedError):
-    """A server's executable is missing, or cannot be run by any account we may use."""
+    """A server's executable is missing, or no usable account can run it."""
 
 
 class ChildFailedError(EmbeddedError):
-    """A child died, or was never ready, more often than its restart policy allows."""
+    """A child failed more often than its restart policy allows."""

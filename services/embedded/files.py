@@ -1,6 +1,4 @@
-"""A file is there whole or not at all, with its rights from its first byte on: written as a draft,
-then put in its place.
-"""
+"""Write a file atomically, with its mode from the first byte, by renaming a draft."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from pathlib import Path
 
 
 def write(path: Path, data: bytes, mode: int) -> None:
-    """Write `data` to `path`, in place of what may be there. `mode` as `os.open` takes it. Raises
+    """Write `data` to `path`, replacing a file that exists. `mode` is as in `os.open`. Raises
     OSError.
     """
     draft = path.with_name(path.name + ".new")

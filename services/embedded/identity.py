@@ -1,8 +1,8 @@
-"""Decides as whom Postgres runs. It refuses root, so root must become somebody else.
+"""Choose the account of Postgres, which refuses to run as root.
 
-Not root: as is. Root: a service account when it can reach binaries and data; else a user namespace,
-whose files stay root's; else (containers refuse namespaces) a service account that may pass closed
-folders; else a clear error. Existing data decides first: its owner keeps it.
+A normal user runs it. Root uses a service account if that can reach binaries and data; else a user
+namespace, whose files belong to root; else (containers refuse namespaces) a service account that
+may enter closed folders; else an error. The owner of existing data is kept.
 """
 
 import os
@@ -25,11 +25,11 @@ _SERVICE_ACCOUNTS = ("topolog", "postgres", "nobody")
 
 
 def choose_identity(binaries: PostgresBinaries, data_dir: Path, cluster: Path) -> Identity:
-    """The identity for the database at `cluster` in `data_dir`. Raises ServerBinaryError when root
-    can become nobody.
+    """Return the identity for the database at `cluster` in `data_dir`. Raises ServerBinaryError if
+    root has no usable account.
 
-    As root with a service account, `data_dir` becomes 0711: searchable by that account, listable by
-    root only.
+    For a service account, `data_dir` becomes 0711: that account can enter it, and only root can
+    list it.
     """
     if os.geteuid() != 0:
         return PlainIdentity()
@@ -48,15 +48,15 @@ def choose_identity(binaries: PostgresBinaries, data_dir: Path, cluster: Path) -
     if reaching is not None and _works(binaries, reaching) and _enters(data_dir, reaching):
         return reaching
     raise ServerBinaryError(
-        f"Postgres does not run as root, no service account ({', '.join(_SERVICE_ACCOUNTS)}) can reach both "
-        f"{binaries.folder} and {data_dir}, and user namespaces are refused here",
+        f"Postgres does not run as root, no service account ({', '.join(_SERVICE_ACCOUNTS)}) can "
+        f"reach both {binaries.folder} and {data_dir}, and user namespaces are refused here",
         "Run as a normal user, use folders that others may enter, or set TOPOLOG_DATABASE_URL",
     )
 
 
 def give_to(identity: Identity, path: Path) -> None:
-    """Make `path`, and all below it, belong to the account that the identity runs as (only a change
-    of account does).
+    """Make `path` and its contents belong to the identity's account, if the identity changes the
+    account.
     """
     if not isinstance(identity, AccountIdentity | ReachingAccountIdentity):
         return
@@ -90,7 +90,7 @@ def _service_entries() -> list[pwd.struct_passwd]:
 
 
 def _namespace() -> UserNamespaceIdentity:
-    """initdb asks the password database for its own uid, so the inner uid is a real account's."""
+    """Use the uid of a real account inside, because initdb looks up its own uid."""
     for inner in reversed(_service_entries()):
         return UserNamespaceIdentity(inner.pw_name, inner.pw_uid, inner.pw_gid)
     return UserNamespaceIdentity("nobody", 65534, 65534)

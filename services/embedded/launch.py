@@ -1,12 +1,13 @@
-"""Becomes another program: takes an identity, ties its life to its parent's, then executes. A
-program of its own.
+"""Become another program: take an identity, tie its life to the parent's, execute it. A separate
+program.
 
     python -I -S launch.py KIND UID GID DEATH_SIGNAL PARENT_PID PROGRAM [ARGUMENT...]
 
-Not done between fork and exec in the parent: hooks of libraries (gRPC, OpenTelemetry) start threads
-in such a fork, and Linux lets no process with threads enter a user namespace. Imports the standard
-library only, because the identity may reach nothing else. Exit code 126 when the identity cannot be
-taken, 127 when the program cannot be run; standard error says why.
+This is not done between fork and exec of the parent, because hooks of libraries (gRPC,
+OpenTelemetry) start threads in such a fork, and Linux refuses a user namespace to a process with
+threads. Imports only the standard library, because the identity may be unable to read anything
+else. Exit code 126 if the identity cannot be taken, 127 if the program cannot be run; stderr says
+why.
 """
 
 import ctypes
@@ -37,13 +38,12 @@ def become(kind: str, uid: int, gid: int) -> None:
 
 
 def _become_reaching(uid: int, gid: int) -> None:
-    """Change to the account with CAP_DAC_OVERRIDE as an ambient capability, which survives the exec
+    """Change to the account with CAP_DAC_OVERRIDE as an ambient capability, which survives exec
     (capabilities(7)).
     """
     if _LIBC is None:
         raise OSError("capabilities are Linux only")
-    # Not only setuid(2) would take the capability away: access(2), which initdb uses, ignores it
-    # without this bit.
+    # Without this bit setuid(2) drops the capability, and access(2), which initdb uses, ignores it.
     _LIBC.prctl(_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setgid(gid)
@@ -52,7 +52,7 @@ def _become_reaching(uid: int, gid: int) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     effective_permitted_inheritable = (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0)
     if _LIBC.capset(header, effective_permitted_inheritable) != 0:
-        raise OSError(ctypes.get_errno(), "the capability to pass closed folders is not to be had")
+        raise OSError(ctypes.get_errno(), "the capability to enter closed folders is refused here")
     if _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_OVERRIDE, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "ambient capabilities are refused here")
 
@@ -61,24 +61,24 @@ def _enter_user_namespace(uid: int, gid: int) -> None:
     outer_uid, outer_gid = os.geteuid(), os.getegid()
     if _LIBC is None or _LIBC.unshare(_CLONE_NEWUSER) != 0:
         raise OSError(ctypes.get_errno(), "user namespaces are refused here")
-    _tell_kernel("/proc/self/setgroups", "deny")
-    _tell_kernel("/proc/self/uid_map", f"{uid} {outer_uid} 1")
-    _tell_kernel("/proc/self/gid_map", f"{gid} {outer_gid} 1")
+    _write_to_kernel("/proc/self/setgroups", "deny")
+    _write_to_kernel("/proc/self/uid_map", f"{uid} {outer_uid} 1")
+    _write_to_kernel("/proc/self/gid_map", f"{gid} {outer_gid} 1")
 
 
-def _tell_kernel(path: str, text: str) -> None:
+def _write_to_kernel(path: str, text: str) -> None:
     opened = os.open(path, os.O_WRONLY)
     try:
         os.write(opened, text.encode())
     except OSError as error:
-        raise OSError(error.errno, f"{path} does not take {text!r}: {error.strerror}") from error
+        raise OSError(error.errno, f"{path} refuses {text!r}: {error.strerror}") from error
     finally:
         os.close(opened)
 
 
 def die_with(parent_pid: int, death_signal: int) -> None:
-    """Linux forgets the parent-death signal when credentials change (prctl(2)): call it after
-    `become`.
+    """Set the parent-death signal. Call it after `become`, because Linux clears the signal when
+    credentials change (prctl(2)).
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
@@ -87,7 +87,7 @@ def die_with(parent_pid: int, death_signal: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Returns only when the program does not run."""
+    """Return only if the program does not run."""
     kind, uid, gid, death_signal, parent_pid, *program = arguments
     try:
         become(kind, int(uid), int(gid))

@@ -1,8 +1,8 @@
-"""Answers NATS of this process when it asks who a client is: its key, its password, its questions
+"""Answer the auth callout of the NATS server in this process: its key, its password, its questions
 to the Kubernetes API.
 
-Key and password are made at every start and never leave memory but in the server's own
-configuration. Must not know what a token is good for (`node_logins`).
+Key and password are created at every start and exist only in memory and in the server's
+configuration. Must not know what a token permits (`node_logins`).
 """
 
 from __future__ import annotations
@@ -29,45 +29,44 @@ AGAIN_S = 1.0
 
 
 class Logins:
-    """Lets pods of one service account in (`system:serviceaccount:NAMESPACE:NAME`). Raises
-    EmbeddedError where the Kubernetes API cannot be asked."""
+    """Lets pods of one service account log in (`system:serviceaccount:NAMESPACE:NAME`). Raises
+    EmbeddedError if there is no Kubernetes API to ask.
+    """
 
     def __init__(self, user: str) -> None:
         self._user = user
         self._issuer = Issuer()
         self.callout = Callout(self._issuer.public, secrets.token_urlsafe(18))
-        self._told = partial(print, "nats:", file=sys.stderr, flush=True)
+        self._log = partial(print, "nats:", file=sys.stderr, flush=True)
         try:
             self._kube = KubeClient(environ.get("TOPOLOG_KUBECONFIG", ""), max_connections=4)
         except (KubeUnavailableError, ConfigError, OSError, ValueError) as error:
-            told = f"TOPOLOG_NATS_LOGINS is set, and the Kubernetes API cannot be asked: {plain(error)}"
             raise EmbeddedError(
-                told, "Mount a service account's token (k8s/components/exporter-tokens)"
+                f"TOPOLOG_NATS_LOGINS is set, and the Kubernetes API is unusable: {plain(error)}",
+                "Mount a service account's token (k8s/components/exporter-tokens)",
             ) from error
 
     async def run(self, nats: EmbeddedNats) -> None:
-        """Answer for ever; ends by cancellation. While the server cannot be reached, it is tried
-        again.
-        """
+        """Answer until cancelled. Reconnect if the server cannot be reached."""
         scheme, _, rest = nats.url.partition("://")
         url = f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
-        judge = NodeLogins(self._issuer, self._kube, self._user, self._told).judge
+        judge = NodeLogins(self._issuer, self._kube, self._user, self._log).judge
         try:
             while True:
                 try:
                     await callout.serve_requests(
-                        url, self.callout.password, judge, self._told, _own(nats)
+                        url, self.callout.password, judge, self._log, _own(nats)
                     )
-                except Exception as error:  # whatever it is: without answers no exporter comes in
-                    self._told(f"nobody says who may come in: {plain(error)}")
+                except Exception as error:  # any error: without answers no exporter can log in
+                    self._log(f"logins are not answered: {plain(error)}")
                 await asyncio.sleep(AGAIN_S)
         finally:
             await self._kube.close()
 
 
 def _own(nats: EmbeddedNats) -> ssl.SSLContext | None:
-    """TLS to this very server, on loopback: its certificate is for the names that others call it
-    by.
+    """Return TLS to this server on loopback, without a host check: its certificate has the names
+    that other machines use.
     """
     if nats.tls is None:
         return None

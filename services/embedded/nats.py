@@ -1,5 +1,5 @@
-"""NATS with JetStream as a child, on loopback, at an address that outlives restarts. Knows nothing
-of subjects.
+"""NATS with JetStream as a child on loopback, at an address that is kept over restarts. Knows
+nothing of subjects.
 """
 
 import secrets
@@ -27,14 +27,15 @@ _EXPORTER = "exporter"
 _HANDSHAKE_S = 5
 _MIB = 1 << 20
 _STORE_BYTES = 4096 * _MIB
+# The two streams reserve this much of the space that JetStream is given, which is by default a
+# share of the free disk space.
 STREAMS_BYTES = StreamLimits().report_bytes + StreamLimits().event_bytes
-"""What the two streams reserve, of what JetStream is given: by default a share of what is free on the disk just then."""
 
 _RESTART = RestartPolicy(first_delay_s=0.05, max_delay_s=1.0, start_attempts=5)
 
 
 class NatsAddress(msgspec.Struct, frozen=True):
-    """What a data folder remembers of its server, so that clients reconnect to where they were."""
+    """The address that a data folder keeps, so that clients can reconnect."""
 
     port: int
     monitor_port: int
@@ -42,8 +43,9 @@ class NatsAddress(msgspec.Struct, frozen=True):
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """A certificate and its key in PEM, and the authorities that clients need, "" where the system
-    knows them. With `clients_too` a client must show a certificate of these authorities."""
+    """A certificate and its key in PEM, and the authorities for clients ("": those of the system).
+    With `clients_too` a client must present a certificate of these authorities.
+    """
 
     certificate: str
     key: str
@@ -52,8 +54,9 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 class Callout(msgspec.Struct, frozen=True):
-    """Somebody who is asked about every client that the server does not know: the public key that
-    signs the answers, and the password with which the user `logins` comes to answer."""
+    """The auth callout for clients that are not in the configuration: the public key that signs the
+    answers, and the password of the user `logins`, which answers.
+    """
 
     issuer: str
     password: str
@@ -63,16 +66,15 @@ class Callout(msgspec.Struct, frozen=True):
 
 
 class NatsSettings(msgspec.Struct, frozen=True):
-    """What may be insisted on: ports, the full user's password, the interface (`host`;
-    `monitor_host` where that differs).
+    """Fixed ports, the services' password, the interface (`host`, and `monitor_host` if it
+    differs).
 
-    `exporter_password` adds a user `exporter` that may publish reports, ask whether their stream is
-    there, and hear the answers to its own questions: nothing else, so that no node hears what
-    another says. `credentials` is a folder of exporters' keys
-    (`services.embedded.nats_credentials`), each for its own nodes; with one of them there is no
-    user `exporter`. With `tls` every client must use TLS; with `tls_names` too, by a certificate
-    for these names (and loopback) that is made in the data folder. With `callout` clients that are
-    none of these users are let in by whom it names, and there is no user `exporter` either.
+    `exporter_password` adds a user `exporter` that can publish reports, ask whether their stream
+    exists, and receive the answers; it cannot read other reports. `credentials` is a folder of
+    exporter keys (`services.embedded.nats_credentials`), each for its own nodes; if it has a key,
+    there is no user `exporter`. With `tls` every client must use TLS; with `tls_names` too, with a
+    certificate for these names (and loopback) that is created in the data folder. With `callout`,
+    other clients are decided by the callout, and there is no user `exporter` either.
     """
 
     port: int | None = None
@@ -91,11 +93,10 @@ DEFAULT_SETTINGS = NatsSettings()
 
 
 class EmbeddedNats:
-    """The NATS server of one data folder. `prepare` chooses ports and configuration; `spec`
-    declares the process.
+    """The NATS server of one data folder. `prepare` chooses ports and writes the configuration;
+    `spec` declares the process.
 
-    A port of the settings is insisted on; a remembered one is left for another when somebody else
-    took it.
+    A port of the settings is required; a remembered port is replaced if it is in use.
     """
 
     def __init__(self, data_dir: DataDir, settings: NatsSettings = DEFAULT_SETTINGS) -> None:
@@ -106,7 +107,7 @@ class EmbeddedNats:
 
     @property
     def url(self) -> str:
-        """`nats://topolog:<password>@127.0.0.1:<port>`, or `tls://...?ca=<file>`. Call after
+        """`nats://topolog:<password>@127.0.0.1:<port>`, or `tls://...?ca=<file>`. Call it after
         `prepare`.
         """
         address = self._prepared()
@@ -121,11 +122,10 @@ class EmbeddedNats:
         return f"http://{HOST}:{self._prepared().monitor_port}"
 
     def prepare(self) -> None:
-        """Choose the address and write the configuration, with the credentials that stand in their
-        folder now.
+        """Choose the address and write the configuration with the current credentials.
 
-        Raises PortInUseError, ServerBinaryError, DataFolderError (also where the disk is too small
-        for the streams).
+        Raises PortInUseError, ServerBinaryError, DataFolderError (also if the disk is too small for
+        the streams).
         """
         folder = self._data_dir.folder("nats")
         _require_space(folder / "jetstream")
@@ -139,14 +139,14 @@ class EmbeddedNats:
         self.write_config()
 
     def take_passwords(self, password: str, exporter_password: str) -> None:
-        """Other passwords, from the next `write_config` on. Call after `prepare`."""
+        """Use other passwords from the next `write_config` on. Call it after `prepare`."""
         self._settings = msgspec.structs.replace(
             self._settings, password=password, exporter_password=exporter_password
         )
         self._address = msgspec.structs.replace(self._prepared(), password=password)
 
     def write_config(self) -> None:
-        """Write the configuration; a server that runs takes it up at SIGHUP. Call after `prepare`.
+        """Write the configuration, which a running server reads at SIGHUP. Call it after `prepare`.
         Raises DataFolderError.
         """
         folder = self._data_dir.folder("nats")
@@ -158,7 +158,7 @@ class EmbeddedNats:
         )
 
     def spec(self) -> ChildSpec:
-        """The server as a child. Call after `prepare`."""
+        """Return the server as a child. Call it after `prepare`."""
         return ChildSpec(
             name=CHILD_NAME,
             argv=(find_nats_server(), "-c", str(self._data_dir.folder("nats") / "nats.conf")),
@@ -177,16 +177,16 @@ class EmbeddedNats:
 def render_config(
     address: NatsAddress, store_dir: Path, settings: NatsSettings = DEFAULT_SETTINGS
 ) -> str:
-    """A nats-server configuration, written as JSON, which its grammar includes."""
-    known: list[dict[str, object]] = [{"user": _USER, "password": address.password}]
+    """Return a nats-server configuration as JSON, which its grammar includes."""
+    accounts: list[dict[str, object]] = [{"user": _USER, "password": address.password}]
     exporters = users(load(Path(settings.credentials))) if settings.credentials else []
-    known += exporters
+    accounts += exporters
     if settings.exporter_password and not exporters and settings.callout is None:
         rights = {
             "publish": {"allow": [REPORT_SUBJECTS], "deny": [ECHO]},
             "subscribe": [f"{inbox_prefix(_EXPORTER)}.>", f"{RECEIPTS}*"],
         }
-        known.append(
+        accounts.append(
             {"user": _EXPORTER, "password": settings.exporter_password, "permissions": rights}
         )
     config: dict[str, object] = {
@@ -194,10 +194,10 @@ def render_config(
         "port": address.port,
         "http": f"{settings.monitor_host or settings.host}:{address.monitor_port}",
         "jetstream": {"store_dir": str(store_dir), "max_file_store": _STORE_BYTES},
-        "authorization": {"users": known},
+        "authorization": {"users": accounts},
     }
     if settings.callout is not None:
-        config["authorization"] = _with_callout(settings.callout, known)
+        config["authorization"] = _with_callout(settings.callout, accounts)
     if settings.tls is not None:
         asked = {"ca_file": settings.tls.ca, "verify": True} if settings.tls.clients_too else {}
         config["tls"] = {
@@ -209,35 +209,37 @@ def render_config(
     return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
 
 
-def _with_callout(asked: Callout, known: list[dict[str, object]]) -> dict[str, object]:
-    """The users that the server judges itself, among them who is asked about the others, who may
-    hear that and answer.
+def _with_callout(settings: Callout, accounts: list[dict[str, object]]) -> dict[str, object]:
+    """Return the users that the server checks itself. The user of the callout can receive its
+    requests and answer them, and nothing else.
     """
     rights = {"subscribe": [callout.SUBJECT], "publish": {"deny": [">"]}, "allow_responses": True}
     users: list[dict[str, object]] = [
-        *known,
-        {"user": callout.USER, "password": asked.password, "permissions": rights},
+        *accounts,
+        {"user": callout.USER, "password": settings.password, "permissions": rights},
     ]
     itself = [user.get("user") or user["nkey"] for user in users]
     return {
         "users": users,
         "timeout": _HANDSHAKE_S,
-        "auth_callout": {"issuer": asked.issuer, "auth_users": itself},
+        "auth_callout": {"issuer": settings.issuer, "auth_users": itself},
     }
 
 
 def _require_space(store_dir: Path) -> None:
-    """The streams fit on the disk, with what they hold already. Raises DataFolderError."""
-    held = (
-        sum(file.stat().st_size for file in store_dir.rglob("*") if file.is_file())
-        if store_dir.exists()
-        else 0
-    )
+    """Check that the disk has room for the streams, counting their present size. Raises
+    DataFolderError.
+    """
+    used = 0
+    if store_dir.exists():
+        used = sum(file.stat().st_size for file in store_dir.rglob("*") if file.is_file())
     free = shutil.disk_usage(store_dir.parent).free
-    if free + held < STREAMS_BYTES:
+    if free + used < STREAMS_BYTES:
         raise DataFolderError(
-            f"the disk of {store_dir} has {free // _MIB} MiB free, and NATS' streams take up to {STREAMS_BYTES // _MIB} MiB",
-            "Free some, or name a folder on another disk with --data-dir (containers: TOPOLOG_DATA_DIR)",
+            f"the disk of {store_dir} has {free // _MIB} MiB free, "
+            f"and NATS' streams need up to {STREAMS_BYTES // _MIB} MiB",
+            "Free some space, or choose a folder on another disk with --data-dir "
+            "(containers: TOPOLOG_DATA_DIR)",
         )
 
 
@@ -256,8 +258,8 @@ def _choose_address(remembered: NatsAddress | None, wanted: NatsSettings) -> Nat
     for port in (wanted.port, wanted.monitor_port):
         if port is not None and not port_is_free(HOST, port):
             raise PortInUseError(
-                f"port {port}, wanted for NATS, is in use on {HOST}",
-                f"Stop what listens there (ss -ltnp 'sport = :{port}'), or choose another port",
+                f"port {port}, which NATS needs, is in use on {HOST}",
+                f"Stop the program on it (ss -ltnp 'sport = :{port}'), or choose another port",
             )
     password = wanted.password or (remembered.password if remembered else secrets.token_urlsafe(18))
     port = wanted.port or free_port(

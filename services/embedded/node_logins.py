@@ -1,9 +1,9 @@
-"""Who an exporter is, by the token that its kubelet gave to its pod: it may speak for the node that
-the pod runs on.
+"""Identify an exporter by the token that its kubelet gave to its pod: it may publish for the node
+of the pod.
 
-A kubelet gets tokens for pods of its own node alone, and the API server says whether a token is
-good and for which node: nobody hands out keys, and a node that joins needs none. Must not know how
-NATS asks (`shared.bus.callout`).
+A kubelet gets tokens only for pods of its own node, and the API server reviews a token and names
+its node. So no keys are distributed, and a new node needs none. Must not know the protocol of NATS
+(`shared.bus.callout`).
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from shared.bus.callout import Grant, LoginRequest
 from shared.bus.nkeys import Issuer
 from shared.kube.port import Answer, Lost, Object
 
+# NATS' name for the account of servers without configured accounts.
 ACCOUNT = "$G"
-"""NATS' own name for the account of servers that are told of none."""
 NODE = "authentication.kubernetes.io/node-name"
 _REMEDIES = {
-    401: "is a service account's token mounted into NATS' pod?",
+    401: "mount a service account's token into NATS' pod",
     403: "grant create on tokenreviews.authentication.k8s.io (k8s/components/exporter-tokens)",
 }
 
 
 class Refused(ValueError):
-    """Somebody may not come in; says why, and never what was shown."""
+    """A login is refused. The text gives the reason and no part of the token."""
 
 
 class Reviews(Protocol):
-    """Whoever knows whether a token is good."""
+    """A reviewer of tokens."""
 
     async def review_token(self, token: str, audience: str) -> Answer | Lost:
-        """A TokenReview in `body`."""
+        """Return a TokenReview in `body`."""
 
 
 class _User(msgspec.Struct):
@@ -56,9 +56,10 @@ class _Review(msgspec.Struct):
 
 
 class NodeLogins:
-    """Judges clients by their tokens. `user` is the service account that exporters have
-    (`system:serviceaccount:NAMESPACE:NAME`); `said(problem)` hears why somebody was refused, once
-    for the same words in a row."""
+    """Decides logins by token. `user` is the service account of exporters
+    (`system:serviceaccount:NAMESPACE:NAME`). `said(problem)` gets the reason of a refusal; the same
+    reason in a row is reported once.
+    """
 
     def __init__(
         self, issuer: Issuer, reviews: Reviews, user: str, said: Callable[[str], None]
@@ -67,58 +68,62 @@ class NodeLogins:
         self._reviews = reviews
         self._user = user
         self._said = said
-        self._told = ""
+        self._last_reason = ""
 
-    async def judge(self, who: LoginRequest) -> bytes:
-        """The answer to a server's question."""
+    async def judge(self, request: LoginRequest) -> bytes:
+        """Return the answer to a login request."""
         now_s = int(time.time())
         try:
-            grant = await self._granted(who.token)
+            grant = await self._granted(request.token)
         except Refused as refused:
-            if str(refused) != self._told:
-                self._told = str(refused)
+            if str(refused) != self._last_reason:
+                self._last_reason = str(refused)
                 self._said(f"a client was refused: {refused}")
-            return callout.denied(self._issuer, who, str(refused), now_s)
-        self._told = ""
-        return callout.granted(self._issuer, who, grant, ACCOUNT, now_s)
+            return callout.denied(self._issuer, request, str(refused), now_s)
+        self._last_reason = ""
+        return callout.granted(self._issuer, request, grant, ACCOUNT, now_s)
 
     async def _granted(self, token: str) -> Grant:
-        """What whoever shows the token may do. The API server is not asked about what is no token
-        at all.
+        """Return the permissions of a token. Text that cannot be a token is not sent to the API
+        server.
         """
         try:
             claims = pod_tokens.claims(token)
         except ValueError as error:
             raise Refused(
-                f"shown a token, {error}" if token else "it shows neither password nor token"
+                f"its token is invalid: {error}" if token else "it has neither password nor token"
             ) from None
         answer = await self._reviews.review_token(token, pod_tokens.AUDIENCE)
         if isinstance(answer, Lost) or not answer.ok:
-            raise Refused(f"its token could not be judged: {_problem(answer)}")
+            raise Refused(f"its token could not be reviewed: {_problem(answer)}")
         node = judged(answer.body, self._user)
         return Grant(node, **rights(node, [node]), until_s=claims.until_s)
 
 
 def judged(body: Object, user: str) -> str:
-    """The node for which a reviewed token speaks. Raises Refused."""
+    """Return the node of a reviewed token. Raises Refused."""
     try:
         status = msgspec.convert(body, _Review).status
     except msgspec.ValidationError as error:
         raise Refused(f"the API server's answer is no TokenReview: {error}") from None
     if not status.authenticated:
-        raise Refused("its token is not (or no longer) good")
+        raise Refused("its token is not (or no longer) valid")
     if pod_tokens.AUDIENCE not in (status.audiences or ()):
         raise Refused(f"its token is not for {pod_tokens.AUDIENCE}")
     if status.user.username != user:
-        raise Refused(f"its token is of {status.user.username[:120]!r}, and exporters are {user!r}")
+        account = status.user.username[:120]
+        raise Refused(f"its token is of {account!r}, and exporters are {user!r}")
     nodes = (status.user.extra or {}).get(NODE) or []
     if len(nodes) != 1 or not nodes[0]:
-        raise Refused("the API server names no node for its token; Kubernetes 1.30 and newer does")
+        raise Refused(
+            "the API server names no node for its token; this needs Kubernetes 1.30 or newer"
+        )
     return nodes[0]
 
 
 def _problem(answer: Answer | Lost) -> str:
     if isinstance(answer, Lost):
         return answer.message
-    said = " ".join(answer.message[:200].split())
-    return f"answered {answer.status} {said}; {_REMEDIES.get(answer.status, 'see what the API server says')}"
+    message = " ".join(answer.message[:200].split())
+    remedy = _REMEDIES.get(answer.status, "see the log of the API server")
+    return f"the API server answered {answer.status} {message}; {remedy}"

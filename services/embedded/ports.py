@@ -1,11 +1,9 @@
-"""Ports on the loopback address that children are given and keep over restarts.
+"""Choose ports on loopback that children keep over restarts.
 
-They lie below the range that the kernel gives to outgoing connections: one of those may sit on a
-port as long as it lives, and the child that has it would not start again. From the moment it is
-chosen a port is claimed, while this process lives: another `topolog up` that starts in the same
-moment could otherwise choose it too, before any child listens there, and one of the two children
-would never start. The claim is a UDP socket of the same number, which goes with the process however
-that ends. Must not know who listens where.
+The ports are below the kernel's range for outgoing connections: such a connection could keep a port
+busy, and the child could not restart. A chosen port is claimed while this process lives, because a
+second `topolog up` that starts at the same time could choose it before the child listens. The claim
+is a UDP socket with the same number, which ends with the process.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _claims: dict[int, socket.socket] = {}
 
 
 def port_is_free(host: str, port: int) -> bool:
-    """True when a server could listen on `host`:`port` now."""
+    """Return whether a server could listen on `host`:`port` now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -35,8 +33,8 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def free_port(preferred: int | None, taken: Collection[int]) -> int:
-    """The preferred port if it is free and not taken, else any that is; claimed from now on. Raises
-    PortInUseError.
+    """Return the preferred port if it is free and not taken, else another free port, and claim it.
+    Raises PortInUseError.
     """
     if preferred and preferred not in taken and _claim(preferred):
         return preferred
@@ -45,12 +43,12 @@ def free_port(preferred: int | None, taken: Collection[int]) -> int:
             return port
     raise PortInUseError(
         f"{TRIES} ports tried between {RANGE.start} and {RANGE.stop} on {HOST} are all in use",
-        f"Free some: ss -ltn 'sport >= :{RANGE.start} and sport < :{RANGE.stop}' lists who listens",
+        f"Free some ports: ss -ltn 'sport >= :{RANGE.start} and sport < :{RANGE.stop}' lists them",
     )
 
 
 def _claim(port: int) -> bool:
-    """False when somebody listens there, or another process claims it."""
+    """Return False if the port is in use, or claimed by another process."""
     if not port_is_free(HOST, port):
         return False
     if port in _claims:

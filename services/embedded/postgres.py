@@ -1,8 +1,7 @@
-"""Postgres as a child: makes its database cluster once, and declares how it is started, ready and
-stopped.
+"""Postgres as a child: create its database cluster once; declare its start, readiness and stop.
 
-Reached by unix socket only: the folder is 0700, and only there is trust the method. Knows nothing
-of what is stored.
+It is reached by its unix socket only: the folder is 0700, so the socket can trust its users. Knows
+nothing of the tables.
 """
 
 import hashlib
@@ -37,11 +36,11 @@ _RESTART = RestartPolicy(first_delay_s=0.1, max_delay_s=0.5, start_attempts=25)
 
 
 class PostgresSettings(msgspec.Struct, frozen=True):
-    """`shared_buffers_mb` in MiB. `durable=False` turns fsync and synchronous commit off: for tests
-    only.
+    """`shared_buffers_mb` is in MiB. `durable=False` turns fsync and synchronous commit off, for
+    tests only.
 
-    `listen_addresses` opens TCP for those who know `password` (scram-sha-256); empty: the socket
-    only, whose name holds the `port`.
+    `listen_addresses` opens TCP with `password` (scram-sha-256). If it is empty there is only the
+    socket, whose name contains the `port`.
     """
 
     shared_buffers_mb: int = 256
@@ -52,7 +51,7 @@ class PostgresSettings(msgspec.Struct, frozen=True):
     port: int = PORT
 
     def options(self) -> dict[str, str]:
-        """Server options, as `-c name=value` takes them."""
+        """Return server options, as for `-c name=value`."""
         durable = "on" if self.durable else "off"
         return {
             "fsync": durable,
@@ -73,8 +72,8 @@ DEFAULT_SETTINGS = PostgresSettings()
 
 
 class EmbeddedPostgres:
-    """The database of one data folder. `prepare` makes it (slow, once); `spec` declares the server
-    process.
+    """The database of one data folder. `prepare` creates it (slow, once); `spec` declares the
+    server process.
     """
 
     def __init__(self, data_dir: DataDir, settings: PostgresSettings = DEFAULT_SETTINGS) -> None:
@@ -86,17 +85,17 @@ class EmbeddedPostgres:
         self.socket_dir = socket_dir_for(data_dir.path)
 
     def url(self, database: str = DATABASE, user: str = OWNER) -> str:
-        """`postgresql+asyncpg://<user>@/<database>?host=<socket folder>&port=5432`.
+        """Return `postgresql+asyncpg://<user>@/<database>?host=<socket folder>&port=5432`.
 
-        SQLAlchemy takes it as it is, asyncpg without `+asyncpg`. The port only names the socket
+        SQLAlchemy accepts it as it is, asyncpg without `+asyncpg`. The port only names the socket
         file.
         """
         where = f"host={quote(str(self.socket_dir))}&port={self._settings.port}"
         return f"postgresql+asyncpg://{user}@/{quote(database, safe='')}?{where}"
 
     def prepare(self) -> None:
-        """Find binaries, choose the identity, check the version, make the cluster when absent.
-        Blocks up to seconds.
+        """Find the binaries, choose the identity, check the version, create the cluster if missing.
+        Blocks for seconds.
 
         Raises ServerBinaryError, DataFolderError.
         """
@@ -113,7 +112,7 @@ class EmbeddedPostgres:
             self._make_cluster(self._binaries, self._identity)
 
     def spec(self) -> ChildSpec:
-        """The server as a child. Call after `prepare`."""
+        """Return the server as a child. Call it after `prepare`."""
         if self._binaries is None or self._identity is None:
             raise RuntimeError("prepare comes first")
         options = self._settings.options() | {
@@ -138,8 +137,8 @@ class EmbeddedPostgres:
         )
 
     def run_sql(self, sql: str, database: str = "postgres") -> str:
-        """Run SQL in the running server by psql; return its unaligned output. Raises
-        DataFolderError with its words.
+        """Run SQL in the running server with psql and return the output. Raises DataFolderError
+        with Postgres' message.
         """
         if self._binaries is None or self._identity is None:
             raise RuntimeError("prepare comes first")
@@ -166,9 +165,9 @@ class EmbeddedPostgres:
         try:
             return run_tool(argv, self._identity, text=sql)
         except (OSError, subprocess.SubprocessError) as error:
-            words = (getattr(error, "output", None) or str(error)).strip()
+            message = (getattr(error, "output", None) or str(error)).strip()
             raise DataFolderError(
-                f"Postgres in {self._data_dir.path} refused a statement: {words}",
+                f"Postgres in {self._data_dir.path} refused a statement: {message}",
                 f"Read {self._data_dir.logs / 'postgres.log'}",
             ) from error
 
@@ -181,17 +180,18 @@ class EmbeddedPostgres:
             self.run_sql(f"create database {_quoted(name)} template {_quoted(template)};")
 
     def apply_password(self) -> None:
-        """Give the superuser the password of the settings, for TCP."""
+        """Set the password of the settings for the superuser, for TCP."""
         self.run_sql(
-            f"set log_statement = 'none'; alter role postgres password {_literal(self._settings.password)};"
+            f"set log_statement = 'none'; "
+            f"alter role postgres password {_literal(self._settings.password)};"
         )
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, ending whoever is connected to it."""
+        """Drop a database and end its connections."""
         self.run_sql(f"drop database if exists {_quoted(name)} with (force);")
 
     def clean_up(self) -> None:
-        """After the stop: remove a socket folder that stands outside the data folder."""
+        """Remove a socket folder outside the data folder. Call it after the stop."""
         if self._data_dir.path not in self.socket_dir.parents:
             _remove_tree(self.socket_dir)
 
@@ -199,8 +199,8 @@ class EmbeddedPostgres:
         return await clear_leftovers(self._cluster)
 
     def _make_cluster(self, binaries: PostgresBinaries, identity: Identity) -> None:
-        """Made beside its place and renamed, so that a kill half-way leaves nothing that looks
-        whole.
+        """Create the cluster under another name and rename it, so that an interruption leaves no
+        incomplete cluster.
         """
         draft = self._data_dir.path / "postgres.new"
         _remove_tree(draft)
@@ -217,17 +217,17 @@ class EmbeddedPostgres:
         try:
             run_tool((binaries.tool("initdb"), "-D", str(draft), *how), identity)
         except (OSError, subprocess.SubprocessError) as error:
-            words = (getattr(error, "output", None) or str(error)).strip()
+            message = (getattr(error, "output", None) or str(error)).strip()
             raise ServerBinaryError(
-                f"initdb could not make a database in {draft}: {words}",
+                f"initdb could not create a database in {draft}: {message}",
                 "Check free space and permissions there, or choose another folder with --data-dir",
             ) from error
         draft.rename(self._cluster)
 
 
 def socket_dir_for(data_dir: Path) -> Path:
-    """Where the socket of a data folder lives: inside it when the path is short enough, else in
-    /tmp under its hash.
+    """Return the socket folder of a data folder: inside it if the path is short enough, else in
+    /tmp with its hash.
     """
     inside = data_dir / "run"
     if len(
@@ -239,10 +239,10 @@ def socket_dir_for(data_dir: Path) -> Path:
 
 
 def _make_socket_dir(path: Path) -> None:
-    """Refuses a folder that another user put there first: /tmp is everybody's."""
+    """Refuse a folder that another user created first, because every user can write to /tmp."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    if path.is_symlink() or (os.geteuid() != 0 and found.st_uid != os.geteuid()):
+    status = path.lstat()
+    if path.is_symlink() or (os.geteuid() != 0 and status.st_uid != os.geteuid()):
         raise DataFolderError(
             f"the socket folder {path} belongs to another user",
             "Remove it, or choose another folder with --data-dir",
@@ -251,15 +251,15 @@ def _make_socket_dir(path: Path) -> None:
 
 
 def _close(cluster: Path) -> None:
-    """Postgres refuses a folder that its group may write to, which a kubelet makes it at each mount
-    of a volume (`fsGroup`).
+    """Remove group permissions, which Postgres refuses. A kubelet sets them at each mount of a
+    volume with `fsGroup`.
     """
     try:
         if cluster.stat().st_mode & 0o027:
             cluster.chmod(0o700)
     except OSError as error:
         raise DataFolderError(
-            f"the folder {cluster} cannot be closed to others ({plain(error)})",
+            f"the folder {cluster} cannot be closed to its group ({plain(error)})",
             f"chmod 0700 {cluster}",
         ) from error
 

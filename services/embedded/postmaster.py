@@ -1,10 +1,9 @@
-"""What to do about a postmaster.pid that an earlier life left behind, before Postgres is started on
-that folder.
+"""Handle a postmaster.pid of an earlier run before Postgres starts on its folder.
 
-The caller holds the data folder's lock, so no other supervisor works here. Rules: Postgres itself
-clears a file whose process is dead; an empty file must be removed; a live foreign process with that
-pid is named to Postgres as harmless (`PG_GRANDPARENT_PID`, as Patroni does); a real postmaster on
-this folder is a leftover and is stopped.
+The caller holds the data folder's lock, so no other supervisor works here. Postgres itself clears a
+file whose process is dead. An empty file must be removed. If another program has that pid, Postgres
+is told to ignore it (`PG_GRANDPARENT_PID`, as Patroni does). A postmaster on this folder is a
+leftover and is stopped.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ _POLL_S = 0.05
 
 
 async def clear_leftovers(cluster: Path) -> Mapping[str, str]:
-    """Make `cluster` startable; return the variables that its next start needs. Stops a leftover
+    """Make `cluster` startable and return the variables for its next start. Stops a leftover
     postmaster.
     """
     pid_file = cluster / "postmaster.pid"
@@ -54,7 +53,7 @@ def _alive(pid: int) -> bool:
 
 
 def _is_postmaster_of(pid: int, cluster: Path) -> bool:
-    """A postmaster's working directory is its data folder; without /proc the doubtful process is
+    """Compare the process' working directory with the data folder. Without /proc the process is
     left alone.
     """
     try:

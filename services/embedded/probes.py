@@ -1,4 +1,6 @@
-"""Answers one question: is this child ready now? Never waits long, never raises for "not yet"."""
+"""Check whether a child is ready now. A probe waits two seconds at most, and never raises for "not
+yet".
+"""
 
 import asyncio
 import contextlib
@@ -13,7 +15,7 @@ _POSTMASTER_STATUS_LINE = 7
 
 
 async def is_ready(probe: Ready, pid: int) -> bool:
-    """True when the child with `pid` is ready by `probe`."""
+    """Return whether the child with `pid` is ready."""
     match probe:
         case HttpReady(url=url):
             return await _http_ok(url)
@@ -26,8 +28,8 @@ async def is_ready(probe: Ready, pid: int) -> bool:
 
 
 def postmaster_status(pid_file: Path) -> tuple[int, str] | None:
-    """(pid, status word) of a postmaster.pid file, or None when absent or unfinished (postmaster.c,
-    miscadmin.h).
+    """Return (pid, status word) of a postmaster.pid file, None if it is missing or unfinished
+    (postmaster.c, miscadmin.h).
     """
     try:
         lines = pid_file.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -54,7 +56,10 @@ async def _http_ok(url: str) -> bool:
         async with asyncio.timeout(_PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
             try:
-                request = f"GET {path}{query} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
+                request = (
+                    f"GET {path}{query} HTTP/1.1\r\n"
+                    f"Host: {host}:{port}\r\nConnection: close\r\n\r\n"
+                )
                 writer.write(request.encode("ascii"))
                 status_line = await reader.readline()
             finally:

@@ -1,6 +1,7 @@
-"""Keeps one child alive: start, wait until ready, start again with growing delays, stop with grace.
+"""Keep one child alive: start it, wait until it is ready, restart it with growing delays, stop it
+with a grace period.
 
-Knows nothing of other children or of what the child does.
+Knows nothing of other children or of the program.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ _LAST_WORDS_S = 1.0
 
 
 class ChildProcess:
-    """One supervised child. `start` returns when it is ready for the first time; from then on it is
-    kept alive.
+    """One supervised child. `start` returns when it is ready for the first time; then it is kept
+    alive.
     """
 
     def __init__(self, spec: ChildSpec, on_event: OnEvent = ignore_event) -> None:
@@ -48,29 +49,29 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id while a process runs, else None."""
+        """The process id, None if no process runs."""
         running = self._process is not None and self._process.returncode is None
         return self._process.pid if running and self._process is not None else None
 
     @property
     def is_ready(self) -> bool:
-        """True while the child runs and has been ready in this life."""
+        """Whether the child runs and has been ready since its last start."""
         return self._ready.is_set()
 
     @property
     def was_ready(self) -> bool:
-        """True once the child has been ready in any life."""
+        """Whether the child has ever been ready."""
         return self._ready_once
 
     async def start(self) -> None:
-        """Start the child and return once it is ready. Raises ChildFailedError when it never gets
-        there.
+        """Start the child and return when it is ready. Raises ChildFailedError if it never becomes
+        ready.
         """
         self._task = asyncio.create_task(self._keep_alive(), name=f"keep-{self.spec.name}-alive")
         await self.wait_ready()
 
     async def wait_ready(self) -> None:
-        """Return once the child is ready (again). Raises ChildFailedError when it was given up."""
+        """Return when the child is ready (again). Raises ChildFailedError if it was given up."""
         ready: asyncio.Future[bool] = asyncio.ensure_future(self._ready.wait())
         first_of: set[asyncio.Future[Any]] = {ready, self.failure}
         try:
@@ -81,8 +82,8 @@ class ChildProcess:
             raise self.failure.result()
 
     async def stop(self) -> None:
-        """Stop the child: its stop signal, then SIGKILL after its grace. Safe to call at any
-        moment, and twice.
+        """Stop the child: its stop signal, then SIGKILL after the grace period. Safe at any time,
+        and twice.
         """
         self._stopping = True
         process = self._process
@@ -99,7 +100,7 @@ class ChildProcess:
         await self._end_task()
 
     def hang_up(self) -> None:
-        """Send SIGHUP: servers read their configuration anew."""
+        """Send SIGHUP, at which servers reload their configuration."""
         self._signal(signal.SIGHUP)
 
     async def _end_task(self) -> None:

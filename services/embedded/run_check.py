@@ -1,8 +1,8 @@
-"""`python -m services.embedded.run_check nats|postgres`: is the server in this container well? Exit
+"""`python -m services.embedded.run_check nats|postgres`: check the server in this container. Exit
 code 0, or 1 with the reason.
 
-Asked every few seconds for as long as a container lives, so it loads nothing of what serving needs.
-Environment: as `run_nats` and `run_postgres`.
+It runs every few seconds, so it imports nothing that only serving needs. Environment: as `run_nats`
+and `run_postgres`.
 """
 
 import http.client
@@ -18,7 +18,7 @@ TIMEOUT_S = 5
 
 
 def nats() -> None:
-    """Return when the server says that it is healthy. Raises whatever is in the way."""
+    """Return if the server reports that it is healthy, else raise."""
     connection = http.client.HTTPConnection("127.0.0.1", monitor_port(), timeout=TIMEOUT_S)
     connection.request("GET", "/healthz")
     answer = connection.getresponse()
@@ -27,7 +27,7 @@ def nats() -> None:
 
 
 def postgres() -> None:
-    """Return when the database answers on its socket. Raises whatever is in the way."""
+    """Return if the database answers on its socket, else raise."""
     socket_dir = str(socket_dir_for(data_dir_setting()))
     where = ("-h", socket_dir, "-p", str(postgres_port()), "-U", "postgres", "-d", DATABASE)
     run_tool(
@@ -41,7 +41,7 @@ CHECKS = {"nats": nats, "postgres": postgres}
 
 
 def main(arguments: list[str]) -> int:
-    """Ask the server that the arguments name."""
+    """Check the server that the arguments name."""
     if len(arguments) != 1 or arguments[0] not in CHECKS:
         print(f"error: name one of {', '.join(CHECKS)}", file=sys.stderr)
         return 2

@@ -1,9 +1,8 @@
-"""`python -m services.embedded.run_credentials`: make the key of one exporter, and end. NATS takes
-it up by itself.
+"""`python -m services.embedded.run_credentials`: create the key of one exporter. NATS notices it.
 
 Environment: TOPOLOG_NATS_CREDENTIALS_DIR, the folder that NATS reads; TOPOLOG_NATS_CREDENTIAL, the
-exporter's name; its nodes by TOPOLOG_NODES_FILE (JSON [{name, ...}]), else the one of NODE_NAME. A
-key that is there is kept.
+exporter's name; its nodes in TOPOLOG_NODES_FILE (JSON [{name, ...}]), else NODE_NAME. An existing
+key is kept.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from services.embedded.nats_credentials import keep, names_in
 
 
 async def serve() -> None:
-    """Make the key. Raises EmbeddedError."""
+    """Create the key. Raises EmbeddedError."""
     file = os.environ.get("TOPOLOG_NODES_FILE", "")
     folder, name, *_ = required(
         "TOPOLOG_NATS_CREDENTIALS_DIR", "TOPOLOG_NATS_CREDENTIAL", *([] if file else ["NODE_NAME"])
@@ -29,10 +28,10 @@ async def serve() -> None:
     except (OSError, msgspec.MsgspecError) as error:
         raise EmbeddedError(
             f"TOPOLOG_NODES_FILE={file} cannot be read: {error}",
-            "Name the exporter's file of nodes",
+            "Use the exporter's file of nodes",
         ) from error
     keep(Path(folder), [(name, nodes)])
-    print(f"the exporter {name} speaks for {len(nodes)} node(s)")
+    print(f"the exporter {name} has a key for {len(nodes)} node(s)")
 
 
 if __name__ == "__main__":

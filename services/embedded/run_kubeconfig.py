@@ -1,8 +1,8 @@
-"""`python -m services.embedded.run_kubeconfig`: copy a kubeconfig, which its owner alone may read,
-for the services, and end.
+"""`python -m services.embedded.run_kubeconfig`: copy a kubeconfig that only its owner can read, for
+the services.
 
-Environment: TOPOLOG_KUBECONFIG_FROM and TOPOLOG_KUBECONFIG_TO, files; TOPOLOG_USER_ID, who alone
-may read the copy. Run again, the copy is replaced.
+Environment: TOPOLOG_KUBECONFIG_FROM and TOPOLOG_KUBECONFIG_TO, files; TOPOLOG_USER_ID, the only
+user that can read the copy. A second run replaces the copy.
 """
 
 import os
@@ -25,9 +25,9 @@ async def serve() -> None:
     except (OSError, ValueError) as error:
         raise EmbeddedError(
             f"the kubeconfig {source} cannot be copied to {target} for the user {user_id}: {error}",
-            "Name a file by KUBECONFIG_FILE=$HOME/.kube/config",
+            "Set KUBECONFIG_FILE=$HOME/.kube/config, or another file",
         ) from error
-    print(f"{target} may be read by the user {user_id} alone")
+    print(f"only the user {user_id} can read {target}")
 
 
 if __name__ == "__main__":

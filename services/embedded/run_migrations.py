@@ -1,10 +1,10 @@
-"""`python -m services.embedded.run_migrations`: bring the database of TOPOLOG_DATABASE_URL to the
-newest revision, and end.
+"""`python -m services.embedded.run_migrations`: migrate the database of TOPOLOG_DATABASE_URL to the
+newest revision.
 
-Harmless when there is nothing to do, and when several run at once: a lock in the database lets one
-work. With TOPOLOG_SERVICE_PASSWORD the services' own login (topolog_service) is made too, or gets
-that password. Each may stand in a file instead, which NAME_FILE names. A database that does not
-answer yet, as at a first start, is waited for: TOPOLOG_DATABASE_WAIT_S (60) at most.
+Safe to repeat and to run several times at once, because a lock in the database serializes the runs.
+TOPOLOG_SERVICE_PASSWORD also creates the login of the services (topolog_service), or changes its
+password. NAME_FILE may name a file with the value instead. A database that does not answer yet, as
+at a first start, is retried for TOPOLOG_DATABASE_WAIT_S (60) seconds.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ WAIT_S = 60
 
 
 async def serve() -> None:
-    """Migrate. Raises EmbeddedError with the database's words."""
+    """Migrate. Raises EmbeddedError with the database's message."""
     (url,) = required("TOPOLOG_DATABASE_URL")
     wait_s = number("TOPOLOG_DATABASE_WAIT_S", WAIT_S, 0, 240)
     try:
         changed = await _upgraded(url, wait_s)
     except (
         Exception
-    ) as error:  # whatever the driver raises, the reader needs its words and the variable's name
+    ) as error:  # any error of the driver: the reader needs its message and the variable's name
         raise EmbeddedError(
             f"the database could not be migrated: {error}", "Check TOPOLOG_DATABASE_URL"
         ) from error
@@ -43,14 +43,14 @@ async def serve() -> None:
             await make_login(url, SERVICE, password)
         except LoginTooWeak as error:
             raise EmbeddedError(
-                str(error), "Or make it by `topolog database roles`, and give no password here"
+                str(error), "Or run `topolog database roles`, and set no password here"
             ) from error
         print(f"the login of services is {SERVICE}")
 
 
 async def _upgraded(url: str, wait_s: int) -> bool:
-    """Raises what the driver does, of a server that may come once it was waited for."""
-    set_on_retry_hooks([_tell])
+    """Migrate, and retry while the server does not answer. Raises what the driver raises."""
+    set_on_retry_hooks([_report_first_retry])
     async for attempt in stamina.retry_context(
         on=LOST_CONNECTION,
         attempts=None if wait_s else 1,
@@ -63,8 +63,8 @@ async def _upgraded(url: str, wait_s: int) -> bool:
     raise AssertionError("a retry context ends by return or raise")
 
 
-def _tell(details: RetryDetails) -> None:
-    """Once what is waited for."""
+def _report_first_retry(details: RetryDetails) -> None:
+    """Report the first retry only."""
     if details.retry_num == 1:
         print(
             scrub_text(f"waiting for the database: {details.caused_by}"),

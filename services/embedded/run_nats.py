@@ -1,20 +1,24 @@
-"""`python -m services.embedded.run_nats`: NATS with JetStream in a container, reachable by TCP with
-passwords.
+"""`python -m services.embedded.run_nats`: NATS with JetStream in a container, on TCP with
+passwords. Environment:
 
-Environment: TOPOLOG_NATS_PASSWORD (user topolog), and for exporters one of
-TOPOLOG_NATS_CREDENTIALS_DIR (a folder made by `topolog nats credentials`: each exporter speaks for
-its own nodes; read again when it changes) and TOPOLOG_NATS_EXPORTER_PASSWORD (user exporter, who
-may publish reports of any node, as long as that folder is empty); each password may stand in a
-file, TOPOLOG_NATS_..._FILE, and is taken up anew when that changes; TOPOLOG_DATA_DIR;
-TOPOLOG_NATS_PORT (4222), TOPOLOG_NATS_MONITOR_PORT (8222, `/healthz`) on TOPOLOG_NATS_MONITOR_HOST
-(127.0.0.1, as it asks for no password and shows every connection; probes of Kubernetes need
-0.0.0.0). TOPOLOG_NATS_LOGINS, the service account of exporters
-(system:serviceaccount:NAMESPACE:NAME), lets pods of it in by the tokens that their kubelets gave
-them, each for its node; the Kubernetes API judges them (TOPOLOG_KUBECONFIG, else as this pod). TLS:
-TOPOLOG_NATS_TLS_DIR, a folder with tls.crt and tls.key; or TOPOLOG_NATS_TLS_NAMES, what clients
-call this server, for a certificate made in the data folder, whose authority is put into
-TOPOLOG_NATS_CA_DIR as ca.crt for clients to read. TOPOLOG_NATS_TLS_VERIFY=true asks clients for
-certificates of the ca.crt in TOPOLOG_NATS_TLS_DIR.
+TOPOLOG_NATS_PASSWORD is for the user topolog. Exporters use one of: TOPOLOG_NATS_CREDENTIALS_DIR, a
+folder of `topolog nats credentials`, in which each exporter has a key for its own nodes; or
+TOPOLOG_NATS_EXPORTER_PASSWORD, for the user exporter, which may publish reports of any node while
+that folder is empty. A password may be in a file, TOPOLOG_NATS_..._FILE. Folder and files are read
+again when they change.
+
+TOPOLOG_DATA_DIR; TOPOLOG_NATS_PORT (4222); TOPOLOG_NATS_MONITOR_PORT (8222, `/healthz`) on
+TOPOLOG_NATS_MONITOR_HOST (127.0.0.1, because it has no password and lists every connection; probes
+of Kubernetes need 0.0.0.0).
+
+TOPOLOG_NATS_LOGINS, the service account of exporters (system:serviceaccount:NAMESPACE:NAME),
+accepts pods by the tokens of their kubelets, each for its node. The Kubernetes API reviews them
+(TOPOLOG_KUBECONFIG, else as this pod).
+
+TLS: TOPOLOG_NATS_TLS_DIR, a folder with tls.crt and tls.key; or TOPOLOG_NATS_TLS_NAMES, the names
+of this server, for a certificate in the data folder, whose authority is written to
+TOPOLOG_NATS_CA_DIR as ca.crt for clients. TOPOLOG_NATS_TLS_VERIFY=true requires client certificates
+of the ca.crt in TOPOLOG_NATS_TLS_DIR.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ CREDENTIALS_EVERY_S = 0.5
 
 
 async def serve() -> None:
-    """Start the server, wait for the signal to stop."""
+    """Start the server and wait for the signal to stop."""
     credentials = os.environ.get("TOPOLOG_NATS_CREDENTIALS_DIR", "")
     user = os.environ.get("TOPOLOG_NATS_LOGINS", "")
     needed = PASSWORDS[:1] if credentials or user else PASSWORDS
@@ -74,13 +78,14 @@ async def serve() -> None:
         callout=logins.callout if logins else None,
     )
     if logins is not None and settings.tls is not None and settings.tls.clients_too:
-        told = "TOPOLOG_NATS_LOGINS and TOPOLOG_NATS_TLS_VERIFY=true"
         raise EmbeddedError(
-            f"{told} are set, and tokens go without client certificates", "Leave one out"
+            "TOPOLOG_NATS_LOGINS and TOPOLOG_NATS_TLS_VERIFY=true exclude each other: "
+            "a login by token has no client certificate",
+            "Unset one of them",
         )
     if settings.tls is None and not settings.tls_names:
         print(
-            "nats: without TLS; see TOPOLOG_NATS_TLS_DIR and TOPOLOG_NATS_TLS_NAMES",
+            "nats: TLS is off; see TOPOLOG_NATS_TLS_DIR and TOPOLOG_NATS_TLS_NAMES",
             file=sys.stderr,
             flush=True,
         )
@@ -99,8 +104,9 @@ async def serve() -> None:
 
 
 def _logins(user: str) -> Logins | None:
-    """Whoever lets that service account's pods in; its client of the Kubernetes API is not even
-    loaded without. Raises EmbeddedError."""
+    """Return the decider of token logins. Its Kubernetes client is imported only if it is needed.
+    Raises EmbeddedError.
+    """
     if not user:
         return None
     from services.embedded.logins import Logins
@@ -109,59 +115,59 @@ def _logins(user: str) -> Logins | None:
 
 
 async def follow_files(servers: EmbeddedServers, folder: str) -> None:
-    """Have the server take up keys and passwords that were made, replaced or withdrawn, for ever;
-    damaged ones are told and wait for better ones."""
-    named = [os.environ.get(f"{name}_FILE", "") for name in PASSWORDS]
-    paths = list(filter(None, [os.path.join(folder, REGISTER) if folder else "", *named]))
-    seen = [signature(path) for path in paths]
+    """Reload the server when keys or passwords change. Damaged files are reported, and the old ones
+    stay.
+    """
+    password_files = [os.environ.get(f"{name}_FILE", "") for name in PASSWORDS]
+    paths = list(filter(None, [os.path.join(folder, REGISTER) if folder else "", *password_files]))
+    loaded = [signature(path) for path in paths]
     while paths:
         await asyncio.sleep(CREDENTIALS_EVERY_S)
-        found = [signature(path) for path in paths]
-        if found != seen:
-            seen = found
+        newest = [signature(path) for path in paths]
+        if newest != loaded:
+            loaded = newest
             try:
-                if servers.nats is not None and any(named):
+                if servers.nats is not None and any(password_files):
                     servers.nats.take_passwords(
                         required(PASSWORDS[0])[0], secret(PASSWORDS[1], optional=True)
                     )
                 await servers.reload_nats()
             except EmbeddedError as error:
-                print(
-                    f"nats: the credentials stay as they were: {error}", file=sys.stderr, flush=True
-                )
+                print(f"nats: the old credentials stay: {error}", file=sys.stderr, flush=True)
             else:
                 exporters = len(load(Path(folder))) if folder else 0
                 print(
-                    f"nats: credentials taken up anew, of {exporters} exporters",
+                    f"nats: credentials reloaded, {exporters} exporters",
                     file=sys.stderr,
                     flush=True,
                 )
 
 
 def given_tls(folder: str, clients_too: bool = False) -> TlsFiles | None:
-    """The certificate in a folder; None for no folder, or an empty one (a Secret that is not
-    there). `clients_too` asks clients for certificates of the folder's ca.crt. Raises
-    EmbeddedError."""
+    """Return the certificate in a folder; None without a folder, or for an empty one (a missing
+    Secret). `clients_too` requires client certificates of the folder's ca.crt. Raises
+    EmbeddedError.
+    """
     files = [Path(folder) / name for name in ("tls.crt", "tls.key")] if folder else []
-    there = [file for file in files if file.exists()]
-    if not there:
+    existing = [file for file in files if file.exists()]
+    if not existing:
         return None
-    if len(there) < len(files):
+    if len(existing) < len(files):
         raise EmbeddedError(
-            f"TOPOLOG_NATS_TLS_DIR={folder} holds {there[0].name} alone",
+            f"TOPOLOG_NATS_TLS_DIR={folder} contains only {existing[0].name}",
             "Put tls.crt and tls.key there",
         )
     ca = Path(folder) / "ca.crt"
     if clients_too and not ca.exists():
         raise EmbeddedError(
-            f"TOPOLOG_NATS_TLS_VERIFY=true, and {folder} holds no ca.crt",
-            "Put the authority of clients there",
+            f"TOPOLOG_NATS_TLS_VERIFY=true, and {folder} has no ca.crt",
+            "Put the authority of client certificates there",
         )
     return TlsFiles(str(files[0]), str(files[1]), str(ca) if clients_too else "", clients_too)
 
 
 def publish(ca: str, folder: str) -> None:
-    """Put the authority where clients read it. Raises EmbeddedError."""
+    """Copy the authority to the folder that clients read. Raises EmbeddedError."""
     if not (ca and folder):
         return
     try:
@@ -170,7 +176,7 @@ def publish(ca: str, folder: str) -> None:
         draft.replace(Path(folder) / "ca.crt")
     except OSError as error:
         raise EmbeddedError(
-            f"TOPOLOG_NATS_CA_DIR={folder} cannot be written: {error}", "Name a folder that can"
+            f"TOPOLOG_NATS_CA_DIR={folder} cannot be written: {error}", "Use a writable folder"
         ) from error
 
 

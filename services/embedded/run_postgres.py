@@ -1,9 +1,8 @@
-"""`python -m services.embedded.run_postgres`: Postgres in a container, reachable by TCP with a
-password.
+"""`python -m services.embedded.run_postgres`: Postgres in a container, on TCP with a password.
 
 Environment: TOPOLOG_POSTGRES_PASSWORD (required), TOPOLOG_DATA_DIR,
 TOPOLOG_POSTGRES_SHARED_BUFFERS_MB, TOPOLOG_POSTGRES_PORT. `--check` is `run_check postgres`, for
-manifests that still say so: a probe must not start a server.
+old manifests: a probe must not start a server.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ async def serve() -> None:
 
 
 def settings() -> PostgresSettings:
-    """Settings from the environment. Raises EmbeddedError."""
+    """Return the settings from the environment. Raises EmbeddedError."""
     (password,) = required("TOPOLOG_POSTGRES_PASSWORD")
     buffers_mb = number("TOPOLOG_POSTGRES_SHARED_BUFFERS_MB", 256, 1, 1_048_576)
     return PostgresSettings(

@@ -1,6 +1,4 @@
-"""Who runs on a data folder: names, pids and HTTP ports of the services, left as a note for other
-commands.
-"""
+"""A note in the data folder for other commands: names and HTTP ports of running services."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ class RunningService(msgspec.Struct, frozen=True):
     http_port: int
 
     def url(self, path: str) -> str:
-        """An address on the loopback interface."""
+        """Return a URL on loopback."""
         return f"http://127.0.0.1:{self.http_port}{path}"
 
 
@@ -31,12 +29,12 @@ def write_services(folder: Path, services: Sequence[RunningService]) -> None:
 
 
 def forget_services(folder: Path) -> None:
-    """Nobody runs any more; also told where the disk is full."""
+    """Remove the note, which works on a full disk, too."""
     (folder / _NOTE).unlink(missing_ok=True)
 
 
 def read_services(folder: Path) -> list[RunningService]:
-    """The services of the last `topolog up`; empty when there is no readable note."""
+    """Return the services of the last `topolog up`; empty without a readable note."""
     try:
         return msgspec.json.decode((folder / _NOTE).read_bytes(), type=list[RunningService])
     except (OSError, msgspec.MsgspecError):

@@ -1,7 +1,7 @@
-"""Postgres and NATS of one data folder, together: started in parallel, database made, address
-known, stopped cleanly.
+"""Postgres and NATS of one data folder: started in parallel, with the database created, stopped
+cleanly.
 
-Used by `topolog up` and by the tests. Knows nothing of what the services do with them.
+Used by `topolog up` and by the tests. Knows nothing of the services.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ class EmbeddedServers:
     """`async with EmbeddedServers(data_dir) as servers:` starts the wanted servers and stops them
     at the end.
 
-    `data_dir` is a path (opened and locked here) or a DataDir that the caller opened. `supervisor`
-    may be given so that further children share it; then its owner stops it. Raises DataFolderError,
-    PortInUseError, ServerBinaryError, ChildFailedError.
+    `data_dir` is a path (opened and locked here) or an open DataDir. A `supervisor` may be given to
+    share it with other children; then its owner stops it. Raises DataFolderError, PortInUseError,
+    ServerBinaryError, ChildFailedError.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EmbeddedServers:
 
     @property
     def database_url(self) -> str:
-        """See EmbeddedPostgres.url. Raises EmbeddedError when no Postgres was wanted."""
+        """See EmbeddedPostgres.url. Raises EmbeddedError without an embedded Postgres."""
         if self.postgres is None:
             raise EmbeddedError(
                 "no embedded Postgres was started", "Start it with want_postgres=True"
@@ -65,13 +65,13 @@ class EmbeddedServers:
 
     @property
     def nats_url(self) -> str:
-        """See EmbeddedNats.url. Raises EmbeddedError when no NATS was wanted."""
+        """See EmbeddedNats.url. Raises EmbeddedError without an embedded NATS."""
         if self.nats is None:
             raise EmbeddedError("no embedded NATS was started", "Start it with want_nats=True")
         return self.nats.url
 
     async def start(self) -> Self:
-        """Start the wanted servers; returns when both are ready and the database exists."""
+        """Start the wanted servers; return when they are ready and the database exists."""
         if self._owns_folder:
             self.data_dir.open()
         try:
@@ -108,9 +108,7 @@ class EmbeddedServers:
         )
 
     async def reload_nats(self) -> None:
-        """Have NATS take up who may say what; who may no longer is thrown out. Raises
-        DataFolderError.
-        """
+        """Reload the users of NATS; connections of removed users end. Raises DataFolderError."""
         if self.nats is not None:
             await _to_its_end(self.nats.write_config)
             self.supervisor.child(NATS).hang_up()
@@ -126,9 +124,7 @@ class EmbeddedServers:
         await _to_its_end(postgres.create_database)
 
     async def _start_nats(self, nats: EmbeddedNats) -> None:
-        """Another program may take the chosen port in the moment before the server does: choose
-        again.
-        """
+        """Choose another port if a program took the chosen one before the server started."""
         for attempt in range(_NATS_ADDRESS_TRIES):
             await _to_its_end(nats.prepare)
             try:
@@ -154,9 +150,10 @@ class EmbeddedServers:
 
 
 async def _to_its_end(work: Callable[[], None]) -> None:
-    """Blocking work in a thread. Nobody can cancel a thread: a cancellation waits for it, or its
-    tools would go on in a folder that is released already. What went wrong meanwhile is not told:
-    the reason of the cancellation is."""
+    """Run blocking work in a thread. A thread cannot be cancelled, so a cancellation waits for it:
+    otherwise its tools would work in a released folder. An error of the work is then dropped in
+    favour of the cancellation.
+    """
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(running)

@@ -1,7 +1,7 @@
-"""Starts one operating-system process: its identity, its log file, and its death with the
-supervisor's.
+"""Start one operating-system process: its identity, its log file, and its end together with the
+supervisor.
 
-Knows nothing of readiness, restarts or what the process is.
+Knows nothing of readiness or restarts.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ _LOG_ROTATE_BYTES = 16 * 1024 * 1024
 def launched(
     argv: Sequence[str], identity: Identity, death_signal: signal.Signals
 ) -> tuple[str, ...]:
-    """The command that becomes `argv` as that identity and ends with this process (`launch.py`).
+    """Return the command that becomes `argv` with that identity and ends with this process
+    (`launch.py`).
 
-    Linux ties it to the *thread* that starts it: start it from a thread that lives as long as the
-    supervisor.
+    Linux ties it to the *thread* that starts it: use a thread that lives as long as the supervisor.
     """
     kind, uid, gid = _as_arguments(identity)
     numbers = (str(uid), str(gid), str(int(death_signal)), str(os.getpid()))
@@ -58,8 +58,8 @@ def _require(program: str, path: str | None) -> None:
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open a child's log for appending, 0600; one that grew past 16 MiB is put aside as `<name>.1`
-    first.
+    """Open a child's log for appending, with mode 0600. A log of more than 16 MiB is renamed to
+    `<name>.1` first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > _LOG_ROTATE_BYTES:
@@ -70,7 +70,7 @@ def open_log(path: Path) -> IO[bytes]:
 
 
 def log_tail(path: Path, lines: int = 8) -> str:
-    """The last lines of a log, for an error message; empty when there is none."""
+    """Return the last lines of a log for an error message, "" if there is none."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - 4096))
@@ -87,10 +87,10 @@ async def spawn(
     death_signal: signal.Signals,
     cwd: Path | None = None,
 ) -> asyncio.subprocess.Process:
-    """Start `argv` in a session of its own, output appended to `log_path`.
+    """Start `argv` in its own session, with its output appended to `log_path`.
 
-    Raises OSError when it is not there. When its identity cannot be taken it ends with
-    `launch.CANNOT_BECOME`, and its log says why.
+    Raises OSError if the program does not exist. If its identity cannot be taken it exits with
+    `launch.CANNOT_BECOME`, and the log has the reason.
     """
     _require(argv[0], env.get("PATH"))
     with open_log(log_path) as log:
@@ -108,10 +108,10 @@ async def spawn(
 def run_tool(
     argv: tuple[str, ...], identity: Identity, timeout_s: float = 60.0, text: str | None = None
 ) -> str:
-    """Run a short tool (initdb, psql) to its end and return its output.
+    """Run a short tool (initdb, psql) and return its output.
 
-    Raises subprocess.CalledProcessError with its output on failure, also when its identity cannot
-    be taken; OSError when it is not there.
+    Raises subprocess.CalledProcessError with the output on failure, also if its identity cannot be
+    taken; OSError if the program does not exist.
     """
     _require(argv[0], None)
     done = subprocess.run(

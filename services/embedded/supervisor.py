@@ -1,7 +1,7 @@
-"""Runs declared children together: dependencies first, siblings in parallel, all stopped in
-reverse.
+"""Run declared children together: dependencies first, siblings in parallel, stopped in reverse
+order.
 
-Knows children only by their declaration; what a child does is none of its business.
+Knows only the declarations of children.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from services.embedded.process import ChildProcess
 
 
 class Supervisor:
-    """Starts children, restarts those that die, tells of it through `on_event`, stops all.
+    """Starts children, restarts failed ones, reports changes through `on_event`, stops all.
 
-    `start` may be called again with further children; they may depend on those that already run,
-    and are stopped before all that were ready when they came.
+    `start` may be called again with more children, which may depend on running ones. A later child
+    is stopped before all children that were ready when it was added.
     """
 
     def __init__(self, on_event: OnEvent = ignore_event) -> None:
@@ -28,7 +28,7 @@ class Supervisor:
         self._failures: asyncio.Queue[ChildFailedError] = asyncio.Queue()
 
     def child(self, name: str) -> ChildProcess:
-        """The child of that name. Raises KeyError for one that was never started."""
+        """Return the child of that name. Raises KeyError if it was never started."""
         return self._children[name]
 
     @property
@@ -37,7 +37,7 @@ class Supervisor:
         return tuple(self._children)
 
     async def start(self, specs: Sequence[ChildSpec]) -> None:
-        """Start `specs` and return once all are ready; on a failure stop these again and raise it.
+        """Start `specs` and return when all are ready; on a failure stop these again and raise it.
 
         Raises EmbeddedError (names, dependencies), PortInUseError, ChildFailedError.
         """
@@ -58,18 +58,18 @@ class Supervisor:
             raise
 
     async def stop(self) -> None:
-        """Stop every child: each after all that depend on it. Safe to call twice."""
+        """Stop every child, after all children that depend on it. Safe to call twice."""
         await self._stop_and_forget(dict(self._children))
 
     async def restart(self, name: str) -> None:
-        """Stop one child with grace and start it again from its declaration."""
+        """Stop one child gracefully and start it again from its declaration."""
         spec = self._children[name].spec
         await self._children[name].stop()
         self._children[name] = self._child_of(spec)
         await self._children[name].start()
 
     async def wait_for_failure(self) -> ChildFailedError:
-        """Return the error of the next child that is given up after it had been running."""
+        """Return the error of the next child that is given up after it was running."""
         return await self._failures.get()
 
     def _child_of(self, spec: ChildSpec) -> ChildProcess:
@@ -95,39 +95,40 @@ class Supervisor:
 
 
 def dependency_layers(specs: Sequence[ChildSpec]) -> list[list[str]]:
-    """Names in layers: each layer depends only on earlier ones (and on children outside `specs`).
+    """Return names in layers: a layer depends only on earlier ones (and on children outside
+    `specs`).
 
-    Raises EmbeddedError when dependencies go round in a circle.
+    Raises EmbeddedError for a circle of dependencies.
     """
     return layers({spec.name: set(spec.depends_on) for spec in specs})
 
 
 def layers(needs: Mapping[str, AbstractSet[str]]) -> list[list[str]]:
-    """The names in layers, each needing only names of earlier layers or unknown ones. Raises
+    """Return the names in layers; each needs only names of earlier layers, or unknown ones. Raises
     EmbeddedError for a circle.
     """
-    left = dict(needs)
-    found: list[list[str]] = []
-    while left:
-        layer = [name for name, needed in left.items() if not needed & left.keys()]
+    remaining = dict(needs)
+    result: list[list[str]] = []
+    while remaining:
+        layer = [name for name, needed in remaining.items() if not needed & remaining.keys()]
         if not layer:
             raise EmbeddedError(
-                f"children depend on each other in a circle: {', '.join(sorted(left))}",
+                f"children depend on each other in a circle: {', '.join(sorted(remaining))}",
                 "Break the circle",
             )
-        found.append(layer)
+        result.append(layer)
         for name in layer:
-            del left[name]
-    return found
+            del remaining[name]
+    return result
 
 
 def check_declarations(specs: Sequence[ChildSpec], known: Iterable[str]) -> None:
-    """Raise EmbeddedError for a doubled name, an unknown dependency or a circle."""
+    """Raise EmbeddedError for a duplicate name, an unknown dependency or a circle."""
     taken = set(known)
     for spec in specs:
         if spec.name in taken:
             raise EmbeddedError(
-                f"two children are called {spec.name}", "Give each child its own name"
+                f"two children are called {spec.name}", "Give each child a unique name"
             )
         taken.add(spec.name)
     for spec in specs:
@@ -141,13 +142,13 @@ def check_declarations(specs: Sequence[ChildSpec], known: Iterable[str]) -> None
 
 
 def check_ports(specs: Sequence[ChildSpec], host: str = "127.0.0.1") -> None:
-    """Raise PortInUseError naming the child and the port when somebody listens there already."""
+    """Raise PortInUseError with the child and the port if a port is in use."""
     for spec in specs:
         for port in spec.ports:
             if not port_is_free(host, port):
                 raise PortInUseError(
                     f"port {port}, which {spec.name} needs, is in use on {host}",
-                    f"Stop what listens there (ss -ltnp 'sport = :{port}'), or choose another port",
+                    f"Stop the program on it (ss -ltnp 'sport = :{port}'), or choose another port",
                 )
 
 

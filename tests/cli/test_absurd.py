@@ -60,7 +60,7 @@ def test_what_no_log_has_is_no_moment(text: str) -> None:
         "2026-01-31T12:00Z",
     ],
 )
-def test_what_is_only_far_away_is_one(text: str) -> None:
+def test_a_distant_name_gives_one_suggestion(text: str) -> None:
     moments.parse(text, 1_700_000_000_000_000)
 
 
@@ -113,7 +113,7 @@ def test_a_node_that_one_of_two_histories_knew_may_be_asked_for(
     )
 
 
-async def test_who_follows_a_file_waits_and_does_not_spin(tmp_path: Path) -> None:
+async def test_following_a_file_waits_without_spinning(tmp_path: Path) -> None:
     await export(await a_log(), tmp_path / "x.topolog.gz", 1, FACTS)
     found, shown = FileLog.open(tmp_path / "x.topolog.gz"), list[object]()
     following = asyncio.create_task(

@@ -57,7 +57,7 @@ def topolog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         ("up", "--nats-url", BUS),
     ],
 )
-def test_a_verb_refuses_a_url_that_cannot_be_meant_and_tells_nothing_of_it(
+def test_a_verb_refuses_a_misread_url_and_shows_no_part_of_it(
     command: tuple[str, ...],
 ) -> None:
     done = topolog(*command, TOPOLOG_TRACEBACK="1")

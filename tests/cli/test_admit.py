@@ -100,7 +100,7 @@ def test_pods_are_admitted_in_order_and_shown_with_what_they_hold(tmp_path: Path
     assert result.exit_code == 3
 
 
-def test_the_table_names_containers_and_tells_the_kubelets_refusal(tmp_path: Path) -> None:
+def test_the_table_shows_containers_and_the_kubelets_rejection(tmp_path: Path) -> None:
     result = run(
         tmp_path, MACHINE, [pod("fits", cpu="2", memory="1Gi"), pod("wide", cpu="9", memory="1Gi")]
     )
@@ -210,7 +210,7 @@ SMALL: dict[str, Any] = {
         ),
     ],
 )
-def test_what_the_node_as_a_whole_has_not_is_refused_under_every_policy(
+def test_the_node_level_check_rejects_under_every_policy(
     tmp_path: Path, policy: str, asked: dict[str, str], reason: str, message: str
 ) -> None:
     machine = {**SMALL, "kubelet": {**SMALL["kubelet"], "topologyManagerPolicy": policy}}

@@ -104,11 +104,11 @@ def test_without_a_verb_the_help_is_printed(topolog: Topolog) -> None:
             "no folder '/nonexistent'",
             "topolog up --help",
         ),
-        (["up", "--workload", "nonsense"], 2, "--workload is 'nonsense'", "topolog up --help"),
+        (["up", "--workload", "nonsense"], 2, "(found 'nonsense')", "topolog up --help"),
         (
             ["up", "--nodes", "0", "--zones", "9", "--load", "0"],
             2,
-            "--zones is 9",
+            "--zones must be 1 to 8 (found 9)",
             "topolog up --help",
         ),
         (

@@ -116,7 +116,7 @@ async def _export(file: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", READERS, ids=lambda verb: " ".join(verb[:3]))
-def test_a_reader_says_what_is_wrong_with_a_file(
+def test_a_reader_names_the_fault_of_a_file(
     topolog: Run, tmp_path: Path, verb: tuple[str, ...]
 ) -> None:
     for name, path in hostile(tmp_path).items():
@@ -142,7 +142,7 @@ def test_a_file_is_no_database(topolog: Run, tmp_path: Path, verb: tuple[str, ..
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_told(topolog: Run, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(topolog: Run, tmp_path: Path) -> None:
     (tmp_path / "x.topolog.gz").touch(mode=0o000)
     code, err = topolog("replay", "log", "--database-url", str(tmp_path / "x.topolog.gz"))
     assert (code, "cannot be read: Permission denied" in err) == (1, True)

@@ -133,7 +133,7 @@ def test_a_hole_is_named_and_no_traceback(topolog: Run, log_url: str) -> None:  
     assert "try: topolog replay verify" in err
 
 
-def test_a_new_timeline_is_begun_and_stands_in_the_log(topolog: Run) -> None:
+def test_a_new_timeline_is_recorded_in_the_log(topolog: Run) -> None:
     code, out, _ = topolog("log", "begin-timeline", "--json")
     assert (code, json.loads(out)["timeline"]) == (0, 2)
     (opened,) = [

@@ -17,7 +17,7 @@ from tests.fixtures.servers import short_folder
 AWAY = "postgresql://nobody@127.0.0.1:9/x"
 
 
-def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa: F811, RUF100
+def test_status_names_the_consumer_that_delays_the_archive(topolog: Run) -> None:  # noqa: F811, RUF100
     code, out, _ = topolog("log", "status", "--json")
     seen = json.loads(out)
     assert (code, seen["head"], seen["archived_to"], seen["partitions"][0]["full"]) == (
@@ -70,7 +70,7 @@ def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa:
         (("export", "--out", "/proc/self/fd/0"), 1, "is "),
     ],
 )
-def test_what_cannot_be_done_is_told_with_a_remedy(
+def test_a_refusal_has_a_remedy(
     topolog: Run,  # noqa: F811, RUF100
     log_url: str,  # noqa: F811, RUF100
     tmp_path: Path,

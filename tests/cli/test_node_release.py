@@ -72,7 +72,7 @@ def test_a_node_is_released_by_one_event_with_user_and_reason(
         ("n1", "postgresql://postgres@127.0.0.1:9/none", 1, "does not answer"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_a_fault_is_named(
     log_url: str,  # noqa: F811, RUF100
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

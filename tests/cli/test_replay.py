@@ -143,7 +143,7 @@ def test_every_verb_prints_json_lines_that_parse(replay: Shown) -> None:
     assert isinstance(predictions, dict)
 
 
-def test_filters_narrow_what_is_listed(replay: Shown) -> None:
+def test_filters_narrow_the_list(replay: Shown) -> None:
     assert {row["stream"] for row in parsed(replay("log", "--stream", "pod/*", "--json"))} == {
         "pod/uid-web",
         "pod/uid-big",
@@ -188,14 +188,14 @@ def test_a_waiting_pod_is_explained_with_amounts_zones_and_holders(replay: Shown
     assert "zone 0: cpu 6 of 8 surely free; held by ns/web" in told
 
 
-def test_the_past_stands_as_it_stood(replay: Shown) -> None:
+def test_the_past_state_is_reconstructed(replay: Shown) -> None:
     before, after = replay("at", "3"), replay("at", "5")
     assert "n1" in before
     assert "waiting: ns/web" in before
     assert "ns/web  unconfirmed: may be on zones 0 and 1, predicted on zone 0" in after
 
 
-def test_what_is_not_there_is_named_with_what_to_ask_instead(
+def test_a_missing_name_is_refused_with_a_suggestion(
     replay: Shown,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -233,7 +233,7 @@ def test_a_usage_error_points_to_the_help_of_its_own_verb(
     assert f"topolog replay {verb} --help" in capsys.readouterr().err
 
 
-def test_a_strategy_label_that_nobody_implements_is_told_of_the_node_and_of_pods_scored_there(
+def test_an_unknown_strategy_label_is_reported_for_the_node_and_its_pods(
     replay: Shown,
 ) -> None:
     problem = f"label {LABEL}=DistributeEvenly is not implemented; set it to LeastAllocated or MostAllocated, or remove it"
@@ -282,7 +282,7 @@ def test_json_of_the_log_is_uncut(replay: Shown) -> None:
     assert waits["fact"]["detail"][0]["zones"][0]["holders"] == ["uid-web"]
 
 
-def test_the_zone_that_the_kubelet_chose_is_told_with_its_report(replay: Shown) -> None:
+def test_the_zone_of_the_kubelet_is_shown_with_its_report(replay: Shown) -> None:
     told = replay("explain", "web")
     assert (
         "running on n1 since 2023-11-14T22:13:20.000006Z; on zone 0, as predicted: confirmed by report 2"
@@ -348,7 +348,7 @@ def test_moments_are_taken_as_people_write_them(
         (("log", "--from", "soon"), "--from 'soon' is no moment"),
     ],
 )
-def test_what_is_unknown_is_an_error_with_a_near_match(
+def test_an_unknown_name_is_an_error_with_a_near_match(
     replay: Shown,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

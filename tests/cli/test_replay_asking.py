@@ -49,7 +49,7 @@ def topolog(
     return run
 
 
-def test_diff_tells_what_changed_between_two_positions_and_nothing_for_equal_ones(
+def test_diff_shows_the_changes_between_two_positions(
     topolog: Run,
 ) -> None:
     code, out, _ = topolog("replay", "diff", "2", "head", "--json")
@@ -75,7 +75,7 @@ def test_a_file_of_a_path_with_an_at_sign_is_one_too(topolog: Run, tmp_path: Pat
     assert topolog("replay", "diff", "3", f"{file}@3")[0] == 0
 
 
-def test_a_file_that_is_not_there_is_told_as_one(topolog: Run, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_as_a_file(topolog: Run, tmp_path: Path) -> None:
     missing = tmp_path / "x.topolog.gz"
     for text in (str(missing), f"{missing}@3"):
         code, _, err = topolog("replay", "diff", "head", text)
@@ -136,7 +136,7 @@ def test_a_range_is_exported_and_a_file_takes_no_events(topolog: Run, tmp_path: 
     assert (code, "outside the log" in err) == (2, True)
 
 
-def test_why_not_tells_what_stood_in_the_way_and_what_would_have_helped(topolog: Run) -> None:
+def test_why_not_shows_the_obstacle_and_a_remedy(topolog: Run) -> None:
     code, out, _ = topolog("replay", "why-not", "big", "--node", "n1", "--at", "9")
     assert (code, "n1 refuses it: can never be aligned there" in out) == (0, True)
     assert "would fit: ask for at most 8 cpu at once" in " ".join(out.split())

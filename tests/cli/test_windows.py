@@ -182,7 +182,7 @@ def test_following_begins_where_it_was_asked_to_and_has_no_end(topolog: Run) -> 
 
 
 @pytest.mark.parametrize("text", ["550.5", "1e3", "nan", "²", "-", "10 parsecs ago"])
-def test_what_is_neither_position_nor_time_is_no_moment(topolog: Run, text: str) -> None:
+def test_other_text_is_no_moment(topolog: Run, text: str) -> None:
     for verb in (("replay", "log"), ("replay", "whatif"), ("log", "export", "--out", "x")):
         for name in ("--since", "--until"):
             code, _, err = topolog(*verb, name, text)

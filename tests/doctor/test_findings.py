@@ -84,9 +84,7 @@ def test_a_healthy_database_yields_only_its_growth() -> None:
         ({"clock_skew_s": -3.0}, "warning", "-3.0 s"),
     ],
 )
-def test_what_is_wrong_with_a_database(
-    change: dict[str, object], severity: str, words: str
-) -> None:
+def test_the_faults_of_a_database(change: dict[str, object], severity: str, words: str) -> None:
     ((found_severity, seen),) = bad(
         list(database.judge(msgspec.structs.replace(HEALTHY, **change)))
     )

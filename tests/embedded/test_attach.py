@@ -54,7 +54,7 @@ def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path
     }
 
 
-def test_the_address_is_one_that_pods_can_reach() -> None:
+def test_pods_can_reach_the_address() -> None:
     for address, host in (("192.0.2.7", "192.0.2.7"), ("fd00::7", "[fd00::7]")):
         told = attach.exporter_url("tls://topolog:all@127.0.0.1:4223?ca=/own/ca.crt", address)
         assert told == f"tls://{host}:4223?ca={attach.CA_IN_PODS}&seed={attach.SEED_IN_PODS}"
@@ -117,7 +117,7 @@ async def _made(server: str, document: dict[str, object]) -> None:
     await kube.close()
 
 
-def test_without_a_route_the_remedy_is_told(tmp_path: Path) -> None:
+def test_without_a_route_there_is_a_remedy(tmp_path: Path) -> None:
     lines = attach.words(
         tmp_path / "exporter.yaml", "nats://exporter:pw@127.0.0.1:4222", keys=False
     )

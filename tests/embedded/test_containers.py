@@ -184,7 +184,7 @@ def test_a_certificate_without_its_key_is_named(folder: Path) -> None:
     )
     _, words = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "holds tls.crt alone" in words
+    assert "contains only tls.crt" in words
 
 
 def stop(process: subprocess.Popen[str]) -> str:
@@ -265,7 +265,7 @@ def test_a_wrong_number_is_named_with_its_range(folder: Path) -> None:
     )
     _, words = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "TOPOLOG_POSTGRES_PORT is '70000'. Give a whole number from 1 to 65535" in words
+    assert "TOPOLOG_POSTGRES_PORT must be a whole number from 1 to 65535 (found '70000')" in words
 
 
 async def test_the_exporters_user_may_publish_reports_and_nothing_else(folder: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_health_check_loads_nothing_of_what_serving_needs() -> None:
     }
 
 
-def test_a_health_check_is_told_which_server() -> None:
+def test_a_health_check_needs_the_name_of_a_server() -> None:
     process = entry("run_check", "mysql")
     _, words = process.communicate(timeout=60)
     assert (process.returncode, words) == (2, "error: name one of nats, postgres\n")

@@ -64,7 +64,7 @@ def test_what_the_system_needs_comes_along_and_nothing_else_unasked() -> None:
     }
 
 
-def test_names_may_have_any_ending_and_a_foreign_program_gets_all_but_what_is_topologs() -> None:
+def test_a_pattern_matches_any_ending_and_a_foreign_program_gets_no_topolog_variable() -> None:
     environment = {
         "PYTHONPATH": "/p",
         "COVERAGE_PROCESS_START": "c",
@@ -116,7 +116,7 @@ def test_a_service_gets_the_settings_that_it_knows(tmp_path: Path, variable: str
     assert not inherited(given, specs(tmp_path)["simulator"].passes)
 
 
-def test_servers_addresses_reach_only_who_speaks_with_them(tmp_path: Path) -> None:
+def test_server_addresses_reach_only_the_services_that_need_them(tmp_path: Path) -> None:
     found = specs(tmp_path)
     knows = {
         what: {name for name, spec in found.items() if what in (*spec.env, *spec.passes)}
@@ -126,7 +126,7 @@ def test_servers_addresses_reach_only_who_speaks_with_them(tmp_path: Path) -> No
     assert knows["TOPOLOG_NATS_URL"] == {"topology-store", "scheduler", "exporter-0", "exporter-1"}
 
 
-def test_services_are_given_the_file_of_an_address_and_not_what_stands_in_it(
+def test_services_get_the_file_of_an_address_and_not_its_contents(
     tmp_path: Path,
 ) -> None:
     options = UpOptions(data_dir=tmp_path, database_url_file="/s/db", nats_url_file="/s/bus")

@@ -16,7 +16,7 @@ from tests.fixtures.ports import free_port
 from tests.fixtures.servers import PostgresServer
 
 
-async def test_every_server_that_is_not_there_is_named_at_once_and_nothing_was_started(
+async def test_all_unreachable_servers_are_reported_before_anything_starts(
     tmp_path: Path,
 ) -> None:
     nowhere = free_port()
@@ -32,7 +32,7 @@ async def test_every_server_that_is_not_there_is_named_at_once_and_nothing_was_s
     assert f"no Postgres answers at postgresql://127.0.0.1:{nowhere}/x" in told
     assert f"no NATS answers at nats://127.0.0.1:{nowhere}" in told
     assert "kubeconfig '/nonexistent/config' cannot be used" in told
-    assert "without them Topolog brings its own" in told
+    assert "without them Topolog starts its own" in told
     assert "s3cret" not in told
     assert not (tmp_path / "data" / "postgres").exists()
 
@@ -52,7 +52,7 @@ async def test_every_server_that_is_not_there_is_named_at_once_and_nothing_was_s
         ("kubeconfig", "http://127.0.0.1:9", "list of nodes from http://127.0.0.1:9 failed"),
     ],
 )
-async def test_an_address_that_means_nothing_is_told(
+async def test_an_invalid_address_is_reported(
     tmp_path: Path, field: str, value: str, says: str
 ) -> None:
     with pytest.raises(OutsideServerError) as refused:
@@ -93,10 +93,10 @@ async def test_servers_that_answer_are_taken(
         await api.stop()
 
 
-async def test_a_database_that_refuses_the_tables_is_told(
+async def test_a_database_that_refuses_the_tables_is_reported(
     postgres_server: PostgresServer, database_url: str
 ) -> None:
     postgres_server.postgres.run_sql("drop role if exists guest; create role guest login;")
     guest = database_url.replace("postgres@", "guest@")
-    with pytest.raises(OutsideServerError, match=r"cannot hold the event log.*permission denied"):
+    with pytest.raises(OutsideServerError, match=r"cannot hold the log.*permission denied"):
         await migrate(guest)

@@ -55,7 +55,7 @@ def test_a_port_that_another_process_chose_is_not_chosen_before_anybody_listens_
     assert free_port(port, ()) == port, "its own claim does not stand in the way of who chose it"
 
 
-def test_a_chosen_port_that_somebody_has_is_refused_by_its_number() -> None:
+def test_a_chosen_port_in_use_is_refused_by_its_number() -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortInUseError, match=str(port)):

@@ -21,7 +21,7 @@ from services.embedded.up.status import Scheduling, Status, Workload
 from shared.kube.connection import configuration
 
 
-def test_what_is_not_given_is_taken_from_the_folder(tmp_path: Path) -> None:
+def test_omitted_options_come_from_the_folder(tmp_path: Path) -> None:
     assert shape_for(tmp_path, Given(), fresh=False) == Shape()
     write_shape(tmp_path, Shape(nodes=20, zones=4, policy="restricted", seed=7))
     assert shape_for(tmp_path, Given(), fresh=False) == Shape(
@@ -38,7 +38,7 @@ def test_another_cluster_on_the_same_folder_is_refused_with_the_remedy(
     write_shape(tmp_path, Shape(nodes=20, zones=4))
     with pytest.raises(UsageError) as refused:
         shape_for(tmp_path, given, fresh=False)
-    assert "but the folder holds" in refused.value.problem
+    assert "but the folder has" in refused.value.problem
     assert "topolog up --fresh" in refused.value.remedy
 
 
@@ -86,12 +86,12 @@ def test_reset_asks_or_needs_a_yes(
     assert not (folder / "postgres").exists()
 
 
-def test_fresh_does_not_pretend_to_empty_an_outside_database(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--fresh would leave the log behind"):
+def test_fresh_refuses_an_outside_database(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--fresh does not empty the log"):
         check(UpOptions(data_dir=tmp_path, fresh=True, database_url="postgresql://h/d"))
 
 
-def test_who_ran_is_forgotten_without_a_byte_being_written(
+def test_the_note_of_services_is_removed_without_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a full disk too, `topolog up` ends as it should."""

@@ -53,7 +53,7 @@ def test_a_database_that_cannot_be_reached_is_one_line_that_names_the_variable(u
     assert (code, "TOPOLOG_DATABASE_URL" in words, "Traceback" in words) == (2, True, False)
 
 
-async def test_a_database_that_starts_beside_it_is_waited_for() -> None:
+async def test_a_database_that_is_starting_is_retried() -> None:
     """As at the first start of a cluster, where a Job that ends is started again after ten seconds,
     twenty, forty.
     """

@@ -211,7 +211,7 @@ async def test_a_folder_in_use_is_refused_and_named(folder: Path) -> None:
 async def test_a_folder_of_another_postgres_is_refused_with_a_remedy(folder: Path) -> None:
     folder.mkdir()
     (folder / "VERSION").write_text(json.dumps({"layout": 1, "postgres": 13}))
-    with pytest.raises(DataFolderError, match=r"holds a Postgres 13 database.*mv "):
+    with pytest.raises(DataFolderError, match=r"has a Postgres 13 database.*mv "):
         await postgres_only(folder).start()
 
 
@@ -237,7 +237,7 @@ async def test_a_folder_that_holds_other_things_is_refused_and_left_as_it_is(fol
     folder.mkdir(mode=0o755)
     (folder / "letters").mkdir()
     mode = folder.stat().st_mode
-    with pytest.raises(DataFolderError, match=r"is not empty.*letters.*--data-dir"):
+    with pytest.raises(DataFolderError, match=r"has other contents.*letters.*--data-dir"):
         await postgres_only(folder).start()
     assert folder.stat().st_mode == mode
     assert [entry.name for entry in folder.iterdir()] == ["letters"]
@@ -266,7 +266,7 @@ async def test_a_wanted_nats_port_in_use_is_refused_and_nothing_is_left_running(
         )
 
 
-async def test_a_remembered_nats_port_that_somebody_took_is_exchanged(folder: Path) -> None:
+async def test_a_remembered_nats_port_in_use_is_replaced(folder: Path) -> None:
     async with EmbeddedServers(folder, want_postgres=False) as servers:
         first = servers.nats_url
     with socket.create_server(("127.0.0.1", int(first.rpartition(":")[2]))):
@@ -317,7 +317,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_disk_too_small_for_the_streams_is_told_before_anything_runs(
+async def test_a_disk_too_small_for_the_streams_is_reported_before_the_start(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else all would be ready but the topology-store, which JetStream refuses its streams."""
@@ -334,7 +334,7 @@ async def test_a_disk_too_small_for_the_streams_is_told_before_anything_runs(
         await bus.close()
 
 
-async def test_a_full_disk_that_stops_both_servers_is_told_once_and_in_words(
+async def test_a_full_disk_that_stops_both_servers_is_reported_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other server's failure comes while its start is being ended; nobody asks for it, and

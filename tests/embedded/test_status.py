@@ -39,7 +39,7 @@ async def scheduler(answers: Iterator[Scheduling], token: str = "") -> AsyncIter
         await server.close()
 
 
-async def test_a_scheduler_that_asks_for_a_token_gives_its_numbers_to_who_has_it() -> None:
+async def test_a_scheduler_with_a_token_answers_only_with_the_token() -> None:
     async with scheduler(repeat(NUMBERS), "s3cret") as port:
         before = Scheduling()
         assert await ask_schedulers([port], before) is before
@@ -54,9 +54,7 @@ async def test_a_workload_waits_until_every_node_reports_but_not_for_ever() -> N
         assert (await until_all_report([port], 4, 0.2)).nodes_reporting == 3
 
 
-def test_the_token_is_the_one_that_the_children_get(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_is_that_of_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOPOLOG_HTTP_TOKEN", raising=False)
     assert http_token() == ""
     file = tmp_path / "token"

@@ -106,7 +106,7 @@ async def test_siblings_start_together(tmp_path: Path) -> None:
     await supervisor.stop()
 
 
-async def test_a_child_that_dies_is_restarted_and_tells_so(tmp_path: Path) -> None:
+async def test_a_failed_child_is_restarted_and_reported(tmp_path: Path) -> None:
     events: list[ChildEvent] = []
     supervisor = Supervisor(events.append)
     await supervisor.start([spec(tmp_path, "a")])
@@ -196,7 +196,7 @@ async def test_an_identity_that_cannot_be_taken_ends_the_start_with_its_reason(
         await asyncio.wait_for(Supervisor().start([nobody_is]), 60)
 
 
-def test_a_tool_whose_identity_cannot_be_taken_says_why() -> None:
+def test_a_tool_without_its_identity_reports_the_reason() -> None:
     with pytest.raises(subprocess.CalledProcessError) as failed:
         run_tool(("/bin/true",), IMPOSSIBLE)
     assert failed.value.returncode == launch.CANNOT_BECOME

@@ -190,7 +190,7 @@ async def test_a_pod_speaks_for_its_own_node_and_says_and_hears_nothing_else(
     await bare.close()
 
 
-async def test_nobody_else_comes_in_and_the_services_do_not_depend_on_the_api(
+async def test_other_clients_are_refused_and_services_do_not_need_the_api(
     running: Running,
 ) -> None:
     others = {
@@ -231,7 +231,7 @@ async def test_nobody_else_comes_in_and_the_services_do_not_depend_on_the_api(
     running.process.terminate()
     _, words = await asyncio.to_thread(running.process.communicate, timeout=60)
     assert "not for topolog-nats" in words
-    assert "not (or no longer) good" in words
+    assert "not (or no longer) valid" in words
     assert "it is not a pod's token" in words
     assert "names no node" in words
     assert "system:serviceaccount:topolog:x" in words
@@ -268,7 +268,7 @@ async def test_a_token_ends_a_connection_with_itself_and_its_successor_is_read_f
         ({}, "no TokenReview"),
         ({"status": []}, "no TokenReview"),
         ({"status": {"authenticated": "yes"}}, "no TokenReview"),
-        ({"status": {}}, "not \\(or no longer\\) good"),
+        ({"status": {}}, "not \\(or no longer\\) valid"),
         (
             {"status": review("n1", user={"username": EXPORTERS, "extra": {NODE: []}})},
             "names no node",
@@ -280,12 +280,12 @@ async def test_a_token_ends_a_connection_with_itself_and_its_successor_is_read_f
         ({"status": review("n1", audiences=None)}, "not for topolog-nats"),
     ],
 )
-def test_a_review_that_does_not_say_it_all_lets_nobody_in(body: dict[str, Any], why: str) -> None:
+def test_an_incomplete_review_is_refused(body: dict[str, Any], why: str) -> None:
     with pytest.raises(Refused, match=why):
         judged(body, EXPORTERS)
 
 
-def test_a_token_of_another_form_is_refused_without_being_told() -> None:
+def test_a_malformed_token_is_refused_and_not_shown() -> None:
     secret = "s3cret"
     payloads = [
         b"{}",

@@ -1,1 +1,1 @@
-"""`topolog up`: everything on one machine. Options, children, status, display, and the run itself."""
+"""The run of `topolog up`: options, children, display."""

@@ -1,8 +1,7 @@
-"""How nodes of an outside cluster come to report here: address, credentials, a DaemonSet filled in,
-one `kubectl apply` away.
+"""The exporter manifest for an outside cluster, whose nodes report to the bus of `topolog up`.
 
-The manifest is `k8s/base/exporter.yaml` with what it leaves open: namespace, account, a secret with
-the bus' address, image; and, for the bus of this run, `k8s/components/exporter-identities` with a
+It is `k8s/base/exporter.yaml` with the open parts filled in: namespace, account, a secret with the
+bus' address, image. For the bus of this run it includes `k8s/components/exporter-identities` with a
 key for each node. Values in, text out.
 """
 
@@ -34,9 +33,10 @@ _IDENTITIES = _K8S / "components" / "exporter-identities" / "kustomization.yaml"
 
 
 def own_address(api_server: str) -> str:
-    """This machine's address as the cluster's nodes may reach it: the local end of a route to the
-    API server, or, where that is on loopback (kind), of the route to anywhere. Nothing is sent.
-    127.0.0.1 when there is no route."""
+    """Return this machine's address as the cluster's nodes may reach it: the local end of a route
+    to the API server, or to any address if that is on loopback (kind). Sends nothing. Returns
+    127.0.0.1 without a route.
+    """
     host = urlsplit(api_server).hostname or _ANYWHERE
     return _local_end(host) if not _local_end(host).startswith("127.") else _local_end(_ANYWHERE)
 
@@ -52,25 +52,27 @@ def _local_end(host: str) -> str:
 
 
 def bus(credentials: Path, address: str) -> NatsSettings:
-    """The embedded bus as pods of another machine need it: on every interface, by TLS as `address`,
-    with a key for each exporter (`credentials` is their folder). The monitoring page stays on
-    loopback."""
+    """Return the settings of the embedded bus for pods of other machines: on every interface, by
+    TLS as `address`, with a key for each exporter (`credentials` is their folder). The monitoring
+    page stays on loopback.
+    """
     return NatsSettings(
-        host="0.0.0.0", monitor_host="127.0.0.1", credentials=str(credentials), tls_names=(address,)
+        host="0.0.0.0",
+        monitor_host="127.0.0.1",
+        credentials=str(credentials),
+        tls_names=(address,),
     )
 
 
 def exporter_url(nats_url: str, address: str) -> str:
-    """The URL of this run's bus as an exporter in a pod must use it: by TLS, with the key of its
-    node.
-    """
+    """Return the URL of this run's bus for an exporter in a pod, with TLS and its node's key."""
     host = f"[{address}]" if ":" in address else address
     return f"tls://{host}:{urlsplit(nats_url).port or 4222}?ca={CA_IN_PODS}&seed={SEED_IN_PODS}"
 
 
 def authority(nats_url: str) -> str:
-    """The text of the authority's certificate that the embedded bus' URL names; empty for an
-    outside bus, whose user knows it.
+    """Return the text of the authority's certificate in the embedded bus' URL; "" for an outside
+    bus.
     """
     file = parse_qs(urlsplit(nats_url).query).get("ca", [""])[0]
     return Path(file).read_text() if file else ""
@@ -79,8 +81,8 @@ def authority(nats_url: str) -> str:
 def manifest(
     nats_url: str, ca: str = "", seeds: Mapping[str, str] = NO_SEEDS, image: str = IMAGE
 ) -> str:
-    """Namespace, account, secrets and DaemonSet as YAML; `ca` is the text of the bus' authority,
-    `seeds` are the nodes' keys.
+    """Return namespace, account, secrets and DaemonSet as YAML; `ca` is the text of the bus'
+    authority, `seeds` are the nodes' keys.
     """
     documents: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
@@ -114,13 +116,13 @@ def manifest(
 
 
 def _identify(daemon_set: dict[str, Any]) -> None:
-    """What the component adds to the DaemonSet: its patches only append to lists."""
+    """Apply the patches of the component to the DaemonSet; they only append to lists."""
     (patch,) = yaml.safe_load(_IDENTITIES.read_text())["patches"]
     for operation in yaml.safe_load(patch["patch"]):
-        at: Any = daemon_set
+        parent: Any = daemon_set
         for part in operation["path"].split("/")[1:-1]:
-            at = at[int(part)] if part.isdigit() else at[part]
-        at.append(operation["value"])
+            parent = parent[int(part)] if part.isdigit() else parent[part]
+        parent.append(operation["value"])
 
 
 def _secret(name: str, texts: dict[str, str]) -> dict[str, Any]:
@@ -133,19 +135,19 @@ def _secret(name: str, texts: dict[str, str]) -> dict[str, Any]:
 
 
 def write(folder: Path, nats_url: str, ca: str = "", seeds: Mapping[str, str] = NO_SEEDS) -> Path:
-    """Write the manifest, which holds what the bus asks exporters for, for the user's eyes only."""
+    """Write the manifest with mode 0600, because it contains the exporters' credentials."""
     path = folder / FILE
     files.write(path, manifest(nats_url, ca, seeds).encode(), 0o600)
     return path
 
 
 def words(path: Path, url: str, keys: bool = True) -> list[str]:
-    """What to type, and what must be so."""
+    """Return the instructions for the user."""
     parts = urlsplit(url)
     reach = f"{parts.hostname}:{parts.port}"
     by_key = [
-        f"   (each exporter reports to {reach} by the key of its node, which is in the file; for nodes that join later",
-        "   start topolog up again, and apply the file again)",
+        f"   (each exporter reports to {reach} with the key of its node, which is in the file;",
+        "   if a node joins later, start topolog up and apply the file again)",
     ]
     lines = [
         f"1. the image on the nodes: docker build -t {IMAGE} . && kind load docker-image {IMAGE}",
@@ -154,15 +156,14 @@ def words(path: Path, url: str, keys: bool = True) -> list[str]:
         *(
             by_key
             if keys
-            else [
-                f"   (exporters report to {reach} as TOPOLOG_NATS_URL says, which is in the file)"
-            ]
+            else [f"   (exporters report to {reach} with TOPOLOG_NATS_URL, which is in the file)"]
         ),
-        "3. submit pods with spec.schedulerName: topolog; topolog replay explain NAME tells why one waits",
-        f"afterwards: kubectl delete -f {path}",
+        "3. submit pods with spec.schedulerName: topolog; topolog replay explain NAME explains one",
+        f"to remove it: kubectl delete -f {path}",
     ]
     if str(parts.hostname).startswith("127."):
         lines.append(
-            "no address of this machine is known that nodes could reach: start again with --advertise ADDRESS"
+            "the nodes cannot reach this machine by a loopback address: "
+            "start again with --advertise ADDRESS"
         )
     return lines

@@ -38,34 +38,36 @@ SERVICES = (
 
 DATABASE = ("TOPOLOG_DATABASE_URL", "TOPOLOG_DATABASE_URL_FILE")
 BUS = ("TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE")
+# Tests and benchmarks use these to stop a process at a passage, and to sample where it spends its
+# time.
 WATCHED = ("TOPOLOG_CRASH_AT", "TOPOLOG_CRASH_ONCE", "TOPOLOG_SAMPLES")
-"""By which tests and benchmarks have processes end at a passage, or tell what they spend their time on."""
 
 PATIENCE = "TOPOLOG_REPORT_MAX_AGE_S"
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """HTTP port by child name, chosen free before the start and kept over restarts of a child."""
+    """HTTP port by child name, chosen before the start and kept over restarts of a child."""
 
     by_name: dict[str, int]
 
     def of_all(self, name: str) -> list[int]:
-        """The ports of every process of a service."""
+        """Return the ports of every process of a service."""
         return [
             port
-            for each, port in self.by_name.items()
-            if each == name or each.startswith(f"{name}-")
+            for child, port in self.by_name.items()
+            if child == name or child.startswith(f"{name}-")
         ]
 
     def running(self) -> list[RunningService]:
-        """The note for other commands."""
+        """Return the note for other commands."""
         return [RunningService(name, port) for name, port in self.by_name.items()]
 
 
 def choose_ports(options: UpOptions, last_api_port: int = 0) -> Ports:
-    """A free port for every child that serves HTTP, none given twice. The Kubernetes API keeps the
-    port that it had last time, if that is free. Raises PortInUseError for a chosen port that is
-    taken."""
+    """Return a different free port for every child that serves HTTP. The Kubernetes API keeps its
+    last port if that is free. Raises PortInUseError if a port of the options is in use.
+    """
     names = [name for name, _, _ in service_names(options)]
     if not options.kubeconfig:
         names += [SIMULATOR, *exporter_names(options)]
@@ -84,20 +86,20 @@ def _api_port(chosen: int, last: int) -> int:
         socket.create_server((HOST, chosen)).close()
     except OSError as error:
         raise PortInUseError(
-            f"the API port {chosen} cannot be had: {plain(error)}",
-            "--api-port with another number, or without it any free port",
+            f"the API port {chosen} is unusable: {plain(error)}",
+            "Use another --api-port, or leave it out for any free port",
         ) from error
     return chosen
 
 
 def exporter_names(options: UpOptions) -> list[str]:
-    """A few processes serve all simulated nodes."""
+    """Return the names of the exporters: a few processes serve all simulated nodes."""
     return [f"{EXPORTER}-{number}" for number in range(min(options.exporters, options.nodes))]
 
 
 def service_names(options: UpOptions) -> list[tuple[str, str, str]]:
-    """(name, service, module) of every service process: `scheduler`, `scheduler-2`, ..."""
-    many = {
+    """Return (name, service, module) of every service process: `scheduler`, `scheduler-2`, ..."""
+    counts = {
         STORE: 1 + options.standbys,
         SCHEDULER: options.schedulers,
         BINDER: 1 + options.standbys,
@@ -105,17 +107,17 @@ def service_names(options: UpOptions) -> list[tuple[str, str, str]]:
     return [
         (name if number == 1 else f"{name}-{number}", name, module)
         for name, module in SERVICES
-        for number in range(1, many[name] + 1)
+        for number in range(1, counts[name] + 1)
     ]
 
 
 def environment(
     options: UpOptions, database_url: str, nats_url: str, kubeconfig: str, trace_file: Path
 ) -> dict[str, str]:
-    """What all services are told."""
+    """Return the variables of all services."""
     return {
-        **_said(DATABASE, database_url, options.database_url_file),
-        **_said(BUS, nats_url, options.nats_url_file),
+        **_address(DATABASE, database_url, options.database_url_file),
+        **_address(BUS, nats_url, options.nats_url_file),
         "TOPOLOG_KUBECONFIG": kubeconfig,
         **({"TOPOLOG_CACHE": options.cache} if options.cache else {}),
         "TOPOLOG_TRACE_FILE": os.environ.get("TOPOLOG_TRACE_FILE", str(trace_file)),
@@ -126,30 +128,31 @@ def environment(
 
 
 def http_token() -> str:
-    """What the children ask for, as it stands now: they pass it from this process' environment. ""
-    for none.
-    """
+    """Return the HTTP token of the children, "" for none: they inherit it from this process."""
     try:
         return value_or_file(os.environ, "TOPOLOG_HTTP_TOKEN")
     except SecretUnreadable:
         return ""
 
 
-def _said(variables: tuple[str, str], url: str, file: str) -> dict[str, str]:
-    """An address, or the file in which it stands, to be read again when a password is rotated."""
+def _address(variables: tuple[str, str], url: str, file: str) -> dict[str, str]:
+    """Return the variable with an address, or with the file that contains it, so that a rotated
+    password is read again.
+    """
     return {variables[1]: os.path.abspath(file)} if file else {variables[0]: url}
 
 
 def _patience(options: UpOptions) -> dict[str, str]:
-    """Three reports of a simulated node, unless said otherwise. Exporters of an outside cluster
-    have intervals of their own, and the services the silence that goes with those."""
+    """Use three report intervals of a simulated node unless the variable is set. Exporters of an
+    outside cluster have their own interval, and services the default for it.
+    """
     if options.kubeconfig or PATIENCE in os.environ:
         return {}
     return {PATIENCE: str(max(3 * options.report_interval_s, 10.0))}
 
 
 def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
-    """API server, kubelets and workload in one process."""
+    """Return the simulator: API server, kubelets and workload in one process."""
     port = ports.by_name[SIMULATOR]
     flags = {
         "--data-dir": str(folder.folder(SIMULATOR)),
@@ -182,33 +185,33 @@ def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
 
 
 def status_file(folder: DataDir) -> Path:
-    """Where the simulator keeps its newest status."""
+    """Return the path of the simulator's status."""
     return folder.folder(SIMULATOR) / "status.json"
 
 
 def start_file(folder: DataDir) -> Path:
-    """Made when everything is ready and every node reports: the workload begins then."""
+    """Return the file that starts the workload: it is created when every node reports."""
     return folder.folder(SIMULATOR) / "start"
 
 
 def services(
     options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str]
 ) -> list[ChildSpec]:
-    """topology-stores, schedulers and binders, each its own process."""
+    """Return topology-stores, schedulers and binders, each as a process."""
     specs = []
     for name, service, module in service_names(options):
         port = ports.by_name[name]
-        own = {**env, "TOPOLOG_HTTP_PORT": str(port)}
-        if service == BINDER:  # it hears nothing from the bus
-            own = {variable: value for variable, value in own.items() if variable not in BUS}
-        own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
+        child_env = {**env, "TOPOLOG_HTTP_PORT": str(port)}
+        if service == BINDER:  # it does not use the bus
+            child_env = {name: value for name, value in child_env.items() if name not in BUS}
+        child_env["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
         specs.append(
             _python(
                 name,
                 module,
                 [],
                 folder,
-                own,
+                child_env,
                 _passes(options, service),
                 f"http://127.0.0.1:{port}/livez",
                 30.0,
@@ -218,7 +221,7 @@ def services(
 
 
 def shares(options: UpOptions, folder: DataDir) -> dict[str, Path]:
-    """The file of nodes of each exporter; the simulator writes them."""
+    """Return the file of nodes of each exporter; the simulator writes them."""
     return {
         name: folder.folder(SIMULATOR) / f"exporter-{number}.json"
         for number, name in enumerate(exporter_names(options))
@@ -232,8 +235,8 @@ def exporters(
     env: Mapping[str, str],
     nats_urls: Mapping[str, str],
 ) -> list[ChildSpec]:
-    """The production exporter, a share of the simulated nodes each, and the bus as it calls it
-    (`nats_urls`).
+    """Return the production exporters, each with a share of the simulated nodes and its URL of the
+    bus (`nats_urls`).
     """
     specs = []
     for name, share in shares(options, folder).items():
@@ -246,18 +249,18 @@ def exporters(
             "--http-port",
             str(port),
         ]
-        own = {
+        child_env = {
             "TOPOLOG_TRACE_RATIO": env["TOPOLOG_TRACE_RATIO"],
-            **_said(BUS, nats_urls[name], options.nats_url_file),
+            **_address(BUS, nats_urls[name], options.nats_url_file),
         }
-        own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
+        child_env["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
         specs.append(
             _python(
                 name,
                 "services.exporter",
                 argv,
                 folder,
-                own,
+                child_env,
                 _passes(options, EXPORTER),
                 f"http://127.0.0.1:{port}/livez",
                 30.0,
@@ -267,9 +270,10 @@ def exporters(
 
 
 def _passes(options: UpOptions, service: str) -> tuple[str, ...]:
-    """What a service gets of this process' environment: what its settings declare, but the servers'
-    addresses, which it is told where it needs them. Nobody knows what a command needs that a
-    kubeconfig gets its credentials from."""
+    """Return the variables of this process that a service gets: those of its settings, except for
+    the servers' addresses. The command of a credential plugin in a kubeconfig may need any
+    variable.
+    """
     ours = tuple(
         name for name in options.declared.get(service, ()) if name not in (*DATABASE, *BUS)
     )
@@ -290,14 +294,16 @@ def _python(
     ready_url: str,
     ready_timeout_s: float,
 ) -> ChildSpec:
-    """Run from the project's root, so that `topolog up` works from any folder."""
+    """Run in the folder of `topolog up`, so that a relative path in a variable or in a URL (`?ca=`)
+    means the same file there. `-P` keeps modules of that folder from shadowing Topolog's.
+    """
+    python_path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     return ChildSpec(
         name=name,
-        argv=(sys.executable, "-m", module, *argv),
+        argv=(sys.executable, "-P", "-m", module, *argv),
         ready=HttpReady(ready_url),
         log_path=folder.logs / f"{name}.log",
-        env={"PYTHONUNBUFFERED": "1", **env},
+        env={"PYTHONUNBUFFERED": "1", "PYTHONPATH": python_path, **env},
         passes=(*PYTHON, *passes),
-        cwd=Path(__file__).resolve().parents[3],
         ready_timeout_s=ready_timeout_s,
     )

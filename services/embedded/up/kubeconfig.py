@@ -1,7 +1,7 @@
-"""The kubeconfig of a data folder: how kubectl, and Topolog's own commands, reach its cluster.
+"""The kubeconfig of a data folder, for kubectl and Topolog's commands.
 
-For a simulated cluster a file is written, which needs no credentials; for an outside one its own
-kubeconfig is remembered.
+A simulated cluster gets a file without credentials; for an outside cluster the path of its
+kubeconfig is kept.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ NAME = "topolog-simulated"
 
 
 def path_of(folder: Path) -> Path:
-    """Where the simulated cluster's kubeconfig lies."""
+    """Return the path of the simulated cluster's kubeconfig."""
     return folder / _FILE
 
 
 def write_simulated(folder: Path, port: int) -> Path:
-    """A kubeconfig (JSON is YAML) for the simulated API on the loopback interface."""
+    """Write a kubeconfig (JSON is YAML) for the simulated API on loopback."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -36,7 +36,7 @@ def write_simulated(folder: Path, port: int) -> Path:
 
 
 def write_outside(folder: Path, kubeconfig: str) -> None:
-    """Remember the kubeconfig (a file or a URL) of an outside cluster."""
+    """Keep the kubeconfig (a file or a URL) of an outside cluster."""
     absolute = (
         kubeconfig
         if kubeconfig.startswith(("http://", "https://"))
@@ -47,7 +47,7 @@ def write_outside(folder: Path, kubeconfig: str) -> None:
 
 
 def read_kubeconfig(folder: Path) -> str:
-    """What reaches the folder's cluster; "" when nothing was started on it yet."""
+    """Return the kubeconfig of the folder's cluster, "" before the first start."""
     try:
         return (folder / _OUTSIDE).read_text()
     except OSError:
@@ -55,7 +55,7 @@ def read_kubeconfig(folder: Path) -> str:
 
 
 def last_port(folder: Path) -> int:
-    """The port of the file that is there, 0 when there is none."""
+    """Return the port in the kubeconfig, 0 if there is none."""
     try:
         server = json.loads(path_of(folder).read_text())["clusters"][0]["cluster"]["server"]
         return int(server.rpartition(":")[2])

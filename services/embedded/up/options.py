@@ -1,4 +1,4 @@
-"""What `topolog up` was asked for, and whether it can be meant. Values only."""
+"""The options of `topolog up`, and their check. Values only."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from shared.domain.policies import POLICIES, SCOPES, SINGLE_NUMA_NODE
 CACHES = ("ledger", "overreserve", "discardreserved", "passthrough")
 MAX_NODES, MAX_ZONES, MAX_PODS = 5_000, 8, 1_000_000
 MAX_SCHEDULERS, MAX_STANDBYS = 8, 3
+# An unlimited number of pods.
 ENDLESS = -1
-"""As a number of pods: without end."""
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds for `_s`. `fresh` empties the data folder first. `pods` may be ENDLESS. `speed` is
-    `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing is
-    simulated. Empty `database_url` and `nats_url` mean the embedded servers; the services are given
-    their files where these are named. `schedulers` share the pods; `standbys` are further binders
-    and topology-stores, ready to take over. An empty `cache` leaves it to the scheduler's settings.
-    `declared`: by service, the variables that its settings know and that it gets of this process'
-    environment."""
+    """Options of a run; `_s` is in seconds.
+
+    `fresh` empties the data folder first. `pods` may be ENDLESS. `speed` is `max` or virtual
+    seconds per second. `kubeconfig` names an outside cluster: then nothing is simulated. Empty
+    `database_url` and `nats_url` mean the embedded servers; services get `database_url_file` and
+    `nats_url_file` if these are set. `schedulers` share the pods; `standbys` are additional binders
+    and topology-stores for failover. An empty `cache` leaves the choice to the scheduler's
+    settings. `declared` is, by service, the variables of its settings, which it gets from this
+    process.
+    """
 
     data_dir: Path
     fresh: bool = False
@@ -56,11 +59,11 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageError(EmbeddedError):
-    """An option that cannot be meant; the message has a line for each."""
+    """Invalid options; the message has all problems."""
 
 
 def check(options: UpOptions) -> UpOptions:
-    """The options, or UsageError with every problem at once."""
+    """Return the options, or raise UsageError with all problems."""
     problems = [
         *_between("--nodes", options.nodes, 1, MAX_NODES),
         *_between("--zones", options.zones, 1, MAX_ZONES),
@@ -84,37 +87,38 @@ def check(options: UpOptions) -> UpOptions:
 
 
 def _between(flag: str, value: float, low: float, high: float) -> list[str]:
-    return [] if low <= value <= high else [f"{flag} is {value:g}; give {low:g} to {high:g}"]
+    if low <= value <= high:
+        return []
+    return [f"{flag} must be {low:g} to {high:g} (found {value:g})"]
 
 
-def _one_of(flag: str, value: str, known: tuple[str, ...]) -> list[str]:
-    return [] if value in known else [f"{flag} is {value!r}; give one of {', '.join(known)}"]
+def _one_of(flag: str, value: str, allowed: tuple[str, ...]) -> list[str]:
+    if value in allowed:
+        return []
+    return [f"{flag} must be one of {', '.join(allowed)} (found {value!r})"]
 
 
 def _load(options: UpOptions) -> list[str]:
-    return (
-        []
-        if 0 < options.load <= 10
-        else [f"--load is {options.load:g}; give a share of the cluster, above 0 to 10"]
-    )
+    if 0 < options.load <= 10:
+        return []
+    return [f"--load must be a share of the cluster, above 0 to 10 (found {options.load:g})"]
 
 
 def _speed(text: str) -> list[str]:
     try:
-        good = text == "max" or 0 < float(text) <= 1_000_000
+        is_valid = text == "max" or 0 < float(text) <= 1_000_000
     except ValueError:
-        good = False
-    return (
-        []
-        if good
-        else [f"--speed is {text!r}; give max, or virtual seconds a real second (above 0)"]
-    )
+        is_valid = False
+    if is_valid:
+        return []
+    return [f"--speed must be max, or virtual seconds per second above 0 (found {text!r})"]
 
 
 def _fresh(options: UpOptions) -> list[str]:
     if options.fresh and options.database_url:
         return [
-            "--fresh would leave the log behind, which is in the database of --database-url; empty that one by its own means"
+            "--fresh does not empty the log in the database of --database-url; "
+            "empty that database yourself"
         ]
     return []
 
@@ -124,9 +128,7 @@ def _workload(text: str) -> list[str]:
     if kind in ("demo", "none") and not folder:
         return []
     if kind != "openb":
-        return [f"--workload is {text!r}; give demo, openb:FOLDER or none"]
-    return (
-        []
-        if Path(folder).is_dir()
-        else [f"--workload openb: no folder {folder!r}; name the folder with the trace's CSV files"]
-    )
+        return [f"--workload must be demo, openb:FOLDER or none (found {text!r})"]
+    if Path(folder).is_dir():
+        return []
+    return [f"--workload openb: no folder {folder!r}; name the folder with the trace's CSV files"]

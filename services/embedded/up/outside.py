@@ -1,8 +1,4 @@
-"""Whether the servers that stand outside can be used: asked before anything is started, every
-problem told at once.
-
-Knows nothing of what is done with them; what goes away later is the services' to bear.
-"""
+"""Check outside servers before anything is started, and report all problems at once."""
 
 from __future__ import annotations
 
@@ -26,15 +22,15 @@ _PATIENCE_S = 10.0
 _NATS_PORT = 4222
 
 
-_REMEDY = "correct --kubeconfig; without it Topolog brings a cluster of its own"
+_REMEDY = "correct --kubeconfig; without it Topolog simulates a cluster"
 
 
 class OutsideServerError(EmbeddedError):
-    """A server of somebody else's is not there, or not as it must be."""
+    """An outside server does not answer, or is not usable."""
 
 
 async def check_outside(options: UpOptions) -> None:
-    """Ask each outside server once. Raises OutsideServerError with every problem."""
+    """Contact each outside server once. Raises OutsideServerError with all problems."""
     asked = {
         "--database-url": _database(options.database_url),
         "--nats-url": _nats(options.nats_url),
@@ -45,18 +41,18 @@ async def check_outside(options: UpOptions) -> None:
     if wrong:
         raise OutsideServerError(
             "; ".join(problem for problem in problems.values() if problem),
-            f"correct {' and '.join(wrong)}; without them Topolog brings its own",
+            f"correct {' and '.join(wrong)}; without them Topolog starts its own",
         )
 
 
 async def migrate(database_url: str) -> None:
-    """Bring the database to the newest revision. Raises OutsideServerError."""
+    """Migrate the database to the newest revision. Raises OutsideServerError."""
     try:
         await upgrade(database_url)
     except (LogNotMigrated, LogUnavailable, SQLAlchemyError, OSError) as error:
         raise OutsideServerError(
-            f"the database at {masked_url(database_url)} cannot hold the event log: {plain(error)}",
-            "Give a database whose owner Topolog may be, or the release that it was made by",
+            f"the database at {masked_url(database_url)} cannot hold the log: {plain(error)}",
+            "Use a database that Topolog may own, or the release that created it",
         ) from error
 
 
@@ -67,9 +63,7 @@ async def _database(url: str) -> str:
         return f"--database-url {trouble}"
     try:
         connection = await connect(url, timeout_s=_PATIENCE_S)
-    except (
-        Exception
-    ) as error:  # whatever it is: the driver's errors have no names outside shared.eventlog
+    except Exception as error:  # the driver's errors have no names outside shared.eventlog
         return f"no Postgres answers at {masked_url(url)}: {plain(error)}"
     await connection.close()
     return ""
@@ -81,8 +75,8 @@ async def _nats(url: str) -> str:
     if trouble := bus_trouble(url):
         return f"--nats-url {trouble}"
     servers, _ = split_credentials(url)
-    told = [await _no_nats(server) for server in servers]
-    return "" if "" in told else "; ".join(told)
+    problems = [await _no_nats(server) for server in servers]
+    return "" if "" in problems else "; ".join(problems)
 
 
 async def _no_nats(server: str) -> str:
@@ -108,7 +102,7 @@ async def _cluster(kubeconfig: str) -> str:
 
 
 async def nodes_of(kubeconfig: str) -> list[str]:
-    """The names of an outside cluster's nodes. Raises OutsideServerError."""
+    """Return the names of an outside cluster's nodes. Raises OutsideServerError."""
     try:
         kube = KubeClient(kubeconfig)
     except KubeUnavailableError as error:

@@ -1,9 +1,7 @@
-"""What a data folder's cluster looks like, so that a second start goes on with the same one without
-being told again.
+"""The cluster of a data folder, so that a second start continues with the same one.
 
-Nodes, zones and the kubelets' settings are written down at the first start; options that were not
-given are taken from there, and those that contradict it are refused. Knows nothing of what runs on
-it.
+The first start writes down nodes, zones and kubelet settings. Later starts use them for options
+that are not given, and refuse options that contradict them.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """The same as far as the command line says it; None is not given."""
+    """The same values from the command line; None means not given."""
 
     nodes: int | None = None
     zones: int | None = None
@@ -42,37 +40,38 @@ class Given(msgspec.Struct, frozen=True):
 
 
 def shape_for(folder: Path, given: Given, fresh: bool) -> Shape:
-    """What to run on `folder`. Raises UsageError when an option contradicts the cluster that is
-    there.
+    """Return the cluster to run on `folder`. Raises UsageError if an option contradicts the
+    existing cluster.
     """
-    there = None if fresh else _read(folder)
-    said = {
+    existing = None if fresh else _read(folder)
+    options = {
         name: value for name, value in msgspec.structs.asdict(given).items() if value is not None
     }
-    wrong = _contradictions(there, said) if there is not None else []
+    wrong = _contradictions(existing, options) if existing is not None else []
     if wrong:
         raise UsageError(
             "; ".join(wrong),
-            "topolog up --fresh, which deletes what is there, or another --data-dir",
+            "topolog up --fresh, which deletes the old cluster, or another --data-dir",
         )
-    return msgspec.structs.replace(there or Shape(), **said)
+    return msgspec.structs.replace(existing or Shape(), **options)
 
 
-def _contradictions(there: Shape, said: dict[str, Any]) -> list[str]:
+def _contradictions(existing: Shape, options: dict[str, Any]) -> list[str]:
     wrong = [
-        f"--{name} is {said[name]}, but the folder holds a cluster with {getattr(there, name)}"
+        f"--{name} is {options[name]}, but the folder has a cluster with {getattr(existing, name)}"
         for name in ("nodes", "zones")
-        if said.get(name, getattr(there, name)) != getattr(there, name)
+        if options.get(name, getattr(existing, name)) != getattr(existing, name)
     ]
-    if _source(said.get("workload", there.workload)) != _source(there.workload):
+    if _source(options.get("workload", existing.workload)) != _source(existing.workload):
         wrong.append(
-            f"--workload is {said['workload']}, but the folder holds the nodes of {there.workload}"
+            f"--workload is {options['workload']}, "
+            f"but the folder has the nodes of {existing.workload}"
         )
     return wrong
 
 
 def write_shape(folder: Path, shape: Shape) -> None:
-    """Leave the note."""
+    """Write the cluster down."""
     temporary = folder / f".{_NOTE}.new"
     temporary.write_bytes(msgspec.json.encode(shape))
     temporary.replace(folder / _NOTE)
@@ -86,5 +85,5 @@ def _read(folder: Path) -> Shape | None:
 
 
 def _source(workload: str) -> str:
-    """Where the nodes come from: a trace's folder, or the demo."""
+    """Return the origin of the nodes: a trace's folder, or the demo."""
     return workload if workload.startswith("openb:") else "demo"

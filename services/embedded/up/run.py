@@ -1,4 +1,4 @@
-"""The run of `topolog up`: servers, migration, children, status, end. Composition and order only."""
+"""The run of `topolog up`: servers, migration, children, status, end."""
 
 from __future__ import annotations
 
