@@ -21,7 +21,7 @@ import yaml
 from services.cli import pod_files
 from services.cli.admit_notes import shared_cpus, what_pins
 from services.cli.admit_rows import as_object, as_rows
-from services.cli.machine_describe import describe
+from services.cli.machine_describe import describe, without_memory
 from services.cli.machine_file import MachineFile, parse_machine
 from services.cli.output import (
     EXIT_REJECTED,
@@ -36,6 +36,8 @@ from services.cli.paths import STDIN, path_option
 from services.cli.pod_files import MAX_PODS, WrongManifest
 from services.exporter.folders import FolderTree
 from services.exporter.kubelet_config import MAX_FILE_BYTES as MAX_CONFIG_BYTES
+from services.exporter.kubelet_config import KubeletConfigError
+from services.exporter.kubelet_sources import KubeletSources, Places
 from services.exporter.sysfs import SysfsError, read_machine
 from shared.domain import yaml_text
 from shared.domain.effective import effective_request
@@ -51,6 +53,7 @@ from shared.telemetry.reasons import plain
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_MACHINE_BYTES = 1024 * 1024
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
+HOST_SYSFS = Path("/sys")
 HEADER = """\
 # Machine for `topolog admit --machine FILE --pods PODS`, from this host's /sys and kubelet config.
 # Devices are not in /sys; add them: devices: {vendor.example/gpu: [{id: gpu-0, zones: [0]}]}
@@ -107,6 +110,21 @@ def admit_command(
 def described(sysfs: Path, kubelet_config: Path) -> str:
     """Return this host as YAML."""
     tree = FolderTree(sysfs)
+    try:
+        machine = read_machine(tree)
+        document = describe(machine, tree, _configuration(sysfs, kubelet_config))
+    except SysfsError as error:
+        raise CommandError(f"{sysfs}: {error}", "name the tree with --sysfs", EXIT_USAGE) from error
+    text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)
+    missing = "".join(
+        f"# The memory of zone {zone} is unknown; add it to the zone, such as memory: 64Gi\n"
+        for zone in without_memory(machine)
+    )
+    return missing + text
+
+
+def _configuration(sysfs: Path, kubelet_config: Path) -> dict[str, Any]:
+    """Return the kubelet's settings: on this host with its flags and drop-in files."""
     configuration: Any = {}
     if kubelet_config.is_file():
         configuration = next(iter(_documents(kubelet_config, MAX_CONFIG_BYTES)), {})
@@ -116,11 +134,13 @@ def described(sysfs: Path, kubelet_config: Path) -> str:
             "name another file with --kubelet-config",
             EXIT_USAGE,
         )
+    if sysfs != HOST_SYSFS or kubelet_config != KUBELET_CONFIG:
+        return configuration
     try:
-        document = describe(read_machine(tree), tree, configuration)
-    except SysfsError as error:
-        raise CommandError(f"{sysfs}: {error}", "name the tree with --sysfs", EXIT_USAGE) from error
-    return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)
+        places = Places(kubelet_dir=str(kubelet_config.parent), proc="/proc")
+        return KubeletSources(places).content()
+    except KubeletConfigError as error:
+        raise CommandError(str(error), "name the file with --kubelet-config", EXIT_USAGE) from error
 
 
 def load_machine(path: Path) -> MachineFile:

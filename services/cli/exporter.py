@@ -62,7 +62,7 @@ def report_command(
             EXIT_USAGE,
         )
     try:
-        report = recorded.report(
+        report, notices = recorded.with_notices(
             recording, sysfs, node or recording.resolve().name, kubelet_config, core.Rules(method)
         )
     except (RecordingError, SysfsError, KubeletConfigError) as error:
@@ -71,6 +71,8 @@ def report_command(
             problem or remedy, remedy if problem else "topolog exporter report --help", EXIT_USAGE
         ) from error
     say_verbatim(json.dumps(to_nrt(report), indent=2) if as_json else _text(report))
+    for notice in notices:
+        typer.echo(notice, err=True)
 
 
 @app.command("config", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

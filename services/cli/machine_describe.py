@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from services.exporter.sysfs import Machine, NumaNode, Tree, parse_ids
+from services.exporter.sysfs import Machine, NumaNode, Tree
+from services.exporter.sysfs_cpus import last_level_cache, read_cores, read_sockets
 from shared.kubelet.cpuset import cpus_of, format_cpus
 
-CPU = "devices/system/cpu"
 KUBELET_FIELDS = (
     "topologyManagerPolicy",
     "topologyManagerScope",
@@ -31,27 +31,35 @@ KUBELET_FIELDS = (
 
 
 def describe(machine: Machine, tree: Tree, configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a machine file. Raises SysfsError for a tree that no kernel shows."""
-    cpus = sorted(cpu for node in machine.nodes for cpu in node.cpus)
+    """Return the document of a machine file. Raises SysfsError for a tree that no kernel shows.
+
+    Cores and sockets are the kubelet's (cAdvisor's), as in the exporter's reports.
+    """
+    cpus = sorted(machine.zone_of_cpu)
+    sockets = read_sockets(tree, cpus) or dict.fromkeys(cpus, 0)
+    cores = read_cores(tree, machine.zone_of_cpu, sockets) or {cpu: cpu for cpu in cpus}
     document: dict[str, Any] = {"zones": [_zone(node, machine) for node in machine.nodes]}
-    document["cores"] = _groups(cpus, [_siblings(tree, cpu) for cpu in cpus])
-    document["sockets"] = _groups(cpus, [_package(tree, cpu) for cpu in cpus])
-    caches = _groups(cpus, [_last_level_cache(tree, cpu) for cpu in cpus])
+    document["cores"] = _groups(cpus, [(cores[cpu],) for cpu in cpus])
+    document["sockets"] = _groups(cpus, [(sockets[cpu],) for cpu in cpus])
+    caches = _groups(cpus, [_sharers(tree, cpu) for cpu in cpus])
     if caches:
         document["uncore_caches"] = caches
     document["kubelet"] = {
-        name: configuration[name] for name in KUBELET_FIELDS if configuration.get(name)
+        name: configuration[name] for name in KUBELET_FIELDS if configuration.get(name) is not None
     }
     document["devices"] = {}
     return document
 
 
+def without_memory(machine: Machine) -> list[int]:
+    """Return the zones with unknown memory: a kernel without NUMA, or a copied tree."""
+    return [node.id for node in machine.nodes if node.memory_bytes is None]
+
+
 def _zone(node: NumaNode, machine: Machine) -> dict[str, Any]:
-    zone: dict[str, Any] = {
-        "id": node.id,
-        "cpus": format_cpus(cpus_of(node.cpus)),
-        "memory": str(node.memory_bytes),
-    }
+    zone: dict[str, Any] = {"id": node.id, "cpus": format_cpus(cpus_of(node.cpus))}
+    if node.memory_bytes is not None:
+        zone["memory"] = str(node.memory_bytes)
     pools = {name.removeprefix("hugepages-"): size for name, size in node.hugepages.items()}
     if pools:
         zone["hugepages"] = {name: size // _page_bytes(name) for name, size in pools.items()}
@@ -64,26 +72,10 @@ def _page_bytes(name: str) -> int:
     return int(name[:-2]) * units[name[-2:]] if name[-2:] in units else int(name)
 
 
-def _siblings(tree: Tree, cpu: int) -> tuple[int, ...]:
-    path = f"{CPU}/cpu{cpu}/topology/thread_siblings_list"
-    return parse_ids(tree.text(path) or str(cpu), path)
-
-
-def _package(tree: Tree, cpu: int) -> tuple[int, ...]:
-    """Return the socket as a key of one number. -1, as some virtual machines report, and a missing
-    file mean socket 0.
-    """
-    text = (tree.text(f"{CPU}/cpu{cpu}/topology/physical_package_id") or "0").strip()
-    return (int(text) if text.isdigit() else 0,)
-
-
-def _last_level_cache(tree: Tree, cpu: int) -> tuple[int, ...]:
+def _sharers(tree: Tree, cpu: int) -> tuple[int, ...]:
     """Return the CPUs that share the level 3 cache, empty if the tree shows none."""
-    for index in tree.names(f"{CPU}/cpu{cpu}/cache"):
-        base = f"{CPU}/cpu{cpu}/cache/{index}"
-        if (tree.text(f"{base}/level") or "").strip() == "3":
-            return parse_ids(tree.text(f"{base}/shared_cpu_list") or "", base)
-    return ()
+    cache = last_level_cache(tree, cpu)
+    return cache[1] if cache is not None else ()
 
 
 def _groups(cpus: list[int], keys: list[tuple[int, ...]]) -> list[str]:

@@ -121,6 +121,13 @@ def _zone(doc: Json, path: str) -> ZoneConfig:
         raise refuse(
             join(path, "id"), doc.get("id"), f"write the NUMA node's id, 0 to {MAX_ZONE_ID}"
         )
+    if doc.get("memory") is None:
+        # Absent is not 0: admission would reject every pod with OutOfmemory.
+        raise refuse(
+            join(path, "memory"),
+            None,
+            "write the zone's memory with its hugepages, such as 64Gi, or 0 if it has none",
+        )
     return ZoneConfig(
         zone, _bytes(doc, "memory", path), _hugepages(doc, path), _distances(doc, path)
     )

@@ -15,7 +15,7 @@ is `unknown`. Must not know the place of a text (`kubelet_sources`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,6 +37,7 @@ FLAG_FIELDS = {
     "cpu-manager-policy": "cpuManagerPolicy",
     "cpu-manager-policy-options": "cpuManagerPolicyOptions",
     "memory-manager-policy": "memoryManagerPolicy",
+    "reserved-cpus": "reservedSystemCPUs",
 }
 _MAP_FLAGS = ("topology-manager-policy-options", "cpu-manager-policy-options")
 
@@ -132,24 +133,30 @@ def mapping(text: bytes) -> dict[str, Any]:
     return content
 
 
-def merged(
+def combined(
     documents: Iterable[tuple[str, Mapping[str, Any]]],
-    flags: Iterable[tuple[str, Mapping[str, str]]] = (),
+    flags: Iterable[tuple[str, Mapping[str, str]]],
+) -> dict[str, Any]:
+    """Return the content of documents and flags, each (source, content), later over earlier."""
+    content: dict[str, Any] = {}
+    for _, patch in documents:
+        content = _patched(content, patch)
+    for _, values in flags:
+        content.update(_from_flags(values))
+    return content
+
+
+def merged(
+    documents: Sequence[tuple[str, Mapping[str, Any]]],
+    flags: Sequence[tuple[str, Mapping[str, str]]] = (),
     unread: tuple[str, ...] = (),
 ) -> KubeletSettings:
-    """Return the settings of documents and flags, each (source, content), lowest precedence first.
+    """Return the settings of documents and flags (see `combined`).
 
     `unread` names sources that exist or may exist and could not be read. Raises KubeletConfigError.
     """
-    content: dict[str, Any] = {}
-    sources = []
-    for source, patch in documents:
-        sources.append(source)
-        content = _patched(content, patch)
-    for source, values in flags:
-        sources.append(source)
-        content.update(_from_flags(values))
-    where = ", ".join(sources) or "no source"
+    content = combined(documents, flags)
+    where = ", ".join(source for source, _ in (*documents, *flags)) or "no source"
     try:
         fields = msgspec.convert(content, _Fields)
     except msgspec.ValidationError as error:

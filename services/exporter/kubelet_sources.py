@@ -30,6 +30,7 @@ from services.exporter.kubelet_config import (
     MAX_FILE_BYTES,
     KubeletConfigError,
     KubeletSettings,
+    combined,
     document,
     mapping,
     merged,
@@ -114,10 +115,17 @@ class KubeletSources:
         changed = any(signature(path) != seen for path, seen in self._seen.items())
         if self._settings is None or changed:
             self._seen = {}
-            self._settings = self._read()
+            self._settings = merged(*self._gather())
         return self._settings
 
-    def _read(self) -> KubeletSettings:
+    def content(self) -> Document:
+        """Return the merged KubeletConfiguration. Raises KubeletConfigError."""
+        documents, flags, _ = self._gather()
+        return combined(documents, flags)
+
+    def _gather(
+        self,
+    ) -> tuple[list[tuple[str, Document]], list[tuple[str, Flags]], tuple[str, ...]]:
         unread: list[str] = []
         arguments = command_line(self._places.proc) if self._places.proc else None
         if arguments is None:
@@ -128,7 +136,7 @@ class KubeletSources:
         effective = {name: value for _, values in flags for name, value in values.items()}
         documents = self._config(effective, unread, arguments is None)
         documents += self._drop_ins(effective, unread, arguments is None)
-        return merged(documents, flags, tuple(unread))
+        return documents, flags, tuple(unread)
 
     def _started_with(self, arguments: list[str], unread: list[str]) -> list[tuple[str, Flags]]:
         program = os.path.basename(arguments[0])

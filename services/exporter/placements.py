@@ -21,7 +21,7 @@ import msgspec
 from services.exporter.answers import DeviceGroup, ListedContainer, ListedPod, MemoryBlock
 from services.exporter.checkpoints import Checkpoints
 from shared.domain.idlist import format_ids
-from shared.domain.report import Placement, ZonedAmount
+from shared.domain.report import POD_LEVEL, Placement, ZonedAmount
 from shared.domain.resources import CPU
 from shared.kubelet.cpuset import format_cpus
 
@@ -30,8 +30,6 @@ MILLI = 1000
 CACHED = 512
 NO_ZONE = -1
 NOTHING: tuple[object, ...] = ()
-# Container name of the entry for what a pod holds at pod level beyond its containers.
-POD_LEVEL = ""
 
 
 class Placed(msgspec.Struct, frozen=True):

@@ -18,9 +18,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from services.exporter.placements import MILLI, POD_LEVEL
+from services.exporter.placements import MILLI
 from shared.domain.idlist import format_ids, parse_ids
-from shared.domain.report import MAX_REPORT_BYTES, ClaimedDevice, Placement, Report, ZonedAmount
+from shared.domain.report import (
+    MAX_REPORT_BYTES,
+    POD_LEVEL,
+    ClaimedDevice,
+    Placement,
+    Report,
+    ZonedAmount,
+)
 from shared.domain.resources import CPU
 from shared.kubelet.cpu_state import union
 from shared.kubelet.cpuset import format_cpus, parse_cpus

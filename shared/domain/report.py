@@ -18,6 +18,11 @@ MAX_REPORT_BYTES = 512 << 10
 UNKNOWN = "unknown"
 
 
+# Container name of the entry for what a pod holds beyond its listed containers, and of the one entry
+# of a pod in a report that was cut to its size limit.
+POD_LEVEL = ""
+
+
 class ZoneResource(msgspec.Struct, frozen=True, gc=False):
     """One resource of one zone, in the unit of `shared.domain.resources`."""
 
@@ -87,7 +92,9 @@ class Placement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     podresources never lists an ordinary init container. Its placement comes from the checkpoints
     and has only the amounts that no other container of the pod holds, so an empty one means that
-    later containers took all of it over.
+    later containers took all of it over. Other containers that hold nothing have no entry, except
+    the first one of a pod that holds nothing at all. A report that would exceed its size limit has
+    one entry for each of its largest pods (`POD_LEVEL`), or no placements at all.
     """
 
     namespace: str

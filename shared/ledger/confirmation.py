@@ -21,7 +21,7 @@ from typing import NamedTuple
 from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
 from shared.domain.device_zones import between_zones
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
-from shared.domain.report import Placement, Report
+from shared.domain.report import POD_LEVEL, Placement, Report
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
 from shared.hints.cpu import by_socket
 from shared.ledger.charge import REMEMBERED, apart
@@ -33,6 +33,9 @@ _NOTHING: Amounts = {}
 def covers(demand: Sequence[ContainerDemand], listed: Iterable[Placement]) -> bool:
     """Return True if the placements hold the demand of every app and sidecar container in full."""
     held = {placement.container: _totals(placement) for placement in listed}
+    if held.keys() == {POD_LEVEL}:
+        # A report that was cut to its size limit has one entry with the sums of a pod.
+        return _covers_sum(demand, held[POD_LEVEL])
     for part in demand:
         if part.kind == "init":
             continue
@@ -41,6 +44,14 @@ def covers(demand: Sequence[ContainerDemand], listed: Iterable[Placement]) -> bo
             if shown.get(name, 0) < amount:
                 return False
     return True
+
+
+def _covers_sum(demand: Sequence[ContainerDemand], held: Amounts) -> bool:
+    wanted: Amounts = {}
+    for part in demand:
+        for name, amount in part.amounts.items() if part.kind != "init" else ():
+            wanted[name] = wanted.get(name, 0) + amount
+    return all(held.get(name, 0) >= amount for name, amount in wanted.items())
 
 
 def is_included(charge: Charge, listed: Iterable[Placement], report: Report) -> bool:

@@ -174,7 +174,7 @@ def test_an_empty_configuration_is_the_kubelets_own(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_sys_tree_is_said_to_be_none(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["admit", "--describe", "--sysfs", str(tmp_path)])
-    assert "this is no /sys tree" in complaint(result)
+    assert "not a /sys tree" in complaint(result)
 
 
 def test_without_files_the_next_command_is_named() -> None:
@@ -492,3 +492,29 @@ def test_a_volcano_job_is_its_tasks_pods_and_other_groups_are_refused(tmp_path: 
     ]
     job["apiVersion"] = "example.com/v1"
     assert "a Job of group example.com is not read" in complaint(run(tmp_path, MACHINE, [job]))
+
+
+def test_unknown_memory_of_a_machine_is_asked_for_and_never_zero(tmp_path: Path) -> None:
+    """A kernel without NUMA has no zone folders; a copied tree has no /proc/meminfo."""
+    sysfs = tmp_path / "sys"
+    online = sysfs / "devices/system/cpu/online"
+    online.parent.mkdir(parents=True)
+    online.write_text("0-3\n")
+    options = ["admit", "--describe", "--sysfs", str(sysfs), "--kubelet-config", "/nonexistent"]
+    machine = tmp_path / "machine.yaml"
+    described = CliRunner().invoke(app, options).stdout
+    assert "memory: '0'" not in described
+    assert "add it to the zone" in described
+    machine.write_text(described)
+    pods = tmp_path / "pods.yaml"
+    pods.write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}"
+    )
+    admit = ["admit", "--machine", str(machine), "--pods", str(pods)]
+    assert "zones[0].memory" in complaint(CliRunner().invoke(app, admit))
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:        4096 kB\n")
+    described = CliRunner().invoke(app, options).stdout
+    assert "memory: '4194304'" in described
+    machine.write_text(described)
+    assert CliRunner().invoke(app, admit).exit_code == 0

@@ -125,7 +125,7 @@ def test_what_no_manager_pins_is_shown_as_a_bound_and_a_policy_that_nobody_told_
     ]
     shown = runner.invoke(command(), arguments).stdout
     assert shown.startswith("n1: unknown, scope container")
-    assert shown.count("at most, as no manager of the kubelet pins it: cpu 4, hugepages-2Mi ") == 2
+    assert shown.count("at most, because no kubelet manager pins it: cpu 4, hugepages-2Mi ") == 2
     assert "cpu: 0 of 0 available, capacity 4" in shown
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from services.exporter.sysfs import Machine, NumaNode, SysfsError, parse_ids, read_machine
+from services.exporter.sysfs_cpus import read_layout
 
 
 class DictTree:
@@ -58,6 +59,57 @@ def test_nodes_are_found_by_folder_when_no_online_file_is_there() -> None:
 def test_kernel_without_numa_is_one_node() -> None:
     machine = read_machine(DictTree({"devices/system/cpu/online": "0-3\n"}))
     assert machine == Machine((NumaNode(0, (0, 1, 2, 3), distances={0: 10}),))
+
+
+def without_numa(packages: dict[int, int], **files: str) -> DictTree:
+    topology = {
+        f"devices/system/cpu/cpu{cpu}/topology/physical_package_id": f"{package}\n"
+        for cpu, package in packages.items()
+    }
+    online = ",".join(map(str, packages))
+    return DictTree({**topology, "devices/system/cpu/online": online, **files})
+
+
+def test_memory_without_numa_is_the_machines_or_unknown_and_never_zero() -> None:
+    files = {
+        "/proc/meminfo": "MemTotal:       2048 kB\nMemFree: 1 kB\n",
+        "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "1\n",
+    }
+    (node,) = read_machine(without_numa({0: 0, 1: 0}, **files)).nodes
+    assert (node.memory_bytes, node.hugepages) == (2048 * 1024, {"hugepages-2Mi": 2 << 20})
+    (bare,) = read_machine(without_numa({0: -1, 1: -1})).nodes
+    assert (bare.memory_bytes, bare.hugepages) == (None, {})
+
+
+def test_packages_without_numa_are_the_kubelets_zones() -> None:
+    """cAdvisor makes one node of each physical package (getCPUTopology)."""
+    first, second = read_machine(without_numa({0: 0, 1: 1, 2: 0, 3: 1})).nodes
+    assert (first.cpus, second.cpus, second.memory_bytes) == ((0, 2), (1, 3), None)
+    assert second.distances == {0: 20, 1: 10}
+
+
+def test_a_node_without_meminfo_or_page_count_has_no_amount() -> None:
+    machine = read_machine(
+        tree(online="0", node0__cpulist="0", **{"node0/hugepages/hugepages-2048kB/x": ""})
+    )
+    assert (machine.nodes[0].memory_bytes, machine.nodes[0].hugepages) == (None, {})
+
+
+def layout(ids: dict[int, tuple[int, int]], zone_of_cpu: dict[int, int]) -> str:
+    """Return the column of cores; `ids` are (core_id, physical_package_id) by CPU."""
+    files = {}
+    for cpu, (core, package) in ids.items():
+        base = f"devices/system/cpu/cpu{cpu}/topology"
+        files |= {f"{base}/core_id": f"{core}\n", f"{base}/physical_package_id": f"{package}\n"}
+        files[f"{base}/thread_siblings_list"] = f"{cpu}\n"
+    return read_layout(DictTree(files), zone_of_cpu).cores
+
+
+def test_cores_are_core_and_package_ids_within_a_zone_as_cadvisor_groups_them() -> None:
+    clusters = {cpu: (cpu % 4, 0) for cpu in range(16)}
+    assert layout(clusters, dict.fromkeys(range(16), 0)) == "0-3,0-3,0-3,0-3"
+    assert layout({0: (0, 0), 1: (0, 1), 2: (0, 0)}, {0: 0, 1: 0, 2: 0}) == "0-1,0"
+    assert layout({0: (0, 0), 1: (0, 0)}, {0: 0, 1: 1}) == "0-1"
 
 
 @pytest.mark.parametrize(

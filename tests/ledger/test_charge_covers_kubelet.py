@@ -10,9 +10,9 @@ import pytest
 
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import held_once
-from shared.domain.demand import zonal_demand
+from shared.domain.demand import ContainerDemand, zonal_demand
 from shared.domain.pod import Pod
-from shared.domain.report import Report
+from shared.domain.report import POD_LEVEL, Placement, Report, ZonedAmount
 from shared.domain.resources import Amounts, is_memory
 from shared.events.cluster_events import PodEnded
 from shared.kubelet.admission import admit, drop_stale, placements, remove, start_containers
@@ -176,3 +176,18 @@ def test_an_end_frees_no_memory_that_another_pod_holds_in_two_zones(
         truth = free_of(remove(state, uid))
         for zone, amounts in world.ledger.nodes[NODE].free_min.items():
             assert amounts["memory"] <= truth[zone]["memory"], (uid, zone)
+
+
+def test_the_one_entry_of_a_pod_in_a_cut_report_covers_the_sum_of_its_containers() -> None:
+    demand = (
+        ContainerDemand("a", "app", {"cpu": 2000}),
+        ContainerDemand("b", "app", {"cpu": 1000}),
+        ContainerDemand("i", "init", {"cpu": 9000}),
+    )
+
+    def entry(milli: int) -> Placement:
+        return Placement("default", "p", POD_LEVEL, (ZonedAmount("cpu", (0,), milli),))
+
+    assert covers(demand, [entry(3000)])
+    assert not covers(demand, [entry(2999)])
+    assert not covers(demand, [entry(3000), Placement("default", "p", "a")])
