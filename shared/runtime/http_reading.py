@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -18,18 +19,15 @@ MAX_CONNECTIONS = 1000
 class TimedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with a time limit for requests."""
 
+    read_limit_s = READ_LIMIT_S
+    most_connections = MAX_CONNECTIONS
     reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._await_request()
-        if len(self.connections) > MAX_CONNECTIONS:
-            idle = [
-                connection
-                for connection in self.connections
-                if isinstance(connection, TimedProtocol) and connection.reading is not None
-            ]
-            min(idle, key=_due_s).give_up()
+        if len(self.connections) > self.most_connections:
+            self.give_up_longest(self.connections)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -46,12 +44,22 @@ class TimedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().connection_lost(exc)
 
+    def give_up_longest(self, connections: Iterable[object]) -> None:
+        """Close the connection that has waited longest for its request, if one waits."""
+        waiting = [
+            connection
+            for connection in connections
+            if isinstance(connection, TimedProtocol) and connection.reading is not None
+        ]
+        if waiting:
+            min(waiting, key=_due_s).give_up()
+
     def give_up(self) -> None:
         self._stop_waiting()
         self.transport.abort()
 
     def _await_request(self) -> None:
-        self.reading = self.loop.call_later(READ_LIMIT_S, self.give_up)
+        self.reading = self.loop.call_later(self.read_limit_s, self.give_up)
 
     def _stop_waiting(self) -> None:
         if self.reading is not None:

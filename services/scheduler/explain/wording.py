@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
+from shared.domain.effective import effective_request
+from shared.domain.pod import Pod
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 
@@ -85,7 +87,7 @@ def line(
     only: device picks), 69 too little memory`. `bounds` are names by the text of a group."""
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     texts = [
-        f"{len(group)} {remarked(text, _best(group), bounds.get(text, ()))}"
+        f"{len(group)} {with_remarks(text, _best(group), bounds.get(text, ()))}"
         for text, group in ordered[:MOST_TEXTS]
     ]
     rest = sum(len(group) for _, group in ordered[MOST_TEXTS:])
@@ -94,7 +96,7 @@ def line(
     return f"0/{nodes} nodes: " + (", ".join(texts) or "the cluster has no nodes")
 
 
-def remarked(text: str, best: str, bounds: Collection[str]) -> str:
+def with_remarks(text: str, best: str, bounds: Collection[str]) -> str:
     """With what comes nearest, and what is known within bounds only; few names, as it may stand in
     a Kubernetes event.
     """
@@ -118,3 +120,16 @@ def _best(group: Sequence[Refusal]) -> str:
         return ""
     best = min(zonal, key=lambda each: (-each.best, each.node))
     return f"best: {format_amount(best.resource, best.best)} on {best.node}/zone {best.best_zone}"
+
+
+def excluded(pod: Pod, cause: str) -> str:
+    """Return why nodes excluded for pods of this class take none, for example `node(s) excluded for
+    pods that request cpu 8, memory 128Mi after a kubelet rejection`."""
+    requests = effective_request(pod)
+    amounts = [f"{name} {format_amount(name, requests[name])}" for name in sorted(requests)]
+    after = {
+        "rejected": "a kubelet rejection",
+        "denied": "a denied binding",
+        "contested": "lost races with other schedulers",
+    }[cause]
+    return f"node(s) excluded for pods that request {', '.join(amounts)} after {after}"

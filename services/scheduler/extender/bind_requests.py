@@ -1,9 +1,8 @@
-"""Bindings that a kube-scheduler asked for and that are not reserved yet: from a request to
-proposals, or to an answer.
+"""Bindings that a kube-scheduler asked for: from a request to proposals, or to an answer.
 
-A request is judged as the log stands, and reserved as any decision is; who loses a race is judged
-again. One that nobody asks for any more is withdrawn if the binder has not taken it up. Must not
-know HTTP, the log or a clock."""
+A request is judged as the log is now, and reserved like any decision. If it loses a race, it is
+judged again. If its caller gives up, the reservation is withdrawn unless the binder has begun. Must
+not know HTTP, the log or a clock."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ from shared.events import streams
 from shared.events.cluster_events import PodObserved
 from shared.ledger.state import Ledger, LedgerPod
 
+# Races that one request may lose.
 TRIES = 5
-"""Races that one request may lose."""
 
 
 class Request(msgspec.Struct):
-    """A pod for a node, as filter saw the pod."""
+    """A pod, as filter saw it, and its node."""
 
     pod: Pod
     node: str
@@ -35,32 +34,32 @@ class Request(msgspec.Struct):
 
 
 class BindRequests:
-    """Requests by uid: `_asked` wait for a decision, `_sent` for the outcome of an append.
-    `answers` are for those who asked: "" is success."""
+    """Requests by uid: `_asked` wait for a decision, `_sent` for the outcome of an append,
+    `_abandoned` for a withdrawal. `answers` are for the callers: "" is success."""
 
     def __init__(self) -> None:
         self.answers: dict[str, str] = {}
         self._asked: dict[str, Request] = {}
         self._sent: dict[str, Request] = {}
-        self._unasked: dict[str, str] = {}
+        self._abandoned: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._asked or self._unasked)
+        return bool(self._asked or self._abandoned)
 
     def ask(self, pod: Pod, node: str) -> None:
-        """Reserve the pod there; a later request for the same pod stands in for the earlier one."""
-        self._unasked.pop(pod.uid, None)
+        """Reserve the pod there; a later request for the same pod replaces the earlier one."""
+        self._abandoned.pop(pod.uid, None)
         self._asked[pod.uid] = Request(pod, node)
 
     def forget(self, uid: str, node: str) -> None:
-        """Nobody waits for the binding any more."""
+        """Give up: the caller no longer waits."""
         self._asked.pop(uid, None)
         self._sent.pop(uid, None)
         self.answers.pop(uid, None)
-        self._unasked[uid] = node
+        self._abandoned[uid] = node
 
     def conflicted(self, uid: str) -> None:
-        """The reservation lost a race."""
+        """Judge the request again: its reservation lost a race."""
         request = self._sent.pop(uid, None)
         if request is None:
             return
@@ -79,17 +78,19 @@ class BindRequests:
         versions: Mapping[str, int],
         reserve: Callable[[Pod, Placed], Proposal],
     ) -> list[Proposal]:
-        """One commit for each request that can be reserved, and what to take back."""
-        found = []
-        for uid, node in self._unasked.items():
+        """Return one commit for each request that can be reserved, and withdrawals."""
+        proposals = []
+        for uid, node in self._abandoned.items():
             entry = ledger.pods.get(uid)
             if entry is not None and entry.stage == "reserved" and entry.node == node:
-                found.append(withdrawal(uid, node, ledger.position, versions, "unasked"))
-        self._unasked.clear()
+                proposals.append(withdrawal(uid, node, ledger.position, versions, "unasked"))
+        self._abandoned.clear()
         for uid, request in list(self._asked.items()):
-            made = self._decide(request, ledger.pods.get(uid), placing, ledger, versions, reserve)
-            found += [made] if made is not None else []
-        return found
+            proposal = self._decide(
+                request, ledger.pods.get(uid), placing, ledger, versions, reserve
+            )
+            proposals += [proposal] if proposal is not None else []
+        return proposals
 
     def _decide(
         self,
@@ -102,7 +103,7 @@ class BindRequests:
     ) -> Proposal | None:
         uid = request.pod.uid
         if entry is not None and entry.stage != "pending":
-            return self._standing(request, entry, ledger, versions)
+            return self._already_placed(request, entry, ledger, versions)
         del self._asked[uid]
         pod = entry.pod if entry is not None else request.pod
         placed = placed_on(placing, pod, request.node)
@@ -114,19 +115,19 @@ class BindRequests:
         if entry is not None:
             return proposal
         stream = streams.pod(uid)
-        seen = Draft(stream, PodObserved(pod), versions.get(stream, 0))
-        return msgspec.structs.replace(proposal, drafts=(seen, *proposal.drafts))
+        observed = Draft(stream, PodObserved(pod), versions.get(stream, 0))
+        return msgspec.structs.replace(proposal, drafts=(observed, *proposal.drafts))
 
-    def _standing(
+    def _already_placed(
         self, request: Request, entry: LedgerPod, ledger: Ledger, versions: Mapping[str, int]
     ) -> Proposal | None:
-        """The pod has a node: an earlier request's, whose answer was lost."""
+        """The pod has the node of an earlier request, whose answer was lost."""
         uid = request.pod.uid
         if entry.stage == "reserved" and entry.node != request.node:
             return withdrawal(uid, entry.node, ledger.position, versions, "unasked")
         del self._asked[uid]
         if entry.node != request.node:
-            self.answers[uid] = f"stands on {entry.node}, or is on its way there"
+            self.answers[uid] = f"the pod is on {entry.node}, or reserved there"
         elif entry.stage in ("bound", "running"):
             self.answers[uid] = ""
         return None

@@ -1,9 +1,9 @@
-"""The extender's requests, answered over the fold: decode, ask the pure rooms, wait for a binding's
-outcome.
+"""The extender's requests, answered over the fold: decode, ask `verbs`, and for a binding wait for
+its outcome.
 
 `/bind` reserves through the deciding loop, hands to the binder and answers with its outcome. A
-request that its kube-scheduler gives up is withdrawn unless the binder has taken it up. Must not
-know HTTP."""
+request that its kube-scheduler gives up is withdrawn unless the binder has begun. Must not know
+HTTP."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ from shared.events.scheduling_events import ReservationWithdrawn
 from shared.ledger.state import Ledger
 from shared.runtime.projector import Folded
 
+# Pods that are remembered from filter until they are bound.
 SEEN_LIMIT = 20_000
-"""Pods remembered from filter until they are bound."""
+# How long /bind waits for a pod that another replica filtered and the observer has yet to append.
 SEEN_WITHIN_S = 3.0
-"""How long /bind waits for a pod that another replica filtered, and that the observer has yet to tell."""
+# Events that follow others so soon are judged together with them.
 TOGETHER_S = 0.02
-"""News that come so soon after others are judged with them."""
-
 
 T = TypeVar("T")
 
 
 class DecidingCore(Protocol):
-    """What the extender needs of the scheduler's core."""
+    """The part of the scheduler's core that the extender needs."""
 
     @property
     def ledger(self) -> Ledger: ...
@@ -49,11 +48,11 @@ class DecidingCore(Protocol):
     @property
     def binds(self) -> BindRequests: ...
     def look(self) -> None:
-        """Bring the columns of changed nodes up to date."""
+        """Refresh the columns of changed nodes."""
 
 
 class CoreFold(Protocol):
-    """The scheduler's projector, as far as the extender needs it."""
+    """The part of the scheduler's projector that the extender needs."""
 
     @property
     def live(self) -> bool: ...
@@ -62,7 +61,7 @@ class CoreFold(Protocol):
 
 
 class CannotAnswer(Exception):
-    """The request cannot be answered now, or not at all: `status` and a sentence."""
+    """The request has no answer, now or at all: an HTTP status and a sentence."""
 
     def __init__(self, status: int, problem: str) -> None:
         super().__init__(problem)
@@ -70,7 +69,7 @@ class CannotAnswer(Exception):
 
 
 class Extender:
-    """Asks one fold; `wake` makes the deciding loop look at what is asked of it."""
+    """Answers requests over one fold; `wake` makes the deciding loop look at bind requests."""
 
     def __init__(self, projector: CoreFold, wake: Callable[[], None], bind_within_s: float) -> None:
         self._projector = projector
@@ -80,28 +79,28 @@ class Extender:
         self._texts = verbs.Texts()
         self._waiting: dict[str, asyncio.Future[str]] = {}
         self._refused: dict[str, None] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._patience = Patience()
 
     def reset(self) -> None:
-        """Another log or timeline: nothing that was asked is under way."""
+        """Give up all bindings: the log, its timeline or its history is another one."""
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_result("the log began anew; try again")
+                waiting.set_result("the log was replaced; try again")
 
     def folded(self, core: DecidingCore, folded: Folded) -> None:
-        """Outcomes of bindings that somebody waits for, and news for pods that fit nowhere."""
-        self._news.set()
+        """Answer bindings that have an outcome, and look again for pods that fitted nowhere."""
+        self._changed.set()
         for _, event in folded if self._waiting else ():
-            self._heard(event)
+            self._note_outcome(event)
         self.answered(core)
 
     def answered(self, core: DecidingCore) -> None:
-        """Answers that need no fact."""
+        """Answer bindings that are decided without an event."""
         for uid in [uid for uid in core.binds.answers if uid in self._waiting]:
             self._answer(uid, core.binds.answers.pop(uid))
 
-    def _heard(self, event: object) -> None:
+    def _note_outcome(self, event: object) -> None:
         if isinstance(event, binding.PodBound):
             self._answer(event.uid, "")
         elif isinstance(event, binding.BindRefused):
@@ -117,83 +116,86 @@ class Extender:
             waiting.set_result(answer)
 
     # -- verbs
-    # -----------------------------------------------------------------------------------------------------
 
     async def filter(self, body: bytes) -> object:
-        """Who may take the pod; where nobody may, perhaps a moment later."""
-        asked = _decoded(wire.asked, body)
-        pod, problem = read_pod(asked.pod)
-        names = asked.node_names()
+        """Return the nodes that may take the pod; if there is none, perhaps a moment later."""
+        request = _decoded(wire.asked, body)
+        pod, problem = read_pod(request.pod)
+        names = request.node_names()
         if problem:
-            return wire.filtered(
-                [], {}, dict.fromkeys(names, f"unreadable manifest: {problem}"), asked.cached
-            )
-        self._remember(pod)
-        found = self._filtered(pod, names)
-        if not found.passing and found.failed and (pod.uid in self._refused or _waits(asked.pod)):
-            found = await self._later(pod, names, found)
+            text = f"unreadable manifest: {problem}"
+            return wire.filtered([], {}, dict.fromkeys(names, text), request.cached)
+        self._seen.pop(pod.uid, None)
+        _make_room(self._seen)[pod.uid] = pod
+        answer = self._filtered(pod, names)
+        waits = pod.uid in self._refused or _is_unschedulable(request.pod)
+        if not answer.passing and answer.failed and waits:
+            answer = await self._filtered_later(pod, names, answer)
         self._refused.pop(pod.uid, None)
-        if not found.passing:
-            _bounded(self._refused)[pod.uid] = None
-        failed, unresolvable = verbs.refusals(found, _nominated(asked.pod))
-        return wire.filtered(found.passing, failed, unresolvable, asked.cached)
+        if not answer.passing:
+            _make_room(self._refused)[pod.uid] = None
+        nominated = str(_status(request.pod).get("nominatedNodeName") or "")
+        failed, unresolvable = verbs.failed_nodes(answer, nominated)
+        return wire.filtered(answer.passing, failed, unresolvable, request.cached)
 
-    def _filtered(self, pod: Pod, names: Sequence[str]) -> verbs.Filtered:
-        core = self._core()
-        return verbs.filtered(_placing(core), pod, names, self._texts)
+    def _filtered(self, pod: Pod, names: Sequence[str]) -> verbs.FilterAnswer:
+        return verbs.filtered(_columns(self._core()), pod, names, self._texts)
 
-    async def _later(self, pod: Pod, names: Sequence[str], found: verbs.Filtered) -> verbs.Filtered:
-        """The answer once there are news by which the pod fits, or as it is."""
+    async def _filtered_later(
+        self, pod: Pod, names: Sequence[str], answer: verbs.FilterAnswer
+    ) -> verbs.FilterAnswer:
+        """Wait for events by which the pod fits, as long as `Patience` allows."""
         clock = asyncio.get_running_loop().time
         begun_s = clock()
         wait_s = self._patience.take(begun_s)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
-                    while not found.passing:
-                        self._news.clear()
-                        await self._news.wait()
+                    while not answer.passing:
+                        self._changed.clear()
+                        await self._changed.wait()
                         await asyncio.sleep(TOGETHER_S)
-                        found = self._filtered(pod, names)
+                        answer = self._filtered(pod, names)
         finally:
             self._patience.give_back(wait_s - (clock() - begun_s))
-        return found
+        return answer
 
     def prioritize(self, body: bytes) -> object:
-        """Scores of those that passed."""
-        asked, core = _decoded(wire.asked, body), self._core()
-        pod, problem = read_pod(asked.pod)
-        names = asked.node_names()
+        """Return the scores of the nodes that passed."""
+        request, core = _decoded(wire.asked, body), self._core()
+        pod, problem = read_pod(request.pod)
+        names = request.node_names()
         if problem:
             return wire.prioritized(dict.fromkeys(names, 0))
-        return wire.prioritized(verbs.prioritized(_placing(core), pod, names))
+        return wire.prioritized(verbs.prioritized(_columns(core), pod, names))
 
     def preempt(self, body: bytes) -> object:
-        """Which offers of victims give the pod its zones."""
-        asked, core = _decoded(wire.preempt, body), self._core()
-        pod, problem = read_pod(asked.pod)
+        """Return the victims that give the pod its zones, by node."""
+        request, core = _decoded(wire.preempt, body), self._core()
+        pod, problem = read_pod(request.pod)
         if problem:
             return wire.preempted({})
         pods = core.ledger.pods
-        return wire.preempted(verbs.preempted(_placing(core), pods, pod, asked.offers()))
+        return wire.preempted(verbs.preempted(_columns(core), pods, pod, request.offers()))
 
     async def bind(self, body: bytes) -> object:
-        """Reserve, bind, and say what became of it."""
-        asked, core = _decoded(wire.bind, body), self._core()
-        pod = await self._known(asked.uid)
+        """Reserve, bind, and return the outcome."""
+        request, core = _decoded(wire.bind, body), self._core()
+        key = f"{request.namespace}/{request.name}"
+        pod = await self._known_pod(request.uid)
         if pod is None:
-            name = f"{asked.namespace}/{asked.name}"
             return wire.bound(
-                f"pod {name} ({asked.uid}) was not seen yet, by filter or by the observer; try again"
+                f"pod {key} ({request.uid}) was not seen yet, by filter or by the observer; "
+                "try again"
             )
-        if pod.key != f"{asked.namespace}/{asked.name}":
-            return wire.bound(f"uid {asked.uid} is {pod.key}, not {asked.namespace}/{asked.name}")
-        return wire.bound(await self._outcome(core, pod, asked.node))
+        if pod.key != key:
+            return wire.bound(f"uid {request.uid} is {pod.key}, not {key}")
+        return wire.bound(await self._outcome(core, pod, request.node))
 
     async def _outcome(self, core: DecidingCore, pod: Pod, node: str) -> str:
         waiting = self._waiting.get(pod.uid)
         if waiting is not None and not waiting.done():
-            waiting.set_result("asked again by a later request")
+            waiting.set_result("replaced by a later request")
         waiting = self._waiting[pod.uid] = asyncio.get_running_loop().create_future()
         core.binds.ask(pod, node)
         self._wake()
@@ -213,8 +215,8 @@ class Extender:
             self._seen.pop(pod.uid, None)
         return answer
 
-    async def _known(self, uid: str) -> Pod | None:
-        """The pod as the log has it, or as filter saw it."""
+    async def _known_pod(self, uid: str) -> Pod | None:
+        """Return the pod as the log has it, or as filter saw it."""
         try:
             async with asyncio.timeout(SEEN_WITHIN_S):
                 while True:
@@ -226,10 +228,6 @@ class Extender:
         except TimeoutError:
             return None
 
-    def _remember(self, pod: Pod) -> None:
-        self._seen.pop(pod.uid, None)
-        _bounded(self._seen)[pod.uid] = pod
-
     def _core(self) -> DecidingCore:
         if not self._projector.live:
             raise CannotAnswer(503, "the log is being read; kube-scheduler tries again")
@@ -240,11 +238,11 @@ class Extender:
         return core
 
 
-def _bounded(kept: dict[str, T]) -> dict[str, T]:
-    """Room for one more: the oldest is forgotten."""
-    if len(kept) >= SEEN_LIMIT:
-        del kept[next(iter(kept))]
-    return kept
+def _make_room(entries: dict[str, T]) -> dict[str, T]:
+    """Forget the oldest entry if there are too many."""
+    if len(entries) >= SEEN_LIMIT:
+        del entries[next(iter(entries))]
+    return entries
 
 
 def _status(manifest: Any) -> dict[str, Any]:
@@ -252,27 +250,19 @@ def _status(manifest: Any) -> dict[str, Any]:
     return status if isinstance(status, dict) else {}
 
 
-def _nominated(manifest: Any) -> str:
-    """The node on which kube-scheduler has evicted pods for this one; empty for none."""
-    return str(_status(manifest).get("nominatedNodeName") or "")
+def _is_unschedulable(manifest: Any) -> bool:
+    """Return whether kube-scheduler has found no node for the pod before, by its conditions."""
+    return any(
+        condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+        for condition in _status(manifest).get("conditions") or ()
+        if isinstance(condition, dict)
+    )
 
 
-def _waits(manifest: Any) -> bool:
-    """Whether kube-scheduler has once found no place for the pod, as its conditions say."""
-    conditions = _status(manifest).get("conditions")
-    told = [
-        one
-        for one in conditions or ()
-        if isinstance(one, dict) and one.get("type") == "PodScheduled"
-    ]
-    return any(one.get("status") == "False" for one in told)
-
-
-def _placing(core: DecidingCore) -> ColumnarPlacing:
-    assert isinstance(
-        core.cluster, ColumnarPlacing
-    )  # settings allow no extender with the upstream plugin's caches
-    return core.cluster
+def _columns(core: DecidingCore) -> ColumnarPlacing:
+    # Settings allow no extender with the upstream plugin's caches.
+    assert core.cluster.columns is not None
+    return core.cluster.columns
 
 
 def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
@@ -282,24 +272,29 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
         raise CannotAnswer(400, f"not the body of an extender/v1 request: {error}") from error
 
 
+# The largest wait for one answer, and the share of kube-scheduler's time that waits may take.
 MOST_S = 0.5
 SHARE = 0.25
-"""Of kube-scheduler's time at most."""
 
 
 class Patience:
-    """One budget for all who ask; times are monotonic."""
+    """How long a "no" may be delayed: one budget for all requests; times are monotonic.
+
+    kube-scheduler asks for one pod at a time, and all others wait meanwhile. It asks again because
+    something happened, which it may learn before the log does (some 50 ms). A "no" in between makes
+    it ask again at the next event, minutes later in a quiet cluster. So each such answer may wait
+    for half of what is left of a budget that refills at a quarter of the time that passes."""
 
     def __init__(self) -> None:
         self._left_s, self._at_s = MOST_S, 0.0
 
     def take(self, now_s: float) -> float:
-        """Seconds that one answer may wait."""
+        """Return the seconds that one answer may wait."""
         self._left_s = min(MOST_S, self._left_s + SHARE * max(0.0, now_s - self._at_s))
         self._at_s = now_s
         self._left_s /= 2
         return self._left_s
 
     def give_back(self, unused_s: float) -> None:
-        """Of what was taken; nothing for less than none."""
+        """Return unused seconds to the budget."""
         self._left_s = min(MOST_S, self._left_s + max(0.0, unused_s))

@@ -1,15 +1,17 @@
-"""The extender's own HTTP server: four verbs, TLS with client certificates, bounded bodies.
-Composition and wire only.
+"""The extender's HTTP server: four verbs, TLS with client certificates, bounded bodies.
 
-`/bind` reserves, so that nobody but kube-scheduler may ask: beyond the loopback address it is
-served by TLS to clients with a certificate of the given authority, and of one of the given names
-where names are given. Certificates and authority are read again when their files change.
+`/bind` reserves, so only kube-scheduler may ask. Beyond the loopback address the server speaks TLS
+with clients that have a certificate of the given authority, and of a given name if names are given.
+Certificates and authority are read again when their files change. On the loopback address a browser
+on the same machine is kept out: a request must name the server as its Host and bring JSON, which a
+web page cannot do without asking first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -19,20 +21,25 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from services.scheduler.extender.extender import CannotAnswer, Extender
 from services.scheduler.extender.settings import ExtenderSettings
 from shared.runtime import listening
 from shared.runtime.http import json_response
+from shared.runtime.http_reading import TimedProtocol
 from shared.runtime.http_tls import Certificates
 from shared.runtime.settings import HttpTls
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, timed
 
+# Without node cache 5,000 whole nodes come with each request.
 MAX_BODY_BYTES = 256 << 20
-"""Without node cache 5,000 full nodes come with each request."""
-MAX_REQUESTS = 512
+# From the connection, or the first byte of a later request, to the last byte of such a body.
+READ_LIMIT_S = 30.0
+# Beyond these, the connection that has waited longest for its request is closed: all, and those of
+# one address.
+MOST_CONNECTIONS = 512
+MOST_FROM_ONE_ADDRESS = 256
 
 
 class ExtenderServer:
@@ -46,15 +53,15 @@ class ExtenderServer:
             for verb in ("filter", "prioritize", "preempt", "bind")
         ]
         self._config = uvicorn.Config(
-            Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", limit_concurrency=MAX_REQUESTS,
+            Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", limit_concurrency=2 * MOST_CONNECTIONS,
             timeout_keep_alive=75, timeout_graceful_shutdown=3, server_header=False, http=_protocol(settings.clients, self._out),
-            ssl_context_factory=_tls(settings, self._tell_of_files) if settings.certificate else None,
+            ssl_context_factory=_tls(settings, self._log_certificate) if settings.certificate else None,
         )  # fmt: skip
         self._server = _Server(self._config)
         self.url = ""
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises OSError when the address is taken, HttpTlsError for
+        """Serve until cancelled. Raises OSError if the address is taken, HttpTlsError for
         certificates that cannot be used.
         """
         address = self._settings.host, self._settings.port
@@ -67,7 +74,7 @@ class ExtenderServer:
         finally:
             self._server.should_exit = True
 
-    def _tell_of_files(self, problem: str) -> None:
+    def _log_certificate(self, problem: str) -> None:
         self._out.warning(names.EXTENDER_CERTIFICATE, problem=problem)
 
     def _endpoint(self, verb: str) -> Callable[[Request], Awaitable[Response]]:
@@ -80,13 +87,12 @@ class ExtenderServer:
         return endpoint
 
     async def _answer(self, verb: str, request: Request) -> Response:
-        """Only 200 is an answer to kube-scheduler; anything else shows in the pod's condition as it
-        stands here.
-        """
+        """Only 200 is an answer for kube-scheduler; any other text shows in the pod's condition."""
         try:
+            self._require_kube_scheduler(request)
             body = await _body(request)
             if verb == "bind":
-                return json_response(await _unless_gone(request, self._extender.bind(body)))
+                return json_response(await _until_disconnected(request, self._extender.bind(body)))
             if verb == "filter":
                 return json_response(await self._extender.filter(body))
             return json_response(getattr(self._extender, verb)(body))
@@ -99,6 +105,30 @@ class ExtenderServer:
             return Response(
                 f"topolog: internal error in {verb}: {error!r}", 500, media_type="text/plain"
             )
+
+    def _require_kube_scheduler(self, request: Request) -> None:
+        """Refuse requests of web pages: cross-site posts, and names that resolve to this address
+        (DNS rebinding)."""
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type != "application/json":
+            raise CannotAnswer(415, "Content-Type must be application/json")
+        if "origin" in request.headers:
+            raise CannotAnswer(403, "requests of web pages (with an Origin) are refused")
+        host = request.headers.get("host", "")
+        if not self._settings.certificate and not _is_address(host, self._settings.host):
+            raise CannotAnswer(421, f"Host must be {self._settings.host} (found {host!r})")
+
+
+def _is_address(host: str, configured: str) -> bool:
+    """Return whether a Host header names this server: the configured host, or loopback."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    name = name.strip("[]").lower()
+    if name in (configured.lower(), "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 async def _body(request: Request) -> bytes:
@@ -113,12 +143,12 @@ async def _body(request: Request) -> bytes:
     return b"".join(chunks)
 
 
-async def _unless_gone(request: Request, work: Awaitable[object]) -> object:
-    """The answer, or ClientDisconnect as soon as nobody waits for it; the work is then cancelled."""
+async def _until_disconnected(request: Request, work: Awaitable[object]) -> object:
+    """Return the answer. Raises ClientDisconnect, and cancels the work, if the client leaves."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request))
-    await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-    gone.cancel()
+    disconnected = asyncio.ensure_future(_disconnected(request))
+    await asyncio.wait({task, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+    disconnected.cancel()
     if not task.done():
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -139,23 +169,32 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _protocol(clients: tuple[str, ...], out: Any) -> type[asyncio.Protocol]:
-    """uvicorn's protocol; with names, connections of other clients are closed before they ask
-    anything.
-    """
+class _Protocol(TimedProtocol):
+    """Requests in limited time, and a limited number of connections: of all, and of one address."""
 
-    class Named(HttpToolsProtocol):
+    read_limit_s = READ_LIMIT_S
+    most_connections = MOST_CONNECTIONS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        same = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, _Protocol)
+            and connection.client is not None
+            and connection.client[0] == address
+        ]
+        if len(same) > MOST_FROM_ONE_ADDRESS:
+            self.give_up_longest(same)
+
+
+def _protocol(clients: tuple[str, ...], out: Any) -> type[asyncio.Protocol]:
+    """Return the protocol; with names, connections of other clients are closed at once."""
+
+    class Named(_Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            peer = transport.get_extra_info("peercert") or {}
-            name = next(
-                (
-                    value
-                    for part in peer.get("subject", ())
-                    for key, value in part
-                    if key == "commonName"
-                ),
-                "",
-            )
+            name = _common_name(transport.get_extra_info("peercert") or {})
             if name in clients:
                 super().connection_made(transport)
                 return
@@ -170,15 +209,23 @@ def _protocol(clients: tuple[str, ...], out: Any) -> type[asyncio.Protocol]:
             if hasattr(self, "flow"):
                 super().connection_lost(exc)
 
-    return Named if clients else HttpToolsProtocol
+    return Named if clients else _Protocol
+
+
+def _common_name(certificate: dict[str, Any]) -> str:
+    for part in certificate.get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return ""
 
 
 def _tls(
-    settings: ExtenderSettings, tell: Callable[[str], None]
+    settings: ExtenderSettings, log: Callable[[str], None]
 ) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
-    """Handshakes begin with the files as they are then. Connections that stand go on:
-    kube-scheduler closes idle ones.
+    """Handshakes use the files as they are at that moment. Open connections go on; kube-scheduler
+    closes idle ones.
     """
-    wanted = HttpTls(settings.certificate, settings.key, settings.client_ca)
-    certificates = Certificates(wanted, tell, clients_must=True)
+    files = HttpTls(settings.certificate, settings.key, settings.client_ca)
+    certificates = Certificates(files, log, clients_must=True)
     return lambda _config, _default: certificates.context

@@ -1,4 +1,4 @@
-"""The extender's settings, TOPOLOG_EXTENDER_*: where it listens, and who may ask."""
+"""The extender's settings: the address where it listens, and the clients that may ask."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import msgspec
 
 
 class ExtenderSettings(msgspec.Struct, frozen=True):
-    """`port` 0 serves no extender. `certificate` and `key` are the server's, `client_ca` the
-    authority whose clients may ask, all as PEM files; `clients` narrows it to common names. Without
-    them only the loopback address is served. `schedulers` are the names (spec.schedulerName) of the
-    kube-schedulers that ask: their pods are observed before they are bound. `bind_within_s` is how
-    long a binding may take: less than the extender's httpTimeout in kube-scheduler's configuration.
+    """TOPOLOG_EXTENDER_*.
+
+    - `port`: 0 serves no extender.
+    - `certificate`, `key`, `client_ca`: PEM files of the server and of the authority whose clients
+      may ask. `clients` restricts them to common names. Without them `host` must be loopback.
+    - `schedulers`: the kube-schedulers that ask (spec.schedulerName); their pods are observed
+      before they are bound.
+    - `bind_within_s`: the time limit of a binding, less than the extender's httpTimeout in
+      kube-scheduler's configuration.
     """
 
     host: str = "127.0.0.1"
@@ -27,31 +31,33 @@ class ExtenderSettings(msgspec.Struct, frozen=True):
     bind_within_s: Annotated[float, msgspec.Meta(gt=0, le=300)] = 25.0
 
     def problems(self) -> list[str]:
-        """What keeps it from being served, a line each."""
+        """Return why it cannot be served, one line each."""
         if not self.port:
             return []
         files = {"CERTIFICATE": self.certificate, "KEY": self.key, "CLIENT_CA": self.client_ca}
-        given = [name for name, path in files.items() if path]
-        if given and len(given) < len(files):
-            missing = ", ".join(f"TOPOLOG_EXTENDER_{name}" for name in files if name not in given)
+        has_tls = any(files.values())
+        if has_tls and not all(files.values()):
+            missing = ", ".join(f"TOPOLOG_EXTENDER_{name}" for name in files if not files[name])
             return [
-                f"the extender's TLS needs a certificate, a key and the clients' authority: set {missing} too"
+                "the extender's TLS needs a certificate, a key and the clients' authority: "
+                f"set {missing} too"
             ]
-        absent = [
-            f"TOPOLOG_EXTENDER_{name}: there is no file {path}"
+        problems = [
+            f"TOPOLOG_EXTENDER_{name}: {path} is not a file"
             for name, path in files.items()
             if path and not _is_file(path)
         ]
-        if not given and not _is_loopback(self.host):
-            absent.append(
-                f"TOPOLOG_EXTENDER_HOST: {self.host} would let anybody bind pods; set TOPOLOG_EXTENDER_CERTIFICATE, _KEY and "
-                "_CLIENT_CA, or listen on 127.0.0.1"
+        if not has_tls and not _is_loopback(self.host):
+            problems.append(
+                f"TOPOLOG_EXTENDER_HOST: {self.host} would let anybody bind pods; "
+                "set TOPOLOG_EXTENDER_CERTIFICATE, _KEY and _CLIENT_CA, or listen on 127.0.0.1"
             )
-        if self.clients and not given:
-            absent.append(
-                "TOPOLOG_EXTENDER_CLIENTS: names are of certificates; set TOPOLOG_EXTENDER_CERTIFICATE, _KEY and _CLIENT_CA"
+        if self.clients and not has_tls:
+            problems.append(
+                "TOPOLOG_EXTENDER_CLIENTS: names are those of certificates; "
+                "set TOPOLOG_EXTENDER_CERTIFICATE, _KEY and _CLIENT_CA"
             )
-        return absent
+        return problems
 
 
 def _is_file(path: str) -> bool:

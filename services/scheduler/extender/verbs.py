@@ -1,26 +1,27 @@
-"""What the extender answers to filter, prioritize and preempt: zones, node resources, set-exclusions
-and unhealthy devices; the rest is kube-scheduler's.
+"""The answers to filter, prioritize, preempt and bind: zones, node resources, exclusions and
+unhealthy devices. The rest of scheduling is kube-scheduler's.
 
-The table of verdicts is asked; nodes that it is not sure of are judged exactly within a budget, and
-the others pass: `/bind` judges its one node as far as the larger budget goes, and what it finds the
-table remembers. Must not know HTTP."""
+Answers come from the score cache. Nodes that it is not sure of are evaluated within a budget; the
+others pass, because `/bind` evaluates its one node with the larger budget, and the cache remembers
+the result. Must not know HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress, islice, repeat
+from typing import NamedTuple
 
 import msgspec
 
 from services.scheduler.explain import explain
 from services.scheduler.explain.placing import ColumnarPlacing
-from services.scheduler.explain.wording import headline, remarked
+from services.scheduler.explain.wording import excluded, headline, with_remarks
 from services.scheduler.extender.wire import Offer
 from services.scheduler.filter.constraints import nominated, unusable_resources
 from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
 from services.scheduler.filter.topology.predict import predict
-from services.scheduler.preempt.search import widened
+from services.scheduler.preempt.search import minimal_victims
 from services.scheduler.select.score_cache import OPTIMISTIC, RULED_OUT
 from services.scheduler.select.select_node import last_resort
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -31,304 +32,317 @@ from shared.domain.quantity import format_amount
 from shared.domain.refusal import Refusal
 from shared.ledger.state import LedgerPod
 
+# Nodes evaluated, and refusals explained, for one request; the next request goes on.
 EXACT_LIMIT = 200
-"""Nodes judged, and refusals worked out, for one request; the next request goes on."""
-SWEEP_FROM = 24
-"""Nodes in doubt from which to judge all at once comes first."""
-_UNTOLD = "its NUMA zones do not fit the pod"
+# From so many unsure nodes on, all are evaluated at once first.
+BULK_FROM = 24
+NOT_SEEN = "node not seen yet"
+_UNEXPLAINED = "its NUMA zones do not fit the pod"
 
 
-class Filtered(msgspec.Struct):
-    """Who may take the pod, who might after an eviction, who cannot at all."""
+class FilterAnswer(msgspec.Struct):
+    """Nodes that pass, and for the others a reason: an eviction may help `failed`, nothing helps
+    `unresolvable`.
+    """
 
     passing: list[str] = []
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
 
 
-def unconstrained(pod: Pod) -> Pod:
-    """The pod as the extender judges it: kube-scheduler has judged its constraints."""
-    return msgspec.structs.replace(pod, constraints=Constraints())
+class NodeText(NamedTuple):
+    """A refusal in words, valid for this version of the node, and whether an eviction may help."""
+
+    node_info: NodeInfo | None
+    version: int
+    text: str
+    eviction_may_help: bool
 
 
 class Texts:
-    """What refusals say, by shape and node, for as long as the node stands as it did; the longest
-    unused shape goes first.
+    """Refusals in words by pod class and node name; the class that was not used for longest goes
+    first.
     """
 
     def __init__(self, limit: int = 256) -> None:
         self._limit = limit
-        self._shapes: dict[str, dict[str, Told]] = {}
+        self._classes: dict[str, dict[str, NodeText]] = {}
 
-    def of(self, pod_class: PodClass) -> dict[str, Told]:
-        """Node name -> what was told of it for the shape."""
-        found = self._shapes[pod_class.key] = self._shapes.pop(pod_class.key, {})
-        if len(self._shapes) > self._limit:
-            del self._shapes[next(iter(self._shapes))]
-        return found
+    def of(self, pod_class: PodClass) -> dict[str, NodeText]:
+        """Return the texts of a class, to be read and extended."""
+        texts = self._classes[pod_class.key] = self._classes.pop(pod_class.key, {})
+        if len(self._classes) > self._limit:
+            del self._classes[next(iter(self._classes))]
+        return texts
 
 
-def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts) -> Filtered:
-    """The verdict of each node. Refusals of a kind have one text, since kube-scheduler counts nodes
-    by it.
-    """
-    found = Filtered()
-    for judged, theirs in parted(pod, names, placing.view):
-        part = _filtered(placing, pod, unconstrained(judged), theirs, texts)
-        found.passing += part.passing
-        found.failed |= part.failed
-        found.unresolvable |= part.unresolvable
-    return found
+def unconstrained(pod: Pod) -> Pod:
+    """Return the pod without constraints: kube-scheduler has checked those."""
+    return msgspec.structs.replace(pod, constraints=Constraints())
+
+
+def filtered(
+    placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts
+) -> FilterAnswer:
+    """Filter these nodes. Equal refusals have one text, because kube-scheduler counts nodes by it."""
+    answer = FilterAnswer()
+    for judged_pod, part_names in by_given_resources(pod, names, placing.view):
+        part = _filtered(placing, pod, unconstrained(judged_pod), part_names, texts)
+        answer.passing += part.passing
+        answer.failed |= part.failed
+        answer.unresolvable |= part.unresolvable
+    return answer
 
 
 def _filtered(
-    placing: ColumnarPlacing, pod: Pod, judged: Pod, names: Sequence[str], texts: Texts
-) -> Filtered:
-    pod_class, found = placing.evaluator.pod_class(judged), Filtered()
+    placing: ColumnarPlacing, pod: Pod, judged_pod: Pod, names: Sequence[str], texts: Texts
+) -> FilterAnswer:
+    pod_class, answer = placing.evaluator.pod_class(judged_pod), FilterAnswer()
     if pod_class.problem:
-        found.unresolvable = dict.fromkeys(names, pod_class.problem)
-        return found
+        answer.unresolvable = dict.fromkeys(names, pod_class.problem)
+        return answer
     _bring_up_to_date(placing, pod_class)
-    barred, slot_of = _barred(placing, pod, pod_class), placing.slots.get
+    unusable, slot_of = _unusable(placing, pod, pod_class), placing.slots.get
+    # The last entry is for nodes without a slot.
     fits = [*(placing.evaluator.cache.scores[pod_class.row] != RULED_OUT).tolist(), False]
-    for name in barred:
+    for name in unusable:
         fits[slot_of(name, -1)] = False
-    verdicts = list(map(fits.__getitem__, map(slot_of, names, repeat(-1))))
-    found.passing = list(compress(names, verdicts)) or _last_resort(
-        placing, pod_class, names, barred
-    )
-    if len(found.passing) < len(names):
-        passing = set(found.passing)
+    passes = map(fits.__getitem__, map(slot_of, names, repeat(-1)))
+    answer.passing = list(compress(names, passes))
+    if not answer.passing:
+        allowed = {*names}.difference(unusable)
+        chosen = last_resort(placing, pod_class, lambda node_info: node_info.name in allowed)
+        answer.passing = [chosen[0].name] if chosen is not None else []
+    if len(answer.passing) < len(names):
+        passing = set(answer.passing)
         refused = [name for name in names if name not in passing]
-        _refuse(found, placing, pod_class, refused, barred, texts.of(pod_class))
-    return found
+        _explain(answer, placing, pod_class, refused, unusable, texts.of(pod_class))
+    return answer
 
 
-def refusals(found: Filtered, nominated: str) -> tuple[dict[str, str], dict[str, str]]:
-    """(FailedNodes, FailedAndUnresolvableNodes) of a pod for which kube-scheduler evicts pods on
-    the node `nominated`, if any.
+def failed_nodes(answer: FilterAnswer, nominated: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return FailedNodes and FailedAndUnresolvableNodes. `nominated` is the node on which
+    kube-scheduler evicts pods for this one, "" for none.
 
-    Whatever stands in FailedNodes kube-scheduler (1.36) tries to preempt on, and its dry run asks
-    no extender: where its own predicates pass already it finds nobody to evict, says so with a text
-    that differs each time, takes the changed condition for news of the pod and tries again, tens of
-    times a second. So a refused node is beyond help, but for the nominated one: called beyond help,
-    it would let kube-scheduler evict elsewhere while the victims there still terminate."""
-    failed = {name: text for name, text in found.failed.items() if name == nominated}
-    beyond = {name: text for name, text in found.failed.items() if name != nominated}
-    return failed, {**found.unresolvable, **beyond}
+    kube-scheduler 1.36 tries to preempt on every node of FailedNodes, and its dry run asks no
+    extender. If its own predicates pass already, it finds no victim, says so with a text that
+    differs each time, takes the changed condition for a change of the pod and tries again, tens of
+    times a second. Therefore only the nominated node is in FailedNodes: as unresolvable, it would
+    let kube-scheduler evict elsewhere while the victims there still terminate."""
+    failed = {name: text for name, text in answer.failed.items() if name == nominated}
+    others = {name: text for name, text in answer.failed.items() if name != nominated}
+    return failed, {**answer.unresolvable, **others}
 
 
-def _refuse(
-    found: Filtered,
+def _explain(
+    answer: FilterAnswer,
     placing: ColumnarPlacing,
     pod_class: PodClass,
     names: list[str],
-    barred: Mapping[str, str],
-    told: dict[str, Told],
+    unusable: Mapping[str, str],
+    texts: dict[str, NodeText],
 ) -> None:
-    nodes, left = placing.view.nodes, EXACT_LIMIT
+    nodes, budget = placing.view.nodes, EXACT_LIMIT
     for name in names:
         node_info = nodes.get(name)
         if node_info is None:
-            _unseen(found, pod_class, name)
-        elif name in barred:
-            found.unresolvable[name] = barred[name]
+            # Without a report only a pod that needs no zone may go there.
+            if pod_class.zonal:
+                answer.unresolvable[name] = NOT_SEEN
+            else:
+                answer.passing.append(name)
+        elif name in unusable:
+            answer.unresolvable[name] = unusable[name]
         else:
-            known = told.get(name)
-            if known is None or known[0] is not node_info or known[1] != node_info.version:
-                left -= 1
-                known = told[name] = (
-                    _told(placing, node_info, pod_class) if left >= 0 else (None, 0, _UNTOLD, False)
-                )
-            (found.unresolvable if known[3] else found.failed)[name] = known[2]
+            text = texts.get(name)
+            if text is None or text[:2] != (node_info, node_info.version):
+                budget -= 1
+                text = NodeText(None, 0, _UNEXPLAINED, True)
+                if budget >= 0:
+                    text = _node_text(placing, node_info, pod_class)
+                texts[name] = text
+            (answer.failed if text.eviction_may_help else answer.unresolvable)[name] = text.text
 
 
-def _last_resort(
-    placing: ColumnarPlacing, pod_class: PodClass, names: Sequence[str], barred: Collection[str]
-) -> list[str]:
-    """As for the pods of our own scheduler."""
-    offered = {*names}.difference(barred)
-    found = last_resort(placing, pod_class, lambda node_info: node_info.name in offered)
-    return [found[0].name] if found is not None else []
-
-
-def _barred(placing: ColumnarPlacing, pod: Pod, pod_class: PodClass) -> dict[str, str]:
-    """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody,
-    zones that are kept for nominees of no lower priority, and what was learnt of it."""
-    view, nodes = placing.view, placing.view.nodes
-    barred = nominated.zones_kept(pod, view) | unusable_resources.unusable_nodes(
-        pod_class.pod, view
-    )
-    said = {
-        name: text_of(refusal, explain.bounds_of(placing, nodes[name], pod_class, refusal))
-        for name, refusal in barred.items()
+def _unusable(placing: ColumnarPlacing, pod: Pod, pod_class: PodClass) -> dict[str, str]:
+    """Reasons by node that no eviction changes: resources that the node gives no pod, zones kept
+    for nominees of no lower priority, and exclusions."""
+    view = placing.view
+    refusals = nominated.zones_kept(pod, view)
+    refusals = refusals | unusable_resources.unusable_nodes(pod_class.pod, view)
+    texts = {
+        name: text_of(refusal, explain.bounds_of(placing, view.nodes[name], pod_class, refusal))
+        for name, refusal in refusals.items()
     }
-    return said | {
-        name: f"set aside for such pods: {aside.cause}"
-        for name, aside in placing.view.exclusions.of(pod).items()
-    }
+    for name, exclusion in view.exclusions.of(pod).items():
+        texts[name] = excluded(pod, exclusion.cause)
+    return texts
 
 
-Told = tuple[NodeInfo | None, int, str, bool]
-"""The node and its version, the text, and whether no eviction can help."""
-
-
-def _told(placing: ColumnarPlacing, node_info: NodeInfo, pod_class: PodClass) -> Told:
+def _node_text(placing: ColumnarPlacing, node_info: NodeInfo, pod_class: PodClass) -> NodeText:
     refusal = explain.remembered(placing, node_info, pod_class, placing.config.steps_node)
     if refusal is None:
-        return node_info, node_info.version, _UNTOLD, False
+        return NodeText(node_info, node_info.version, _UNEXPLAINED, True)
     text = text_of(refusal, explain.bounds_of(placing, node_info, pod_class, refusal))
-    return node_info, node_info.version, text, refusal.reason not in explain.EVICTION_MAY_HELP
-
-
-def _unseen(found: Filtered, pod_class: PodClass, name: str) -> None:
-    """A node that Topolog does not know of has no report: only a pod that needs no zone may go
-    there.
-    """
-    if pod_class.zonal:
-        found.unresolvable[name] = "node not seen yet"
-    else:
-        found.passing.append(name)
+    eviction_may_help = refusal.reason in explain.EVICTION_MAY_HELP
+    return NodeText(node_info, node_info.version, text, eviction_may_help)
 
 
 def text_of(refusal: Refusal, bounds: Collection[str] = ()) -> str:
-    """`no single zone with 8 cpu free (best: 6 in zone 1; known within bounds only: device picks)`:
-    no node's name in it.
+    """Return a refusal in words without its node's name, for example
+    `node(s) had no NUMA zone with 8 free cpu (best: 6 in zone 1; undecided: device picks)`.
     """
-    if refusal.best_zone is None:
-        return remarked(headline(refusal), "", bounds)
-    best = format_amount(refusal.resource, max(0, refusal.best))
-    return remarked(headline(refusal), f"best: {best} in zone {refusal.best_zone}", bounds)
+    best = ""
+    if refusal.best_zone is not None:
+        amount = format_amount(refusal.resource, max(0, refusal.best))
+        best = f"best: {amount} in zone {refusal.best_zone}"
+    return with_remarks(headline(refusal), best, bounds)
 
 
 def _bring_up_to_date(placing: ColumnarPlacing, pod_class: PodClass) -> None:
-    placing.evaluator.evaluate_all_if_new(pod_class)
-    unsure = placing.evaluator.cache.unsure(pod_class.row)
-    if len(unsure) >= SWEEP_FROM:
-        placing.evaluator.evaluate_unsure(pod_class, OPTIMISTIC)
-        unsure = placing.evaluator.cache.unsure(pod_class.row)
+    evaluator = placing.evaluator
+    evaluator.evaluate_all_if_new(pod_class)
+    unsure = evaluator.cache.unsure(pod_class.row)
+    if len(unsure) >= BULK_FROM:
+        evaluator.evaluate_unsure(pod_class, OPTIMISTIC)
+        unsure = evaluator.cache.unsure(pod_class.row)
     for slot in unsure[:EXACT_LIMIT].tolist():
-        placing.evaluator.score(pod_class, placing.evaluator.node_at(slot))
-    _spare_those_on_their_way(placing, pod_class, EXACT_LIMIT - len(unsure))
+        evaluator.score(pod_class, evaluator.node_at(slot))
+    _protect_pending_pods(placing, pod_class, EXACT_LIMIT - len(unsure))
 
 
-def _spare_those_on_their_way(placing: ColumnarPlacing, pod_class: PodClass, most: int) -> None:
-    """What a sweep is sure of is that the pod fits; whether it takes the place of somebody on the
-    way is judged singly.
+def _protect_pending_pods(placing: ColumnarPlacing, pod_class: PodClass, most: int) -> None:
+    """The bulk evaluation knows that the pod fits. Whether it takes the place of a pod whose
+    admission is pending is evaluated node by node.
     """
-    scores, exact = (
-        placing.evaluator.cache.scores[pod_class.row],
-        placing.evaluator.cache.exact[pod_class.row],
-    )
-    beside = (
+    scores = placing.evaluator.cache.scores[pod_class.row]
+    exact = placing.evaluator.cache.exact[pod_class.row]
+    unsure = (
         node_info
         for name in placing.unconfirmed()
-        if (node_info := placing.node(name)) is not None and node_info.pending
+        if (node_info := placing.node(name)) is not None
+        and node_info.pending
+        and scores[node_info.slot] != RULED_OUT
+        and not exact[node_info.slot]
     )
-    doubtful = (
-        node_info
-        for node_info in beside
-        if scores[node_info.slot] != RULED_OUT and not exact[node_info.slot]
-    )
-    for node_info in islice(doubtful, max(0, most)):
+    for node_info in islice(unsure, max(0, most)):
         placing.evaluator.evaluate(pod_class, node_info)
 
 
 def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
-    """Node name -> 0..100 by the configured strategy; 0 for nodes that are not known or do not fit."""
-    found: dict[str, int] = {}
-    for judged, theirs in parted(pod, names, placing.view):
-        found |= _prioritized(placing, unconstrained(judged), theirs)
-    return found
+    """Score these nodes, 0 to 100, by the configured strategy; 0 for unknown nodes and those that
+    do not fit.
+    """
+    scores: dict[str, int] = {}
+    for judged_pod, part_names in by_given_resources(pod, names, placing.view):
+        scores |= _prioritized(placing, unconstrained(judged_pod), part_names)
+    return scores
 
 
-def _prioritized(placing: ColumnarPlacing, judged: Pod, names: Sequence[str]) -> dict[str, int]:
-    pod_class = placing.evaluator.pod_class(judged)
+def _prioritized(placing: ColumnarPlacing, judged_pod: Pod, names: Sequence[str]) -> dict[str, int]:
+    pod_class = placing.evaluator.pod_class(judged_pod)
     if pod_class.problem:
         return dict.fromkeys(names, 0)
     _bring_up_to_date(placing, pod_class)
-    scores, found, nodes = placing.evaluator.cache.scores[pod_class.row], {}, placing.view.nodes
+    row, scores = placing.evaluator.cache.scores[pod_class.row], dict[str, int]()
     for name in names:
-        node_info = nodes.get(name)
-        score = int(scores[node_info.slot]) if node_info is not None else 0
-        found[name] = max(0, min(100, score))
-    return found
+        node_info = placing.view.nodes.get(name)
+        score = int(row[node_info.slot]) if node_info is not None else 0
+        scores[name] = max(0, min(100, score))
+    return scores
 
 
 def preempted(
     placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer]
 ) -> dict[str, Offer]:
-    """The offers by which the pod gets its zones, with more victims where kube-scheduler's do not
-    free one; the others are left out."""
-    found = {}
-    for judged, theirs in parted(pod, offers, placing.view):
-        bare = unconstrained(judged)
+    """Return, for each node on which evictions give the pod its zones, the fewest victims: of those
+    that kube-scheduler offers, and more if they free no zone."""
+    kept = {}
+    for judged_pod, names in by_given_resources(pod, offers, placing.view):
+        bare = unconstrained(judged_pod)
         pod_class = placing.evaluator.pod_class(bare)
-        barred = _barred(placing, pod, pod_class)
-        for name in theirs:
+        unusable = _unusable(placing, pod, pod_class)
+        for name in names:
             node_info, offer = placing.node(name), offers[name]
-            if node_info is None or name in barred:
+            if node_info is None or name in unusable:
                 continue
-            victims = widened(bare, pod_class, node_info, offer.uids, pods, placing.config)
+            needed = _needed_for_constraints(pod, offer, pods)
+            victims = minimal_victims(
+                bare, pod_class, node_info, offer.uids, needed, pods, placing.config
+            )
             if victims is not None:
-                found[name] = Offer(victims, offer.violations)
-    return found
+                kept[name] = Offer(victims, min(offer.violations, len(victims)))
+    return kept
+
+
+def _needed_for_constraints(
+    pod: Pod, offer: Offer, pods: Mapping[str, LedgerPod]
+) -> frozenset[str]:
+    """Offered victims that kube-scheduler may need for constraints, which are not judged here: host
+    ports, affinity, spread, volumes. Without such rules only amounts and zones count."""
+    if pod.constraints.kept:
+        return frozenset(offer.uids)
+    return frozenset(
+        uid for uid in offer.uids if (entry := pods.get(uid)) and entry.pod.constraints.kept
+    )
 
 
 def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
-    """The pod on exactly this node, judged as the log stands now; or why not."""
-    node_info = placing.node(node)
+    """Place the pod on exactly this node as the log is now, or return why not."""
+    node_info, evaluator = placing.node(node), placing.evaluator
     if node_info is None:
-        return f"{node}: node not seen yet"
-    pod_class = placing.evaluator.pod_class(unconstrained(judged_on(pod, node_info, placing.view)))
-    barred = _barred(placing, pod, pod_class).get(node)
-    if barred is not None:
-        return f"{node}: {barred}"
-    score = (
-        RULED_OUT if pod_class.problem else placing.evaluator.evaluate_harder(pod_class, node_info)
-    )
+        return f"{node}: {NOT_SEEN}"
+    judged_pod = without_given_resources(pod, node_info, placing.view)
+    pod_class = evaluator.pod_class(unconstrained(judged_pod))
+    unusable = _unusable(placing, pod, pod_class).get(node)
+    if unusable is not None:
+        return f"{node}: {unusable}"
+    if pod_class.problem:
+        return f"{node}: {pod_class.problem}"
+    score = evaluator.evaluate_harder(pod_class, node_info)
     if score == RULED_OUT:
-        placing.evaluator.cache.note_score(pod_class.row, node_info.slot, RULED_OUT)
-        return f"{node}: {pod_class.problem or _told(placing, node_info, pod_class)[2]}"
-    return _placed(placing, pod_class, node_info, score)
-
-
-def _placed(
-    placing: ColumnarPlacing, pod_class: PodClass, node_info: NodeInfo, score: int
-) -> Placed:
-    plan, _ = placing.evaluator.plan(pod_class, node_info)
+        evaluator.cache.note_score(pod_class.row, node_info.slot, RULED_OUT)
+        return f"{node}: {_node_text(placing, node_info, pod_class).text}"
+    plan, _ = evaluator.plan(pod_class, node_info)
     predicted = predict(node_info, plan) if placing.config.prediction != "off" else {}
     return Placed(node_info.name, score, 1, node_info.ledger.report_version, predicted)
 
 
-def judged_on(pod: Pod, node_info: NodeInfo, view: ClusterView) -> Pod:
-    """The pod as this node is judged for it."""
+# Extended resources that DRA drivers give are not judged: kube-scheduler has done so before it asks
+# an extender, and the kubelet leaves them out of admission and alignment. Which resources these are
+# on a node is decided by the constraint `given_by_drivers`.
+
+
+def without_given_resources(pod: Pod, node_info: NodeInfo, view: ClusterView) -> Pod:
+    """Return the pod without requests for resources that drivers give on this node."""
     return _without(pod, by_others(given(pod, view), node_info))
 
 
-def parted(pod: Pod, names: Iterable[str], view: ClusterView) -> list[tuple[Pod, list[str]]]:
-    """The pod as nodes are judged for it, and which; those that are not known with the pod as it
-    is.
+def by_given_resources(
+    pod: Pod, names: Iterable[str], view: ClusterView
+) -> list[tuple[Pod, list[str]]]:
+    """Group nodes by the resources that drivers give there, with the pod as it is judged there; on
+    unknown nodes with all requests.
     """
-    found = given(pod, view)
-    if not found:
+    given_names = given(pod, view)
+    if not given_names:
         return [(pod, list(names))]
-    parts: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         node_info = view.nodes.get(name)
-        parts.setdefault(() if node_info is None else by_others(found, node_info), []).append(name)
-    return [(_without(pod, others), theirs) for others, theirs in parts.items()]
+        resources = () if node_info is None else by_others(given_names, node_info)
+        groups.setdefault(resources, []).append(name)
+    return [(_without(pod, resources), group) for resources, group in groups.items()]
 
 
-def _without(pod: Pod, names: tuple[str, ...]) -> Pod:
-    if not names:
+def _without(pod: Pod, resources: tuple[str, ...]) -> Pod:
+    if not resources:
         return pod
-    return msgspec.structs.replace(
-        pod, containers=tuple(_asks_no(names, each) for each in pod.containers)
-    )
+    containers = tuple(_container_without(resources, container) for container in pod.containers)
+    return msgspec.structs.replace(pod, containers=containers)
 
 
-def _asks_no(names: tuple[str, ...], container: Container) -> Container:
-    requests = {name: amount for name, amount in container.requests.items() if name not in names}
-    limits = {name: amount for name, amount in container.limits.items() if name not in names}
+def _container_without(resources: tuple[str, ...], container: Container) -> Container:
+    requests = {n: amount for n, amount in container.requests.items() if n not in resources}
+    limits = {n: amount for n, amount in container.limits.items() if n not in resources}
     return msgspec.structs.replace(container, requests=requests, limits=limits)

@@ -1,7 +1,7 @@
 """The wire format of kube-scheduler's HTTP extender (k8s.io/kube-scheduler/extender/v1, recordings
 of kube-scheduler 1.36).
 
-Requests carry capitalised keys; only HTTP 200 with a JSON body counts as an answer. Of nodes only
+Requests have capitalised keys; only HTTP 200 with a JSON body counts as an answer. Of nodes only
 names are read. Must not decide."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 Json = dict[str, Any]
+# MaxExtenderPriority
 HIGHEST_SCORE = 10
-"""MaxExtenderPriority."""
 
 
 class _Metadata(msgspec.Struct):
@@ -29,7 +29,7 @@ class _NodeList(msgspec.Struct):
 
 
 class Asked(msgspec.Struct):
-    """ExtenderArgs of filter and prioritize: full nodes without node cache, names with it."""
+    """ExtenderArgs of filter and prioritize: whole nodes, or names if nodeCacheCapable."""
 
     pod: Json = msgspec.field(name="Pod")
     nodes: _NodeList | None = msgspec.field(default=None, name="Nodes")
@@ -37,18 +37,15 @@ class Asked(msgspec.Struct):
 
     @property
     def cached(self) -> bool:
-        """Did kube-scheduler send names only?"""
+        """Kube-scheduler sent names only."""
         return self.names is not None
 
     def node_names(self) -> list[str]:
-        """The nodes that are asked about."""
+        """Return the names of the nodes."""
         if self.names is not None:
             return self.names
-        return (
-            [node.metadata.name for node in (self.nodes.items or [])]
-            if self.nodes is not None
-            else []
-        )
+        nodes = self.nodes.items if self.nodes is not None else None
+        return [node.metadata.name for node in nodes or []]
 
 
 class Bind(msgspec.Struct):
@@ -83,14 +80,14 @@ class _Victims(msgspec.Struct):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Whom kube-scheduler would evict from one node, by uid, and how many budgets that violates."""
+    """The victims on one node, by uid, and how many disruption budgets they violate."""
 
     uids: tuple[str, ...]
     violations: int = 0
 
 
 class Preempt(msgspec.Struct):
-    """ExtenderPreemptionArgs: whole victims without node cache, uids with it."""
+    """ExtenderPreemptionArgs: whole victims, or uids if nodeCacheCapable."""
 
     pod: Json = msgspec.field(name="Pod")
     whole: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
@@ -99,19 +96,17 @@ class Preempt(msgspec.Struct):
     )
 
     def offers(self) -> dict[str, Offer]:
-        """Node name -> the offer, in either form."""
-        found = {}
+        """Return the offers by node name, in either form."""
+        offers = {}
         for name, victims in (self.meta or {}).items():
             if victims is not None:
-                found[name] = Offer(
-                    tuple(pod.uid for pod in victims.pods or ()), victims.violations
-                )
-        for name, given in (self.whole or {}).items():
-            if given is not None:
-                found[name] = Offer(
-                    tuple(pod.metadata.uid for pod in given.pods or ()), given.violations
-                )
-        return found
+                uids = tuple(pod.uid for pod in victims.pods or ())
+                offers[name] = Offer(uids, victims.violations)
+        for name, whole in (self.whole or {}).items():
+            if whole is not None:
+                uids = tuple(pod.metadata.uid for pod in whole.pods or ())
+                offers[name] = Offer(uids, whole.violations)
+        return offers
 
 
 asked = msgspec.json.Decoder(Asked).decode
@@ -122,7 +117,7 @@ preempt = msgspec.json.Decoder(Preempt).decode
 def filtered(
     passing: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str], cached: bool
 ) -> Json:
-    """ExtenderFilterResult. Without node cache kube-scheduler reads `Nodes` only, with their names."""
+    """Return an ExtenderFilterResult. Without node cache kube-scheduler reads only `Nodes`."""
     nodes = None if cached else {"items": [{"metadata": {"name": name}} for name in passing]}
     names = list(passing) if cached else None
     return {
@@ -135,7 +130,7 @@ def filtered(
 
 
 def prioritized(scores: Mapping[str, int]) -> list[Json]:
-    """HostPriorityList; `scores` are 0..100."""
+    """Return a HostPriorityList; `scores` are 0 to 100."""
     return [
         {"Host": name, "Score": (score * HIGHEST_SCORE + 50) // 100}
         for name, score in scores.items()
@@ -143,7 +138,7 @@ def prioritized(scores: Mapping[str, int]) -> list[Json]:
 
 
 def preempted(kept: Mapping[str, Offer]) -> Json:
-    """ExtenderPreemptionResult: uids in both forms of the request."""
+    """Return an ExtenderPreemptionResult: uids for both forms of the request."""
     return {
         "NodeNameToMetaVictims": {
             name: {
@@ -156,5 +151,5 @@ def preempted(kept: Mapping[str, Offer]) -> Json:
 
 
 def bound(error: str = "") -> Json:
-    """ExtenderBindingResult; an empty error is success."""
+    """Return an ExtenderBindingResult; an empty error is success."""
     return {"Error": error}

@@ -1,12 +1,15 @@
-"""Preemption: on which node do which few pods of lower priority stand in the way?
+"""The search for victims: which few pods of lower priority on which node make room for a pod.
 
-Nobody goes for a pod that may have room already (`patience`). A set of victims counts only if the
-pod would then be admitted in every state that is consistent with what is known: what the ledger
-would hold without them (`what_if`) is judged like any node. Where a pod needs zones, nodes whose
-reports carry no placements are left alone: what an eviction frees there is not known; nodes with a
-pod of unknown zone wait for its proof, since until then more would have to go than is in the way.
-More room can be worse for a pod of several containers: for those small sets are tried as well, so
-that nobody goes whose stay would not have hindered. Must not know budgets, the log or a clock.
+1. No pod is evicted for a pod that may have room already.
+2. Victims count only if the pod would then be admitted in every state that agrees with what is
+   known: the ledger without them (`what_if`) is filtered like any node.
+3. If the pod needs zones, nodes whose reports carry no placements are left alone, because what an
+   eviction frees there is unknown. Nodes with a pod of unconfirmed zone wait for its report: until
+   then more victims would be needed than are in the way.
+4. More room can be worse for a pod of several containers. For those small sets are tried, too, so
+   that no pod is evicted whose stay would not have hindered.
+
+Must not know disruption budgets, the log or a clock.
 """
 
 from __future__ import annotations
@@ -38,22 +41,22 @@ from shared.kubelet.machine import KubeletState
 from shared.ledger.state import LedgerPod, ZoneAmounts
 from shared.ledger.what_if import expected, holdings, most_without
 
+# Sets of victims judged for one pod.
 MOST_CHECKS = 300
-"""Sets of victims judged for one pod."""
+# Nodes looked at for one pod; the search for the next pod begins elsewhere.
 MOST_NODES = 2_000
-"""Nodes looked at for one pod; the search for the next pod begins elsewhere."""
+# Nodes whose kubelet state is rebuilt for one pod (a millisecond each): when it is asked whether the
+# pod may fit already, and again when victims are searched. Beyond them bounds decide.
 MOST_STATES = 32
-"""Nodes whose kubelet's state is made again for one pod (a millisecond each): as many when it is asked whether the pod may fit
-already, and when victims are sought; beyond them bounds decide."""
+# Nodes with victims that are compared; the first ones in the caller's order.
 MOST_FOUND = 16
-"""Nodes with a way out that are compared; the first ones in the caller's order."""
+# Sets of few victims tried on one node for a pod of several containers.
 MOST_SETS = 128
-"""Sets of few victims tried on one node for a pod of several containers."""
 
 Pods = Mapping[str, LedgerPod]
 Victims = frozenset[str]
-Found = tuple[tuple[int, int, int, str], NodeInfo, Victims]
-"""(cost, node, victims)."""
+# (cost, node, victims)
+Candidate = tuple[tuple[int, int, int, str], NodeInfo, Victims]
 
 
 def find(
@@ -64,22 +67,22 @@ def find(
     config: CycleConfig,
     spared: Container[str] = (),
 ) -> Nomination | None:
-    """The least costly victims: the lowest highest priority, then the fewest, then the lowest sum,
-    then the node's name.
+    """Return the least costly victims: the lowest highest priority, then the fewest, then the
+    lowest sum, then the node's name.
 
-    `spared` are uids that may not be evicted. None when no eviction helps, or when room is on its
-    way already."""
+    `spared` are uids that may not be evicted. None if no eviction helps, or if the pod may have
+    room without one."""
     search = _Search(pod, pod_class, pods, config, spared)
-    looked = list(islice(nodes, MOST_NODES))
-    if any(map(search.may_fit_already, looked)):
+    node_infos = list(islice(nodes, MOST_NODES))
+    if any(map(search.may_fit_already, node_infos)):
         return None
     search.states = MOST_STATES
-    found = search.over(looked, search.on_node)
-    if found == []:
-        found = search.over(looked, search.on_node_by_few)
-    if not found:
+    candidates = search.over(node_infos, search.on_node)
+    if candidates == []:
+        candidates = search.over(node_infos, search.on_node_by_few)
+    if not candidates:
         return None
-    _, node_info, victims = min(found, key=lambda each: each[0])
+    _, node_info, victims = min(candidates, key=lambda candidate: candidate[0])
     victims = search.fewer(node_info, victims)
     return Nomination(node_info.name, tuple(sorted(victims)), search.claim(node_info, victims))
 
@@ -92,42 +95,48 @@ def still_suffices(
     pods: Pods,
     config: CycleConfig,
 ) -> bool:
-    """Would the pod, its own claim given back, fit once the victims that are left, and whoever is
-    going anyway, are gone?
+    """Return whether the pod, without its own claim, fits once the remaining victims and the pods
+    that are terminating have ended.
     """
     search = _Search(pod, pod_class, pods, config, ())
-    return search.fits(
-        node_info,
-        frozenset(uid for uid in victims if uid in node_info.ledger.charges)
-        | search.going(node_info),
-    )
+    remaining = frozenset(uid for uid in victims if uid in node_info.ledger.charges)
+    return search.fits(node_info, remaining | search.ending(node_info))
 
 
-def widened(
+def minimal_victims(
     pod: Pod,
     pod_class: PodClass,
     node_info: NodeInfo,
     offered: Iterable[str],
+    needed: Container[str],
     pods: Pods,
     config: CycleConfig,
 ) -> tuple[str, ...] | None:
-    """Victims by which the pod surely fits this node: those that are offered, and the fewest beside
-    them; None when none help.
-    """
-    search, given = _Search(pod, pod_class, pods, config, ()), tuple(offered)
-    known = frozenset(uid for uid in given if uid in node_info.ledger.charges) | search.going(
-        node_info
-    )
-    if search.fits(node_info, known):
-        return given
-    more = [uid for uid in search.candidates(node_info) if uid not in known]
-    left = frozenset(more)
-    if not more or not search.fits(node_info, known | left):
+    """Return the fewest victims by which the pod surely fits this node: of those that are offered
+    and, if they do not suffice, of all that may be evicted. None if none help.
+
+    Victims in `needed` stay, and so do offered pods that are unknown here or may not be evicted. At
+    least one victim stays: kube-scheduler saw none as sufficient."""
+    search, offer = _Search(pod, pod_class, pods, config, ()), tuple(offered)
+    candidates, ending = search.candidates(node_info), search.ending(node_info)
+    spareable = [uid for uid in candidates if uid in offer and uid not in needed]
+    fixed = frozenset(offer) - frozenset(spareable)
+    gone = frozenset(uid for uid in fixed if uid in node_info.ledger.charges) | ending
+    if fixed and search.fits(node_info, gone):
+        return tuple(uid for uid in offer if uid in fixed)
+    victims = search.fewest(node_info, spareable, gone)
+    if victims is None:
+        others = [uid for uid in candidates if uid not in fixed]
+        victims = search.fewest(node_info, others, gone)
+    if victims is None:
         return None
-    for uid in more:
-        if search.fits(node_info, known | (left - {uid})):
-            left -= {uid}
-    return (*given, *sorted(left))
+    if len(victims) > 1:
+        pool = [uid for uid in candidates if uid not in fixed]
+        if victims <= frozenset(spareable):
+            pool = spareable
+        victims = search.cheaper(node_info, victims, pool, gone)
+    kept = [uid for uid in offer if uid in fixed or uid in victims]
+    return (*kept, *sorted(victims.difference(offer)))
 
 
 class _Search:
@@ -136,37 +145,33 @@ class _Search:
     def __init__(
         self, pod: Pod, pod_class: PodClass, pods: Pods, config: CycleConfig, spared: Container[str]
     ) -> None:
-        self._pod, self._shape, self._pods, self._config, self._spared = (
-            pod,
-            pod_class,
-            pods,
-            config,
-            spared,
-        )
+        self._pod, self._class, self._pods = pod, pod_class, pods
+        self._config, self._spared = config, spared
         self.checks, self.states = MOST_CHECKS, MOST_STATES
         self._states: dict[str, KubeletState | None] = {}
 
     def may_fit_already(self, node_info: NodeInfo) -> bool:
-        """May the pod have room here as it stands, or once those have gone that are going? Then it
-        waits for the next report.
+        """Return whether the pod may have room here now, or once the terminating pods have ended.
+        Then it waits for the next report.
         """
-        going = self.going(node_info)
-        freed, plan = self._without(node_info, going) if going else node_info, self._plan(node_info)
-        if self._barred(node_info) or not fits_node(self._shape.request, freed):
+        ending = self.ending(node_info)
+        freed, plan = (
+            self._without(node_info, ending) if ending else node_info,
+            self._plan(node_info),
+        )
+        if self._barred(node_info) or not fits_node(self._class.request, freed):
             return False
         if plan.mode == "free":
             return True
         state = self._state(node_info)
         if state is not None:
-            return admits(state, self._pod, going)
+            return admits(state, self._pod, ending)
         if freed.grouped_zones and not plan.needs_search:
             return leaves_open(freed, plan)
         return may_fit(freed, plan) and (leaves_open(freed, plan) or is_known(freed, plan))
 
     def _state(self, node_info: NodeInfo) -> KubeletState | None:
-        """What the node's kubelet holds, where that is known and it alone decides, for the first
-        nodes that ask.
-        """
+        """Return the kubelet's state if it is known and decides alone, for the first nodes."""
         if node_info.name not in self._states and self.states > 0:
             live = [self._pods[uid].pod for uid in node_info.ledger.charges if uid in self._pods]
             complete = not node_info.assumed and len(live) == len(node_info.ledger.charges)
@@ -177,56 +182,66 @@ class _Search:
 
     def over(
         self, nodes: Iterable[NodeInfo], on_node: Callable[[NodeInfo], Victims | None]
-    ) -> list[Found] | None:
-        """Nodes with a way out; None when the pod need only wait."""
-        found: list[Found] = []
+    ) -> list[Candidate] | None:
+        """Return nodes with victims; None if the pod need only wait."""
+        candidates: list[Candidate] = []
         for node_info in nodes:
             victims = on_node(node_info)
             if victims is not None and not victims:
                 return None
             if victims:
-                found.append((self.cost(node_info, victims), node_info, victims))
-            if len(found) >= MOST_FOUND or self.checks <= 0:
+                candidates.append((self.cost(node_info, victims), node_info, victims))
+            if len(candidates) >= MOST_FOUND or self.checks <= 0:
                 break
-        return found
+        return candidates
 
     def on_node(self, node_info: NodeInfo) -> Victims | None:
-        """The least costly victims here; empty when the pod need only wait, None when nothing
+        """Return the least costly victims here; empty if the pod need only wait, None if nothing
         helps.
         """
-        candidates, going = self._open(node_info)
-        if not candidates or not self.fits(node_info, frozenset(candidates) | going):
+        candidates, ending = self._evictable_pods(node_info)
+        if not candidates or not self.fits(node_info, frozenset(candidates) | ending):
             return None
-        if going and self.fits(node_info, going):
+        if ending and self.fits(node_info, ending):
             return frozenset()
-        sets = [self._fewest(node_info, group, going) for group in _groups(node_info, candidates)]
-        return min(
-            (each for each in sets if each),
-            key=lambda each: self.cost(node_info, each),
-            default=None,
-        )
+        return self.fewest(node_info, candidates, ending)
+
+    def fewest(self, node_info: NodeInfo, candidates: list[str], ending: Victims) -> Victims | None:
+        """Return the least costly of the sets that are left if each zone's candidates, and all of
+        them, are reduced by every pod that need not be evicted; None if none helps."""
+        sets = (self._reduced(node_info, group, ending) for group in _groups(node_info, candidates))
+        helping = [victims for victims in sets if victims]
+        return min(helping, key=lambda victims: self.cost(node_info, victims), default=None)
 
     def on_node_by_few(self, node_info: NodeInfo) -> Victims | None:
-        """The same where the end of everybody does not help, but that of a few may: containers of
-        one pod stand in each other's way, under scope pod too."""
+        """Do the same if the end of all pods does not help, but that of a few may: containers of
+        one pod are in each other's way, also under scope pod."""
         if len(self._plan(node_info).demand) < 2:
             return None
-        candidates, going = self._open(node_info)
-        if candidates and going and self.fits(node_info, going):
+        candidates, ending = self._evictable_pods(node_info)
+        if candidates and ending and self.fits(node_info, ending):
             return frozenset()
-        return next(
-            (each for each in self._by_cost(candidates) if self.fits(node_info, each | going)), None
-        )
+        for victims in self._by_cost(candidates):
+            if self.fits(node_info, victims | ending):
+                return victims
+        return None
 
     def fewer(self, node_info: NodeInfo, victims: Victims) -> Victims:
-        """The cheapest set that helps, these victims when none cheaper is found."""
+        """Return the cheapest set that helps; these victims if none is cheaper."""
         if len(victims) == 1 and len(self._plan(node_info).demand) < 2:
             return victims
-        (candidates, going), limit = self._open(node_info), self.cost(node_info, victims)
+        candidates, ending = self._evictable_pods(node_info)
+        return self.cheaper(node_info, victims, candidates, ending)
+
+    def cheaper(
+        self, node_info: NodeInfo, victims: Victims, candidates: list[str], ending: Victims
+    ) -> Victims:
+        """Return the cheapest set of candidates that helps; these victims if none is cheaper."""
+        limit = self.cost(node_info, victims)
         self.checks = max(self.checks, MOST_SETS)
-        for each in self._by_cost(candidates):
-            if self.cost(node_info, each) < limit and self.fits(node_info, each | going):
-                return each
+        for subset in self._by_cost(candidates):
+            if self.cost(node_info, subset) < limit and self.fits(node_info, subset | ending):
+                return subset
         return victims
 
     def _by_cost(self, candidates: list[str]) -> Iterator[Victims]:
@@ -242,34 +257,30 @@ class _Search:
                     if any(priorities[uid] == top for uid in chosen):
                         yield frozenset(chosen)
 
-    def _open(self, node_info: NodeInfo) -> tuple[list[str], Victims]:
-        """(who may be evicted, who is going anyway); nobody where an eviction could not help, or
-        nobody could tell.
+    def _evictable_pods(self, node_info: NodeInfo) -> tuple[list[str], Victims]:
+        """(pods that may be evicted, pods that are terminating); none may be evicted if that could
+        not help, or if its effect is unknown.
         """
-        going = self.going(node_info)
-        if (
-            node_info.assumed
-            or self._barred(node_info)
-            or (self._plan(node_info).mode != "free" and obstacle(node_info))
-        ):
-            return [], going
+        ending = self.ending(node_info)
+        unknown = self._plan(node_info).mode != "free" and obstacle(node_info)
+        if node_info.assumed or self._barred(node_info) or unknown:
+            return [], ending
         candidates = self.candidates(node_info)
-        return (
-            candidates if candidates and self._could(node_info, [*candidates, *going]) else []
-        ), going
+        if candidates and self._could_help(node_info, [*candidates, *ending]):
+            return candidates, ending
+        return [], ending
 
     def _barred(self, node_info: NodeInfo) -> bool:
         plan = self._plan(node_info)
-        closed = constraint_refusal(self._shape.pod.constraints, node_info.observed, node_info.name)
-        return (
-            closed is not None
-            or blocked(self._shape, node_info.profile, plan, self._config) is not None
-        )
+        constraints = self._class.pod.constraints
+        if constraint_refusal(constraints, node_info.observed, node_info.name) is not None:
+            return True
+        return blocked(self._class, node_info.profile, plan, self._config) is not None
 
-    def _could(self, node_info: NodeInfo, gone: list[str]) -> bool:
-        """Cheap and necessary: with all they hold given back, some zone has as much as each part
-        that needs one zone. What init containers keep no listing gives back: where the kubelet's
-        state is known it answers instead. Amounts bound nothing where the plan says so."""
+    def _could_help(self, node_info: NodeInfo, gone: list[str]) -> bool:
+        """A cheap necessary condition: with everything given back, some zone has enough for each
+        part that needs one zone. No listing gives back what init containers keep; there the
+        kubelet's state answers, if it is known. It says nothing if the plan needs a search."""
         plan = self._plan(node_info)
         if (
             plan.needs_search
@@ -281,54 +292,52 @@ class _Search:
         return all(any(fits(part.amounts, zone) for zone in room.values()) for part in plan.parts)
 
     def _plan(self, node_info: NodeInfo) -> Plan:
-        return plan_for(self._shape, node_info.profile, self._config)
+        return plan_for(self._class, node_info.profile, self._config)
 
     def candidates(self, node_info: NodeInfo) -> list[str]:
-        """Who may be evicted, those to be spared first: high priorities, then small pods."""
-        found = []
+        """Return the pods that may be evicted, those to be spared first: high priorities, then
+        small pods."""
+        candidates = []
         for uid in node_info.ledger.charges:
             entry = self._pods.get(uid)
             if entry is not None and self._evictable(uid, entry):
                 size = sum(
                     part.amounts.get(CPU, 0) for part in node_info.ledger.charges[uid].demand
                 )
-                found.append((-entry.pod.priority, size, uid))
-        return [uid for _, _, uid in sorted(found)]
+                candidates.append((-entry.pod.priority, size, uid))
+        return [uid for _, _, uid in sorted(candidates)]
 
     def _evictable(self, uid: str, entry: LedgerPod) -> bool:
-        lower = entry.pod.priority < self._pod.priority
-        return (
-            lower
-            and entry.stage in ("bound", "running")
-            and not (entry.static or entry.terminating or uid in self._spared)
-        )
+        if entry.pod.priority >= self._pod.priority or entry.stage not in ("bound", "running"):
+            return False
+        return not (entry.static or entry.terminating or uid in self._spared)
 
-    def going(self, node_info: NodeInfo) -> Victims:
-        """Pods that are being deleted already."""
+    def ending(self, node_info: NodeInfo) -> Victims:
+        """Return the pods that are terminating."""
         return frozenset(
             uid
             for uid in node_info.ledger.charges
             if (entry := self._pods.get(uid)) is not None and entry.terminating
         )
 
-    def _fewest(self, node_info: NodeInfo, group: list[str], going: Victims) -> Victims | None:
-        """The group less everybody who can be spared; None when even the whole group does not help."""
-        left = frozenset(group)
-        if not left or not self.fits(node_info, left | going):
+    def _reduced(self, node_info: NodeInfo, group: list[str], ending: Victims) -> Victims | None:
+        """The group without every pod that can be spared; None if the whole group does not help."""
+        victims = frozenset(group)
+        if not victims or not self.fits(node_info, victims | ending):
             return None
         for uid in group:
-            fewer = left - {uid}
-            if fewer and self.fits(node_info, fewer | going):
-                left = fewer
-        return left
+            fewer = victims - {uid}
+            if fewer and self.fits(node_info, fewer | ending):
+                victims = fewer
+        return victims
 
     def fits(self, node_info: NodeInfo, gone: Victims) -> bool:
-        """Would the node surely take the pod without these?"""
+        """Return whether the node surely takes the pod without these."""
         self.checks -= 1
         if self.checks < 0:
             return False
         freed, plan = self._without(node_info, gone), self._plan(node_info)
-        if not fits_node(self._shape.request, freed):
+        if not fits_node(self._class.request, freed):
             return False
         if plan.mode == "free":
             return True
@@ -336,7 +345,7 @@ class _Search:
         if state is not None:
             return admits(state, self._pod, gone)
         return (
-            filter_result(freed, self._shape, plan, self._config, self._config.steps_last_resort)
+            filter_result(freed, self._class, plan, self._config, self._config.steps_last_resort)
             == ADMITTED
         )
 
@@ -348,7 +357,7 @@ class _Search:
         return max(priorities), len(priorities), sum(priorities), node_info.name
 
     def claim(self, node_info: NodeInfo, victims: Victims) -> ZoneAmounts:
-        """What the victims hold by zone, or what the pod will take there where that is more."""
+        """Return what the victims hold by zone, or what the pod will take there if that is more."""
         claimed: ZoneAmounts = {}
         for uid in sorted(victims):
             for zone, amounts in holdings(node_info.ledger, node_info.ledger.charges[uid]).items():
@@ -362,17 +371,18 @@ class _Search:
         return {zone: dict(sorted(claimed[zone].items())) for zone in sorted(claimed)}
 
     def _own(self, node_info: NodeInfo, victims: Victims) -> ZoneAmounts:
-        freed = self._without(node_info, victims | self.going(node_info))
+        freed = self._without(node_info, victims | self.ending(node_info))
         predicted = predict(freed, self._plan(node_info))
         if freed.report is None:
             return {}
         return expected(
-            self._shape.kind.demand(freed.report.tracked), predicted, freed.report, freed.zone_ids
+            self._class.kind.demand(freed.report.tracked), predicted, freed.report, freed.zone_ids
         )
 
 
 def _groups(node_info: NodeInfo, candidates: list[str]) -> list[list[str]]:
-    """Those that hold something in one zone, zone by zone, and all of them."""
-    held = {uid: holdings(node_info.ledger, node_info.ledger.charges[uid]) for uid in candidates}
-    groups = [[uid for uid in candidates if zone in held[uid]] for zone in node_info.zone_ids]
+    """Candidates that hold something in a zone, zone by zone, and all candidates."""
+    ledger = node_info.ledger
+    zones = {uid: holdings(ledger, ledger.charges[uid]) for uid in candidates}
+    groups = [[uid for uid in candidates if zone in zones[uid]] for zone in node_info.zone_ids]
     return [*(group for group in groups if len(group) < len(candidates)), candidates]

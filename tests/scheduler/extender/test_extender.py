@@ -5,6 +5,7 @@ what a binding comes to.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -39,6 +40,7 @@ from tests.ledger.given import report, zone
 from tests.runtime.helpers import QUICK, lent, running, until
 
 Json = dict[str, Any]
+JSON = {"Content-Type": "application/json"}
 ROOMY = {"cpu": 64_000, "memory": 1 << 40, "pods": 110}
 
 
@@ -305,7 +307,7 @@ async def test_a_bind_reserves_and_answers_with_the_binders_outcome() -> None:
         assert world.core is not None
         assert world.core.ledger.nodes["n2"].charges["uid-p"].zones
         assert await world.bind(made, "n2") == "", "a repeated request is answered by what stands"
-        assert "stands on n2" in await world.bind(made, "n1")
+        assert "the pod is on n2" in await world.bind(made, "n1")
     assert len(await world.events(PodReserved)) == 1
 
 
@@ -314,7 +316,7 @@ async def test_a_refused_binding_says_why_and_the_node_is_set_aside() -> None:
         await world.filter(made := pod("p"), "n2")
         assert "denied: closed for maintenance" in await world.bind(made, "n2")
         assert (await world.filter(made, "n2"))["FailedAndUnresolvableNodes"] == {
-            "n2": "set aside for such pods: denied"
+            "n2": "node(s) excluded for pods that request cpu 4, memory 1Gi after a denied binding"
         }
 
 
@@ -417,8 +419,8 @@ async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_an
         )
     kept = found["NodeNameToMetaVictims"]
     assert kept["n1"] == offers["n1"], "zone 0 is free without both"
-    assert [each["UID"] for each in kept["n2"]["Pods"]][:2] == ["uid-n2-0", "uid-n2-1"]
-    assert len(kept["n2"]["Pods"]) == 3
+    victims = [each["UID"] for each in kept["n2"]["Pods"]]
+    assert victims == ["uid-n2-0", "uid-n2-2"], "those offered free no zone; two of all do"
     assert "n3" not in kept
     assert same["NodeNameToMetaVictims"] == {"n1": kept["n1"]}
 
@@ -429,7 +431,7 @@ async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_an
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
 async def test_nonsense_is_400_with_a_sentence_and_ends_nothing(verb: str, body: bytes) -> None:
     async with (await small_and_large()).at_work() as world:
-        answer = await world.client.post(f"{world.url}/{verb}", content=body)
+        answer = await world.client.post(f"{world.url}/{verb}", content=body, headers=JSON)
         assert answer.status_code == 400
         assert answer.text.startswith("topolog: not the body of an extender/v1 request")
         assert (await world.filter(pod("p"), "n2"))["NodeNames"] == ["n2"]
@@ -458,7 +460,7 @@ def test_beyond_loopback_nobody_is_served_without_client_certificates(tmp_path: 
         == []
     )
     assert (
-        "no file"
+        "is not a file"
         in ExtenderSettings(port=1, certificate=here, key=here, client_ca="/nowhere").problems()[0]
     )
 
@@ -475,3 +477,66 @@ async def test_of_a_restored_log_it_answers_once_the_cluster_was_listed() -> Non
             await world.tell(streams.listing(kind), ClusterListed(kind, 2))
         await until(lambda: world.core is not None and not world.core.folded.listings.lacking())
         assert (await world.filter(pod("p"), "n2"))["NodeNames"] == ["n2"]
+
+
+async def test_a_bind_of_a_uid_under_another_name_is_refused() -> None:
+    async with (await small_and_large()).at_work() as world:
+        made = pod("p")
+        await world.filter(made, "n2")
+        made["metadata"]["name"] = "other"
+        assert await world.bind(made, "n2") == "uid uid-p is ns/p, not ns/other"
+        assert await world.events(PodReserved) == []
+
+
+async def test_a_bind_is_answered_when_its_reservation_is_withdrawn() -> None:
+    """The node left before the binder began; the answer does not wait for the time limit."""
+    async with (await small_and_large()).at_work("is away") as world:
+        await world.filter(pod("p"), "n2")
+        binding = asyncio.create_task(world.bind(pod("p"), "n2"))
+        async with asyncio.timeout(3):
+            while not await world.events(PodReserved):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            withdrawn = ReservationWithdrawn("uid-p", "n2", "node_ended")
+            await world.tell(streams.pod("uid-p"), withdrawn)
+            assert await binding == "the reservation on n2 was withdrawn: node_ended"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({**JSON, "Origin": "http://evil.example"}, 403),
+        ({**JSON, "Host": "evil.example:8080"}, 421),
+        ({**JSON, "Host": "127.0.0.1.evil.example"}, 421),
+        (JSON, 200),
+        ({**JSON, "Host": "localhost:1"}, 200),
+        ({**JSON, "Host": "[::1]:1"}, 200),
+    ],
+)
+async def test_a_web_page_cannot_ask_the_loopback_address(
+    headers: dict[str, str], status: int
+) -> None:
+    body = msgspec.json.encode({"Pod": pod("p"), "NodeNames": ["n2"]})
+    async with (await small_and_large()).at_work() as world:
+        answer = await world.client.post(f"{world.url}/filter", content=body, headers=headers)
+        assert answer.status_code == status
+
+
+async def test_half_open_connections_neither_block_requests_nor_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """520 connections that send half a request head."""
+    monkeypatch.setattr("services.scheduler.extender.server._Protocol.read_limit_s", 1.0)
+    async with (await small_and_large()).at_work() as world:
+        port = httpx2.URL(world.url).port
+        streams_ = [await asyncio.open_connection("127.0.0.1", port) for _ in range(520)]
+        for _, writer in streams_:
+            writer.write(b"POST /filter HTTP/1.1\r\nHost: localhost\r\n")
+        for _ in range(3):
+            assert (await world.filter(pod("p"), "n2"))["NodeNames"] == ["n2"]
+        async with asyncio.timeout(5):
+            for reader, _ in streams_:
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+        for _, writer in streams_:
+            writer.close()

@@ -4,6 +4,8 @@ does not hold yet.
 
 from __future__ import annotations
 
+import msgspec
+
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.extender.verbs import preempted
 from services.scheduler.extender.wire import Offer
@@ -76,3 +78,46 @@ async def test_once_the_log_holds_the_reservation_the_answer_is_the_same() -> No
         == before
         == {"n1": Offer(("uid-b",))}
     )
+
+
+async def full_zone(story: Story, *running: Pod) -> ColumnarPlacing:
+    """Two zones of 12 CPUs; these pods hold 4 each in zone 0, one of priority 2000 fills zone 1."""
+    await story.node()
+    big = foreign(pod("big", cpus=12, priority=2000))
+    for made in (*running, big):
+        await story.seen_bound(made, phase="Running")
+    placements = (*(held(made.name, 0, 4) for made in running), held("big", 1, 12))
+    await story.report(zone(0, 12, 12 - 4 * len(running)), zone(1, 12, 0), placements=placements)
+    core = story.cores[0]
+    core.decide(0)
+    assert isinstance(core.cluster, ColumnarPlacing)
+    return core.cluster
+
+
+async def test_offered_victims_that_are_not_needed_stay() -> None:
+    """kube-scheduler offers three; two free the zone."""
+    story = Story()
+    placing = await full_zone(story, low("a"), low("b"), low("c"))
+    offer = Offer(("uid-a", "uid-b", "uid-c"), violations=3)
+    found = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": offer})["n1"]
+    assert len(found.uids) == 2
+    assert found.violations == 2
+
+
+async def test_the_higher_priority_is_spared_first() -> None:
+    story = Story()
+    placing = await full_zone(story, low("a", priority=5), low("b"), low("c"))
+    offer = Offer(("uid-a", "uid-b", "uid-c"))
+    found = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": offer})["n1"]
+    assert found.uids == ("uid-b", "uid-c")
+
+
+async def test_victims_that_constraints_may_need_all_stay_in_the_offer() -> None:
+    """Here only zones are judged: which of them is in the way of a host port is kube-scheduler's."""
+    story = Story()
+    placing = await full_zone(story, low("a"), low("b"), low("c"))
+    offer = Offer(("uid-a", "uid-b", "uid-c"))
+    constraints = msgspec.structs.replace(asking(8).constraints, kept={"hostPorts": [["TCP", 80]]})
+    made = msgspec.structs.replace(asking(8), constraints=constraints)
+    found = preempted(placing, story.cores[0].ledger.pods, made, {"n1": offer})["n1"]
+    assert found.uids == offer.uids

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
-from shared.eventlog.port import Commit, Draft
+from services.scheduler.watch.event_writer import recurring
+from shared.eventlog.port import Commit, Draft, Duplicate, Place
 from shared.events import streams
 from shared.events.binding_events import PodBound
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved
@@ -183,3 +184,11 @@ async def test_a_watch_that_went_on_from_a_version_to_come_is_given_up(
         (ended,) = await scene.told(PodEnded, 1)
         assert isinstance(ended, PodEnded)
         assert ended.uid == uid
+
+
+@pytest.mark.parametrize(("last", "repeated"), [(4, True), (5, True), (6, False)])
+def test_an_event_recurs_if_the_fold_had_the_one_it_duplicates(last: int, repeated: bool) -> None:
+    """Also the one at the fold's own position. A later one is of another observer: a duplicate."""
+    commit = Commit("kube/u/PodObserved/7", "observer", 1, 0, ())
+    sent = recurring([commit], [Duplicate(last, last)], Place(5, b""))
+    assert [each.commit_id for each in sent] == (["kube/u/PodObserved/7@5"] if repeated else [])
