@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 def main(arguments: list[str]) -> None:
     """`arguments` are the log's URL and when the process was started."""
     lean.leave_out_what_is_optional()
-    from services.scheduler import service
-    from services.scheduler.settings import SchedulerSettings
+    from services.scheduler.handlers import fold_of
+    from services.scheduler.settings import SchedulerSettings, chosen
     from shared.runtime.app import loop_factory
 
     imported_s = time.process_time()
     if arguments:
         lean.loaded()
         lean.replaying()
-        fold = service.fold_of(service.chosen(SchedulerSettings()).core)
+        fold = fold_of(chosen(SchedulerSettings()).core)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             found = runner.run(_follow(fold, arguments[0], float(arguments[1])))
         print(json.dumps({"import_cpu_s": round(imported_s, 2), **found}))

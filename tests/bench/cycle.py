@@ -37,7 +37,7 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
-from shared.hints.admission_orders import SearchResult
+from shared.hints.admission_orders import UNKNOWN, SearchResult
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 from tests.bench._against import compare
@@ -112,19 +112,19 @@ class Ways:
     """
 
     def __init__(self) -> None:
-        self._search = feasibility.searched
+        self._search = feasibility.search_result
         self.found: list[str] = []
-        feasibility.searched = self._searched
+        feasibility.search_result = self._searched
 
     def _searched(self, node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
         answer = self._search(node_info, plan, steps)
         if self.found and self.found[-1] != "over_budget":
-            self.found[-1] = "over_budget" if answer == feasibility.UNKNOWN else "by_search"
+            self.found[-1] = "over_budget" if answer == UNKNOWN else "by_search"
         return answer
 
     def shares(self) -> dict[str, float]:
         """Of all decisions."""
-        feasibility.searched = self._search
+        feasibility.search_result = self._search
         return {
             way: round(self.found.count(way) / len(self.found), 4)
             for way in ("by_bound", "by_search", "over_budget")

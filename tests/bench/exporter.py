@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -175,7 +176,7 @@ async def life(hours: float) -> dict[str, object]:
             exporting(folder, kubelets, url, interval_s) as process,
         ):
             await until(lambda: heard.nodes)
-            begun, number, sizes = time.monotonic(), 0, []
+            begun, number, sizes = time.monotonic(), 0, list[dict[str, object]]()
             while (lived := time.monotonic() - begun) < ends_s:
                 kubelets.bind(f"p{number}", kubelets.nodes[0].name, {CPU: 2000, MEMORY: GIB})
                 if number >= 8:
@@ -244,10 +245,10 @@ async def _rest(
     }
 
 
-def _percent(before: object, process: psutil.Process, started: float) -> float:
+def _percent(before: Any, process: psutil.Process, started: float) -> float:
     after = process.cpu_times()
-    used = after.user + after.system - before.user - before.system  # type: ignore[attr-defined]
-    return round(100 * used / (time.monotonic() - started), 2)
+    used = after.user + after.system - before.user - before.system
+    return float(round(100 * used / (time.monotonic() - started), 2))
 
 
 @contextlib.asynccontextmanager

@@ -217,7 +217,7 @@ async def filters(
     """Seconds of each shape's first /filter, and of /filter and /prioritize after that; a node
     reports anew before each.
     """
-    cold, warm, scored = [], [], []
+    cold, warm, scored = list[Taken](), list[Taken](), list[Taken]()
     for number in range(SHAPES + REQUESTS):
         await bench.tell(bench.report(bench.random.choice(bench.names), 2 + number))
         await projector.wait_for(await bench.log.head(), 60)

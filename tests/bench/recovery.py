@@ -112,11 +112,14 @@ def _lives(events: int) -> Iterator[tuple[str, Event]]:
 def _seen_at_last(events: int) -> Iterator[tuple[str, Event]]:
     """A report of each node that lists those that live still: what it lists no more is forgotten."""
     left = range(max(0, events // 7 - LIVE), events // 7)
-    for at, (stream, event) in enumerate(
-        each for each in cluster(NODES, ZONES) if isinstance(each[1], NodeReported)
-    ):
+    reports = [
+        (stream, event.report)
+        for stream, event in cluster(NODES, ZONES)
+        if isinstance(event, NodeReported)
+    ]
+    for at, (stream, report) in enumerate(reports):
         pods = [(f"p{number}", _amounts(number)) for number in left if number % NODES == at]
-        yield stream, NodeReported(_listing(event.report, pods))
+        yield stream, NodeReported(_listing(report, pods))
 
 
 def _listing(report: Report, pods: list[tuple[str, Amounts]]) -> Report:

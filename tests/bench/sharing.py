@@ -148,15 +148,18 @@ def cluster(nodes: int, count: int) -> Iterator[tuple[str, Event]]:
         yield streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=whole)
         resources = {each: ZoneResource(held, held, held) for each, held in SIZES.items()}
         zones = tuple(Zone(zone, resources) for zone in range(count))
-        settings = {
-            "policy": "single-numa-node",
-            "scope": "container",
-            "tracked": ("cpu", "memory"),
-        }
-        yield (
-            streams.report(name),
-            NodeReported(Report(name, "boot", 1, "e", zones=zones, placements=(), **settings)),
+        report = Report(
+            name,
+            "boot",
+            1,
+            "e",
+            zones=zones,
+            placements=(),
+            policy="single-numa-node",
+            scope="container",
+            tracked=("cpu", "memory"),
         )
+        yield streams.report(name), NodeReported(report)
 
 
 def _pods(count: int) -> Iterator[tuple[str, Event]]:

@@ -68,7 +68,8 @@ def test_a_pod_that_ended_is_forgotten() -> None:
     admissions = on_its_way()
     admissions.fold(PodEnded("uid-web", "deleted", "n1"))
     assert admissions.fold(changed(held("web", 0, 2))) == []
-    assert admissions._pending == admissions._bound == {}
+    assert not admissions._pending
+    assert not admissions._bound
 
 
 async def test_the_event_stands_beside_scheduled_and_too_many_are_dropped(

@@ -5,6 +5,7 @@ binding.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -49,6 +50,10 @@ class Slow:
         self.said.append(f"{event['involvedObject']['name']}: {event['message']}")
         self.events.append(event)
         return self.answer
+
+
+def is_last(said: list[str], text: str) -> bool:
+    return said[-1:] == [text]
 
 
 class Told:
@@ -344,7 +349,7 @@ async def test_another_reason_to_wait_is_no_transition_of_the_condition() -> Non
     async with running(told.announcer.run()):
         for second, message in ((60, "too little cpu"), (120, "too little memory")):
             told.verdict("a", message, second * 1_000_000)
-            await until(lambda expected=f"a: {message}": told.kube.said[-1:] == [expected])
+            await until(partial(is_last, told.kube.said, f"a: {message}"))
     said = [patch["status"]["conditions"][0] for patch in told.kube.patches]
     assert [one["message"] for one in said] == ["too little cpu", "too little memory"]
     assert [one["lastTransitionTime"] for one in said] == ["1970-01-01T00:01:00Z"] * 2
@@ -358,6 +363,6 @@ async def test_the_condition_names_the_generation_of_the_spec_that_was_seen_last
         for generation in (0, 1, 2):
             told.tell("pod/uid-a", PodObserved(pod("a"), generation=generation))
             told.verdict("a", f"waits {generation}")
-            await until(lambda expected=f"a: waits {generation}": told.kube.said[-1:] == [expected])
+            await until(partial(is_last, told.kube.said, f"a: waits {generation}"))
     said = [patch["status"]["conditions"][0] for patch in told.kube.patches]
     assert [one.get("observedGeneration") for one in said] == [None, 1, 2]

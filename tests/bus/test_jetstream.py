@@ -12,7 +12,8 @@ import structlog
 from nats.aio.client import Client
 
 from shared.bus import subjects
-from shared.bus.jetstream import JetStreamBus, split_credentials
+from shared.bus.jetstream import JetStreamBus
+from shared.bus.jetstream_client import split_credentials
 from shared.bus.port import Bus, BusUnavailable
 from shared.telemetry import logs, names
 from tests.bus.contract import (

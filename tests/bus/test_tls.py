@@ -21,7 +21,8 @@ from services.embedded.errors import DataFolderError
 from services.embedded.nats import NatsSettings, TlsFiles
 from services.embedded.servers import EmbeddedServers
 from shared.bus import subjects
-from shared.bus.jetstream import JetStreamBus, split_credentials
+from shared.bus.jetstream import JetStreamBus
+from shared.bus.jetstream_client import split_credentials
 from shared.bus.jetstream_tls import AUTHORITIES, named, wanted
 from shared.bus.port import BusUnavailable
 from tests.fixtures.ports import free_port

@@ -117,8 +117,8 @@ async def _run(
                         f"{number + 1:4d}  {found['fault']:24s} {found['what']:32s} {found['recovered_s']:6.2f} s",
                         flush=True,
                     )
-            found, beside, pods = await _judged(stage)
-            broken += found
+            broken_at_the_end, beside, pods = await _judged(stage)
+            broken += broken_at_the_end
             if (broken or beside) and options.keep:
                 _keep(
                     options.keep,

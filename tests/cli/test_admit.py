@@ -5,6 +5,7 @@ wrong files.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def gpu_pod(name: str, cpu: str = "2") -> dict[str, Any]:
     return made
 
 
-def run(folder: Path, machine: object, pods: list[object], *options: str) -> Result:
+def run(folder: Path, machine: object, pods: Sequence[object], *options: str) -> Result:
     (folder / "machine.yaml").write_text(
         machine if isinstance(machine, str) else yaml.safe_dump(machine)
     )

@@ -15,12 +15,13 @@ from services.cli.main import main
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.report_events import NodeReported
 from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
 from tests.ledger.given import pod, report, zone
 
-FACTS = [
+FACTS: list[tuple[str, Event]] = [
     ("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000})),
     ("report/n1", NodeReported(report(zone(0, 8), zone(1, 8)))),
     ("pod/uid-web", PodObserved(pod("web", cpus=2))),

@@ -28,7 +28,7 @@ from services.replay.words import Told
 from services.top.draw import Scene, draw
 from services.top.follow import Newest
 from services.top.model import NodeRow, PodRow, Waiting, ZoneBar
-from services.top.view import View
+from services.top.view import Page, View
 from shared.telemetry.printable import is_printable, printable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,9 +140,10 @@ def test_events_and_differences_are_escaped() -> None:
 
 def test_the_picture_is_escaped() -> None:
     words = Told(HOSTILE, HOSTILE, HOSTILE)
-    for page in ("nodes", "queue", "pods", "node", "help"):
+    pages: tuple[Page, ...] = ("nodes", "queue", "pods", "node", "help")
+    for page in pages:
         scene = Scene(
-            view=View(page=page, search=HOSTILE),  # type: ignore[arg-type]
+            view=View(page=page, search=HOSTILE),
             resource="cpu",
             position=1,
             head=2,

@@ -28,6 +28,12 @@ ALICE = msgspec.structs.replace(
     pod("alice-notebook", uid="uid-1", cpus=2, labels={"owner": "alice"}), namespace="default"
 )
 UID = ALICE.uid
+
+
+def _reported(at: int) -> tuple[str, Event]:
+    return "report/n1", NodeReported(report(zone(0, 8), zone(1, 8), at=at))
+
+
 FACTS: list[list[tuple[str, Event]]] = [
     [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
     [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
@@ -37,7 +43,7 @@ FACTS: list[list[tuple[str, Event]]] = [
     [(f"pod/{UID}", PodBound(UID, "n1"))],
     [(f"pod/{UID}", PodRunning(UID, "n1"))],
     [(f"pod/{UID}", PodEnded(UID, "succeeded", "n1"))],
-    *([("report/n1", NodeReported(report(zone(0, 8), zone(1, 8), at=at)))] for at in range(9, 13)),
+    *([_reported(at)] for at in range(9, 13)),
 ]
 
 

@@ -93,7 +93,7 @@ def test_no_alert_waits_for_a_counter_that_was_never_counted() -> None:
 
 
 def test_panels_say_what_they_show_and_do_not_overlap() -> None:
-    places = set()
+    places = set[tuple[int, int]]()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
         cells = {

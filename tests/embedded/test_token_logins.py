@@ -30,8 +30,9 @@ from shared.bus.jetstream import JetStreamBus
 from shared.bus.pod_tokens import AUDIENCE, claims, encoded
 from shared.bus.port import BusUnavailable
 from tests.embedded.refused import settled
-from tests.embedded.test_containers import entry, free_port, stop, wait_ready
+from tests.embedded.test_containers import entry, stop, wait_ready
 from tests.embedded.test_nats_rights import FORBIDDEN_PUBLICATIONS, FORBIDDEN_SUBSCRIPTIONS
+from tests.fixtures.ports import free_port
 
 EXPORTERS = "system:serviceaccount:topolog:exporter"
 

@@ -21,6 +21,7 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events.binding_events import PodBound
 from shared.events.cluster_events import PodObserved
+from shared.events.envelope import Envelope
 from tests.fixtures.examples import examples
 from tests.ledger.given import pod
 
@@ -139,7 +140,7 @@ async def test_an_interrupted_export_leaves_the_file_as_it_was(exported: Path) -
     before = exported.read_bytes()
 
     class Breaks(MemoryEventLog):
-        async def read(self, after: int, limit: int = 1000) -> list[object]:  # type: ignore[override]
+        async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

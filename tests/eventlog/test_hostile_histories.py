@@ -38,7 +38,9 @@ def written(file: Path, events: Sequence[Envelope], **header: Any) -> Path:
     with file.open("wb") as opened:
         writer = Writer(
             opened,
-            Header(**{"log_id": "log-1", "timeline": 1, "first": 1, "last": len(events)} | header),
+            msgspec.structs.replace(
+                Header(log_id="log-1", timeline=1, first=1, last=len(events)), **header
+            ),
         )
         writer.add(chained)
         writer.end()

@@ -129,7 +129,7 @@ def _columns(connection: object) -> dict[str, set[str]]:
     look = inspect(connection)
     return {
         table: {column["name"] for column in look.get_columns(table)} for table in metadata.tables
-    }  # type: ignore[union-attr]
+    }
 
 
 async def test_the_declared_tables_are_those_of_the_migrations(log_url: str) -> None:

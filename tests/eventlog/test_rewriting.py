@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from services.upkeep.redacting import redact
 from shared.eventlog import postgres_care as care
 from shared.eventlog import postgres_pages
 from shared.eventlog.errors import LogBusy, LogUnavailable
+from shared.eventlog.history_file import pack
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import SERVER_SETTINGS, connect
@@ -58,7 +59,6 @@ async def test_an_archive_holds_two_blocks_of_a_partition_at_once_and_no_more(
         most.append(sum(each() is not None for each in alive))
         return pack(block)
 
-    pack = care.pack
     monkeypatch.setattr(care, "BLOCK_FACTS", BLOCK)
     monkeypatch.setattr(care, "pack", packed)
     with monkeypatch.context() as reading:
@@ -113,7 +113,7 @@ async def test_a_redaction_and_an_archive_wait_for_each_other_and_what_was_maske
 ) -> None:
     await relayed(log)
     partition = await first_due(log_url)
-    works = {
+    works: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
         "archive": lambda: care.archive(log_url, partition),
         "redaction": lambda: redact(log, "alice-3", "me", "asked", 1, partial(care.mask, log_url)),
     }

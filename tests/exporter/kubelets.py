@@ -48,7 +48,7 @@ class Kubelet:
     async def start(self) -> Kubelet:
         self._server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
         handlers = {"List": self._list, "GetAllocatableResources": self._allocatable}
-        methods = {
+        methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             name: grpc.unary_unary_rpc_method_handler(method) for name, method in handlers.items()
         }
         self._server.add_generic_rpc_handlers(
@@ -63,7 +63,7 @@ class Kubelet:
             await self._server.stop(None)
         self.socket.unlink(missing_ok=True)
 
-    async def _list(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    async def _list(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         self.calls += 1
         if self.hang:
             await asyncio.sleep(60)
@@ -80,5 +80,7 @@ class Kubelet:
             response.pod_resources.add(name="x" * self.padding)
         return response.SerializeToString()
 
-    async def _allocatable(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    async def _allocatable(
+        self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> bytes:
         return pb.AllocatableResourcesResponse(cpu_ids=[1, 2, 3, 5, 6, 7]).SerializeToString()

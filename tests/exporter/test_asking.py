@@ -18,7 +18,7 @@ class Asked:
     """A kubelet with two GPUs that counts how often it is asked for them."""
 
     def __init__(self) -> None:
-        self.devices = (
+        self.devices: tuple[DeviceGroup, ...] = (
             DeviceGroup("x.com/gpu", ("g0",), (0,)),
             DeviceGroup("x.com/gpu", ("g1",), (1,)),
         )

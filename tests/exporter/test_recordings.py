@@ -42,7 +42,8 @@ def zones(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def published(recordings: Path, moment: str) -> dict[str, Any]:
-    return json.loads((recordings / moment / "nrt-by-rte.json").read_text())
+    topology: dict[str, Any] = json.loads((recordings / moment / "nrt-by-rte.json").read_text())
+    return topology
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -66,7 +66,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
             raise OSError("no inotify here")
 
         monkeypatch.setattr(watch, "open_inotify", refuse)
-    return request.param
+    return str(request.param)
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,11 @@ def _tree() -> dict[str, Any]:
             f"{base}/cache/index3/level": "3\n",
             f"{base}/cache/index3/shared_cpu_list": "0-3\n" if number < 4 else "4,6-7\n",
         }
-    for address, zone in (("0000:3b:02.0", "0"), ("0000:af:02.0", "-1")):
+    for address, device_zone in (("0000:3b:02.0", 0), ("0000:af:02.0", -1)):
         base = f"bus/pci/devices/{address}"
         files |= {
             f"{base}/vendor": "0x8086\n",
-            f"{base}/numa_node": f"{zone}\n",
+            f"{base}/numa_node": f"{device_zone}\n",
             f"{base}/driver": "drivers/iavf",
         }
     return {

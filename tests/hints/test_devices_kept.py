@@ -14,6 +14,7 @@ from shared.domain.pod import Container, Pod
 from shared.hints.devices import DeviceHints
 from shared.kubelet import device_manager
 from shared.kubelet.device_state import Device, register
+from shared.kubelet.errors import AllocationError
 from shared.kubelet.topology_manager import NO_HINT
 from tests.kubelet.machines import GPU, kubelet
 from tests.scheduler.kubelet_worlds import report_of
@@ -42,7 +43,7 @@ def test_the_hints_beside_what_is_kept_are_the_kubelets(seed: int) -> None:
         (Container("i", "init", first, first), Container("c", "app", second, second)),
     )
     after = device_manager.allocate(state.devices, pod, pod.containers[0], NO_HINT)
-    assert not isinstance(after, device_manager.AllocationError)
+    assert not isinstance(after, AllocationError)
     (base,) = seen.states
     ways = seen.manager.allocate(base, None, ((GPU, taken),), "init", NO_HINT)
     found = [seen.manager.hints(way, own, ((GPU, asked),)) for way, own in ways]

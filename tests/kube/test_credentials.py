@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,7 @@ async def guard() -> AsyncIterator[Guard]:
     listening.close()
 
 
-def kubeconfig(folder: Path, server: str, user: dict[str, object]) -> str:
+def kubeconfig(folder: Path, server: str, user: Mapping[str, object]) -> str:
     path = folder / "kubeconfig"
     path.write_text(
         yaml.safe_dump(
@@ -62,7 +62,7 @@ def kubeconfig(folder: Path, server: str, user: dict[str, object]) -> str:
 
 
 def plugin(
-    folder: Path, version: str = "v1", body: str = "", says: dict[str, object] | None = None
+    folder: Path, version: str = "v1", body: str = "", says: Mapping[str, object] | None = None
 ) -> dict[str, object]:
     """A user whose plugin is a script beside the kubeconfig that counts its runs."""
     group = f"client.authentication.k8s.io/{version}"

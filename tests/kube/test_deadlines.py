@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import httpx2
 import msgspec
 import pytest
 
@@ -176,7 +177,7 @@ async def test_a_call_through_a_proxy_has_a_deadline_too(
     monkeypatch.setenv("no_proxy", "")
     connection = Connection("http://kubernetes.invalid", 1)
     async with asyncio.timeout(3):
-        with pytest.raises(client.httpx2.ReadTimeout):
+        with pytest.raises(httpx2.ReadTimeout):
             await connection.call(Request("GET", "/api", None, {}, None, 0.2))
     await connection.close()
 

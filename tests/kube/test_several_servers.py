@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.kube import client
+from shared.kube import client, connection
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer, KubeUnavailableError, Lost
 from tests.fixtures.ports import free_port
@@ -45,7 +45,7 @@ async def test_a_watch_whose_server_stands_still_is_given_up_and_the_next_server
     """client-go gives up after 45 s, and 310 s were spent here: new pods waited so long, though
     another server was well.
     """
-    assert client.WATCH_TIMEOUT_S + client.CALL_TIMEOUT_S <= 45
+    assert client.WATCH_TIMEOUT_S + connection.CALL_TIMEOUT_S <= 45
     monkeypatch.setattr(client, "WATCH_TIMEOUT_S", 0)
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.1)
     server.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"]

@@ -7,13 +7,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.domain.pod import Container, Pod
+from shared.domain.pod import Container, ContainerKind, Pod
 from shared.kubelet.admission import Restart, admit, drop_stale, remove, restart, start_containers
 from shared.kubelet.machine import KubeletState
 from tests.fixtures.examples import examples
 from tests.kubelet.machines import GPU, container, guaranteed, kubelet
 
-KINDS = st.sampled_from(["app", "app", "init", "sidecar"])
+KIND_NAMES: tuple[ContainerKind, ...] = ("app", "app", "init", "sidecar")
+KINDS = st.sampled_from(KIND_NAMES)
 POLICIES = st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"])
 OPTIONS = st.sampled_from(
     [

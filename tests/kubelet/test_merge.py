@@ -86,7 +86,8 @@ def test_equals_the_naive_merge_on_dense_lists_of_five_nodes(seed: int, density:
 def test_single_numa_node_equals_the_naive_merge_of_single_node_hints(
     nodes: tuple[int, ...], lists: list[list[Hint]]
 ) -> None:
-    default, named = mask_of(nodes), {str(at): hints for at, hints in enumerate(lists)}
+    default = mask_of(nodes)
+    named: dict[str, list[Hint] | None] = {str(at): hints for at, hints in enumerate(lists)}
     naive = naive_merge(single_node_hints(filter_hints([named])), default, None)
     stored = Hint(None if naive.mask == default else naive.mask, naive.preferred)
     assert merge(TopologyManager("single-numa-node", "pod", default), [named]) == (

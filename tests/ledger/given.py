@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shared.domain.pod import Container, Pod
+from typing import Any
+
+from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.domain.resources import CPU, Amounts
 from shared.events import streams
@@ -25,7 +27,7 @@ def cpu(count: int) -> Amounts:
 
 
 def container(
-    name: str, cpus: int = 0, gpus: int = 0, memory: int = 0, kind: str = "app"
+    name: str, cpus: int = 0, gpus: int = 0, memory: int = 0, kind: ContainerKind = "app"
 ) -> Container:
     amounts: Amounts = {}
     if cpus:
@@ -34,15 +36,15 @@ def container(
         amounts["memory"] = memory
     if gpus:
         amounts["vendor.com/gpu"] = gpus
-    return Container(name, kind, amounts, amounts)  # type: ignore[arg-type]
+    return Container(name, kind, amounts, amounts)
 
 
-def pod(name: str, *containers: Container, uid: str = "", cpus: int = 0, **fields: object) -> Pod:
+def pod(name: str, *containers: Container, uid: str = "", cpus: int = 0, **fields: Any) -> Pod:
     """A Guaranteed pod; `cpus` is short for one container called c."""
     parts = containers or (container("c", cpus),)
     return Pod(
         uid or f"uid-{name}", "ns", name, "Guaranteed", parts, scheduler_name="topolog", **fields
-    )  # type: ignore[arg-type]
+    )
 
 
 def zone(

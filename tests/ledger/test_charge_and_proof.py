@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.domain.pod import Container, Pod
-from shared.domain.report import Placement, ZonedAmount
+from shared.domain.report import Placement, Zone, ZonedAmount
 from shared.events import streams
 from shared.events.binding_events import BindRefused
 from shared.events.cluster_events import NodeEnded
@@ -13,7 +13,7 @@ from shared.ledger.view import compute_free_max, compute_free_min
 from tests.ledger.given import History, container, cpu, held, listed_empty, pod, report, zone
 
 
-def two_zones(free0: int = 8, free1: int = 8) -> tuple:
+def two_zones(free0: int = 8, free1: int = 8) -> tuple[Zone, Zone]:
     return (zone(0, 8, free0), zone(1, 8, free1))
 
 

@@ -21,7 +21,6 @@ amounts = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 8),
 
 def _report(policy: str, zones: Sequence[int]) -> Report:
     resources = {name: ZoneResource(8, 8, 8) for name in ("cpu", "memory")}
-    settings = {"policy": policy, "scope": "container", "tracked": ("cpu", "memory")}
     return Report(
         "n",
         "boot",
@@ -29,7 +28,9 @@ def _report(policy: str, zones: Sequence[int]) -> Report:
         "e",
         zones=tuple(Zone(zone, resources) for zone in zones),
         placements=(),
-        **settings,
+        policy=policy,
+        scope="container",
+        tracked=("cpu", "memory"),
     )
 
 

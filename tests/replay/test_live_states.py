@@ -19,6 +19,7 @@ from services.topology_store import following
 from shared.domain.state_hash import state_hash
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
+from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded
 from shared.events.codec import decode
 from shared.events.report_events import NodeReportExpired
@@ -173,12 +174,11 @@ async def test_who_has_folded_nothing_yet_says_nothing(services: Services) -> No
 
 async def test_of_a_node_that_is_not_heard_nothing_is_compared(services: Services) -> None:
     history = await log()
-    for number, (stream, event) in enumerate(
-        [
-            ("report/n1", NodeReportExpired("n1", 1)),
-            ("node/n1", NodeEnded("n1", "uid-n1", "deleted")),
-        ]
-    ):
+    events: list[tuple[str, Event]] = [
+        ("report/n1", NodeReportExpired("n1", 1)),
+        ("node/n1", NodeEnded("n1", "uid-n1", "deleted")),
+    ]
+    for number, (stream, event) in enumerate(events):
         await history.append([Commit(f"end{number}", "test", 0, 100, (Draft(stream, event),))])
     told = await states(history)
     assert told["topology-store"]["nodes"] == {}

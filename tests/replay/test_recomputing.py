@@ -200,7 +200,9 @@ async def test_a_nomination_on_a_node_that_alone_was_searched_is_told_the_same_t
     await story.arrives(high("one"))
     core = story.cores[0]
     core.decide(0)
-    found = core.cluster.nominate(core.ledger.pods["uid-one"].pod, core.ledger.pods, (), ("n2",))
+    columns = core.cluster.columns
+    assert columns is not None
+    found = columns.nominate(core.ledger.pods["uid-one"].pod, core.ledger.pods, (), ("n2",))
     assert found is not None
     event = PodNominated(
         "uid-one",

@@ -152,10 +152,12 @@ def test_a_pod_is_explained_and_the_past_is_shown() -> None:
             "spec": {"schedulerName": "topolog", "containers": [container]},
         }
         road.kube("/api/v1/namespaces/default/pods", "POST", body)
-        phase = lambda: (  # noqa: E731
-            (road.kube("/api/v1/namespaces/default/pods/told") or {}).get("status", {}).get("phase")
-        )
-        wait_until(lambda: phase() == "Running", 60, "the pod never ran", road.output)
+
+        def is_running() -> bool:
+            shown = road.kube("/api/v1/namespaces/default/pods/told") or {}
+            return bool(shown.get("status", {}).get("phase") == "Running")
+
+        wait_until(is_running, 60, "the pod never ran", road.output)
         time.sleep(1.5)
         story = topolog("replay", "explain", "default/told", "--data-dir", str(path)).stdout
         steps = ("queued", "reserved on", "charged to", "intended", "bound to", "running on")

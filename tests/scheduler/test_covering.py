@@ -11,9 +11,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from services.scheduler.filter.topology import pigeonhole
+from services.scheduler.filter.topology.bounds import Bounds
 from services.scheduler.filter.topology.pigeonhole import (
     MOST_AMOUNT,
-    Bounds,
     Packing,
     PendingPart,
     each_is_left_a_zone,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
-from shared.domain.pod import Constraints, Pod
+from shared.domain.pod import Constraints, ContainerKind, Pod, Qos
 from shared.domain.report import Placement, ZonedAmount
 from shared.events.cluster_events import NodeEnded, PodEnded
 from tests.fixtures.examples import examples
@@ -23,7 +23,9 @@ BOUNDLESS = CycleConfig(max_shapes=4, steps_node=150, steps_last_resort=150, ste
 NAMES = ("n0", "n1", "n2", "n3")
 
 held = st.builds(amounts, cpu=st.integers(0, 7), memory=st.integers(0, 5), gpu=st.integers(0, 2))
-kinds = st.sampled_from(("app", "app", "app", "init", "sidecar"))
+KINDS: tuple[ContainerKind, ...] = ("app", "app", "app", "init", "sidecar")
+CLASSES: tuple[Qos, ...] = ("Guaranteed", "Guaranteed", "Guaranteed", "Burstable")
+kinds = st.sampled_from(KINDS)
 
 
 @st.composite
@@ -39,7 +41,7 @@ def pods(draw: st.DrawFn) -> Pod:
         *containers,
         constraints=draw(st.sampled_from((Constraints(), Constraints(node_name="n1")))),
     )
-    qos = draw(st.sampled_from(("Guaranteed", "Guaranteed", "Guaranteed", "Burstable")))
+    qos = draw(st.sampled_from(CLASSES))
     return Pod(
         uid="",
         namespace="ns",

@@ -161,8 +161,8 @@ def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(bulk, "KEPT_FROM", standing_from)
         kept = Kept(strategy, nodes)
-        for turn in turns:
-            kept.turn(*turn, asked, nodes)
+        for kind, number, zones, wanted, policy in turns:
+            kept.turn(kind, number, zones, wanted, policy, asked, nodes)
 
 
 @pytest.mark.parametrize("nodes", [8, 600])

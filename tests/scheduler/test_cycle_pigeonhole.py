@@ -115,11 +115,12 @@ def crowd(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan]:
 
 
 def _small(rng: random.Random, name: str) -> Pod:
-    kinds: list[ContainerKind] = (
-        ["init"] * rng.choice((0, 0, 1, 2))
-        + ["sidecar"] * rng.choice((0, 0, 0, 1))
-        + ["app"] * rng.choice((1, 1, 2))
+    numbers: tuple[tuple[ContainerKind, int], ...] = (
+        ("init", rng.choice((0, 0, 1, 2))),
+        ("sidecar", rng.choice((0, 0, 0, 1))),
+        ("app", rng.choice((1, 1, 2))),
     )
+    kinds = [kind for kind, count in numbers for _ in range(count)]
     held = [amounts(cpu=rng.choice((1, 1, 2, 3)), gpu=rng.choice((0, 0, 1))) for _ in kinds]
     return guaranteed(
         name,

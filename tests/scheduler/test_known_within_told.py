@@ -144,7 +144,9 @@ async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_stands() -> N
     assert len(await story.verdicts(pod("b"))) == 1
     await story.report(zone(0, 8, 2), node="n0", at=5, placements=(held("a", 0, 6),))
     story.cores[0].look()
-    known = story.cores[0].cluster.place(pod("b", cpus=6))
+    columns = story.cores[0].cluster.columns
+    assert columns is not None
+    known = columns.place(pod("b", cpus=6))
     assert isinstance(known, Unplaceable)
     assert known.message == without_bounds(message), "the report shows that too little is free"
 

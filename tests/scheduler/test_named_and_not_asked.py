@@ -241,9 +241,10 @@ def made(seed: int, policy: str, scope: str) -> Made:
 
 def _drawn(rng: random.Random, name: str) -> Pod:
     parts = []
-    for at, kind in enumerate(
-        [*rng.choices(("init", "sidecar"), k=rng.choice((0, 0, 1))), *["app"] * rng.choice((1, 2))]
-    ):
+    first: tuple[ContainerKind, ...] = ("init", "sidecar")
+    apps: tuple[ContainerKind, ...] = ("app",)
+    kinds = [*rng.choices(first, k=rng.choice((0, 0, 1))), *apps * rng.choice((1, 2))]
+    for at, kind in enumerate(kinds):
         named = {
             each: rng.choice((0, 0, 1))
             for each in rng.sample(("gpu", "nic"), rng.choice((0, 1, 1, 2)))
@@ -251,5 +252,5 @@ def _drawn(rng: random.Random, name: str) -> Pod:
         pages = {"pages": rng.choice((0, 0, 2, 4)) * GIB} if rng.random() < 0.3 else {}
         parts.append(
             container(f"c{at}", rng.choice((500, 1000, 1000, 2000, 3000)), kind, **named, **pages)
-        )  # type: ignore[arg-type]
+        )
     return pod(name, *parts)

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -73,7 +73,7 @@ class Scheduler:
             time.sleep(0.05)
         return found
 
-    def until_sharing(self, expected: dict[str, object]) -> None:
+    def until_sharing(self, expected: Mapping[str, object]) -> None:
         """Until it says this of its part in the role."""
         deadline_s = time.monotonic() + 60
         while (found := json.loads(self.page("/readyz") or "{}").get("sharing", {})) != {

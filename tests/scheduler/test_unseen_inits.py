@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from services.scheduler.snapshot.config import CycleConfig
-from shared.domain.pod import Container, Pod
+from shared.domain.pod import Container, Pod, Qos
 from shared.events.cluster_events import PodEnded, PodRunning
 from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
-from tests.scheduler.kubelet_worlds import GIB, GPU, NODE, World, kubelet, report_of
+from tests.kubelet.machines import GIB, GPU, kubelet
+from tests.scheduler.cycle_worlds import World
+from tests.scheduler.kubelet_worlds import NODE, report_of
 
 RULES = (
     ("single-numa-node", "container"),
@@ -106,15 +108,12 @@ def test_one_that_bears_the_name_of_an_ended_one_is_told_from_it_by_the_checkpoi
 ) -> None:
     """podresources lists the name as it listed the one before: seen with a real kubelet (1.36.2)."""
     state = kubelet(3, "best-effort", "container", gpus={"g0": 1, "g1": 2, "g2": 4})
-    app, qos = (
-        (container("c", 500), "Guaranteed")
-        if memory_only
-        else (Container("c", "app", {}, {}), "Burstable")
-    )
+    app = container("c", 500) if memory_only else Container("c", "app", {}, {})
+    qos: Qos = "Guaranteed" if memory_only else "Burstable"
     first, second = (
         Pod(uid, "ns", "again", qos, (container("i", 500, 1, "init"), app))
         for uid in ("first", "second")
-    )  # type: ignore[arg-type]
+    )
     world = world_of(state, first, checkpoints=True)
     state = drop_stale(admit(state, first).state)
     world.report(msgspec.structs.replace(report_of(state, True), boot_time_ms=5000))

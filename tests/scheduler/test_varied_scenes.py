@@ -11,7 +11,10 @@ from services.scheduler.explain import undecided as names
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
+from shared.hints.cpu import SPREAD, WHOLE_CORES
+from shared.hints.devices import UNHEALTHY
 from shared.kubelet.admission import admit
+from shared.ledger.kubelet_states import OTHER_KUBELET
 from tests.kubelet.machines import container, guaranteed, kubelet
 from tests.scheduler.kubelet_worlds import (
     NODE,
@@ -32,12 +35,12 @@ SAMPLE = 290
 CASES = {
     names.MEMORY_GROUPS,
     names.HIDDEN_INIT,
-    names.WHOLE_CORES,
-    names.SPREAD,
+    WHOLE_CORES,
+    SPREAD,
     names.PICKS,
-    names.UNHEALTHY,
+    UNHEALTHY,
     names.ENDED_HELD,
-    names.OTHER_KUBELET,
+    OTHER_KUBELET,
 }
 """What may be known within bounds only."""
 
@@ -134,8 +137,14 @@ def test_cpus_that_an_init_container_leaves_are_no_whole_cores_to_a_later_one(sc
     """The kubelet counts what is free beside them: of 6 CPUs an init container takes 4, and 4 more
     are not there.
     """
-    options = {"cpu_options": {"full-pcpus-only": "true"}, "reserved_cpus": "0,4"}
-    state = kubelet(1, "single-numa-node", scope, cores_per_zone=4, **options)
+    state = kubelet(
+        1,
+        "single-numa-node",
+        scope,
+        cores_per_zone=4,
+        cpu_options={"full-pcpus-only": "true"},
+        reserved_cpus="0,4",
+    )
     world = proven_world(state, CycleConfig())
     world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
     pod = guaranteed("p", container("i", 4, 1, kind="init"), container("c", 4, 1))
@@ -166,7 +175,7 @@ def test_under_policy_none_whole_cores_are_known_within_bounds_without_the_layou
     assert admit(state, pod).admitted
     refusal = world.cluster.verdict(pod, NODE)
     assert refusal is not None
-    assert f"known within bounds only: {names.WHOLE_CORES}" in refusal.remedy
+    assert f"known within bounds only: {WHOLE_CORES}" in refusal.remedy
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Container, Pod
 from shared.domain.report import Report
 from shared.events.cluster_events import PodEnded
+from shared.hints.cpu import SPREAD, WHOLE_CORES
+from shared.hints.devices import UNHEALTHY
 from shared.kubelet.admission import drop_stale, remove
 from shared.kubelet.cpu_options import (
     ACROSS_CORES,
@@ -32,6 +34,7 @@ from shared.kubelet.cpu_options import (
 )
 from shared.kubelet.device_state import Device, register
 from shared.kubelet.machine import KubeletState
+from shared.ledger.kubelet_states import OTHER_KUBELET
 from tests.kubelet.machines import GIB, GPU
 from tests.scheduler.cycle_worlds import World
 from tests.scheduler.kubelet_worlds import (
@@ -244,13 +247,13 @@ def _cases(seen: Scene, draw: Draw, options: Mapping[str, Any], stored: bool) ->
         and any(node.cells & (node.cells - 1) for node in state.memory.nodes.values()),
         names.HIDDEN_INIT: not stored
         and any(each.kind == "init" for pod in pods for each in pod.containers),
-        names.WHOLE_CORES: bool(chosen.keys() & set(WHOLE))
+        WHOLE_CORES: bool(chosen.keys() & set(WHOLE))
         or options.get("reserved_cpus", "0-1") != "0-1",
-        names.SPREAD: bool(chosen.keys() & set(SPREADING)) or draw.has(NO_LAYOUT),
+        SPREAD: bool(chosen.keys() & set(SPREADING)) or draw.has(NO_LAYOUT),
         names.PICKS: not seen.unconfirmed and _picks_differ(seen),
-        names.UNHEALTHY: not healthy or draw.has(UNHEALTHY),
+        UNHEALTHY: not healthy or draw.has(UNHEALTHY),
         names.ENDED_HELD: bool(seen.base.stale.cpu),
-        names.OTHER_KUBELET: draw.has(VERSION),
+        OTHER_KUBELET: draw.has(VERSION),
     }
     return frozenset(name for name, there in holds.items() if there)
 

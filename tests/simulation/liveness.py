@@ -5,12 +5,14 @@ has come about.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.reserve.exclusions import LONGEST_S
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
@@ -104,8 +106,8 @@ def _list_beside_watches(world: World) -> None:
             world.do(
                 "check",
                 f"{scheduler.name} {kind}",
-                lambda kind=kind, each=scheduler: each.check(kind),
-            )  # type: ignore[misc]
+                partial(scheduler.check, kind),
+            )
     _rest(world)
     if world.log.end > before:
         world.marks.add("untold until a list beside the watch")
@@ -117,9 +119,7 @@ def _end_all(world: World) -> None:
     while any(node.running() for node in world.nodes):
         for node in world.nodes:
             for uid in node.running():
-                world.do(
-                    "finish", f"{node.name} {uid[:6]}", lambda node=node, uid=uid: node.finish(uid)
-                )  # type: ignore[misc]
+                world.do("finish", f"{node.name} {uid[:6]}", partial(node.finish, uid))
         _rest(world)
 
 
@@ -209,9 +209,12 @@ def _pass_time(world: World) -> None:
         scheduler.seat.renew()
     for scheduler in [*world.schedulers, *world.schedulers]:
         scheduler.look()
-    for leader in [*world.schedulers, *world.binders]:
-        if leader.alive and leader.lease is not None:
-            leader.renew()
+    for scheduler in world.schedulers:
+        if scheduler.alive and scheduler.lease is not None:
+            scheduler.renew()
+    for binder in world.binders:
+        if binder.alive and binder.lease is not None:
+            binder.renew()
 
 
 def _listen(world: World) -> None:
@@ -325,7 +328,7 @@ def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
     observed = world.checks.audit.ledger.nodes[node.name].observed
     if observed is None:
         return True
-    events = [
+    events: list[tuple[str, Event]] = [
         ("node/n", observed),
         ("report/n", NodeReported(node.report(empty=True))),
         ("pod/p", PodObserved(pod)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -134,9 +135,7 @@ class SimNode:
                 for device in sorted(devices):
                     sick = (resource, device) in self._sick
                     kind = "heal" if sick else "lose device"
-                    add(
-                        kind, f"{self.name} {device}", lambda r=resource, d=device: self._turn(r, d)
-                    )  # type: ignore[misc]
+                    add(kind, f"{self.name} {device}", partial(self._turn, resource, device))
 
     def _bound_here(self) -> list[dict[str, Any]]:
         return [pod for pod in self.api.live() if pod["spec"].get("nodeName") == self.name]

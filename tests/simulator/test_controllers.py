@@ -69,8 +69,13 @@ async def test_a_deployment_has_its_pods_scales_rolls_out_and_goes(cluster: Clus
     cluster.create("deployments", deployment())
     await until(lambda: len(names(cluster)) == 2)
     run_all(cluster)
-    found = lambda: cluster.get("deployments", "web", "default").obj  # type: ignore[union-attr]  # noqa: E731
-    await until(lambda: found()["status"].get("readyReplicas") == 2)
+
+    def shown() -> dict[str, Any]:
+        entry = cluster.get("deployments", "web", "default")
+        assert entry is not None
+        return entry.obj
+
+    await until(lambda: shown()["status"].get("readyReplicas") == 2)
     first = names(cluster)
 
     target = place_of("/apis/apps/v1/namespaces/default/deployments/web/scale")
@@ -119,7 +124,13 @@ async def test_a_job_runs_to_its_completions(cluster: ClusterStore) -> None:
     run_all(cluster, "Succeeded")
     await until(lambda: len(names(cluster)) == 3)
     run_all(cluster, "Succeeded")
-    status = lambda: cluster.get("jobs", "sum", "default").obj["status"]  # type: ignore[union-attr]  # noqa: E731
+
+    def status() -> dict[str, Any]:
+        job = cluster.get("jobs", "sum", "default")
+        assert job is not None
+        shown: dict[str, Any] = job.obj["status"]
+        return shown
+
     await until(lambda: any(one["type"] == "Complete" for one in status().get("conditions", [])))
     assert status()["succeeded"] == 3
 
@@ -127,7 +138,7 @@ async def test_a_job_runs_to_its_completions(cluster: ClusterStore) -> None:
 def test_a_pod_takes_the_priority_of_its_class_and_a_missing_class_is_named() -> None:
     store = ClusterStore(seed=1)
     store.create("priorityclasses", {"metadata": {"name": "gold"}, "value": 1000})
-    pod = {
+    pod: dict[str, Any] = {
         "metadata": {"name": "p"},
         "spec": {"priorityClassName": "gold", "containers": [{"name": "c", "image": "x"}]},
     }

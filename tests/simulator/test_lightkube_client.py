@@ -37,9 +37,9 @@ async def test_create_list_bind_patch_and_delete(api: Api, client: AsyncClient) 
     made = await client.create(_pod("p"))
     assert made.status is not None
     assert made.status.phase == "Pending"
-    assert [pod.metadata.name async for pod in client.list(Pod, fields={"spec.nodeName": ""})] == [
-        "p"
-    ]
+    assert made.metadata is not None
+    waiting = [pod.metadata async for pod in client.list(Pod, fields={"spec.nodeName": ""})]
+    assert [metadata and metadata.name for metadata in waiting] == ["p"]
     binding = {
         "metadata": {"name": "p", "uid": made.metadata.uid},
         "target": {"kind": "Node", "name": "n1"},
@@ -48,9 +48,12 @@ async def test_create_list_bind_patch_and_delete(api: Api, client: AsyncClient) 
     assert answer.status_code == 201
     patch = {"status": {"phase": "Running"}}
     patched = await client.patch(Pod.Status, "p", patch, patch_type=PatchType.MERGE)
+    assert patched.status is not None
     assert patched.status.phase == "Running"
     await client.delete(Pod, "p")
-    assert (await client.get(Pod, "p")).metadata.deletionTimestamp is not None
+    metadata = (await client.get(Pod, "p")).metadata
+    assert metadata is not None
+    assert metadata.deletionTimestamp is not None
     await client.delete(Pod, "p", grace_period=0)
     with pytest.raises(ApiError) as caught:
         await client.get(Pod, "p")

@@ -116,7 +116,11 @@ def test_a_report_and_the_manifests_are_the_kubelets_state(seed: int) -> None:
 def test_zones_without_memory_to_hand_out_are_made_again(policy: str) -> None:
     """One has hugepages alone, of another all memory is reserved."""
     machine = regular_machine(3, 2)
-    sizes = (64, {2 << 20: 2048}), (4, {2 << 20: 2048}), (8, {})
+    sizes: tuple[tuple[int, dict[int, int]], ...] = (
+        (64, {2 << 20: 2048}),
+        (4, {2 << 20: 2048}),
+        (8, {}),
+    )
     zones = [
         ZoneConfig(at, memory * GIB, pages, machine.zones[at].distances)
         for at, (memory, pages) in enumerate(sizes)

@@ -149,6 +149,7 @@ async def test_start_that_wants_fewer_pods_than_were_created_plays_those_to_thei
                 await asyncio.sleep(0.02)
         stopping.set()
         await running
+    assert summary is not None
     assert (summary.total, summary.succeeded, summary.left) == (27, 26, ())
     assert [one.task for one in summary.infeasible] == ["demo-0025-infeasible"]
 

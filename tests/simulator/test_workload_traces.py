@@ -13,6 +13,7 @@ from services.simulator.cluster import GPU, NIC, Policies
 from services.simulator.feasibility import infeasible, rooms
 from services.simulator.traces import TraceError, TraceNode, TraceTask
 from shared.kubelet.admission import build
+from shared.kubelet.machine import KubeletState
 
 FOLDER = Path(__file__).parent / "traces"
 
@@ -57,7 +58,7 @@ def test_every_node_of_the_trace_makes_a_kubelet_that_starts() -> None:
     }:
         node = workload.trace_node(TraceNode("n", *shape), Policies())
         state = build(node.machine, node.kubelet, node.devices)
-        assert not isinstance(state, str), state
+        assert isinstance(state, KubeletState), state
         assert state.pods == {}
 
 

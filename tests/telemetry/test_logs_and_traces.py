@@ -235,7 +235,5 @@ def test_the_span_file_is_bounded(tmp_path: Path) -> None:
 def test_a_span_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     span = TracerProvider().get_tracer("t").start_span("s")
     span.end()
-    assert (
-        FileSpanExporter(tmp_path / "absent" / "spans", 10).export([span])
-        is SpanExportResult.FAILURE
-    )  # type: ignore[list-item]
+    exporter = FileSpanExporter(tmp_path / "absent" / "spans", 10)
+    assert exporter.export([span]) is SpanExportResult.FAILURE  # type: ignore[list-item]

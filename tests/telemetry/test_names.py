@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_metrics_are_shown_under_their_declared_names() -> None:
     telemetry = set_up("test", TelemetrySettings(log_level="error"))
     for metric in declare.METRICS.values():
         labels = dict.fromkeys(metric.labels, "x")
-        record = {"counter": count, "gauge": set_gauge, "histogram": observe}[metric.kind]
+        record: Any = {"counter": count, "gauge": set_gauge, "histogram": observe}[metric.kind]
         record(metric, 1, **labels)
     page = telemetry.metrics_page().decode()
     for metric in declare.METRICS.values():

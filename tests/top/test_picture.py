@@ -100,7 +100,7 @@ def test_five_thousand_nodes_are_a_window_around_the_cursor() -> None:
 
 def test_keys_move_sort_search_open_and_go_back() -> None:
     view = View()
-    for key, change in [
+    steps: list[tuple[str, dict[str, object]]] = [
         ("down", {"cursor": 1}),
         ("end", {"cursor": 4}),
         ("home", {"cursor": 0}),
@@ -126,7 +126,8 @@ def test_keys_move_sort_search_open_and_go_back() -> None:
         ("?", {"page": "help"}),
         ("?", {"page": "nodes"}),
         ("q", {"over": True}),
-    ]:
+    ]
+    for key, change in steps:
         view = pressed(view, key, "n7", 5)
         assert {name: getattr(view, name) for name in change} == change, key
 

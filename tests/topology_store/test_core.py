@@ -201,8 +201,14 @@ def reports(draw: st.DrawFn) -> Report:
     hidden = tuple(
         msgspec.structs.replace(each, namespace="", pod="") for each in draw(_listed)[:2]
     )
-    fields = {"checkpoints": read, "hidden": hidden, "fingerprint": draw(_names)}
-    return report(at=draw(st.integers(1, 99)), zones=zones, placements=listed, **fields)
+    return report(
+        at=draw(st.integers(1, 99)),
+        zones=zones,
+        placements=listed,
+        checkpoints=read,
+        hidden=hidden,
+        fingerprint=draw(_names),
+    )
 
 
 @settings(max_examples=examples(100))

@@ -75,17 +75,17 @@ async def test_a_event_that_the_fold_shows_before_its_append_is_answered_is_fold
         async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
             found = await super().append(commits)
             for envelope in self._events[-len(commits) :]:
-                following.evolve(store.nodes, envelope, decode(envelope))
+                following.evolve(reports.nodes, envelope, decode(envelope))
             return found
 
     shown = Shown("store")
-    store = Reports(shown, lent("topology-store/0"), MemoryBus(), Hands())
+    reports = Reports(shown, lent("topology-store/0"), MemoryBus(), Hands())
     for at in (1, 2, 3):
-        await store.take([message(report(at=at, free=at))])
+        await reports.take([message(report(at=at, free=at))])
     fresh = Reports(shown, lent("topology-store/0"), MemoryBus(), Hands())
     await load(fresh, shown)
-    assert following.digests(store.nodes) == following.digests(fresh.nodes)
-    assert store.nodes["n1"].deltas == 2
+    assert following.digests(reports.nodes) == following.digests(fresh.nodes)
+    assert reports.nodes["n1"].deltas == 2
 
 
 async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: MemoryEventLog) -> None:

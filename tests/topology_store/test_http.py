@@ -181,7 +181,7 @@ async def test_a_event_that_cannot_be_read_is_named_and_the_server_goes_on(site:
     async def damaged(stream: str, after: int = 0, limit: int = 1000) -> Any:
         return undecodable(2)(await whole(stream, after, limit))
 
-    site.log.read_stream = damaged  # type: ignore[method-assign]
+    site.log.read_stream = damaged  # type: ignore[assignment,method-assign]
     status, body = await site.ask("/topology/n1?position=5")
     assert (status, "FromTheFuture" in body["error"]) == (500, True)
     assert (await site.ask("/topology/n1?position=1"))[0] == 200

@@ -146,7 +146,7 @@ async def test_an_object_that_was_deleted_or_altered_comes_back_at_once(cluster:
         )
 
     await cluster.eventually(back)
-    patch = {"metadata": {"ownerReferences": []}}
+    patch: dict[str, Any] = {"metadata": {"ownerReferences": []}}
     assert (await cluster.ask("PATCH", f"{PATH}/n1", patch, "application/merge-patch+json")).ok
 
     async def owned() -> bool:
@@ -165,9 +165,8 @@ async def test_a_silent_node_is_annotated_and_a_node_that_went_is_collected(
     )
 
     async def annotated() -> bool:
-        return (await cluster.n1())["metadata"]["annotations"].get(
-            EXPIRED_SINCE
-        ) == "2027-01-15T08:00:00Z"
+        annotations = (await cluster.n1())["metadata"]["annotations"]
+        return bool(annotations.get(EXPIRED_SINCE) == "2027-01-15T08:00:00Z")
 
     await cluster.eventually(annotated)
     await cluster.tell(streams.node("n1"), NodeEnded("n1", "node-uid", "deleted"))

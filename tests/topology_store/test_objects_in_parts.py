@@ -69,7 +69,10 @@ async def followed(*lists: list[Listed | KubeUnavailableError]) -> tuple[list[st
 
 
 async def test_what_a_list_shows_is_told_part_by_part_and_it_is_complete_at_its_end() -> None:
-    parts = [Listed(named("a", "b"), ""), Listed(named("c"), "7", gone=named("b"))]
+    parts: list[Listed | KubeUnavailableError] = [
+        Listed(named("a", "b"), ""),
+        Listed(named("c"), "7", gone=named("b")),
+    ]
     told = ["listing", "ADDED a", "ADDED b", "DELETED b", "ADDED c", "complete v1alpha2"]
     assert await followed(parts) == (told, ["7"])
 
@@ -96,7 +99,8 @@ async def test_lists_back_off_if_every_watch_expires() -> None:
             raise WatchExpiredError(kind)
             yield WatchEvent("BOOKMARK", {})
 
-    kube = Expired(*[[Listed(named("a"), "5")] for _ in range(1000)])
+    full: list[Listed | KubeUnavailableError] = [Listed(named("a"), "5")]
+    kube = Expired(*[full] * 1000)
     objects = Objects(kube, SYSTEM_CLOCK, Heard())  # type: ignore[arg-type]
     async with running(objects.run()):
         await asyncio.sleep(2.0)

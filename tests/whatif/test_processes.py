@@ -41,7 +41,7 @@ def test_a_process_that_plays_holds_no_secret(
     monkeypatch.setattr(side_by_side, "_play_one", tell_environment)
     monkeypatch.setattr(comparing, "_play_one", tell_environment)
     with pytest.raises(side_by_side.RowFailed):
-        side_by_side.play([side_by_side.cell("topolog", 2, "change")], lambda _: None, 1)
+        side_by_side.play([side_by_side.cell("ledger, proof", 2, "change")], lambda _: None, 1)
     seen = [(tmp_path / "note").read_text()]
     with pytest.raises(comparing.SideFailed):
         comparing._played([Named(), Named()], lambda _: None, 2)  # type: ignore[list-item]

@@ -5,6 +5,7 @@ reports and pods in few words.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -30,6 +31,9 @@ from shared.ledger.state import LedgerNode
 from tests.ledger.given import GIB, TRACKED
 
 ROOMY = {"cpu": 64_000, "memory": 256 * GIB, "pods": 110, "vendor.com/gpu": 8}
+
+
+EventT = TypeVar("EventT", bound=Event)
 
 
 class Story:
@@ -90,7 +94,7 @@ class Story:
                     reserved[proposal.uid] = proposal.node
         raise AssertionError("the core does not come to rest")
 
-    async def events(self, kind: type[Event]) -> list[Event]:
+    async def events(self, kind: type[EventT]) -> list[EventT]:
         """All facts of one type in the log."""
         return [
             event

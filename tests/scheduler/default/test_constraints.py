@@ -15,11 +15,11 @@ from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.watch import cluster_objects, pods_and_nodes
 from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.constraints import PREFERRED, REQUIRED
-from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.events import streams
 from shared.events.cluster_events import PodObserved, Taint
+from shared.events.scheduling_events import PodReserved
 from shared.events.surroundings_events import DeviceClassObserved
 from tests.ledger.given import zone
 from tests.scheduler.default.story import ROOMY, Story
@@ -43,7 +43,7 @@ def seen(
         "resources": {"requests": amounts, "limits": amounts},
         **spec.pop("container", {}),
     }
-    metadata: Json = {
+    metadata: dict[str, Any] = {
         "name": name,
         "namespace": "ns",
         "uid": f"uid-{name}",
@@ -86,7 +86,7 @@ async def placed(story: Story, event: PodObserved) -> str:
     return found or (await story.verdicts(event.pod))[-1]
 
 
-def port(number: int, **more: Any) -> Json:
+def port(number: int, **more: Any) -> dict[str, Any]:
     return {"container": {"ports": [{"containerPort": 80, "hostPort": number, **more}]}}
 
 
@@ -101,14 +101,14 @@ async def test_a_host_port_is_taken_once_a_node() -> None:
     assert list(await story.decide()) == ["uid-late"]
 
 
-RESTARTS_ALL: Json = {
+RESTARTS_ALL: dict[str, Any] = {
     "container": {
         "restartPolicyRules": [
             {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}
         ]
     }
 }
-OWN_USERS_ON_THE_HOSTS_NETWORK: Json = {"hostNetwork": True, "hostUsers": False}
+OWN_USERS_ON_THE_HOSTS_NETWORK: dict[str, Any] = {"hostNetwork": True, "hostUsers": False}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,9 @@ OWN_USERS_ON_THE_HOSTS_NETWORK: Json = {"hostNetwork": True, "hostUsers": False}
         (OWN_USERS_ON_THE_HOSTS_NETWORK, "UserNamespacesHostNetworkSupport"),
     ],
 )
-async def test_a_feature_that_a_pod_needs_is_declared_by_its_node(spec: Json, feature: str) -> None:
+async def test_a_feature_that_a_pod_needs_is_declared_by_its_node(
+    spec: dict[str, Any], feature: str
+) -> None:
     story = await world(
         "n1", "n2", n2={"declared_features": ("ExtendWebSocketsToKubelet", feature)}
     )
@@ -131,7 +133,7 @@ async def test_a_feature_that_a_pod_needs_is_declared_by_its_node(spec: Json, fe
     assert await story.decide() == {"uid-p": "n1"}, "a kubelet that was upgraded"
 
 
-def asking(resource: str) -> Json:
+def asking(resource: str) -> dict[str, Any]:
     amounts = {"cpu": "1", "memory": "1Gi", resource: "1"}
     return {"container": {"resources": {"requests": amounts, "limits": amounts}}}
 
@@ -155,7 +157,7 @@ async def test_what_a_driver_gives_is_kube_schedulers_unless_a_device_plugin_off
 @pytest.mark.parametrize(
     "spec", [{"hostNetwork": True}, {"hostNetwork": True, "hostUsers": True}, {"hostUsers": False}]
 )
-async def test_other_pods_need_no_feature(spec: Json) -> None:
+async def test_other_pods_need_no_feature(spec: dict[str, Any]) -> None:
     assert await placed(await world("n1"), seen("p", **spec)) == "n1"
 
 
@@ -170,12 +172,12 @@ async def test_host_ports_of_other_addresses_do_not_clash(own: str, taken: bool)
 
 async def test_with_the_hosts_network_every_port_is_a_host_port() -> None:
     story = await world("n1")
-    net = {"hostNetwork": True, "container": {"ports": [{"containerPort": 9100}]}}
+    net: dict[str, Any] = {"hostNetwork": True, "container": {"ports": [{"containerPort": 9100}]}}
     assert await placed(story, seen("a", **net)) == "n1"
     assert "host port taken" in await placed(story, seen("b", **net))
 
 
-def apart(key: str, app: str = "web", kind: str = "podAntiAffinity", **more: Any) -> Json:
+def apart(key: str, app: str = "web", kind: str = "podAntiAffinity", **more: Any) -> dict[str, Any]:
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
     return {"affinity": {kind: {REQUIRED: [term]}}}
 
@@ -245,7 +247,7 @@ async def namespace(story: Story, name: str, **labels: str) -> None:
         await story.tell(f"namespace/{name}", event)
 
 
-AMONG = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
+AMONG: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
 
 
 @pytest.mark.parametrize(("labels", "barred"), [({"team": "red"}, True), ({"team": "blue"}, False)])
@@ -327,16 +329,16 @@ async def test_affinity_follows_its_selection_and_the_first_of_a_group_goes_anyw
     same = {"n3"} if first == "n3" else {"n1", "n2"}
     for number in range(3):
         assert await placed(story, seen(f"p{number}", labels={"app": "web"}, **beside)) in same
-    assert any(
-        event.uid == "uid-early" for event in await story.events(type(await _last_reserved(story)))
-    ), "woken by the first"
+    assert any(event.uid == "uid-early" for event in await story.events(PodReserved)), (
+        "woken by the first"
+    )
 
 
-def rules(*terms: Json) -> Json:
+def rules(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {"podAffinity": {REQUIRED: list(terms)}}}
 
 
-def term(key: str, **labels: str) -> Json:
+def term(key: str, **labels: str) -> dict[str, Any]:
     return {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
 
 
@@ -382,20 +384,20 @@ async def test_a_group_that_stands_on_nodes_without_the_label_only_has_its_first
     )
 
 
-async def _last_reserved(story: Story) -> Any:
-    from shared.events.scheduling_events import PodReserved
-
+async def _last_reserved(story: Story) -> PodReserved:
     return (await story.events(PodReserved))[-1]
 
 
-def spread(key: str, skew: int = 1, **more: Any) -> Json:
+def spread(key: str, skew: int = 1, **more: Any) -> dict[str, Any]:
     rule = {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule", **more}
     return {
         "topologySpreadConstraints": [{"labelSelector": {"matchLabels": {"app": "web"}}, **rule}]
     }
 
 
-ANY: Json = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["none"]}]}
+ANY: dict[str, Any] = {
+    "matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["none"]}]
+}
 
 
 async def test_spread_keeps_domains_even() -> None:
@@ -413,7 +415,7 @@ async def test_spread_counts_neither_leaving_pods_nor_domains_that_the_pod_may_n
     await story.tell("pod/uid-x", seen("x", "n1", labels=web))
     await story.tell("pod/uid-y", seen("y", "n3", labels=web, terminating=True))
     assert await placed(story, seen("a", labels=web, **spread(ZONE))) == "n3"
-    in_a = {"nodeSelector": {ZONE: "a"}}
+    in_a: dict[str, Any] = {"nodeSelector": {ZONE: "a"}}
     assert await placed(story, seen("b", labels=web, **spread(ZONE), **in_a)) in ("n1", "n2")
 
 
@@ -429,14 +431,14 @@ async def test_spread_counts_nodes_as_its_policies_say() -> None:
         "n1",
         "n2",
     )
-    tolerant = {"tolerations": [{"key": "gone", "operator": "Exists"}]}
+    tolerant: dict[str, Any] = {"tolerations": [{"key": "gone", "operator": "Exists"}]}
     assert (
         await placed(
             story, seen("c", labels=web, **spread(ZONE, nodeTaintsPolicy="Honor"), **tolerant)
         )
         == "n3"
     )
-    in_a = {"nodeSelector": {ZONE: "a"}}
+    in_a: dict[str, Any] = {"nodeSelector": {ZONE: "a"}}
     assert await placed(story, seen("d", labels=web, **spread(ZONE), **in_a)) in ("n1", "n2"), (
         "b does not count"
     )
@@ -479,7 +481,7 @@ async def test_preferred_affinity_and_prefer_no_schedule_move_pods_that_could_go
         "weight": 80,
         "preference": {"matchExpressions": [{"key": HOST, "operator": "In", "values": ["n2"]}]},
     }
-    wish = {
+    wish: dict[str, Any] = {
         "affinity": {"nodeAffinity": {PREFERRED: [term]}},
         "tolerations": [{"key": "old", "operator": "Exists"}],
     }
@@ -496,7 +498,9 @@ async def test_preferred_affinity_and_prefer_no_schedule_move_pods_that_could_go
         ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
     ],
 )
-async def test_a_form_that_is_not_handled_keeps_its_clear_verdict(spec: Json, named: str) -> None:
+async def test_a_form_that_is_not_handled_keeps_its_clear_verdict(
+    spec: dict[str, Any], named: str
+) -> None:
     story = await world("n1")
     assert await placed(story, seen("a", **spec)) == f"unsupported constraint: {named}"
 
@@ -509,7 +513,7 @@ class Tenant:
     name = "tenant"
     handles = frozenset(("spec.tenant",))
 
-    def read(self, spec: Json, pod: Pod) -> Any:
+    def read(self, spec: dict[str, Any], pod: Pod) -> Any:
         if isinstance(spec.get("tenant"), list):
             raise NotHandled("several tenants")
         return spec.get("tenant")

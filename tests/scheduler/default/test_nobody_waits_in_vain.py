@@ -156,7 +156,7 @@ class World:
     [*((seed, {}) for seed in (*range(20), *FOUND)), *((seed, HURRIED) for seed in BY_LAST_RESORT)],
 )
 async def test_who_begins_now_finds_nothing_that_was_missed(
-    seed: int, budgets: dict[str, int]
+    seed: int, budgets: dict[str, Any]
 ) -> None:
     world, happened = World(seed, budgets), list[str]()
     await world.begin()
@@ -166,7 +166,7 @@ async def test_who_begins_now_finds_nothing_that_was_missed(
         if step % 4 == 3:
             begun = SchedulerCore(
                 CoreConfig(cycle=CycleConfig(**budgets), dirty_after_rejections=3)
-            )  # type: ignore[arg-type]
+            )
             for envelope in await world.story.log.read(0, 10_000):
                 begun.evolve(envelope, decode(envelope))
             drafts = [draft for proposal in begun.decide(100) for draft in proposal.drafts]

@@ -10,7 +10,6 @@ import pytest
 
 from services.scheduler.watch.kinds import Kinds, absent
 from services.scheduler.watch.seen_specs import SeenSpecs
-from shared.domain.fields import Json
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.events import streams
@@ -21,6 +20,8 @@ from shared.events.surroundings_events import NominationObserved, SurroundingEnd
 from shared.kube.port import WatchEvent
 from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_constraints import placed, seen, world
+
+Json = dict[str, Any]
 
 
 def nominee(
@@ -50,8 +51,8 @@ async def shown(
         address = (
             streams.pod(event.about.pod)
             if isinstance(event, PodObserved | PodEnded)
-            else stream_of(event)
-        )  # type: ignore[arg-type]
+            else stream_of(event)  # type: ignore[arg-type]
+        )
         await story.tell(address, event)
     return list(told)
 

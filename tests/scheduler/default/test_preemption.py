@@ -211,7 +211,9 @@ async def test_nobody_takes_it_at_the_node_as_a_whole_either() -> None:
     thief = msgspec.structs.replace(pod("thief", cpus=4), qos="Burstable")
     core = story.cores[0]
     core.decide(0)
-    assert isinstance(core.cluster.place(thief), Unplaceable)
+    columns = core.cluster.columns
+    assert columns is not None
+    assert isinstance(columns.place(thief), Unplaceable)
     assert await story.decide() == {"uid-high": "n1"}
 
 

@@ -132,7 +132,7 @@ class TestR8NodesThatComeAndGo:
         await story.report(zone(0, 8), node="n2")
         await story.node_goes()
         assert await story.decide() == {"uid-a": "n2"}
-        assert [event.cause for event in await story.events(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
+        assert [event.cause for event in await story.events(ReservationWithdrawn)] == ["node_ended"]
 
     async def test_default_takes_a_reservation_back_when_another_node_has_come_in_its_nodes_place(
         self, story: Story
@@ -150,7 +150,7 @@ class TestR8NodesThatComeAndGo:
         await story.node(uid="uid-second")
         await story.report(zone(0, 8), boot="boot-2")
         assert await story.decide() == {}
-        assert [event.cause for event in await story.events(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
+        assert [event.cause for event in await story.events(ReservationWithdrawn)] == ["node_ended"]
         await story.node(uid="uid-second", labels={"disk": "fast"})
         assert await story.decide() == {"uid-a": "n1"}
 

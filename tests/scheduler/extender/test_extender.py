@@ -142,7 +142,7 @@ class World:
 
     async def _binder(self, mood: str) -> None:
         """Takes up each reservation once."""
-        at, withdrawn = 0, set()
+        at, withdrawn = 0, set[str]()
         while mood != "is away":
             for envelope in await self.log.read(at):
                 at, event = envelope.position, decode(envelope)
@@ -276,7 +276,7 @@ async def test_without_node_cache_whole_nodes_come_and_nodes_go_back() -> None:
 
 async def test_constraints_of_the_pod_are_kube_schedulers_affair() -> None:
     """Volumes, claims and affinity are why the extender is there."""
-    claims = {
+    claims: dict[str, Any] = {
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
         "nodeSelector": {"no": "match"},
     }

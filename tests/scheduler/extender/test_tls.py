@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import ssl
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -43,7 +44,7 @@ async def test_only_clients_with_a_certificate_of_a_given_name_are_heard(tmp_pat
         authority.issue("somebody"),
     )
     foreign = stranger.issue("kube-scheduler")
-    settings = {
+    settings: dict[str, Any] = {
         "certificate": server_pem,
         "key": server_pem,
         "client_ca": authority.ca,

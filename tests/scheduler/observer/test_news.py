@@ -273,11 +273,11 @@ def test_the_generation_of_a_spec_is_told_with_it_and_is_no_news_by_itself() -> 
 
 def test_what_a_nodes_kubelet_declares_is_a_event_in_any_order(watched: Watched) -> None:
     event = watched.node(node(declaredFeatures=["B", "A"]))
-    assert event is not None
+    assert isinstance(event, NodeObserved)
     assert event.declared_features == ("A", "B")
     assert watched.node(node(declaredFeatures=["A", "B"])) is None
     event = watched.node(node(declaredFeatures="A"))
-    assert event is not None
+    assert isinstance(event, NodeObserved)
     assert event.declared_features == ()
 
 
@@ -299,11 +299,11 @@ def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
         "example.com/tpu": "2",
     }
     event = watched.node(node(allocatable=offered, capacity=counted))
-    assert event is not None
+    assert isinstance(event, NodeObserved)
     assert event.unhealthy == {"example.com/gpu": 1, "example.com/tpu": 2}
     assert watched.node(node(allocatable=offered, capacity=counted)) is None
     healed = watched.node(node(allocatable=offered, capacity={**offered, "cpu": "8"}))
-    assert healed is not None
+    assert isinstance(healed, NodeObserved)
     assert healed.unhealthy == {}
 
 

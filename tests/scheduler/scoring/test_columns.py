@@ -84,9 +84,10 @@ def node_zones(cluster: Cluster, node: int) -> list[ZoneView]:
 
 def fits_of(cluster: Cluster) -> Bools:
     """bool[zone, node]: the zones that hold the request alone, node by node."""
-    fits = np.zeros(cluster.present.shape[1:], dtype=np.bool_)
+    _, zones, nodes = cluster.present.shape
+    fits = np.zeros((zones, nodes), dtype=np.bool_)
     request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
-    for node in range(fits.shape[1]):
+    for node in range(nodes):
         fits[[zone.id for zone in fitting(request, node_zones(cluster, node))], node] = True
     return fits
 
