@@ -26,9 +26,9 @@ from services.embedded.nats import NatsSettings
 from services.embedded.servers import EmbeddedServers
 from shared.bus import nkeys, subjects
 from shared.bus.jetstream import JetStreamBus
-from tests.embedded.test_containers import free_port
 from tests.embedded.test_nats_rights import FORBIDDEN_PUBLICATIONS
 from tests.embedded.test_token_logins import Running, api, running
+from tests.fixtures.ports import free_port
 
 __all__ = ["api", "running"]
 

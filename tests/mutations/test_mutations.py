@@ -44,7 +44,11 @@ def _selects(catcher: str, tests: list[str]) -> bool:
 
     def matches(test: str) -> bool:
         name = test.rpartition("/")[2].lower()
-        return expression.evaluate(lambda part, **_options: part.lower() in name)
+
+        def is_part(part: str, /, **_options: object) -> bool:
+            return part.lower() in name
+
+        return expression.evaluate(is_part)
 
     return any(matches(test) for test in chosen)
 

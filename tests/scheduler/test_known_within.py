@@ -23,7 +23,7 @@ from shared.events.cluster_events import PodEnded
 from shared.hints import cpu, devices, memory
 from shared.kubelet.admission import admission_steps, admit, drop_stale, start_containers
 from shared.kubelet.machine import KubeletState
-from shared.ledger import kubelet_states
+from shared.ledger import kubelet_states, open_holdings
 from tests.kubelet.machines import container, guaranteed, kubelet
 from tests.ledger.given import held, pod, zone
 from tests.scheduler.cycle_worlds import World
@@ -145,12 +145,12 @@ def torn() -> Made:
 
 SCENES: dict[str, tuple[Callable[[], Made], Reason]] = {
     memory.SEVERAL_GROUPS: (memory_groups, Reason.TOO_LITTLE_FREE),
-    kubelet_states.HIDDEN: (hidden_inits, Reason.NO_SINGLE_ZONE),
+    open_holdings.HIDDEN: (hidden_inits, Reason.NO_SINGLE_ZONE),
     cpu.WHOLE_CORES: (whole_cores, Reason.SMT_ALIGNMENT),
     cpu.SPREAD: (spread, Reason.NO_ZONE_SET),
     undecided.PICKS: (picks, Reason.NO_ZONE_SET),
     devices.UNHEALTHY: (unhealthy, Reason.NO_ZONE_SET),
-    kubelet_states.ENDED: (ended, Reason.NO_SINGLE_ZONE),
+    open_holdings.ENDED: (ended, Reason.NO_SINGLE_ZONE),
     kubelet_states.OTHER_KUBELET: (other_version, Reason.NO_ZONE_SET),
     kubelet_states.EARLIER: (listed_no_more, Reason.NOT_ON_EVERY_BRANCH),
     kubelet_states.NO_PLACEMENTS: (no_placements, Reason.BRANCH_LIMIT),
