@@ -97,7 +97,7 @@ def test_a_node_without_meminfo_or_page_count_has_no_amount() -> None:
 
 def layout(ids: dict[int, tuple[int, int]], zone_of_cpu: dict[int, int]) -> str:
     """Return the column of cores; `ids` are (core_id, physical_package_id) by CPU."""
-    files = {}
+    files: dict[str, str] = {}
     for cpu, (core, package) in ids.items():
         base = f"devices/system/cpu/cpu{cpu}/topology"
         files |= {f"{base}/core_id": f"{core}\n", f"{base}/physical_package_id": f"{package}\n"}

@@ -14,7 +14,7 @@ from services.scheduler.explain.undecided import NAMES, of_pod
 from services.scheduler.explain.wording import (
     MOST_NAMES,
     headline,
-    remarked,
+    with_remarks,
     without_bounds,
 )
 from services.scheduler.extender.verbs import Texts, filtered, placed_on
@@ -90,15 +90,15 @@ def test_where_amounts_tell_nothing_too_few_of_them_are_no_certainty(
 
 
 def test_the_line_stays_short_and_is_what_it_was_without_them() -> None:
-    assert remarked("text", "", ()) == "text"
-    assert remarked("text", "best: 6", ()) == "text (best: 6)"
+    assert with_remarks("text", "", ()) == "text"
+    assert with_remarks("text", "best: 6", ()) == "text (best: 6)"
     names = sorted(NAMES)
-    few = remarked("text", "best: 6", names)
+    few = with_remarks("text", "best: 6", names)
     assert (
         few
         == f"text (best: 6; known within bounds only: {', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more)"
     )
-    line = f"0/9 nodes: 7 {few}, 2 {remarked('other', '', names[:2])}"
+    line = f"0/9 nodes: 7 {few}, 2 {with_remarks('other', '', names[:2])}"
     assert without_bounds(line) == "0/9 nodes: 7 text (best: 6), 2 other"
     assert (
         without_bounds("0/9 nodes: 7 text (best: 6), 2 other")
