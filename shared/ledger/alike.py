@@ -35,7 +35,7 @@ class Kind:
         self.request: Amounts = effective_request(pod)
 
     def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
-        """Return what is pinned to zones on a node that tracks these resources: the same object for
+        """Return the zonal demand on a node that tracks these resources: the same object for
         every pod of the kind."""
         demand = self._demands.get(tracked)
         if demand is None:

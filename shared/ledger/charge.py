@@ -1,8 +1,8 @@
-"""The zones in which a pod may be on a node, and what it is charged there.
+"""The zones of a node in which a pod may be, and its charge there.
 
 1. A pod is charged in every zone where it could be in any state between now and its confirmation.
-   That is computed from what could be free (`free_max`), never from what is guaranteed free, and
-   from what hint providers say about zones. Until the confirmation it only widens.
+   That is computed from what could be free (`free_max`), never from the guaranteed amounts, and
+   from the zones that hint providers name. Until the confirmation it only widens.
 
 2. Under single-numa-node (kubelet 1.36) each container is in one zone, or, in pod scope, the whole
    pod, except for pods that request memory alone (`may_be_split`). Every other policy may spread a
@@ -42,7 +42,7 @@ REMEMBERED = 4096
 
 
 class Landing(NamedTuple):
-    """Where a pod could land on a node (`possible_zones`), and what that charges (`charge_zones`)."""
+    """The zones where a pod could land (`possible_zones`), and their charge (`charge_zones`)."""
 
     possible: Possible
     zones: ZoneAmounts

@@ -113,7 +113,7 @@ def release_charge(
     count_name(node, key, -1)
     if not charge.demand:
         if key in node.ended:
-            # No live pod has the name now, so what is listed for ended pods of the name is free.
+            # No live pod has the name now, so listed amounts of ended pods are free.
             recompute(node, ())
         return
     earlier = node.ended.get(key)

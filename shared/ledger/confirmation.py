@@ -32,14 +32,14 @@ _NOTHING: Amounts = {}
 
 def covers(demand: Sequence[ContainerDemand], listed: Iterable[Placement]) -> bool:
     """Return True if the placements hold the demand of every app and sidecar container in full."""
-    held = {placement.container: _totals(placement) for placement in listed}
-    if held.keys() == {POD_LEVEL}:
+    by_container = {placement.container: _totals(placement) for placement in listed}
+    if by_container.keys() == {POD_LEVEL}:
         # A report that was cut to its size limit has one entry with the sums of a pod.
-        return _covers_sum(demand, held[POD_LEVEL])
+        return _covers_sum(demand, by_container[POD_LEVEL])
     for part in demand:
         if part.kind == "init":
             continue
-        shown = held.get(part.name, _NOTHING)
+        shown = by_container.get(part.name, _NOTHING)
         for name, amount in part.amounts.items():
             if shown.get(name, 0) < amount:
                 return False
@@ -214,7 +214,7 @@ def _stays(name: str, demand: Sequence[ContainerDemand], report: Report) -> bool
 
     In pod scope one mask holds all containers: under single-numa-node any listed zone is that mask,
     and under restricted listed memory shows it whole. In container scope the mask of a later
-    container contains every zone of what it may reuse (1.36, hints of CPUs and devices), and if
+    container contains every zone that it may reuse (1.36, hints of CPUs and devices), and if
     only masks of the least size are admitted it uses all of them. A container before the init
     container shows nothing, nor does a zone of CPUs under align-by-socket."""
     if report.policy not in (SINGLE_NUMA_NODE, RESTRICTED) or (name == CPU and by_socket(report)):

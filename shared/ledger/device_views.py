@@ -28,8 +28,8 @@ from shared.ledger.unhealthy import doubted
 
 
 def in_doubt(node: LedgerNode, policy: str) -> frozenset[str]:
-    """Return the device resources whose hints the report may not determine, under this policy of
-    the Topology Manager."""
+    """Return the device resources that may have other hints than the report suggests, under this
+    policy of the Topology Manager."""
     if policy not in (RESTRICTED, BEST_EFFORT):
         return frozenset()
     return doubted(node) | (_of_another_version(node) if policy == BEST_EFFORT else frozenset())

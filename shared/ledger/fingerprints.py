@@ -77,8 +77,8 @@ def _counted(expectation: Expectation, report: Report, demands: Demands) -> list
 
 
 def _usage_covers(report: Report, demands: Iterable[Amounts | None]) -> bool:
-    """Pods that left since count, too: while they are listed, what they hold must not pass for what
-    another pod has yet to get (a kubelet lists a pod before it allocates for it)."""
+    """Pods that left since count, too: while they are listed, their holdings must not pass for those of
+    another pod, for which the kubelet has not allocated yet (it lists a pod before it allocates)."""
     used = total(
         {name: r.allocatable - r.available for name, r in zone.resources.items()}
         for zone in report.zones

@@ -3,7 +3,7 @@
 1. A confirmed pod holds what the report lists for it. What its init containers may still hold is
    followed in every way (`open_holdings`).
 
-2. An unconfirmed pod that was confirmed before, in this boot, may still hold what it held then, or
+2. An unconfirmed pod that was confirmed before, in this boot, may still hold the same, or
    nothing. Any other unconfirmed pod is a pending admission.
 
 3. What the report lists for a pod that ended is free. If there are pending admissions, they may have
@@ -71,8 +71,8 @@ OTHER_KUBELET = "another kubelet version"
 
 
 class KubeletStates(NamedTuple):
-    """`bases` are the states before any of the pending admissions. `ended_pods` are those that ended
-    since the report was made, although pending pods may have come before; empty if none is pending.
+    """`bases` are the states before any of the pending admissions. `ended_pods` ended since the
+    report was made, although pending pods may have come before; empty if none is pending.
     `bounds` has the reasons if the state is open, and is empty if it is known exactly."""
 
     model: KubeletModel
@@ -314,8 +314,8 @@ def _ended_pods(
             ended_pods.append(EndedPod(held, ended=ended_at, finished_s=finished_s))
         elif ended.lives is None:
             return None
-        others = [other for other in ended.lives or () if other is not life]
-        ended_pods += [_came_and_went(other, node.report_position) for other in others]
+        others = [earlier for earlier in ended.lives or () if earlier is not life]
+        ended_pods += [_came_and_went(earlier, node.report_position) for earlier in others]
     return relevant(pending, ended_pods)
 
 
@@ -343,7 +343,7 @@ def _listed_partially(node: LedgerNode, key: str, ended: Ended) -> bool:
 
 
 def _is_whole(listed: Sequence[Placement], life: Life | None) -> bool:
-    """Return True if every container that runs has what it asked for."""
+    """Return True if every running container has its whole request."""
     sums = Counter[tuple[str, str]]()
     for placement in listed:
         for item in placement.held:
@@ -357,8 +357,8 @@ def _is_whole(listed: Sequence[Placement], life: Life | None) -> bool:
 
 
 def _listed_life(ended: Ended, report_position: int) -> Life | None:
-    """Return the pod of the name that the report lists, if known: not one that was sent later, and
-    the last of the others if the report confirmed it."""
+    """Return the pod of the name that the report lists, if known: it was sent earlier, and is the
+    only one, or the last one if the report confirmed that."""
     lives = ended.lives or ()
     early = [life for life in lives if life.sent_at < report_position]
     if len(early) == 1 or (ended.complete and early and early[-1] is lives[-1]):

@@ -14,7 +14,7 @@ or evicted.
 4. The release before this one does not append `ClusterListed` and decides at once. A decision on the
    timeline therefore ends the wait, so that a rolling update does not stall.
 
-Must not know who lists or who waits.
+Must not know the observer or the queue.
 """
 
 from __future__ import annotations

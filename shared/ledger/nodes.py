@@ -1,8 +1,8 @@
 """Entries of nodes in the ledger, and their sums.
 
 Names come and go with machines that an autoscaler rents. An entry holds a whole report, so it must
-not outlive its node. If the name comes back, its first report is a full one, and what it lists for
-pods that ended counts as used. Must not know charges.
+not outlive its node. If the name comes back, its first report is a full one, and amounts that it
+lists for ended pods count as used. Must not know charges.
 """
 
 from __future__ import annotations

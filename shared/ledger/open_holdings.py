@@ -1,6 +1,6 @@
 """Holdings that a report leaves open: what may be held, in every way.
 
-Each open holding is a tuple of ways, and each way is what is then held; an empty way means nothing.
+Each open holding is a tuple of ways, and each way has the held amounts; an empty way has none.
 Negative amounts are given back. Devices between zones (`device_zones`) are known by zone only, and a
 device of several zones counts in each of them: which groups of devices they are from is open, too.
 """
@@ -20,7 +20,7 @@ from shared.hints.cpu import by_socket
 from shared.hints.splits import MOST, TooManyChoicesError, ways
 from shared.ledger.state import Freed, ZoneAmounts
 
-# States of one node that are told apart before any pod is admitted.
+# States of one node that are followed before any pod is admitted.
 MOST_STATES = 64
 
 # Why a state is open.

@@ -32,8 +32,8 @@ def recompute(
 ) -> None:
     """Confirm or charge each pod of the node by its current report, then rebuild both bounds.
 
-    `changed` has the names whose listing changed, if neither the boot nor the shape of the report
-    did; None if they may have. `hidden_changed`: so did what checkpoints show beyond the listing."""
+    `changed` has the names with another listing than before, if neither the boot nor the shape of
+    the report changed; None if they may have. `hidden_changed`: so did what checkpoints show beyond the listing."""
     charges = list(node.charges.values())
     if changed is not None:
         charges = [
@@ -85,7 +85,7 @@ def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
 
 
 def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
-    """Only a report that came after the charge can tell the pod from an earlier one of its name."""
+    """Only a report that came after the charge can distinguish the pod from an earlier namesake."""
     if charge.alias is None or node.listed is None or node.basis is None:
         return
     is_newer = node.report_position > charge.charged_at

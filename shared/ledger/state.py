@@ -26,8 +26,8 @@ NOT_SENT_YET = (1 << 62) - 1
 
 
 class Alias(msgspec.Struct, gc=False):
-    """Marks a charge whose namespace/name another uid had on this node before: the placements of
-    the other pod must not confirm it.
+    """Marks a charge if another uid had the same namespace/name on this node: the placements of the
+    other pod must not confirm it.
 
     `baseline` is what the report listed for the name when the pod was charged. None if that was not
     complete: then only a report without the name clears the alias."""
@@ -147,7 +147,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     report_version: int = 0
     report_position: int = 0
     # The report that the bounds are computed from: the newest, or, if reports carry no placements,
-    # the last one that a fingerprint match confirmed.
+    # the last report that a fingerprint match confirmed.
     basis: Report | None = None
     # The newest report's placements by namespace/name; None if it carries none.
     listed: dict[str, tuple[Placement, ...]] | None = None

@@ -30,7 +30,7 @@ Ids = Mapping[str, frozenset[str]]
 
 
 def given_back(listed: Sequence[Placement], report: Report | None) -> tuple[Placement, ...]:
-    """Return the placements as far as other pods can have what they hold; all of it if the report
+    """Return the placements without devices that no other pod can have; all of them if the report
     has no device ids."""
     if report is None or report.devices is None:
         return tuple(listed)

@@ -1,8 +1,8 @@
-"""The bounds of a node: what is guaranteed free (`free_min`) and what is free at most (`free_max`),
-by zone.
+"""The bounds of a node by zone: amounts that are guaranteed free (`free_min`) and amounts that are
+free at most (`free_max`).
 
 1. The base is the basis report's availability plus the placements that the newest report lists for
-   pods known to have ended, never above what is allocatable now.
+   pods known to have ended, never above the allocatable amount.
 
 2. free_min is the base less what every live pod could hold that the report does not confirm, and
    less the claims of nominated pods.
@@ -32,7 +32,7 @@ def is_contradicted(node: LedgerNode, key: str) -> bool:
     """Return True if the newest report lists a pod that ended by absence from a list alone.
 
     A list may lack a running pod (a stale or incomplete answer of the API server). The kubelet's
-    report is the better evidence: what it lists stays charged until a report lacks the pod."""
+    report is the better evidence: the pod stays charged until a report lacks it."""
     ended = node.ended.get(key)
     if ended is None or ended.absent is None:
         return False
@@ -73,8 +73,7 @@ def _without_shared_blocks(bound: ZoneAmounts, node: LedgerNode, ended: Containe
     """Limit free memory to what the blocks of the other listed pods leave.
 
     Reports count a block over several zones in full in each of them, and show nothing available if
-    the sum exceeds what is allocatable. Giving one block back must not free what another still
-    holds there."""
+    the sum exceeds the allocatable amount. Giving one block back must not free bytes of another."""
     basis, listed = node.basis, node.listed or {}
     staying = held_zones(p for key in listed if key not in ended for p in listed[key])
     for zone in basis.zones if basis is not None and staying else ():
@@ -89,7 +88,7 @@ def _copy(bound: ZoneAmounts) -> ZoneAmounts:
 
 
 def compute_free_max(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
-    """Return what is free at most in each zone of the basis report. `base` is the node's
+    """Return the amounts free at most in each zone of the basis report. `base` is the node's
     `base_bound`, if the caller has it.
 
     Reports count a memory block over several zones in full in each of them, and each of these zones
@@ -129,7 +128,8 @@ def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
 
 
 def compute_free_min(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
-    """Return what is guaranteed free in each zone of the basis report; negative if charges overlap.
+    """Return the amounts guaranteed free in each zone of the basis report; negative if charges
+    overlap.
 
     If the Memory Manager's own figure is lower than what the listing leaves, it counts more: init
     containers of a pod that a restarted kubelet admitted again hold memory that they never use."""

@@ -94,8 +94,8 @@ def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
 
 
 def most_without(node: LedgerNode, gone: Collection[str]) -> ZoneAmounts:
-    """Return by zone at least what is guaranteed free after these pods ended. Cheap: it counts
-    what init containers keep and no listing gives back as free."""
+    """Return by zone at least the amounts guaranteed free after these pods ended. Cheap: amounts
+    that init containers keep unlisted count as free."""
     free = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
     for uid in gone:
         charge = node.charges[uid]
