@@ -1,1 +1,1 @@
-"""One place for facts: the envelope, a file per area, the catalog, upcasting, the codec."""
+"""The events of the log: envelope, one file of structs per area, catalog, upcasting, codec."""

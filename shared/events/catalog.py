@@ -1,7 +1,7 @@
-"""The catalog: every fact type, its schema version, and its area. Adding a fact begins here
+"""The catalog: every event type, its schema version, and its area. Adding an event begins here
 (CONTRIBUTING.md).
 
-A type's schema number only grows; an old number needs an upcaster (`shared.events.upcasting`) and
+A type's schema number only grows. An old number needs an upcaster (`shared.events.upcasting`) and
 keeps its vectors.
 """
 
@@ -27,13 +27,14 @@ Event = (
 
 
 class Entry(NamedTuple):
-    """One fact type: its struct, its current schema number, its area (the file that defines it)."""
+    """One event type. `area` is the file that defines the struct: `<area>_events.py`."""
 
     struct: type[Event]
     schema: int
     area: str
 
 
+# Schema numbers beyond 1.
 _GROWN = {
     "NodeReported": 4,
     "NodeReportChanged": 4,
@@ -42,7 +43,6 @@ _GROWN = {
     "PodEnded": 2,
     "ReservationWithdrawn": 2,
 }
-"""Schema numbers beyond the first."""
 
 
 def _area(area: str, *structs: type[Event]) -> dict[str, Entry]:
@@ -108,5 +108,5 @@ CATALOG: dict[str, Entry] = {
     **_area("log", log.LogOpened, log.FactSkipped, log.FactsRedacted),
 }
 
+# Grows with every type and every schema, so the newer of two releases has the larger number.
 EXTENT = sum(entry.schema for entry in CATALOG.values())
-"""How much of facts this release knows: more with every kind and every schema, and so more in the newer of two releases."""

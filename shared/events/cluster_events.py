@@ -1,8 +1,8 @@
-"""Facts about the cluster as the Kubernetes API shows it, appended by the scheduler's leased
-observer role.
+"""Events about the cluster as the Kubernetes API shows it, appended by the scheduler's observer,
+which holds a lease.
 
-Commit ids are `kube/<uid>/<resourceVersion>`, so that a second observer's append is a duplicate,
-not a second fact; one that its teller had folded, and finds to be news again, is told again.
+Commit ids are `kube/<uid>/<resourceVersion>`, so that the append of a second observer is a duplicate
+and not a second event. If an event that was folded already is news again, it is appended again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
-from shared.events.about import About
+from shared.events.about import About, AboutNothing, AboutPodOnNode
 
 EndCause = Literal["deleted", "succeeded", "failed", "rejected", "absent_from_list"]
 
@@ -27,13 +27,12 @@ class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A node was first seen or changed in a way that placement depends on. Stream `node/<name>`.
+    """A node was first seen, or changed in a way that matters to placement. Stream `node/<name>`.
 
-    `kubelet_version` is status.nodeInfo.kubeletVersion (`v1.36.2`), empty in facts of schema 1.
-    `unhealthy` is how many devices status.capacity has beyond status.allocatable: the kubelet
-    offers healthy ones, and counts all (kubelet 1.36, GetCapacity). `declared_features` is
-    status.declaredFeatures: what its kubelet can do that a pod may need (KEP-5328).
-    """
+    `kubelet_version` is status.nodeInfo.kubeletVersion (`v1.36.2`), empty in events of schema 1.
+    `unhealthy` is how many more devices status.capacity has than status.allocatable: the kubelet
+    offers healthy devices and counts all (kubelet 1.36, GetCapacity). `declared_features` is
+    status.declaredFeatures: features of the kubelet that a pod may need (KEP-5328)."""
 
     name: str
     uid: str
@@ -53,9 +52,10 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class NodeEnded(msgspec.Struct, frozen=True, tag=True):
-    """The node object is gone: it takes no pod. Its pods stay charged until each of them ends by
-    its own fact, since the name may come back before they are deleted, and its kubelet then runs
-    them. Stream `node/<name>`."""
+    """The Node object was deleted, so the node takes no pod. Stream `node/<name>`.
+
+    Its pods stay charged until each of them ends by its own event: the name may come back before
+    they are deleted, and its kubelet then runs them."""
 
     name: str
     uid: str
@@ -69,11 +69,10 @@ class NodeEnded(msgspec.Struct, frozen=True, tag=True):
 class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A pod was first seen, or its spec or its node changed. Stream `pod/<uid>`.
 
-    `node` is spec.nodeName: a pod seen bound is charged from this fact on, whoever bound it.
-    `problem` names why the manifest cannot be scheduled (an unparsable quantity, an unsupported
-    constraint), empty when it can. `started_s` as in PodRunning. `generation` is
-    metadata.generation of that spec, 0 where none is told (before Kubernetes 1.33).
-    """
+    `node` is spec.nodeName: a pod that is seen bound is charged from this event on, whichever
+    scheduler bound it. `problem` says why the manifest cannot be scheduled (an unparsable quantity,
+    an unsupported constraint), and is empty if it can. `started_s` is as in PodRunning.
+    `generation` is metadata.generation of that spec, 0 if there is none (before Kubernetes 1.33)."""
 
     pod: Pod
     resource_version: str = ""
@@ -90,30 +89,29 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return About(self.pod.uid, self.node)
 
 
-class PodRunning(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class PodRunning(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The kubelet admitted the pod and reports it Running. Stream `pod/<uid>`.
 
-    `started_s` is status.startTime in seconds since the epoch, cut off as the API does: by the
+    `started_s` is status.startTime in seconds since the epoch, truncated as in the API: by the
     node's clock the pod was admitted before that second was over (kubelet 1.36: the status manager
-    notes it with the first status, after admission). 0: unknown."""
+    sets it with the first status, after admission). 0 for unknown."""
 
     uid: str
     node: str
     resource_version: str = ""
     started_s: int = 0
 
-    @property
-    def about(self) -> About:
-        return About(self.uid, self.node)
 
+class PodEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The pod holds nothing any more. Stream `pod/<uid>`.
 
-class PodEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The pod holds nothing any more: deleted, finished, refused by its kubelet (`rejected`, with
-    the kubelet's `reason`), or absent from a complete list. Stream `pod/<uid>`.
+    It was deleted, it finished, its kubelet rejected it (`rejected`, with the kubelet's `reason`),
+    or complete lists lack it (`absent_from_list`). In the last case it keeps its charge as long as
+    the node's reports list it.
 
-    `finished_s` is the latest `finishedAt` of its containers in seconds since the epoch, cut off as
-    the API does: by the node's clock the pod held what it had until then (kubelet 1.36: it is
-    active until its last container has ended). 0: unknown."""
+    `finished_s` is the latest `finishedAt` of its containers in seconds since the epoch, truncated
+    as in the API: by the node's clock the pod held its resources until then (kubelet 1.36: it is
+    active until its last container has ended). 0 for unknown."""
 
     uid: str
     cause: EndCause
@@ -124,22 +122,14 @@ class PodEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     started_s: int = 0
     finished_s: int = 0
 
-    @property
-    def about(self) -> About:
-        return About(self.uid, self.node)
 
-
-class ClusterListed(msgspec.Struct, frozen=True, tag=True):
-    """All that the API server has of a `kind` (`pods`, `nodes`) was told, for the first time on
-    this timeline: what came about after the backup that was restored is known from here on. Stream
-    `listing/<kind>`."""
+class ClusterListed(AboutNothing, msgspec.Struct, frozen=True, tag=True):
+    """All objects of a `kind` (`pods`, `nodes`) were listed and appended, for the first time on
+    this timeline. From here on the log includes changes made after the backup that was restored.
+    Stream `listing/<kind>`."""
 
     kind: str
     timeline: int
-
-    @property
-    def about(self) -> About:
-        return About()
 
 
 ClusterEvent = NodeObserved | NodeEnded | PodObserved | PodRunning | PodEnded | ClusterListed

@@ -1,7 +1,7 @@
-"""The codec: fact <-> JSON bytes, through the catalog and the upcasters. The only place that
-(de)serialises facts.
+"""The codec: events to JSON bytes and back, through the catalog and the upcasters. No other module
+encodes or decodes events.
 
-What a row calls itself says how its payload is read, so that a replay looks at each payload once.
+The type and schema of a row say how its payload is read, so that a replay parses each payload once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ _UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionE
 
 
 class UndecodableEvent(Exception):
-    """A stored fact that this code cannot read: unknown type, newer schema, or damaged payload.
-    Names position and type.
-    """
+    """A stored event that this code cannot read: its type is unknown, its schema is newer, or its
+    payload is damaged."""
 
     def __init__(self, envelope: Envelope, problem: str) -> None:
         super().__init__(
-            f"fact {envelope.position} ({envelope.type} schema {envelope.schema} on {envelope.stream}): {problem}; "
+            f"event {envelope.position} ({envelope.type} schema {envelope.schema} on {envelope.stream}): {problem}; "
             "run a release that knows it, or inspect it with: topolog replay log --from "
             f"{envelope.position} --limit 1"
         )
@@ -38,24 +37,23 @@ class UndecodableEvent(Exception):
 
 
 def type_of(event: Event) -> str:
-    """The name under which the catalog knows the fact."""
+    """Return the event's name in the catalog."""
     return type(event).__name__
 
 
 def encode(event: Event) -> bytes:
-    """The payload as stored: JSON with the type tag inside. Texts come from outside and may hold
-    the character 0, which Postgres' jsonb does not know: it becomes U+FFFD, so that every fact can
-    be looked at."""
+    """Return the payload as stored: JSON with the type tag inside.
+
+    Texts come from outside and may contain the character 0, which Postgres' jsonb rejects: it
+    becomes U+FFFD."""
     payload = _encoder.encode(event)
-    return (
-        payload
-        if _NUL not in payload
-        else _ESCAPE.sub(lambda found: found[0].replace(_NUL, _REPLACEMENT), payload)
-    )
+    if _NUL not in payload:
+        return payload
+    return _ESCAPE.sub(lambda escape: escape[0].replace(_NUL, _REPLACEMENT), payload)
 
 
 def decode(envelope: Envelope) -> Event:
-    """The fact in its newest form. Raises UndecodableFact."""
+    """Return the event in its newest form. Raises UndecodableEvent."""
     schemas = _READERS.get(envelope.type)
     if schemas is None:
         raise UndecodableEvent(envelope, "unknown type")
@@ -71,9 +69,8 @@ def decode(envelope: Envelope) -> Event:
 
 
 def decode_all(page: Sequence[Envelope]) -> list[Event] | None:
-    """All facts of a page, or None where one of them cannot be read: `decode` says which. A third
-    cheaper than one by one.
-    """
+    """Return all events of a page, or None if one cannot be read (`decode` says which). A third
+    cheaper than one by one."""
     readers = _READERS
     try:
         return [readers[envelope.type][envelope.schema](envelope.payload) for envelope in page]
@@ -90,7 +87,7 @@ def _older(type_name: str, schema: int, payload: bytes) -> Event:
 
 
 def _readers(name: str, entry: Entry) -> dict[int, Callable[[bytes], Event]]:
-    """Schema -> what reads it. A payload that says it is of another type is refused by it."""
+    """Return schema -> decoder. A decoder rejects a payload with the tag of another type."""
     newest = msgspec.json.Decoder(entry.struct).decode
     return {
         entry.schema: newest,

@@ -1,8 +1,6 @@
-"""The envelope: what the log adds to a fact. Position, stream, version, who wrote it, why, and in
-which trace.
+"""The envelope: what the log stores with an event.
 
-The fact itself is decoded lazily by `shared.events.codec`, so that a reader may skip what it does
-not fold.
+The event itself is decoded by `shared.events.codec` only if a reader folds it.
 """
 
 from __future__ import annotations
@@ -13,11 +11,11 @@ import msgspec
 class Envelope(msgspec.Struct, frozen=True, gc=False):
     """One row of the log.
 
-    `position` is global and gapless from 1; `version` is per `stream`, gapless from 1. `time_us` is
-    Unix microseconds as the writer saw them (for people; no fold decides by it). `causation` is the
-    position of the fact that led to this one, 0 for none. `correlation` is the pod uid or node name
-    that the story is about. `trace` is a W3C traceparent, empty for none. `chain` is the hash of
-    the history up to and with this row (`shared.eventlog.chain`), empty in rows older than chains.
+    `position` is global, and `version` is per `stream`; both are gapless from 1. `time_us` is the
+    writer's clock in Unix microseconds, for people: no fold decides by it. `causation` is the
+    position of the event that led to this one, 0 for none, and `correlation` is the pod uid or node
+    name that it belongs to. `trace` is a W3C traceparent, empty for none. `chain` is the hash of the
+    history up to and including this row (`shared.eventlog.chain`), empty in rows older than chains.
     """
 
     position: int

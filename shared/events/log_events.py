@@ -1,54 +1,45 @@
-"""Facts about the log itself. Stream `log`."""
+"""Events about the log itself. Stream `log`."""
 
 from __future__ import annotations
 
 import msgspec
 
-from shared.events.about import About
+from shared.events.about import AboutNothing, AboutPod
 
 
-class LogOpened(msgspec.Struct, frozen=True, tag=True):
-    """A log, or a new timeline of it after a restore, begins: consumers of another timeline discard
-    state and refold. `lost` is how far a reader had read what the log holds no more; 0 where an
-    operator began the timeline."""
+class LogOpened(AboutNothing, msgspec.Struct, frozen=True, tag=True):
+    """A log begins, or a new timeline of it after a restore: consumers of another timeline discard
+    their state and fold again.
+
+    `lost` is the last position that a reader had read and the log no longer has, 0 if an operator
+    began the timeline."""
 
     log_id: str
     timeline: int
     lost: int = 0
 
-    @property
-    def about(self) -> About:
-        return About()
 
-
-class FactSkipped(msgspec.Struct, frozen=True, tag=True):
-    """An operator (`by`) says that the fact at `position`, which stands on `stream`, counts as
-    never told: one that cannot be read or folded, and had its stream set aside. Folds begin anew
-    without it."""
+class FactSkipped(AboutNothing, msgspec.Struct, frozen=True, tag=True):
+    """An operator (`by`) skips the event at `position` on `stream`, which cannot be read or folded
+    and had its stream quarantined. Folds start again without it."""
 
     position: int
     stream: str
     by: str
     reason: str
 
-    @property
-    def about(self) -> About:
-        return About()
 
+class FactsRedacted(AboutPod, msgspec.Struct, frozen=True, tag=True):
+    """An operator (`by`) masked personal text in the events at these positions, about a pod that
+    ended.
 
-class FactsRedacted(msgspec.Struct, frozen=True, tag=True):
-    """An operator (`by`) had personal text masked in the facts at these positions, which are about
-    a pod that ended. `rows` is position -> SHA-256 (hex) of the payload as it was appended: the
-    hash chain goes on with it, and vouches for it."""
+    `rows` is position -> SHA-256 (hex) of the payload as it was appended: the hash chain continues
+    with it and vouches for it."""
 
     rows: dict[int, str]
     uid: str
     by: str
     reason: str
-
-    @property
-    def about(self) -> About:
-        return About(pod=self.uid)
 
 
 LogEvent = LogOpened | FactSkipped | FactsRedacted

@@ -1,6 +1,5 @@
-"""Facts of deciding: verdicts, reservations with their charges, dirty marks, reconciliations,
-nominations, what is in demand.
-"""
+"""Events of decisions: scheduling outcomes, reservations with their charges, dirty marks,
+reconciliations, nominations, exclusions and demand."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from shared.domain.resources import Amounts
-from shared.events.about import About
+from shared.events.about import AboutNode, AboutNothing, AboutPod, AboutPodOnNode
 
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
 WithdrawCause = Literal["node_ended", "unasked"]
@@ -18,14 +17,13 @@ AsideCause = Literal["rejected", "denied", "contested"]
 ReadmitCause = Literal["retry", "operator"]
 
 
-class PodVerdictChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The pod cannot be placed and the reason differs from its last verdict. Stream `pod/<uid>`.
+class PodVerdictChanged(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The pod cannot be placed, for another reason than before. Stream `pod/<uid>`.
 
-    `counts` is reason text -> number of nodes; `message` is the Kubernetes event line; `detail`
-    holds the best near misses (structured refusals as JSON values) that `explain` prints.
-    `based_on` is the position that the verdict was computed at, `order` the place in its batch;
-    `config` and `code` as in `PodReserved`.
-    """
+    `counts` is reason -> number of nodes, and `message` is the text of the Kubernetes Event.
+    `detail` has the nearest nodes (structured reasons as JSON values), which `explain` prints.
+    `based_on` is the position at which the outcome was computed, and `order` its place in the
+    batch. `config` and `code` are as in `PodReserved`."""
 
     uid: str
     message: str
@@ -36,20 +34,15 @@ class PodVerdictChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
     config: str = ""
     code: str = ""
 
-    @property
-    def about(self) -> About:
-        return About(pod=self.uid)
 
+class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A node was chosen for the pod. Stream `pod/<uid>`, in one commit with `NodeCharged`.
 
-class PodReserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A node was chosen for the pod. Stream `pod/<uid>`; appended in one commit with `NodeCharged`.
-
-    `report_version` is the version of `report/<node>` that the decision used, `order` the place in
-    its batch, `score` 0..100, `candidates` how many nodes passed, `predicted` zone ids per
-    container by the kubelet model (empty: none). `config` and `code` are fingerprints of what
-    decided: with the log up to `based_on` and what the batch reserved before, the same
-    configuration and code decide the same again (`topolog replay explain`).
-    """
+    `report_version` is the version of `report/<node>` that the decision used, and `order` is its
+    place in the batch. `score` is 0 to 100, and `candidates` is how many nodes passed. `predicted`
+    has zone ids by container, by the kubelet model (empty: none). `config` and `code` are
+    fingerprints: with the log up to `based_on` and the earlier reservations of the batch, the same
+    configuration and code decide the same again (`topolog replay explain`)."""
 
     uid: str
     node: str
@@ -63,59 +56,45 @@ class PodReserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     config: str = ""
     code: str = ""
 
-    @property
-    def about(self) -> About:
-        return About(self.uid, self.node)
 
+class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The pod is charged to the node from here on. Stream `node/<name>`.
 
-class NodeCharged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The node carries the pod's charge from here on. Stream `node/<name>`. `zones` is the charge
-    at the time of decision (zone id -> amounts) for people and for `explain`; the fold recomputes
-    and widens it. `narrowed` is set where predictions are trusted: container (or "" for the whole
-    pod) -> zones that the charge is held to until a fact widens it."""
+    `zones` is the charge at the time of the decision (zone id -> amounts), for people and for
+    `explain`; the fold computes it again and widens it. `narrowed` is set if predictions are
+    trusted: container ("" for the whole pod) -> zones to which the charge is limited until an event
+    widens it."""
 
     node: str
     uid: str
     zones: dict[int, Amounts] = {}
     narrowed: dict[str, tuple[int, ...]] = {}
 
-    @property
-    def about(self) -> About:
-        return About(self.uid, self.node)
 
-
-class ReservationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The reservation no longer stands and nothing was, or will be, bound by it. Stream
-    `pod/<uid>`.
-    """
+class ReservationWithdrawn(
+    AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True
+):
+    """The reservation ends, and no binding was or will be made by it. Stream `pod/<uid>`."""
 
     uid: str
     node: str
     cause: WithdrawCause
 
-    @property
-    def about(self) -> About:
-        return About(self.uid, self.node)
 
-
-class NodeMarkedDirty(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A node with unproven reservations was refused N times in a row: compare its fingerprint.
-    Stream `node/<name>`.
-    """
+class NodeMarkedDirty(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A node with unconfirmed reservations was refused several times in a row, so its next reports
+    are compared. Stream `node/<name>`."""
 
     node: str
     cause: str
     rejections: int = 0
 
-    @property
-    def about(self) -> About:
-        return About(node=self.node)
 
+class NodeReconciled(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The report of `report_version` agrees with the pods expected at position `settled_to`, which
+    confirms the charges up to there. Stream `node/<name>`.
 
-class NodeReconciled(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The report of `report_version` agrees with what is expected at `settled_to`: charges up to
-    there are settled. Commit id is made from the report, so that several schedulers append it once.
-    Stream `node/<name>`."""
+    The commit id is made from the report, so that several schedulers append it once."""
 
     node: str
     method: ReconcileMethod
@@ -123,14 +102,10 @@ class NodeReconciled(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     settled_to: int
     fingerprint: str = ""
 
-    @property
-    def about(self) -> About:
-        return About(node=self.node)
 
-
-class PodNominated(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A preemptor claims `node`: the claim charges the victims' zones until it binds or withdraws.
-    `config` and `code` as in `PodReserved`. Stream `pod/<uid>`."""
+class PodNominated(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A preemptor claims `node`: the claim charges the zones of its victims until the pod binds or
+    the nomination is withdrawn. Stream `pod/<uid>`. `config` and `code` are as in `PodReserved`."""
 
     uid: str
     node: str
@@ -140,45 +115,34 @@ class PodNominated(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     config: str = ""
     code: str = ""
 
-    @property
-    def about(self) -> About:
-        return About(self.uid, self.node)
 
-
-class NodeClaimed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The claim of `PodNominated`, of the same commit, on the node's stream: nobody decides on the
-    node without having seen it, and it was not made without having seen the node. Stream
-    `node/<name>`."""
+class NodeClaimed(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The claim of `PodNominated`, of the same commit, on the node's stream `node/<name>`, so that a
+    decision on the node and a claim on it cannot miss each other."""
 
     node: str
     uid: str
 
-    @property
-    def about(self) -> About:
-        return About(self.uid, self.node)
 
-
-class NominationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The nominee's claim ends (it was placed elsewhere, ended, or no longer fits). Stream
-    `pod/<uid>`.
-    """
+class NominationWithdrawn(
+    AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True
+):
+    """The claim of a nominated pod ends: the pod was placed elsewhere, ended, or no longer fits.
+    Stream `pod/<uid>`."""
 
     uid: str
     node: str
     cause: str
 
-    @property
-    def about(self) -> About:
-        return About(self.uid, self.node)
 
+class NodeSetAside(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The node is excluded for a pod class (`shape`). Stream `node/<name>`.
 
-class NodeSetAside(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Pods of a shape are not sent to the node any more: its kubelet rejected one that should have
-    been admitted (`rejected`), an admission policy denied its binding (`denied`), or proposals for
-    it lost too many races in a row (`contested`). It ends by a report that changes what was wrong,
-    or by `NodeReadmitted`. `evidence` is the position of the fact that says so, 0 where conflicts
-    do; `strikes` counts how often that happened since a pod of the shape last ran there. Stream
-    `node/<name>`."""
+    Its kubelet rejected a pod that should have been admitted (`rejected`), an admission policy
+    denied its binding (`denied`), or reservations on it lost too many races in a row (`contested`).
+    The exclusion ends with a report that changes the reason for it, or with `NodeReadmitted`.
+    `evidence` is the position of the event that shows the reason, 0 for conflicts. `strikes` counts
+    exclusions since a pod of the class last ran there."""
 
     node: str
     shape: str
@@ -188,40 +152,29 @@ class NodeSetAside(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     evidence: int = 0
     strikes: int = 1
 
-    @property
-    def about(self) -> About:
-        return About(self.uid, self.node)
 
-
-class NodeReadmitted(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Pods of the shape ("": of every shape) may be sent to the node again: it is tried once more
-    (`retry`), or an operator says so. Stream `node/<name>`."""
+class NodeReadmitted(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The exclusion of the node for a pod class (`shape`; "" for all) ends: the node is tried again
+    (`retry`), or an operator ended it. Stream `node/<name>`."""
 
     node: str
     shape: str = ""
     cause: ReadmitCause = "retry"
 
-    @property
-    def about(self) -> About:
-        return About(node=self.node)
 
-
-class PodReadmitted(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class PodReadmitted(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A pod whose binding was `forbidden` or `invalid` is decided again. Stream `pod/<uid>`."""
 
     uid: str
     cause: ReadmitCause = "retry"
 
-    @property
-    def about(self) -> About:
-        return About(pod=self.uid)
-
 
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What containers (or pods, where kubelets align whole pods) ask of one zone together, and what
-    room for it weighs when nodes are ranked. The weight was made from how many of them run
-    (`running`) and wait (`waiting`), and for how many more the cluster's zones had room (`room`).
-    """
+    """A demand class: amounts that containers (or pods, if kubelets align whole pods) request of
+    one zone together, and its weight when nodes are ranked.
+
+    The weight was computed from how many of them run (`running`) and wait (`waiting`), and for how
+    many more the cluster's zones had room (`room`)."""
 
     amounts: Amounts
     weight: int
@@ -230,16 +183,13 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     room: int = 0
 
 
-class DemandWeighed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """What pods ask of zones now, the scarcest room first: nodes are ranked by the newest of these
-    facts where the strategy looks at room. A fact, so that a replay ranks alike. Stream `demand`.
-    """
+class DemandWeighed(AboutNothing, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The demand classes, the scarcest first. Stream `demand`.
+
+    Strategies that consider room rank nodes by the newest of these events, so that a replay ranks
+    alike."""
 
     wanted: tuple[Wanted, ...] = ()
-
-    @property
-    def about(self) -> About:
-        return About()
 
 
 SchedulingEvent = (

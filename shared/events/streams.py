@@ -1,18 +1,20 @@
-"""Stream names. Two a node, so that reports never conflict with reservations, and one a pod (design
-section 3).
+"""Stream names.
 
-A release passes over streams of a kind that it does not know (`setting_aside`), so that the release
-before can live beside it and be gone back to: a new fact that the release before may do without
-goes on a kind of stream of its own, `<kind>/<name>`. One that it must not miss goes on a stream
-that it knows, which it then sets aside.
+1. A node has two streams, so that reports never conflict with reservations, and a pod has one.
+
+2. A release skips streams of a kind that it does not know (`shared.events.quarantine`), so that two
+   releases can work on one log and an update can be rolled back. An event that the previous release
+   may ignore goes on a kind of stream of its own, `<kind>/<name>`. An event that it must not miss
+   goes on a stream that it knows, which it then quarantines.
 """
 
 from __future__ import annotations
 
 LOG = "log"
+# Demand classes and their weights, of the whole cluster.
 DEMAND = "demand"
-"""What pods ask for, weighed: of the whole cluster."""
 
+# The kinds that this release knows: the part before the first slash.
 KINDS = frozenset(
     {
         "report",
@@ -27,13 +29,11 @@ KINDS = frozenset(
         "listing",
     }
 )
-"""What this release knows: what stands before the first slash."""
 
 
 def is_known(stream: str) -> bool:
-    """Whether this release must make sense of a stream: all but those of another kind,
-    `<kind>/<name>`.
-    """
+    """Return True if this release must be able to read the stream: all except other kinds of
+    `<kind>/<name>`."""
     kind, slash, _ = stream.partition("/")
     return not slash or kind in KINDS
 
@@ -44,15 +44,15 @@ def report(node: str) -> str:
 
 
 def node(name: str) -> str:
-    """Charges, dirty flags, reconciliations and the Kubernetes object of one node."""
+    """Charges, dirty marks, reconciliations and the Node object of one node."""
     return f"node/{name}"
 
 
 def listing(kind: str) -> str:
-    """Lists of the whole cluster, by what they list."""
+    """Lists of the whole cluster, by kind of object."""
     return f"listing/{kind}"
 
 
 def pod(uid: str) -> str:
-    """Everything that happens to one pod, by uid."""
+    """Everything that happens to one pod."""
     return f"pod/{uid}"

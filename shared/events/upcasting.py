@@ -1,7 +1,8 @@
-"""Upcasting: an old fact as stored becomes the newest form of its type before it is decoded.
+"""Upcasting: a stored event of an old schema becomes the newest form of its type before it is
+decoded.
 
 An upcaster takes the payload of schema n as a plain dict and returns that of schema n + 1. It must
-be total: old facts decode for ever.
+accept every payload, because old events decode forever.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _only_new_fields(payload: dict[str, Any]) -> dict[str, Any]:
-    """The next schema only adds fields, and their defaults say that the thing is not known."""
+    """The next schema only adds fields whose defaults mean unknown."""
     return payload
 
 
 def _ended(old: dict[str, Any]) -> dict[str, Any]:
-    """`node_ended` went: no release wrote it, pods outlive their node's object."""
+    """The cause `node_ended` was removed. No release wrote it: pods outlive their Node object."""
     return {**old, "cause": "deleted"} if old.get("cause") == "node_ended" else old
 
 
 def _withdrawn(old: dict[str, Any]) -> dict[str, Any]:
-    """Six causes and `detail` went: every reservation that was ever withdrawn stood on a node that
-    ended.
-    """
+    """Six causes and `detail` were removed: every reservation that was withdrawn was on a node that
+    ended."""
     return {key: value for key, value in old.items() if key != "detail"} | {"cause": "node_ended"}
 
 
+# (type, schema that it reads) -> upcaster to the next schema.
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("NodeReported", 1): _only_new_fields,
     ("NodeReported", 2): _only_new_fields,
@@ -41,13 +42,11 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("PodEnded", 1): _ended,
     ("ReservationWithdrawn", 1): _withdrawn,
 }
-"""(type, schema that it reads) -> upcaster to the next schema."""
 
 
 def upcast(type_name: str, schema: int, current: int, payload: dict[str, Any]) -> dict[str, Any]:
-    """Walk `payload` from `schema` up to `current`. Raises KeyError when a step is missing (a test
-    forbids that).
-    """
+    """Walk the payload from `schema` up to `current`. Raises KeyError if a step is missing, which a
+    test forbids."""
     for step in range(schema, current):
         payload = UPCASTERS[type_name, step](payload)
     return payload

@@ -103,10 +103,6 @@ class CpuIdManager(ResourceManager):
     def given_back(self, state: int, taken: int) -> int:
         return state | taken
 
-    def by_zone(self, state: int) -> tuple[int, ...]:
-        """Return the number of free CPUs of each zone that has CPUs, ascending by id."""
-        return tuple([(state & cpus).bit_count() for _, cpus in self._masks])
-
 
 def _cpus(reusable: Reusable) -> int:
     return reusable if isinstance(reusable, int) else 0

@@ -130,7 +130,7 @@ def test_what_cannot_be_decoded_is_told_with_position_type_and_remedy(
 ) -> None:
     with pytest.raises(UndecodableEvent, match="topolog replay") as refusal:
         decode(envelope)
-    assert "fact 7" in str(refusal.value)
+    assert "event 7" in str(refusal.value)
     assert envelope.type in str(refusal.value)
     assert problem in str(refusal.value)
 

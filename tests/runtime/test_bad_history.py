@@ -45,7 +45,7 @@ async def test_an_unknown_event_type_sets_its_stream_aside_red_and_stops_nobody(
         await given(log, *"def")
         await until(lambda: len(bus.event_messages) == 6 and folding.position == 6)
     problem = health.status().red["folding: stream c is quarantined"]
-    assert "fact 3 (FromTheFuture" in problem
+    assert "event 3 (FromTheFuture" in problem
     assert "unknown type" in problem
     assert "topolog replay log --from 3" in problem
     assert "topolog log skip 3" in problem

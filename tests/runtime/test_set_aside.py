@@ -58,7 +58,7 @@ async def test_the_stream_of_an_unreadable_event_is_set_aside_and_the_rest_goes_
     assert projector.state == {"a": [1], "b": [2, 4, 7], "x": [5, 6, 10], "c": [9]}
     assert told == ["a"]
     (problem,) = health.status().red.values()
-    assert "fact 3 (FromTheFuture schema 1 on a)" in problem
+    assert "event 3 (FromTheFuture schema 1 on a)" in problem
     assert "topolog log skip 3" in problem
 
 

@@ -115,7 +115,7 @@ async def test_a_row_that_cannot_be_read_sets_one_node_aside_and_the_others_repo
     store = Following(log)
     async with running(store.projector.run()):
         await store.projector.wait_live()
-        assert "fact 3" in str(store.health.status().red)
+        assert "event 3" in str(store.health.status().red)
         await store.reports.take(
             [message(report(at=3, free=3)), message(report(node="n2", at=2, free=2))]
         )
